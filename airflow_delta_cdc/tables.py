@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
-from airflow_delta_cdc.mirror import keep, kept
+from airflow_delta_cdc.backup import keep, kept
 from airflow_delta_cdc.names import chosen, each_located
 from delta_cdc.core.errors import (
     DeltaCdcError,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from delta_cdc.core.spec import ApplyRequest
     from delta_cdc.planning.ingest_request import IngestRequest
-    from delta_cdc.run.batch import Piece, PieceResult
-    from delta_cdc.run.saved_plans import Pins
+    from delta_cdc.run.batch import PipelineJob, PipelineResult
+    from delta_cdc.run.saved_plans import SavedPlans
 
     Requests = tuple[IngestRequest | None, ApplyRequest | None]
 
@@ -65,13 +65,13 @@ def source_of(given: Mapping[str, Any]) -> Any:
     return given["log"] if engine.is_ingested(given) else given.get("source")
 
 
-def pieces(
+def pipeline_jobs(
     operator: DeltaCdcOperator,
     context: Context,
     tables: Sequence[Mapping[str, Any]],
     *,
     ingest: Callable[[Mapping[str, Any]], bool] | None = None,
-) -> list[Piece | DeltaCdcError]:
+) -> list[PipelineJob | DeltaCdcError]:
     """Return the work of each table, with locations for catalog names, or why its arguments give none.
 
     :param operator: whose connections are used, and whose Spark looks up catalog names
@@ -98,7 +98,7 @@ def pieces(
     names = [name for one in requests if isinstance(one, tuple) for name in _names_of(*one)]
     at = each_located(operator, context, names)
 
-    def piece(given: Mapping[str, Any], one: Requests | DeltaCdcError) -> Piece | DeltaCdcError:
+    def pipeline_job(given: Mapping[str, Any], one: Requests | DeltaCdcError) -> PipelineJob | DeltaCdcError:
         if isinstance(one, DeltaCdcError):
             return one
         try:
@@ -106,18 +106,18 @@ def pieces(
         except DeltaCdcError as error:
             return error
         batch, apply = one
-        return engine.Piece(
+        return engine.PipelineJob(
             ingest=replace(batch, log=places[batch.log]) if batch is not None else None,
             apply=replace(apply, source=places[apply.source], target=places[apply.target])
             if apply is not None
             else None,
-            mirror=partial(kept, context, operator.inlets, source_of(given), given["pipeline"]),
+            backup=partial(kept, context, operator.inlets, source_of(given), given["pipeline"]),
         )
 
-    return [piece(given, one) for given, one in zip(tables, requests, strict=True)]
+    return [pipeline_job(given, one) for given, one in zip(tables, requests, strict=True)]
 
 
-def planned(made: Sequence[Piece | DeltaCdcError]) -> list[Piece]:
+def planned(made: Sequence[PipelineJob | DeltaCdcError]) -> list[PipelineJob]:
     """Return the work of tables all of which have some.
 
     :raises DeltaCdcError: the first error among them
@@ -137,7 +137,7 @@ def _names_of(batch: IngestRequest | None, apply: ApplyRequest | None) -> list[s
 
 
 # -- publishing -----------------------------------------------------------------------------------
-def published(outcome: PieceResult) -> dict[str, Any]:
+def published(outcome: PipelineResult) -> dict[str, Any]:
     """Return the dict that is published of one table."""
     ingested = outcome.ingested.to_dict() if outcome.ingested is not None else {}
     if outcome.applied is None:
@@ -151,16 +151,16 @@ def announce_apply(
     inlets: Sequence[Any],
     given: Mapping[str, Any],
     published: dict[str, Any],
-    mirror: dict[str, Any] | None,
+    backup: dict[str, Any] | None,
 ) -> None:
     """Keep a copy of the watermark; where something was applied, add an event of the target's asset.
 
     :param inlets: of the task
     :param given: has ``source``, ``target`` and ``pipeline``, as the task was given them
     :param published: :meth:`delta_cdc.run.outcomes.ApplyResult.to_dict`
-    :param mirror: :attr:`delta_cdc.run.outcomes.ApplyResult.mirror`
+    :param backup: :attr:`delta_cdc.run.outcomes.ApplyResult.mirror`
     """
-    keep(context, inlets, given["source"], given["pipeline"], published, mirror)
+    keep(context, inlets, given["source"], given["pipeline"], published, backup)
     if published["applied"]:
         extra = {name: published[name] for name in _ANNOUNCED}
         context["outlet_events"][pipeline_alias(given["pipeline"])].add(
@@ -168,7 +168,9 @@ def announce_apply(
         )
 
 
-def announce(context: Context, inlets: Sequence[Any], given: Mapping[str, Any], outcome: PieceResult) -> None:
+def announce(
+    context: Context, inlets: Sequence[Any], given: Mapping[str, Any], outcome: PipelineResult
+) -> None:
     """Add events of a table's log and target for what was written to them, and keep the watermark."""
     ingested = outcome.ingested
     if ingested is not None and ingested.applied and ingested.counts.get("events"):
@@ -179,7 +181,7 @@ def announce(context: Context, inlets: Sequence[Any], given: Mapping[str, Any], 
         )
     if outcome.applied is not None:
         applied_from = {**given, "source": source_of(given)}
-        announce_apply(context, inlets, applied_from, outcome.applied.to_dict(), outcome.applied.mirror)
+        announce_apply(context, inlets, applied_from, outcome.applied.to_dict(), outcome.applied.backup)
 
 
 def shown(context: Context, published: dict[str, Any]) -> dict[str, Any]:
@@ -189,7 +191,11 @@ def shown(context: Context, published: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_piece(
-    operator: DeltaCdcOperator, context: Context, given: Mapping[str, Any], piece: Piece, pins: Pins
+    operator: DeltaCdcOperator,
+    context: Context,
+    given: Mapping[str, Any],
+    pipeline_job: PipelineJob,
+    saved_plans: SavedPlans,
 ) -> dict[str, Any]:
     """Run the work of one table in at most one application per attempt, and publish it.
 
@@ -198,8 +204,8 @@ def run_piece(
     :raises DeltaCdcError: a named error, with its remedy, for everything that stops the table
     """
     with operator.application(context) as execute:
-        (outcome,) = engine.run_bundle(
-            [replace(piece, pins=pins)],
+        (outcome,) = engine.run_batch(
+            [replace(pipeline_job, saved_plans=saved_plans)],
             run_id=operator.work_id(context),
             execute=execute,
             say=operator.log.info,
@@ -210,21 +216,21 @@ def run_piece(
     answer = shown(context, published(outcome))
     announce(context, operator.inlets, given, outcome)
     # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
-    forget(piece, outcome, pins)
+    forget(pipeline_job, outcome, saved_plans)
     return answer
 
 
-def forget(piece: Piece, outcome: PieceResult, pins: Pins) -> None:
+def forget(pipeline_job: PipelineJob, outcome: PipelineResult, saved_plans: SavedPlans) -> None:
     """Delete what is pinned of a table, once its results are published."""
 
-    if piece.apply is not None:
-        pins.delete(engine.since_key(piece.apply))
+    if pipeline_job.apply is not None:
+        saved_plans.delete(engine.since_key(pipeline_job.apply))
     for result in (outcome.ingested, outcome.applied):
         if result is not None:
-            engine.forget_saved_plans(result, pins)
+            engine.forget_saved_plans(result, saved_plans)
 
 
-def warn(log: Logger, outcome: PieceResult) -> None:
+def warn(log: Logger, outcome: PipelineResult) -> None:
     """Warn about what is in quarantine, with the way out."""
     found = []
     if outcome.ingested is not None:
@@ -245,27 +251,32 @@ def warn(log: Logger, outcome: PieceResult) -> None:
 
 # -- a dry run ------------------------------------------------------------------------------------
 def would_do(
-    operator: DeltaCdcOperator, context: Context, piece: Piece, applied: dict[str, Any] | None = None
+    operator: DeltaCdcOperator,
+    context: Context,
+    pipeline_job: PipelineJob,
+    applied: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Find out what would be taken and applied; write nothing, and pin nothing.
 
-    :param piece: whose apply, if it has one, is a dry run
+    :param pipeline_job: whose apply, if it has one, is a dry run
     :param applied: what is published of that dry run, where it was made already
     :return: what is published, also as the XCom ``watermark``
     """
     log = operator.log
-    would: dict[str, Any] = {"applied": False, "pipeline": piece.pipeline, "dry_run": {}}
-    if piece.ingest is not None:
-        plan = str(engine.plan_ingest(piece.ingest))
+    would: dict[str, Any] = {"applied": False, "pipeline": pipeline_job.pipeline, "dry_run": {}}
+    if pipeline_job.ingest is not None:
+        plan = str(engine.plan_ingest(pipeline_job.ingest))
         log.info("Would take:\n%s", plan)
         would["dry_run"]["ingest"] = plan[:_MOST_OF_A_PLAN]
     try:
-        if piece.apply is not None and applied is None:
+        if pipeline_job.apply is not None and applied is None:
             with operator.application(context) as execute:
-                result = engine.run_apply(piece.apply, execute=execute, mirror=piece.mirror, say=log.info)
+                result = engine.run_apply(
+                    pipeline_job.apply, execute=execute, backup=pipeline_job.backup, say=log.info
+                )
             applied = shortened(result.to_dict())
     except TableNotFound:
-        if piece.ingest is None:
+        if pipeline_job.ingest is None:
             raise
         log.info("There is no log yet, so there is nothing to apply.")
     if applied is not None:
@@ -293,7 +304,7 @@ def shortened(published: dict[str, Any], *, tables: int = 1) -> dict[str, Any]:
 
 
 # -- many tables ----------------------------------------------------------------------------------
-def status(outcome: PieceResult) -> str:
+def status(outcome: PipelineResult) -> str:
     """Return what became of a table in one word."""
     if outcome.error is not None:
         return "failed"
@@ -302,14 +313,14 @@ def status(outcome: PieceResult) -> str:
     return "ingested" if outcome.ingested is not None and outcome.ingested.applied else "nothing"
 
 
-def counted(outcomes: Sequence[PieceResult]) -> str:
+def counted(outcomes: Sequence[PipelineResult]) -> str:
     """Return how many tables came to what, for people."""
     numbers = Counter(status(outcome) for outcome in outcomes)
     some = ", ".join(f"{numbers[name]} {text}" for name, text in _OUTCOMES.items() if numbers[name])
     return f"{len(outcomes)} tables: {some or 'none'}"
 
 
-def raise_failures(outcomes: Sequence[PieceResult], of: int | None = None) -> None:
+def raise_failures(outcomes: Sequence[PipelineResult], of: int | None = None) -> None:
     """Raise the one error that names those of the tables.
 
     :param of: how many tables there are, if not all are among the outcomes

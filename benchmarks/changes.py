@@ -1,7 +1,7 @@
 """What reading changes costs, side by side with what people would write without us.
 
 Ours against Delta's own reader, against the window query people write by hand, and against a join of two
-snapshots; captures against each other, which gives the crossover that ``capture="auto"`` goes by; and the law
+snapshots; captures against each other, which gives the crossover that ``method="auto"`` goes by; and the law
 that a read of changes costs what the changes cost, not what the table does. What is timed plans a query,
 runs it and throws its rows away. In every round all arms must give the same rows.
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from delta_cdc.core.spec import Segment
+    from delta_cdc.core.spec import ReadRange
 
 Frame = Callable[[], "DataFrame"]
 _COLUMNS = ("id", "region", "amount", "name")
@@ -127,9 +127,9 @@ class Table:
         """Ask for changes as our users do."""
         return read_changes(self.session, self.uri, starting_version=first, ending_version=last, **options)
 
-    def segments(self, first: int, last: int, **options: Any) -> tuple[Segment, ...]:
+    def read_ranges(self, first: int, last: int, **options: Any) -> tuple[ReadRange, ...]:
         plan = plan_changes(self.uri, starting_version=first, ending_version=last, **options)
-        return plan.segments
+        return plan.read_ranges
 
     def feed(self, first: int, last: int) -> DataFrame:
         """Read the change feed by Delta's reader alone."""
@@ -296,7 +296,7 @@ def reads(session: SparkSession, frame: Frame, group: str) -> Reads:
 
 
 class Log:
-    """What a table's log says about files: how many rows a capture must read."""
+    """What a table's log says about files: how many rows a method must read."""
 
     def __init__(self, table: Table) -> None:
         self._path = table.path
@@ -327,13 +327,13 @@ class Log:
             active |= {_identity(file) for file in self._files(at, "add")}
         return active
 
-    def rows_of(self, segment: Segment) -> int:
+    def rows_of(self, read_range: ReadRange) -> int:
         """Return the rows of the files that a segment is read from, each file once."""
-        versions = range(segment.starting_version, segment.ending_version + 1)
-        if segment.net:
-            ends = self._active(segment.starting_version - 1) ^ self._active(segment.ending_version)
+        versions = range(read_range.starting_version, read_range.ending_version + 1)
+        if read_range.net:
+            ends = self._active(read_range.starting_version - 1) ^ self._active(read_range.ending_version)
             return sum(self._rows[path] for path, _ in ends)
-        if segment.capture == "change_files":
+        if read_range.method == "change_files":
             return sum(self._feed_rows(version) for version in versions)
         files = set()
         for version in versions:
@@ -370,7 +370,7 @@ def against_the_feed(session: SparkSession, root: Path, scale: Scale) -> None:
         layout = "on" if vectors else "off"
         table = make_history(session, root / f"history_{layout}", scale.history, vectors=vectors)
         first, last = 2, table.newest
-        ours = partial(table.changes, first, last, capture="change_files")
+        ours = partial(table.changes, first, last, method="change_files")
         plain = partial(table.feed, first, last)
         races: dict[str, dict[str, Frame]] = {
             "full_delta": {"ours": ours, "readChangeFeed": plain},
@@ -391,12 +391,12 @@ def against_the_feed(session: SparkSession, root: Path, scale: Scale) -> None:
     changed = digest(plain, _COLUMNS)[0]
     heading = ["query", "deletion vectors", "against", "ours, s", "theirs, s", "ours : theirs (95 %)"]
     print_table(f"{changed:,} change rows in {last - first + 1} commits", heading, rows)
-    heading = ["query", "capture", "scans in the plan", "rows and actions read", "rows in the files"]
+    heading = ["query", "method", "scans in the plan", "rows and actions read", "rows in the files"]
     print_table("The source is read once", heading, scans)
 
 
 def _scanned(table: Table, first: int, last: int) -> Iterator[tuple[object, ...]]:
-    """Run every query by every capture; each must read every file once.
+    """Run every query by every method; each must read every file once.
 
     :raises ReadTwice: where one did not
     """
@@ -406,16 +406,16 @@ def _scanned(table: Table, first: int, last: int) -> Iterator[tuple[object, ...]
         *[(query, "row_tracking") for query in ("full_delta", "append_only", "min_delta", "upsert")],
         *[(query, "snapshot_diff") for query in ("min_delta", "upsert")],
     ]
-    for query, capture in asked:
+    for query, method in asked:
         keys = ["id"] if query in ("min_delta", "upsert") else None
-        options = {"query": query, "capture": capture, "keys": keys}
-        segments = table.segments(first, last, **options)
-        found = reads(table.session, partial(table.changes, first, last, **options), f"{query} {capture}")
-        rows = sum(map(log.rows_of, segments))
-        most = 1 if all(part.net or part.capture == "change_files" for part in segments) else 2
-        if found.scans > most * len(segments) or found.rows > rows + 2 * log.actions:
-            raise ReadTwice(f"{query} by {capture}: {found}, but {len(segments)} segments of {rows} rows")
-        yield query, capture, found.scans, f"{found.rows:,}", f"{rows:,}"
+        options = {"query": query, "method": method, "keys": keys}
+        read_ranges = table.read_ranges(first, last, **options)
+        found = reads(table.session, partial(table.changes, first, last, **options), f"{query} {method}")
+        rows = sum(map(log.rows_of, read_ranges))
+        most = 1 if all(part.net or part.method == "change_files" for part in read_ranges) else 2
+        if found.scans > most * len(read_ranges) or found.rows > rows + 2 * log.actions:
+            raise ReadTwice(f"{query} by {method}: {found}, but {len(read_ranges)} segments of {rows} rows")
+        yield query, method, found.scans, f"{found.rows:,}", f"{rows:,}"
 
 
 def between_captures(session: SparkSession, root: Path, scale: Scale) -> None:
@@ -483,11 +483,11 @@ class Rung:
 
 def _rung(table: Table, first: int, last: int, ladder: str, history: str, scale: Scale) -> Rung:
     captures = ("change_files", "row_tracking")
-    options = {name: {"query": "min_delta", "keys": ["id"], "capture": name} for name in captures}
+    options = {name: {"query": "min_delta", "keys": ["id"], "method": name} for name in captures}
     frames: dict[str, Frame] = {
         name: partial(table.changes, first, last, **options[name]) for name in captures
     }
-    sizes = [sum(part.size for part in table.segments(first, last, **options[name])) for name in captures]
+    sizes = [sum(part.size for part in table.read_ranges(first, last, **options[name])) for name in captures]
     feed, ends = compared(history, frames, fewer(scale), (*_COLUMNS, "_change_type", "_commit_version"))
     return Rung(ladder, history, sizes[0], sizes[1], feed, ends)
 
@@ -528,9 +528,9 @@ def by_table_size(session: SparkSession, root: Path, scale: Scale) -> None:
         table.create(size, 8)
         table.sql(f"UPDATE {{}} SET name = 'changed' WHERE id % {size // scale.changes} = 0")
         name = f"{size:,}"
-        frames["full_delta"][name] = partial(table.changes, 2, 2, capture="change_files")
+        frames["full_delta"][name] = partial(table.changes, 2, 2, method="change_files")
         frames["min_delta"][name] = partial(
-            table.changes, 2, 2, query="min_delta", keys=["id"], capture="change_files"
+            table.changes, 2, 2, query="min_delta", keys=["id"], method="change_files"
         )
     rows = []
     for query, sizes in frames.items():
@@ -553,14 +553,14 @@ def against_snapshots(session: SparkSession, root: Path, scale: Scale) -> None:
         table.sql(f"UPDATE {{}} SET amount = amount + 1 WHERE {where}")
         naive = {"row_tracking": snapshots_by_row_id, "snapshot_diff": snapshots_by_key}
         frames: dict[str, Frame] = {}
-        for capture, by_snapshots in naive.items():
-            frames[capture] = partial(table.changes, 2, 2, query="min_delta", keys=["id"], capture=capture)
-            frames[f"{capture} by hand"] = partial(by_snapshots, table, 2, 2)
+        for method, by_snapshots in naive.items():
+            frames[method] = partial(table.changes, 2, 2, query="min_delta", keys=["id"], method=method)
+            frames[f"{method} by hand"] = partial(by_snapshots, table, 2, 2)
         arms = compared(f"both ends, changes in {spread}", frames, fewer(scale), (*_COLUMNS, "_change_type"))
         for ours, theirs in (arms[:2], arms[2:]):
             cells = f"{ours.median:.2f}", f"{theirs.median:.2f}"
             rows.append((ours.name, spread, *cells, ratio(ours.seconds, theirs.seconds)))
-    heading = ["capture", "changes are in", "ours, s", "two snapshots joined, s", "ours : theirs (95 %)"]
+    heading = ["method", "changes are in", "ours, s", "two snapshots joined, s", "ours : theirs (95 %)"]
     print_table(f"min_delta of one UPDATE, {scale.big // 2:,} rows in 16 files, no feed", heading, rows)
 
 

@@ -38,7 +38,7 @@ from delta_cdc.core.spec import JobResult, sha256, to_json
 from delta_cdc.launch.environment import child_environment, submit_binary
 from delta_cdc.launch.session import embedded_confs, engine_zip
 from delta_cdc.run import batch
-from delta_cdc.run.batch import run_bundle
+from delta_cdc.run.batch import run_batch
 
 if TYPE_CHECKING:
     import argparse
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
     from report import Cells, Kept
 
-    from delta_cdc.core.spec import BundleSpec
-    from delta_cdc.run.batch import Piece
+    from delta_cdc.core.spec import BatchSpec
+    from delta_cdc.run.batch import PipelineJob
 
 #: What is aimed at, as a ratio of medians, for 10 changed tables.
 AT_MOST, AIMED = 0.20, 10
@@ -102,17 +102,19 @@ class Lake:
     # -- the two ways ---------------------------------------------------------------------------
     def together(self, changed: Sequence[int]) -> None:
         """Look at all tables, and have one application do what there is to do."""
-        pieces = [batch.piece(self.arguments(at), run_id="r") for at in range(self.number)]
-        self._run(pieces, at_least=len(changed))
+        pipeline_jobs = [batch.pipeline_job(self.arguments(at), run_id="r") for at in range(self.number)]
+        self._run(pipeline_jobs, at_least=len(changed))
 
     def one_by_one(self, changed: Sequence[int], at_once: int) -> None:
         """Have an application for each table."""
         with ThreadPoolExecutor(at_once) as pool:
-            pieces = [[batch.piece(self.arguments(at), run_id="r")] for at in changed]
-            list(pool.map(lambda some: self._run(some, at_least=1), pieces))
+            pipeline_jobs = [[batch.pipeline_job(self.arguments(at), run_id="r")] for at in changed]
+            list(pool.map(lambda some: self._run(some, at_least=1), pipeline_jobs))
 
-    def _run(self, pieces: Sequence[Piece], *, at_least: int) -> None:
-        done = run_bundle(pieces, run_id="r", execute=self._submit, say=lambda line: None, parallel=PARALLEL)
+    def _run(self, pipeline_jobs: Sequence[PipelineJob], *, at_least: int) -> None:
+        done = run_batch(
+            pipeline_jobs, run_id="r", execute=self._submit, say=lambda line: None, parallel=PARALLEL
+        )
         for one in done:
             if one.error is not None:
                 raise one.error
@@ -120,7 +122,7 @@ class Lake:
         if applied != at_least:
             raise AssertionError(f"{applied} tables were applied, and {at_least} had changed")
 
-    def _submit(self, spec: BundleSpec) -> JobResult:
+    def _submit(self, spec: BatchSpec) -> JobResult:
         """Run a bundle by ``spark-submit``, as an operator without a connection does."""
         self.applications += 1
         with tempfile.TemporaryDirectory() as made:

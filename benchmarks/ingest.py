@@ -34,7 +34,7 @@ from summary import compared, markdown_table, median, spread
 from delta_cdc import get_session
 from delta_cdc.planning.ingest import plan_ingest
 from delta_cdc.planning.ingest_request import IngestRequest
-from delta_cdc.run.batch import Piece, run_bundle
+from delta_cdc.run.batch import PipelineJob, run_batch
 from delta_cdc.run.table_arguments import ingest_options
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def _look(requests: Sequence[IngestRequest]) -> float:
     if len(requests) == 1:
         assert plan_ingest(requests[0]).spec is None, "there was something new"
     else:
-        pieces = [Piece(ingest=request, apply=None) for request in requests]
-        found = run_bundle(pieces, run_id="look", execute=_refuse, say=lambda line: None)
+        pipeline_jobs = [PipelineJob(ingest=request, apply=None) for request in requests]
+        found = run_batch(pipeline_jobs, run_id="look", execute=_refuse, say=lambda line: None)
         assert not any(one.error or (one.ingested and one.ingested.applied) for one in found)
     return time.perf_counter() - begin
 

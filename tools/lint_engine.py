@@ -30,14 +30,14 @@ LAYERS: Layers = {
 }
 #: Of the provider. Edges: the DAG factory, the command line and the doctor.
 _BASE = ("engine", "arguments")
-_SHARED = (*_BASE, "assets", "hooks", "mirror", "kafka")
+_SHARED = (*_BASE, "assets", "hooks", "backup", "kafka")
 PROVIDER_LAYERS: Layers = {
     "engine": (),
     "arguments": (),
     "retry": (),
     "form": _BASE,
     "assets": _BASE,
-    "mirror": (*_BASE, "assets"),
+    "backup": (*_BASE, "assets"),
     "hooks": _BASE,
     "kafka": (*_BASE, "hooks"),
     "triggers": (*_BASE, "assets", "hooks"),

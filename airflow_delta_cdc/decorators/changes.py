@@ -14,8 +14,8 @@ from airflow.providers.common.compat.sdk import (
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.operators.base import DEFAULT_NAME
-from airflow_delta_cdc.operators.pins import TaskPins
 from airflow_delta_cdc.operators.read import StagingOperator
+from airflow_delta_cdc.operators.saved_plans import TaskPins
 from airflow_delta_cdc.runtime.exchange import private_directory
 from airflow_delta_cdc.runtime.in_process import WorkerSession, refuse_submit_arguments
 from airflow_delta_cdc.runtime.slices import slices_for
@@ -92,11 +92,11 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
 
     def execute(self, context: Context) -> Any:
         """Stage or find the batch, call the function, commit; return what the function returned."""
-        pins = TaskPins(context)
+        saved_plans = TaskPins(context)
         with private_directory() as directory:
             session = self._session = WorkerSession(self, directory.path, self._session_name())
             try:
-                returned = self._processed(context, session, directory.path, pins)
+                returned = self._processed(context, session, directory.path, saved_plans)
                 directory.keep_log = False
             finally:
                 session.stop()
@@ -111,31 +111,33 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
     def _session_name(self) -> str:
         return self.name if self.name != DEFAULT_NAME else f"{self.dag_id}-{self.task_id}"
 
-    def _processed(self, context: Context, session: WorkerSession, directory: Path, pins: TaskPins) -> Any:
+    def _processed(
+        self, context: Context, session: WorkerSession, directory: Path, saved_plans: TaskPins
+    ) -> Any:
         def run(spec: Spec) -> JobResult:
             options = self.options_of_storage()
             with slices_for(spec, session.master, directory, options=options, log=self.log) as ready:
                 return engine.run_spec(session.get(locations_of(spec)), ready)
 
-        batch = self.staged(context, run, pins)
+        batch = self.staged(context, run, saved_plans)
         if batch.versions is None:
-            self._nothing_new(context, batch, pins)
+            self._nothing_new(context, batch, saved_plans)
             return None
         returned = self._called(context, batch, self._changes(session, batch))
         request = self._commit_request(context, batch.pipeline, batch.versions.ending_version)
         done = engine.run_commit(request, execute=run, say=self.log.info)
-        engine.forget_saved_plans(batch, pins)
+        engine.forget_saved_plans(batch, saved_plans)
         self._push(context, {**done.to_dict(), "rows": batch.rows, "counts": batch.counts})
         return returned
 
-    def _nothing_new(self, context: Context, batch: ReadResult, pins: TaskPins) -> None:
+    def _nothing_new(self, context: Context, batch: ReadResult, saved_plans: TaskPins) -> None:
         """Publish that there is nothing; or the batch of a try that died after it had committed.
 
         :raises AirflowSkipException: this run has committed nothing
         """
 
         earlier = engine.committed_by_run(self._commit_request(context, batch.pipeline))
-        engine.forget_saved_plans(batch, pins)
+        engine.forget_saved_plans(batch, saved_plans)
         if earlier is None:
             self._push(context, {**batch.to_dict(), "applied": False})
             raise AirflowSkipException(f"{batch.source_table} has no changes beyond the watermark.")

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine, tables
-from airflow_delta_cdc.mirror import kept
+from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from airflow_delta_cdc.operators.pins import TaskPins
+from airflow_delta_cdc.operators.saved_plans import TaskPins
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from delta_cdc.run.batch import Piece
-    from delta_cdc.run.saved_plans import Pins
+    from delta_cdc.run.batch import PipelineJob
+    from delta_cdc.run.saved_plans import SavedPlans
 
 #: In these, a table with a change log takes what its source has; in all others only its log is read.
 INGESTING = ("incremental", "dry_run")
@@ -102,7 +102,7 @@ class Item:
     :param fingerprint: of the group's configuration when its changes were detected
     :param stamp: of that detection; what was kept of an earlier one is not about this work
     :param since: version of the target before the work, -1 without one; None where nothing is applied
-    :param pins: what keeps the work at what was found
+    :param saved_plans: what keeps the work at what was found
     :param found: the work, for people
     :param failed: it could not be planned
     """
@@ -113,27 +113,27 @@ class Item:
     fingerprint: str
     stamp: str
     since: int | None
-    pins: dict[str, dict[str, Any]]
+    saved_plans: dict[str, dict[str, Any]]
     found: str
     failed: bool = False
 
 
-def pieces_of(operator: GroupOperator, context: Context, items: Sequence[Item]) -> list[Piece]:
+def pieces_of(operator: GroupOperator, context: Context, items: Sequence[Item]) -> list[PipelineJob]:
     """Return the work of some items, not planned yet; the caller adds pins and start."""
     located = [{**item.table, **item.located} for item in items]
-    made = tables.planned(tables.pieces(operator, context, located, ingest=takes_source))
+    made = tables.planned(tables.pipeline_jobs(operator, context, located, ingest=takes_source))
     return [
         # The asset in which a copy of the seal is kept bears the name that the user gave.
         replace(
-            piece,
-            mirror=partial(kept, context, operator.inlets, tables.source_of(item.table), item.pipeline),
+            pipeline_job,
+            backup=partial(kept, context, operator.inlets, tables.source_of(item.table), item.pipeline),
         )
-        for item, piece in zip(items, made, strict=True)
+        for item, pipeline_job in zip(items, made, strict=True)
     ]
 
 
 class WorkPins:
-    """Pins of one item: kept in the task's state store, and before that what others planned of it.
+    """SavedPlans of one item: kept in the task's state store, and before that what others planned of it.
 
     :param context: the task's context
     :param stamp: of the detection; pins of another one are not found
@@ -141,7 +141,7 @@ class WorkPins:
     """
 
     def __init__(self, context: Context, stamp: str, before: Mapping[str, dict[str, Any]]) -> None:
-        self._store: Pins = TaskPins(context)
+        self._store: SavedPlans = TaskPins(context)
         self._stamp = stamp
         self._before = dict(before)
         self._touched: dict[str, None] = {}
@@ -151,7 +151,7 @@ class WorkPins:
         return self._store.get(self._named(key)) or self._before.get(key)
 
     def set(self, key: str, value: dict[str, Any]) -> None:
-        """Pin a value (JSON)."""
+        """SavedPlan a value (JSON)."""
         self._touched[key] = None
         self._store.set(self._named(key), value)
         # Without a store it is known to this try at least.

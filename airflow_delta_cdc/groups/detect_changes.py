@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_delta_cdc.form import Run
-    from delta_cdc.run.batch import Piece
-    from delta_cdc.run.detect_changes import Looked
+    from delta_cdc.run.batch import PipelineJob
+    from delta_cdc.run.detect_changes import DetectedChanges
 
 #: What bounds an ingest, under names that bound an apply as well.
 _BOUNDS_OF_THE_INGEST = ("starting_timestamp", "max_bytes")
@@ -115,35 +115,41 @@ class DetectChangesOperator(GroupOperator):
         others = [dict(table) for table in self.tables if table["pipeline"] not in names]
         made = self._pieces(context, [*about, *others])
         built, left_out = made[: len(about)], made[len(about) :]
-        looked = iter(engine.detect_changes([one for one in built if isinstance(one, engine.Piece)]))
+        looked = iter(engine.detect_changes([one for one in built if isinstance(one, engine.PipelineJob)]))
         found = [
-            next(looked) if isinstance(one, engine.Piece) else _unread(table["pipeline"], one)
+            next(looked) if isinstance(one, engine.PipelineJob) else _unread(table["pipeline"], one)
             for table, one in zip(about, built, strict=True)
         ]
         if not named:
             found = [_without_log(table, one) for table, one in zip(about, found, strict=True)]
         self._log(found)
         summaries = {one.pipeline: _summary(one) for one in found}
-        summaries |= {one.pipeline: _left_out(one) for one in left_out if isinstance(one, engine.Piece)}
+        summaries |= {one.pipeline: _left_out(one) for one in left_out if isinstance(one, engine.PipelineJob)}
         context["ti"].xcom_push(key="tables", value=summaries)
         if run.explicit:
             _raise_first(found)
         stamp = uuid.uuid4().hex[:12]
         return [
-            asdict(self._item(table, one, piece, stamp))
-            for table, piece, one in zip(about, built, found, strict=True)
+            asdict(self._item(table, one, pipeline_job, stamp))
+            for table, pipeline_job, one in zip(about, built, found, strict=True)
             if one.has_work or one.error is not None
         ]
 
-    def _pieces(self, context: Context, some: Sequence[dict[str, Any]]) -> list[Piece | DeltaCdcError]:
+    def _pieces(self, context: Context, some: Sequence[dict[str, Any]]) -> list[PipelineJob | DeltaCdcError]:
         """Return the work of each table, or why it has none."""
         errors = [template_error(table) for table in some]
         rendered = [table for table, error in zip(some, errors, strict=True) if error is None]
-        made = iter(tables.pieces(self, context, rendered, ingest=_reads_source))
+        made = iter(tables.pipeline_jobs(self, context, rendered, ingest=_reads_source))
         return [next(made) if error is None else error for error in errors]
 
-    def _item(self, table: dict[str, Any], found: Looked, piece: Piece | DeltaCdcError, stamp: str) -> Item:
-        located = {} if isinstance(piece, DeltaCdcError) else _located(table, piece)
+    def _item(
+        self,
+        table: dict[str, Any],
+        found: DetectedChanges,
+        pipeline_job: PipelineJob | DeltaCdcError,
+        stamp: str,
+    ) -> Item:
+        located = {} if isinstance(pipeline_job, DeltaCdcError) else _located(table, pipeline_job)
         return Item(
             pipeline=found.pipeline,
             table=table,
@@ -151,12 +157,12 @@ class DetectChangesOperator(GroupOperator):
             fingerprint=self.fingerprint,
             stamp=stamp,
             since=found.since,
-            pins=found.pins,
+            saved_plans=found.saved_plans,
             found=found.found[:_MOST_OF_A_LINE],
             failed=found.error is not None,
         )
 
-    def _log(self, found: Sequence[Looked]) -> None:
+    def _log(self, found: Sequence[DetectedChanges]) -> None:
         for one in found:
             for note in one.notes:
                 self.log.info("%s: %s", one.pipeline, note)
@@ -197,7 +203,7 @@ def _no_part(table: Mapping[str, Any], *, chosen: bool) -> str:
     return ""
 
 
-def _without_log(table: Mapping[str, Any], found: Looked) -> Looked:
+def _without_log(table: Mapping[str, Any], found: DetectedChanges) -> DetectedChanges:
     """Accept that a log does not exist yet, of a table that the form does not name."""
     missing = isinstance(found.error, TableNotFound) and engine.is_ingested(table) and not takes_source(table)
     return replace(found, error=None, found="nothing: it has no log yet") if missing else found
@@ -208,28 +214,28 @@ def _reads_source(table: Mapping[str, Any]) -> bool:
     return takes_source(table) or not has_target(table)
 
 
-def _unread(pipeline: str, error: DeltaCdcError) -> Looked:
-    return engine.Looked(pipeline=pipeline, found=f"{type(error).__name__}: {error}", error=error)
+def _unread(pipeline: str, error: DeltaCdcError) -> DetectedChanges:
+    return engine.DetectedChanges(pipeline=pipeline, found=f"{type(error).__name__}: {error}", error=error)
 
 
-def _located(table: Mapping[str, Any], piece: Piece) -> dict[str, str]:
+def _located(table: Mapping[str, Any], pipeline_job: PipelineJob) -> dict[str, str]:
     """Return the locations of those tables that were given by name."""
     found: dict[str, str] = {}
-    if piece.ingest is not None:
-        found["log"] = piece.ingest.log
-    if piece.apply is not None:
-        found["log" if engine.is_ingested(table) else "source"] = piece.apply.source
-        found["target"] = piece.apply.target
+    if pipeline_job.ingest is not None:
+        found["log"] = pipeline_job.ingest.log
+    if pipeline_job.apply is not None:
+        found["log" if engine.is_ingested(table) else "source"] = pipeline_job.apply.source
+        found["target"] = pipeline_job.apply.target
     return {name: location for name, location in found.items() if location != table.get(name)}
 
 
-def _status(found: Looked) -> str:
+def _status(found: DetectedChanges) -> str:
     if found.error is not None:
         return "failed"
     return "work" if found.has_work else "nothing"
 
 
-def _summary(found: Looked) -> dict[str, Any]:
+def _summary(found: DetectedChanges) -> dict[str, Any]:
     summary = {
         "status": _status(found),
         "target": found.target,
@@ -239,18 +245,18 @@ def _summary(found: Looked) -> dict[str, Any]:
     return {**summary, "found": found.found[:_MOST_OF_A_LINE]} if found.has_work or found.error else summary
 
 
-def _left_out(piece: Piece) -> dict[str, Any]:
+def _left_out(pipeline_job: PipelineJob) -> dict[str, Any]:
     """Return the summary of a table that the run is not about."""
 
     return {
         "status": "left out",
-        "target": engine.written_table(piece),
+        "target": engine.written_table(pipeline_job),
         "target_version": None,
         "version": None,
     }
 
 
-def _raise_first(found: Sequence[Looked]) -> None:
+def _raise_first(found: Sequence[DetectedChanges]) -> None:
     """Raise what is wrong with tables of a run started by hand.
 
     :raises DeltaCdcError: the error of the one table; of several ``TablesFailed``
@@ -259,5 +265,5 @@ def _raise_first(found: Sequence[Looked]) -> None:
     failed = [one for one in found if one.error is not None]
     if len(failed) == 1 and failed[0].error is not None:
         raise failed[0].error
-    outcomes = [engine.PieceResult(pipeline=one.pipeline, error=one.error) for one in failed]
+    outcomes = [engine.PipelineResult(pipeline=one.pipeline, error=one.error) for one in failed]
     tables.raise_failures(outcomes, len(found))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from delta_cdc.core.errors import DeltaCdcError
-    from delta_cdc.run.batch import Piece, PieceResult
+    from delta_cdc.run.batch import PipelineJob, PipelineResult
 
 #: Characters of an error, and of all errors together, that an XCom takes; the log has them whole.
 _MOST_OF_AN_ERROR, _MOST_OF_ERRORS = 1000, 12 * 1024
@@ -50,12 +50,16 @@ class RunSparkOperator(GroupOperator):
         if not items:
             self.log.info("No table has work.")
             return {}
-        pins = [WorkPins(context, item.stamp, item.pins) for item in items]
-        found = zip(items, pins, pieces_of(self, context, items), strict=True)
-        work = [(item, pin, _piece(item, piece, pin)) for item, pin, piece in found if _needs_spark(item)]
+        saved_plans = [WorkPins(context, item.stamp, item.saved_plans) for item in items]
+        found = zip(items, saved_plans, pieces_of(self, context, items), strict=True)
+        work = [
+            (item, saved_plan, _piece(item, pipeline_job, saved_plan))
+            for item, saved_plan, pipeline_job in found
+            if _needs_spark(item)
+        ]
         with self.application(context) as execute:
-            outcomes = engine.run_bundle(
-                [piece for _, _, piece in work],
+            outcomes = engine.run_batch(
+                [pipeline_job for _, _, pipeline_job in work],
                 run_id=self.work_id(context),
                 execute=execute,
                 say=self.log.info,
@@ -67,31 +71,33 @@ class RunSparkOperator(GroupOperator):
         self.log.info("%s.", tables.counted(outcomes))
         stamp = uuid.uuid4().hex[:12]
         answer = {
-            item.pipeline: {"detected": item.stamp} | _answer(outcome, item, pin, stamp, len(outcomes))
-            for outcome, (item, pin, _) in zip(outcomes, work, strict=True)
+            item.pipeline: {"detected": item.stamp} | _answer(outcome, item, saved_plan, stamp, len(outcomes))
+            for outcome, (item, saved_plan, _) in zip(outcomes, work, strict=True)
         }
         # Before anything is forgotten; and a task that fails pushes nothing by itself.
         context["ti"].xcom_push(key="return_value", value=answer)
         died = [one for one in outcomes if one.unanswered and isinstance(one.error, JobFailed)]
         # A retry of this very task needs its pins; all others find them in what it has pushed.
         tables.raise_failures(died, len(outcomes))
-        for pin in pins:
-            pin.leave()
+        for saved_plan in saved_plans:
+            saved_plan.leave()
         return answer
 
 
-def _piece(item: Item, piece: Piece, pins: WorkPins) -> Piece:
+def _piece(item: Item, pipeline_job: PipelineJob, saved_plans: WorkPins) -> PipelineJob:
     """Return what is to be run of an item; of a dry run only what needs Spark."""
     if is_dry(item.table):
-        return replace(piece, ingest=None)
-    return replace(piece, pins=pins, since=item.since)
+        return replace(pipeline_job, ingest=None)
+    return replace(pipeline_job, saved_plans=saved_plans, since=item.since)
 
 
 def _needs_spark(item: Item) -> bool:
     return has_target(item.table) or not is_dry(item.table)
 
 
-def _answer(outcome: PieceResult, item: Item, pins: WorkPins, stamp: str, number: int) -> dict[str, Any]:
+def _answer(
+    outcome: PipelineResult, item: Item, saved_plans: WorkPins, stamp: str, number: int
+) -> dict[str, Any]:
     """Return what is published of one table.
 
     :param stamp: of this try, by which the table's own task answers an error once
@@ -100,11 +106,11 @@ def _answer(outcome: PieceResult, item: Item, pins: WorkPins, stamp: str, number
     error = outcome.error
     if is_dry(item.table):
         return _dry_answer(outcome, stamp, number)
-    found: dict[str, Any] = {"status": tables.status(outcome), "pins": pins.touched()}
+    found: dict[str, Any] = {"status": tables.status(outcome), "saved_plans": saved_plans.touched()}
     return found if error is None else {**found, **_failed(error, stamp, number)}
 
 
-def _dry_answer(outcome: PieceResult, stamp: str, number: int) -> dict[str, Any]:
+def _dry_answer(outcome: PipelineResult, stamp: str, number: int) -> dict[str, Any]:
     if outcome.error is not None:
         # Without a log there is nothing to show of its target.
         missing = isinstance(outcome.error, TableNotFound)

@@ -73,15 +73,15 @@ class ApplyTableOperator(GroupOperator):
         published = self._is_published(context, item)
         of_application = {} if published else self._of_application(context, item)
         self._answer(context, of_application)
-        (piece,) = pieces_of(self, context, [item])
+        (pipeline_job,) = pieces_of(self, context, [item])
         if is_dry(item.table):
             # What is kept of the watermark stays.
             applied = of_application["dry_run"] if of_application.get("status") == "planned" else None
-            return tables.would_do(self, context, piece, applied)
-        before = {} if published else {**item.pins, **of_application.get("pins", {})}
-        pins = WorkPins(context, item.stamp, before)
-        piece = replace(piece, since=None if published else item.since)
-        answer = tables.run_piece(self, context, item.table, piece, pins)
+            return tables.would_do(self, context, pipeline_job, applied)
+        before = {} if published else {**item.saved_plans, **of_application.get("saved_plans", {})}
+        saved_plans = WorkPins(context, item.stamp, before)
+        pipeline_job = replace(pipeline_job, since=None if published else item.since)
+        answer = tables.run_piece(self, context, item.table, pipeline_job, saved_plans)
         store = context.get("task_state_store")
         if store is not None:
             store.set(_PUBLISHED, item.stamp)

@@ -8,7 +8,7 @@ from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.arguments import pipeline_name, take, taken, template_fields
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from airflow_delta_cdc.operators.pins import TaskPins
+from airflow_delta_cdc.operators.saved_plans import TaskPins
 from delta_cdc.core.option_schema import APPLY, GROUPS, parameters
 
 if TYPE_CHECKING:
@@ -110,18 +110,22 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the target's log, publish."""
         given = taken(self, APPLY)
-        (piece,) = tables.planned(tables.pieces(self, context, [given]))
-        assert piece.apply is not None
-        if piece.apply.dry_run:
+        (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [given]))
+        assert pipeline_job.apply is not None
+        if pipeline_job.apply.dry_run:
             # What is kept of the watermark stays, and so does the range of the work that comes after it.
-            return tables.would_do(self, context, piece)
-        pins = TaskPins(context)
+            return tables.would_do(self, context, pipeline_job)
+        saved_plans = TaskPins(context)
         with self.application(context) as execute:
             result = engine.run_apply(
-                piece.apply, execute=execute, pins=pins, mirror=piece.mirror, say=self.log.info
+                pipeline_job.apply,
+                execute=execute,
+                saved_plans=saved_plans,
+                backup=pipeline_job.backup,
+                say=self.log.info,
             )
         answer = tables.shown(context, result.to_dict())
-        tables.announce_apply(context, self.inlets, given, answer, result.mirror)
+        tables.announce_apply(context, self.inlets, given, answer, result.backup)
         # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
-        engine.forget_saved_plans(result, pins)
+        engine.forget_saved_plans(result, saved_plans)
         return answer

@@ -26,7 +26,7 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
     needs to be placed rightly stays: of each key the last event before it, with consumers whose events carry
     some of the columns all that still author a value, and the last truncate. So targets are what they would
     be with the whole log. What arrives below the horizon from then on is late: an ingest puts it into its
-    quarantine, an apply from a log that others write raises ``LateBeyondHorizon`` or discards it.
+    quarantine, an apply from a log that others write raises ``TooLate`` or discards it.
 
     Where neither is due, no process is started.
 

@@ -10,7 +10,7 @@ from airflow_delta_cdc.arguments import pipeline_name, take, taken, template_fie
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.operators.apply import RENDERERS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from airflow_delta_cdc.operators.pins import TaskPins
+from airflow_delta_cdc.operators.saved_plans import TaskPins
 from delta_cdc.core import arguments
 from delta_cdc.core.option_schema import INGEST, parameters
 
@@ -130,10 +130,12 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         given = taken(self, INGEST)
         # Without one, it would be applied from the source itself.
         arguments.required("log", given["log"])
-        (piece,) = tables.planned(tables.pieces(self, context, [given]))
-        if piece.ingest is not None and not piece.ingest.is_kafka:
+        (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [given]))
+        if pipeline_job.ingest is not None and not pipeline_job.ingest.is_kafka:
             # Given to one table, they are meant for it, and refused where it has no use for them.
-            piece = replace(piece, ingest=replace(piece.ingest, kafka_options=self.options_of_kafka()))
+            pipeline_job = replace(
+                pipeline_job, ingest=replace(pipeline_job.ingest, kafka_options=self.options_of_kafka())
+            )
         if arguments.flag("dry_run", self.dry_run):
-            return tables.would_do(self, context, piece)
-        return tables.run_piece(self, context, given, piece, TaskPins(context))
+            return tables.would_do(self, context, pipeline_job)
+        return tables.run_piece(self, context, given, pipeline_job, TaskPins(context))

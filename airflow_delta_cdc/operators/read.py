@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import take, taken, template_fields
 from airflow_delta_cdc.assets import declare_assets
-from airflow_delta_cdc.mirror import kept
+from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.names import located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from airflow_delta_cdc.operators.pins import TaskPins
+from airflow_delta_cdc.operators.saved_plans import TaskPins
 from delta_cdc.core.option_schema import READ, filled, parameters
 from delta_cdc.core.spec import QueryOptions
 
@@ -54,7 +54,7 @@ class StagingOperator(DeltaCdcOperator):
         target: str | None = None,
         query: str = "full_delta",
         keys: Sequence[str] | None = None,
-        capture: str = "auto",
+        method: str = "auto",
         where: str | None = None,
         select: Sequence[str] | None = None,
         raw: bool = False,
@@ -75,7 +75,7 @@ class StagingOperator(DeltaCdcOperator):
         declare_assets(self, table)
 
     def staged(
-        self, context: Context, execute: Callable[[ReadSpec], JobResult], pins: TaskPins
+        self, context: Context, execute: Callable[[ReadSpec], JobResult], saved_plans: TaskPins
     ) -> ReadResult:
         """Stage the batch, or find it.
 
@@ -87,8 +87,8 @@ class StagingOperator(DeltaCdcOperator):
             return engine.run_read(
                 self._located(context, self._request(context)),
                 execute=execute,
-                pins=pins,
-                mirror=partial(kept, context, self.inlets, self.table, self.pipeline),
+                saved_plans=saved_plans,
+                backup=partial(kept, context, self.inlets, self.table, self.pipeline),
                 say=self.log.info,
             )
 
@@ -141,8 +141,8 @@ class DeltaReadChangesOperator(StagingOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
 
-        pins = TaskPins(context)
-        result = self.staged(context, partial(self.run_job, context), pins)
+        saved_plans = TaskPins(context)
+        result = self.staged(context, partial(self.run_job, context), saved_plans)
         answer = result.to_dict()
-        engine.forget_saved_plans(result, pins)
+        engine.forget_saved_plans(result, saved_plans)
         return answer

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand, is_literal
 from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.files import configuration
-from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.names import chosen, each_located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.tables import source_of
@@ -166,7 +166,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             source=_table(self.source),
             current=_table(self.current),
             on_conflict=arguments.conflict("on_conflict", self.on_conflict) or "fail",
-            mirror=self._mirror(context, self.source, pipeline),
+            backup=self._mirror(context, self.source, pipeline),
             **given,
         )
         return _placed(request, each_located(self, context, _tables(request)))
@@ -184,8 +184,8 @@ class DeltaVerifyOperator(DeltaCdcOperator):
                 target = str(one.get("target") or one.get("log"))
                 targets.append(Verification(one["pipeline"], target, error=error))
             else:
-                mirror = self._mirror(context, source_of(one), one["pipeline"])
-                targets.append(replace(request, mirror=mirror))
+                backup = self._mirror(context, source_of(one), one["pipeline"])
+                targets.append(replace(request, backup=backup))
         at = each_located(self, context, [name for one in targets for name in _tables(one)])
         return [one if isinstance(one, Verification) else _located(one, at) for one in targets]
 

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
-from delta_cdc.core.spec import ApplySpec, BundleSpec, IngestSpec
+from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -113,7 +113,7 @@ class EmbeddedStart:
 
 
 def _applies(spec: Spec) -> bool:
-    if isinstance(spec, BundleSpec):
+    if isinstance(spec, BatchSpec):
         return any(_applies(part) for part in spec.parts)
     if isinstance(spec, IngestSpec):
         return spec.after is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.runtime.exchange import needed_results_uri, results_uri
-from delta_cdc.core.spec import ApplySpec, BundleSpec, IngestSpec, ReadSpec, fingerprint, segments_of, sha256
+from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, ReadSpec, fingerprint, ranges_of, sha256
 from delta_cdc.core.storage_options import hadoop_uri
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ def with_slices(
     spec: Spec, master: str, directory: Path, *, options: dict[str, str] | None, name: str
 ) -> Spec:
     """Write the small logs through which Spark reads files, where a spec reads a table by its files."""
-    if not isinstance(spec, ApplySpec | ReadSpec | BundleSpec):
+    if not isinstance(spec, ApplySpec | ReadSpec | BatchSpec):
         return spec
     root = _root(spec, master, directory, name)
-    if not isinstance(spec, BundleSpec):
+    if not isinstance(spec, BatchSpec):
         return engine.with_manifests(spec, root, options)  # type: ignore[type-var]  # one of the two
     parts = (
         # A slice is named by its versions, and two parts may read the same ones of two tables.
@@ -77,7 +77,7 @@ def scratch_for(spec: Spec, *, options: dict[str, str] | None, log: Logger) -> I
 
     :return: None where none is needed, or none is configured
     """
-    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    parts = spec.parts if isinstance(spec, BatchSpec) else (spec,)
     if not results_uri() or not any(isinstance(part, IngestSpec) and part.after for part in parts):
         yield None
         return
@@ -96,18 +96,18 @@ def is_here(master: str) -> bool:
 def _root(spec: Spec, master: str, directory: Path, name: str) -> str:
     if is_here(master):
         return str(directory / "slices")
-    segments = segments_of(_readable(spec))
-    needed = [segment for segment in segments if segment.needs_slice]
-    if not needed and not (segments and results_uri()):
+    read_ranges = ranges_of(_readable(spec))
+    needed = [read_range for read_range in read_ranges if read_range.needs_manifest]
+    if not needed and not (read_ranges and results_uri()):
         return ""
     reason = f"The changes are read on {master}, by a list of their files"
     if needed:
-        reason = f"The changes are read by {needed[0].capture} on {master}, by a list of their files"
+        reason = f"The changes are read by {needed[0].method} on {master}, by a list of their files"
     return f"{_shared(needed_results_uri(reason), name)}/slices"
 
 
 def _forget(spec: Spec, name: str, options: dict[str, str] | None, log: Logger) -> None:
-    if segments_of(_readable(spec)):
+    if ranges_of(_readable(spec)):
         # All that lies there is slices.
         _deleted(_shared(results_uri(), name), options, log)
 
@@ -124,7 +124,7 @@ def _readable(spec: Spec) -> list[Step]:
 
     Not those of an apply that follows an ingest: what it reads is not there yet, so its driver writes them.
     """
-    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    parts = spec.parts if isinstance(spec, BatchSpec) else (spec,)
     return [step for part in parts if isinstance(part, ApplySpec | ReadSpec) for step in part.steps]
 
 
@@ -134,6 +134,6 @@ def _shared(folder: str, name: str) -> str:
 
 def _work(spec: Spec) -> str:
     """Return a name for the work, the same in every attempt at it."""
-    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    parts = spec.parts if isinstance(spec, BatchSpec) else (spec,)
     names = [fingerprint(part) for part in parts if isinstance(part, ApplySpec | IngestSpec | ReadSpec)]
     return sha256("".join(names))

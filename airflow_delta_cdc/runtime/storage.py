@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_delta_cdc import engine
 from delta_cdc.core.locations import locations_of, reads_kafka
-from delta_cdc.core.spec import BundleSpec, IngestSpec
+from delta_cdc.core.spec import BatchSpec, IngestSpec
 from delta_cdc.core.storage_options import canonical_option, google_key_confs, properties_text, spark_storage
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def add_planner_options(
 
     :param directory: the run's private directory
     """
-    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    parts = spec.parts if isinstance(spec, BatchSpec) else (spec,)
     plans = any(isinstance(part, IngestSpec) and part.after is not None for part in parts)
     if not options or not plans or hook.is_cluster:
         return

@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand, is_literal
 from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.hooks.table import storage_options
-from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.names import cached_location
 from airflow_delta_cdc.triggers.base import configured_interval
 from airflow_delta_cdc.triggers.patience import is_final, message_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.reconcile import RecordedWatermark
     from delta_cdc.planning.waiting import Condition, News, Position
 
 
@@ -214,17 +214,17 @@ class DeltaVersionSensor(BaseSensorOperator):
 
         options, pipeline = self._storage_options(), arguments.required("pipeline", self.pipeline)
         log = engine.DeltaLog(self._located(context, "target", self.target), options)
-        proof = engine.reconcile(
-            log, pipeline, mirror=partial(kept, context, self.inlets, self.table, pipeline)
+        recorded = engine.reconcile(
+            log, pipeline, backup=partial(kept, context, self.inlets, self.table, pipeline)
         )
-        if proof is None or proof.seal is None:
+        if recorded is None or recorded.seal is None:
             return _Baseline(-1)
-        return _Baseline(proof.seal.watermark, self._seal_due_at(context, proof))
+        return _Baseline(recorded.seal.watermark, self._seal_due_at(context, recorded))
 
-    def _seal_due_at(self, context: Context, proof: Proof) -> int | None:
+    def _seal_due_at(self, context: Context, recorded: RecordedWatermark) -> int | None:
         source = engine.DeltaLog(self._located(context, "table", self.table), self._storage_options())
         try:
-            return engine.seal_due_at(engine.run_sync(source.snapshot()), proof)
+            return engine.seal_due_at(engine.run_sync(source.snapshot()), recorded)
         except (TableNotFound, NotADeltaTable):
             # It is waited for; an apply could not seal anything either.
             return None
@@ -235,12 +235,12 @@ class DeltaVersionSensor(BaseSensorOperator):
         table = self._located(context, "table", self.table)
         key = f"baseline:{delta_asset(table).uri}"[:512]
         store = context.get("task_state_store")
-        pinned = engine.position_from_json(store.get(key)) if store is not None else None
-        if pinned is None:
-            pinned = engine.run_sync(engine.position_now(table, storage_options=self._storage_options()))
+        saved = engine.position_from_json(store.get(key)) if store is not None else None
+        if saved is None:
+            saved = engine.run_sync(engine.position_now(table, storage_options=self._storage_options()))
             if store is not None:
-                store.set(key, engine.position_to_json(pinned))
-        return pinned
+                store.set(key, engine.position_to_json(saved))
+        return saved
 
     @staticmethod
     def _located(context: Context, argument: str, table: str | None) -> str:

@@ -59,9 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "://" in arguments.result:
             write_result(driver.session, arguments.result, result)
         else:
-            # In one step: a reader sees the whole file or none.
-            with replacing(Path(arguments.result), mode=0o644) as file:
-                file.write(result.to_json().encode())
+            _write(Path(arguments.result), result)
 
     try:
         result = _run(driver, arguments.spec, arguments.sha256, write)
@@ -69,6 +67,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         driver.stop()
     return 1 if result.status == "failed" else 0
+
+
+def _write(path: Path, result: JobResult) -> None:
+    """Write the result file in one step: a reader sees the whole file or none."""
+    with replacing(path, mode=0o644) as file:
+        file.write(result.to_json().encode())
 
 
 def _run(driver: _Driver, path: str, sha256: str, write: Callable[[JobResult], None]) -> JobResult:
@@ -91,7 +95,7 @@ def _run(driver: _Driver, path: str, sha256: str, write: Callable[[JobResult], N
 
 def _unfinished(work: spec.Spec, so_far: JobResult) -> JobResult:
     """Return a batch's result as readers should see it if nothing more is written."""
-    assert isinstance(work, spec.BundleSpec)
+    assert isinstance(work, spec.BatchSpec)
     done = sum(part.status != "unreached" for part in so_far.parts)
     error = JobFailed(
         f"The application ended after {done} of {len(work.parts)} parts.",

@@ -21,7 +21,7 @@ from delta_cdc.core import failpoints
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import (
     ApplySpec,
-    BundleSpec,
+    BatchSpec,
     CareSpec,
     CommitSpec,
     EnableSpec,
@@ -30,7 +30,7 @@ from delta_cdc.core.spec import (
     ReadSpec,
     ResolveSpec,
     VerifySpec,
-    segments_of,
+    ranges_of,
 )
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.manifest_folder import folder_for
@@ -88,7 +88,7 @@ def run(
         failpoints.reached("finished")
         return result
 
-    return _run_parts(spec, run_one, part_done) if isinstance(spec, BundleSpec) else run_one(spec)
+    return _run_parts(spec, run_one, part_done) if isinstance(spec, BatchSpec) else run_one(spec)
 
 
 #: What runs a spec, except an ingest.
@@ -104,7 +104,7 @@ _RUNS: dict[type, Callable[[SparkSession, Any], JobResult]] = {
 
 
 def _run_parts(
-    spec: BundleSpec, run_one: Callable[[Job], JobResult], done: Callable[[JobResult], object] | None
+    spec: BatchSpec, run_one: Callable[[Job], JobResult], done: Callable[[JobResult], object] | None
 ) -> JobResult:
     """Run the parts of a batch, several at a time; the outcome of one does not affect the others.
 
@@ -213,8 +213,8 @@ def execute(
     spark: SparkSession, storage_options: Mapping[str, str] | None, scratch: str | None, spec: ApplySpec
 ) -> JobResult:
     """Run an apply in this process, with its file manifests in a folder that Spark's executors can reach."""
-    segments = segments_of(spec.steps)
-    folder = folder_for(spark, segments, scratch)
+    read_ranges = ranges_of(spec.steps)
+    folder = folder_for(spark, read_ranges, scratch)
     options = dict(storage_options) if storage_options else None
     return run(spark, prepared(spec, folder, options))
 

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.core.spec import Segment
+    from delta_cdc.core.spec import ReadRange
 
 
-def folder_for(spark: SparkSession, segments: Collection[Segment], scratch: str | None) -> str:
+def folder_for(spark: SparkSession, read_ranges: Collection[ReadRange], scratch: str | None) -> str:
     """Return the folder for the file manifests of some ranges; empty if there is none.
 
     A folder created here lives as long as this process, because a DataFrame over it may.
 
     :param scratch: a folder that the user configured, or None
     """
-    if not segments:
+    if not read_ranges:
         return ""
     if scratch is not None:
         # DataFrames are read later than they are created: each call needs its own folder.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, JobResult, ReadSpec, Segment, Staging, Step
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, JobResult, ReadRange, ReadSpec, Staging, Step
 from delta_cdc.core.watermark import Seal, TableVersion
 from delta_cdc.spark.sessions import private_session
 from tests.support.steps import step as made_step
@@ -106,7 +106,7 @@ class Flow:
             source_columns=columns(self.source, end),
             planned_on=looked_at(self.target),
             before=None if last is None else last.state,
-            segments=(Segment(start, end, "change_files", "", 0),) if kind == "apply" else (),
+            read_ranges=(ReadRange(start, end, "change_files", "", 0),) if kind == "apply" else (),
         )
         return replace(planned, **changes)
 

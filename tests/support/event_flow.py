@@ -81,8 +81,8 @@ class LogFlow:
     def run_late(self, spec: ApplySpec) -> None:
         """Run a plan that another run has overtaken: nothing must come of it."""
         before = newest(self.target)
-        segments = [segment for step in spec.steps for segment in step.segments]
-        result = job.run(self.spark, prepared(spec, folder_for(self.spark, segments, None)))
+        read_ranges = [read_range for step in spec.steps for read_range in step.read_ranges]
+        result = job.run(self.spark, prepared(spec, folder_for(self.spark, read_ranges, None)))
         self.said.append(f"a plan up to {spec.steps[-1].ending_version} came late: {result.status}")
         assert result.status in TOO_LATE, result
         assert newest(self.target) == before, result

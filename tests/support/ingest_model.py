@@ -24,7 +24,7 @@ from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.planning.request import Memory
 from delta_cdc.planning.topics import Bounds
 from delta_cdc.run.ingest import run_ingest
-from delta_cdc.run.saved_plans import NoPins
+from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.watermarks import published
 from tests.support.logs import EPOCH, LogTable
 
@@ -89,7 +89,7 @@ class World:
     pipeline: str = "p"
     said: list[str] = field(default_factory=list)
     ran: list[IngestSpec] = field(default_factory=list)
-    pins: NoPins = field(default_factory=NoPins)
+    saved_plans: PlansInMemory = field(default_factory=PlansInMemory)
     log: LogTable = field(init=False)
     record: Record = field(init=False)
     #: What each data file of the log holds.
@@ -220,7 +220,7 @@ class World:
     def ingest(self, execute: Any = None, **changes: Any) -> IngestResult:
         """Do one piece of work from end to end, and publish it."""
         result = self.unpublished(execute, **changes)
-        published(result, self.pins)
+        published(result, self.saved_plans)
         return result
 
     def unpublished(self, execute: Any = None, **changes: Any) -> IngestResult:
@@ -228,7 +228,7 @@ class World:
         return run_ingest(
             self.request(**changes),
             execute=execute or self.engine,
-            pins=self.pins,
+            saved_plans=self.saved_plans,
             say=self.said.append,
             sleep=lambda seconds: None,
             then=then,
@@ -271,7 +271,7 @@ class Topics(World):
 def rows_of(spec: IngestSpec) -> list[dict[str, Any]]:
     """Return what is recorded of a batch."""
     if spec.step.kind != "ingest":
-        named = {"replay": ("quarantine", "replayed"), "reseal": ("", "resealed")}[spec.step.kind]
+        named = {"replay": ("quarantine", "replayed"), "renew": ("", "resealed")}[spec.step.kind]
         return [{"file": named[0], "status": named[1]}]
     files = [
         {"file": f.uri, "size": f.size, "modified": f.modified, "etag": f.etag, "status": "taken"}

@@ -38,19 +38,19 @@ class Tables:
 
     def apply(
         self,
-        pinned: int | None = None,
+        saved: int | None = None,
         now: int = NOW,
-        mirror: Callable[[], Any] | None = None,
+        backup: Callable[[], Any] | None = None,
         **changes: Any,
     ) -> Plan:
-        memory = Memory(end=lambda _: pinned, mirror=mirror, now_ms=now)
+        memory = Memory(end=lambda _: saved, backup=backup, now_ms=now)
         return plan_apply(self.request(**changes), memory)
 
-    def read(self, pinned: int | None = None, **changes: Any) -> Plan:
+    def read(self, saved: int | None = None, **changes: Any) -> Plan:
         made = ReadRequest(
             pipeline="p", source=self.source.uri, staging=self.staging.uri, target=self.target.uri
         )
-        return plan_read(replace(made, **changes), Memory(end=lambda _: pinned, now_ms=NOW))
+        return plan_read(replace(made, **changes), Memory(end=lambda _: saved, now_ms=NOW))
 
     def source_newest(self) -> int:
         return max(v for v in range(self.source.version + 1) if self.source.file(v).exists())

@@ -248,7 +248,7 @@ def sealed_counts(table: str, pipeline: str = "flow") -> list[dict[str, int]]:
     }
     found, log = [], commits(table)
     for seal in seals(table, pipeline):
-        if seal["step"]["kind"] in ("adopt", "reseal", "declare"):
+        if seal["step"]["kind"] in ("take_over", "renew", "baseline"):
             continue
         info = next(a["commitInfo"] for a in log[seal["at"]] if "commitInfo" in a)["operationMetrics"]
         counts = {name: int(info[metric]) for metric, name in metrics.items() if metric in info}

@@ -91,11 +91,13 @@ class Trial:
 
     def retry(self) -> ApplyResult:
         """Do what a retry does, in this process's warm session."""
-        pins = FilePins(self._pins)
+        saved_plans = FilePins(self._pins)
         result = run_apply(
-            request(self.source.path, self.target, self.scd), execute=partial(job.run, self.spark), pins=pins
+            request(self.source.path, self.target, self.scd),
+            execute=partial(job.run, self.spark),
+            saved_plans=saved_plans,
         )
-        published(result, pins)
+        published(result, saved_plans)
         return result
 
     def log(self) -> str:

@@ -21,7 +21,7 @@ from delta_cdc.run.apply import run_apply
 
 
 class FilePins:
-    """Pins in a file, as Airflow's task state store keeps them over tries."""
+    """SavedPlans in a file, as Airflow's task state store keeps them over tries."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -51,7 +51,7 @@ def request(source: str, target: str, scd: int, **more: Any) -> ApplyRequest:
 
 
 def main() -> None:
-    source, target, scd, pins, *more = sys.argv[1:]
+    source, target, scd, saved_plans, *more = sys.argv[1:]
     logging.basicConfig(format="%(message)s")
     logging.getLogger("delta_cdc").setLevel(logging.INFO)
     spark = get_session("driver", cores=1, quick_start=True)
@@ -59,7 +59,7 @@ def main() -> None:
     result = run_apply(
         request(source, target, int(scd), **(json.loads(more[0]) if more else {})),
         execute=partial(job.run, spark),
-        pins=FilePins(Path(pins)),
+        saved_plans=FilePins(Path(saved_plans)),
     )
     print(json.dumps(result.to_dict()))
 

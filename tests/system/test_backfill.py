@@ -52,7 +52,7 @@ def backfill(spark: SparkSession, source: Source) -> Callable[..., ApplyResult]:
         target: Path,
         scd: int,
         *,
-        pins: FilePins | None = None,
+        saved_plans: FilePins | None = None,
         execute: Callable[[ApplySpec], JobResult] | None = None,
         say: Callable[[str], None] = print,
         **asked: Any,
@@ -60,11 +60,11 @@ def backfill(spark: SparkSession, source: Source) -> Callable[..., ApplyResult]:
         result = run_apply(
             request(source.path, str(target), scd, **asked),
             execute=execute or partial(job.run, spark),
-            pins=pins,
+            saved_plans=saved_plans,
             say=say,
         )
-        if pins is not None:
-            published(result, pins)
+        if saved_plans is not None:
+            published(result, saved_plans)
         return result
 
     return run
@@ -82,9 +82,9 @@ def up_to(source: Source, version: int) -> Source:
 def test_killed_in_the_second_milestone(
     spark: SparkSession, source: Source, backfill: Callable[..., ApplyResult], tmp_path: Path, scd: int
 ) -> None:
-    target, pins = tmp_path / "target", tmp_path / "pins.json"
+    target, saved_plans = tmp_path / "target", tmp_path / "pins.json"
     backfill(target, scd, ending_version=0)
-    arguments = [source.path, str(target), str(scd), str(pins), json.dumps(_ALL)]
+    arguments = [source.path, str(target), str(scd), str(saved_plans), json.dumps(_ALL)]
     dead = subprocess.run(
         [sys.executable, "-m", "tests.system.driver", *arguments],
         env={
@@ -106,7 +106,7 @@ def test_killed_in_the_second_milestone(
     ]
 
     # The source has gone on in the meantime; the retry does what the run was about.
-    result = backfill(target, scd, pins=FilePins(pins), **_ALL)
+    result = backfill(target, scd, saved_plans=FilePins(saved_plans), **_ALL)
 
     assert result.applied
     assert result.versions == VersionRange(1, 300)

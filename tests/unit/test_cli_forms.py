@@ -150,7 +150,7 @@ def test_the_nearest_option(capsys: Said) -> None:
         (["changes", "a", "--from", "1", "--limit", "0"], "limit is 0"),
         (["changes", "a"], "one of the arguments --from"),
         (["replay", "a=b", "--adapter-options", "{"], "is no JSON"),
-        (["verify", "a=b", "--checks", "seals"], "did you mean seal"),
+        (["verify", "a=b", "--checks", "seals"], "did you mean 'seal'"),
         (["run"], "are required"),
         (["jars", "more"], "unknown arguments: more"),
         (["doctor", "--timeout", "0"], "is no number of seconds"),

@@ -101,8 +101,8 @@ def test_the_clients_options_are_read_from_a_file(
     """A password has no place on a command line."""
     asked: list[Any] = []
 
-    def planned(pieces: Any) -> Any:
-        asked.extend(piece.ingest for piece in pieces)
+    def planned(pipeline_jobs: Any) -> Any:
+        asked.extend(pipeline_job.ingest for pipeline_job in pipeline_jobs)
         return []
 
     monkeypatch.setattr("delta_cdc.cli.plan.detect_changes", planned)

@@ -15,7 +15,7 @@ from delta_cdc.core.codec import UNWRITTEN, UnreadableJson
 from delta_cdc.core.spec import (
     ApplyRequest,
     ApplySpec,
-    BundleSpec,
+    BatchSpec,
     CommitSpec,
     EnableSpec,
     ExpireSpec,
@@ -88,7 +88,7 @@ PLAIN = {int: st.integers(), str: st.text(max_size=5), bool: st.booleans(), type
 WRITTEN = (
     ApplyRequest,
     ApplySpec,
-    BundleSpec,
+    BatchSpec,
     CommitSpec,
     EnableSpec,
     ExpireSpec,

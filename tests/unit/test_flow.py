@@ -34,13 +34,13 @@ from delta_cdc.core.watermark import Seal, SealStep, TableVersion
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import read_methods
 from delta_cdc.planning.read import plan_read
-from delta_cdc.planning.reconcile import Mirror
+from delta_cdc.planning.reconcile import WatermarkBackup
 from delta_cdc.planning.request import CommitRequest, Memory, ReadRequest
 from delta_cdc.run import apply as apply_flow
 from delta_cdc.run.apply import run_apply
 from delta_cdc.run.commit import committed_by_run, run_commit
 from delta_cdc.run.read import run_read
-from delta_cdc.run.saved_plans import NoPins
+from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.watermarks import committed, published
 from tests.support.logs import EPOCH, FEED, LogTable, state_after
 
@@ -69,7 +69,7 @@ class World:
     ran: list[ApplySpec | ReadSpec | CommitSpec] = field(default_factory=list)
     rows: int = 0
     slept: list[float] = field(default_factory=list)
-    pins: NoPins = field(default_factory=NoPins)
+    saved_plans: PlansInMemory = field(default_factory=PlansInMemory)
 
     @property
     def request(self) -> ApplyRequest:
@@ -176,7 +176,7 @@ class World:
     def apply(self, execute: Callable[[ApplySpec], JobResult] | None = None, **changes: Any) -> ApplyResult:
         """Apply and publish, as a task that lives to its end; see ``unpublished``."""
         result = self.unpublished(execute, **changes)
-        published(result, self.pins)
+        published(result, self.saved_plans)
         return result
 
     def unpublished(
@@ -186,7 +186,7 @@ class World:
         return run_apply(
             replace(self.request, **changes),
             execute=execute or self.engine,
-            pins=self.pins,
+            saved_plans=self.saved_plans,
             say=self.said.append,
             max_attempts=attempts,
             sleep=self.slept.append,
@@ -199,17 +199,17 @@ class World:
         return run_read(
             replace(request, **changes),
             execute=execute or self.reader,
-            pins=self.pins,
+            saved_plans=self.saved_plans,
             say=self.said.append,
             sleep=self.slept.append,
         )
 
-    def pinned(self) -> dict[str, Any] | None:
-        return self.pins.get(f"pin:p:{self.source.table_id}")
+    def saved(self) -> dict[str, Any] | None:
+        return self.saved_plans.get(f"pin:p:{self.source.table_id}")
 
     def next_run(self) -> None:
         """Another run of the task has a store of its own."""
-        self.pins = NoPins()
+        self.saved_plans = PlansInMemory()
         self.said.clear()
 
     def heard(self, text: str) -> bool:
@@ -298,9 +298,9 @@ def test_a_job_that_dies_before_its_commit_is_an_error(world: World) -> None:
 
     with pytest.raises(Boom):
         world.apply(dies)
-    pin = world.pinned()
-    assert pin is not None
-    assert pin["ending_version"] == 5
+    saved_plan = world.saved()
+    assert saved_plan is not None
+    assert saved_plan["ending_version"] == 5
 
 
 def test_a_job_that_dies_after_its_commit_is_a_success(world: World) -> None:
@@ -344,13 +344,13 @@ def test_a_try_that_dies_before_it_publishes_publishes_on_its_retry(world: World
     assert (again.applied, again.versions, again.target_version) == (True, VersionRange(4, 5), 1)
     assert {**again.to_dict(), "timestamp": ""} == {**first.to_dict(), "timestamp": ""}
     assert world.heard("Already applied by an earlier try")
-    published(again, world.pins)
+    published(again, world.saved_plans)
     assert world.apply().versions == VersionRange(6, 6)
 
 
 def test_a_finished_task_that_is_cleared_has_nothing_to_do(world: World) -> None:
     world.apply()
-    assert world.pinned() is None
+    assert world.saved() is None
     again = world.apply(never)
     assert (again.applied, again.versions, again.watermark) == (
         False,
@@ -358,7 +358,7 @@ def test_a_finished_task_that_is_cleared_has_nothing_to_do(world: World) -> None
         TableVersion("source-id", 5, world.source.sha256(5)),
     )
     assert world.heard("Nothing to do")
-    assert world.pinned() is None
+    assert world.saved() is None
 
 
 def test_two_steps_of_a_try_that_died_are_published_together(world: World, tmp_path: Path) -> None:
@@ -371,11 +371,11 @@ def test_two_steps_of_a_try_that_died_are_published_together(world: World, tmp_p
 def test_a_retry_publishes_its_own_range_though_others_went_on(world: World) -> None:
     """Another run sealed on top of what this one committed before it died."""
     first = world.unpublished()
-    mine, world.pins = world.pins, NoPins()
+    mine, world.saved_plans = world.saved_plans, PlansInMemory()
     world.source.append()
     assert world.apply(run_id="next").versions == VersionRange(6, 6)
     world.target.optimize()
-    world.pins = mine
+    world.saved_plans = mine
     again = world.unpublished(never)
     assert (again.applied, again.versions, again.target_version) == (True, VersionRange(4, 5), 1)
     assert again.counts == first.counts
@@ -425,19 +425,19 @@ def test_another_run_between_our_milestones(world: World) -> None:
 
     with pytest.raises(Boom):
         world.unpublished(dies, versions_per_commit=1)
-    mine, world.pins = world.pins, NoPins()
+    mine, world.saved_plans = world.saved_plans, PlansInMemory()
     world.apply(run_id="twin", ending_version=5)
-    world.pins = mine
+    world.saved_plans = mine
     result = world.apply(versions_per_commit=1)
     assert (result.versions, result.counts["inserted"]) == (VersionRange(4, 6), 6)
 
 
 def test_what_was_restored_and_applied_by_another_run_is_not_ours(world: World) -> None:
     world.unpublished()
-    mine, world.pins = world.pins, NoPins()
+    mine, world.saved_plans = world.saved_plans, PlansInMemory()
     world.target.restore(0)
     world.apply(run_id="twin")
-    world.pins = mine
+    world.saved_plans = mine
     again = world.unpublished(never)
     assert (again.applied, again.watermark) == (False, TableVersion("source-id", 5, world.source.sha256(5)))
 
@@ -647,7 +647,7 @@ def test_a_dry_run_tells_and_writes_nothing(world: World) -> None:
     assert header.split() == ["commit", "kind", "what", "events", "inserted"]
     assert row.split() == ["1", *step.replace(":", "").split(), "4", "2"]
     assert world.target.version == before
-    assert world.pinned() is None
+    assert world.saved() is None
     assert "dry_run" not in world.apply().to_dict()
 
 
@@ -666,10 +666,10 @@ def test_a_dry_run_does_not_end_where_an_earlier_try_did(world: World) -> None:
 
     with pytest.raises(Boom):
         world.unpublished(dies)
-    pin = world.pinned()
+    saved_plan = world.saved()
     world.source.append()
     assert world.unpublished(dry, dry_run=True).versions == VersionRange(4, 6)
-    assert world.pinned() == pin
+    assert world.saved() == saved_plan
 
 
 def test_a_dry_run_with_nothing_to_do_starts_no_job(world: World) -> None:
@@ -681,8 +681,8 @@ def test_a_dry_run_with_nothing_to_do_starts_no_job(world: World) -> None:
 def test_a_dry_run_of_a_seal_alone_starts_no_job(world: World) -> None:
     result = world.unpublished(never, dry_run=True, pipeline="q", take_over_from="p", ending_version=3)
     found = result.to_dict()["dry_run"]
-    assert [line.split(":")[0] for line in found["steps"]] == ["adopt", "adopt"]
-    assert [(row["commit"], row["kind"]) for row in found["table"]] == [(1, "adopt"), (2, "adopt")]
+    assert [line.split(":")[0] for line in found["steps"]] == ["take_over", "take_over"]
+    assert [(row["commit"], row["kind"]) for row in found["table"]] == [(1, "take_over"), (2, "take_over")]
 
 
 def test_a_dry_run_of_milestones_counts_the_first(world: World) -> None:
@@ -757,7 +757,7 @@ def resealed(world: World) -> ApplyResult:
 
 def test_a_seal_without_rows_wakes_nobody(world: World) -> None:
     result = resealed(world)
-    assert [step.kind for spec in world.ran for step in spec.steps] == ["reseal"]
+    assert [step.kind for spec in world.ran for step in spec.steps] == ["renew"]
     assert (result.applied, result.versions, result.counts) == (False, None, {})
     assert result.watermark == TableVersion("source-id", 6, world.source.sha256(6))
     assert world.heard("no rows were moved")
@@ -791,7 +791,7 @@ def test_adoption_alone_wakes_nobody(world: World) -> None:
 
 def test_the_result_carries_the_whole_seal_for_the_mirror(world: World) -> None:
     result = world.apply()
-    kept = Mirror.from_dict(result.mirror)
+    kept = WatermarkBackup.from_dict(result.backup)
     assert kept is not None
     assert (kept.seal.number, kept.seal.watermark.version, kept.target.table_id) == (result.seal, 5, "id-1")
     assert kept.target.version == result.target_version
@@ -875,7 +875,7 @@ def test_the_orphan_of_a_killed_read_is_known(world: World, tmp_path: Path) -> N
 
     result = world.read(loses)
     assert (result.applied, result.staging_version) == (True, 0)
-    published(result, world.pins)
+    published(result, world.saved_plans)
     assert not world.read(never).applied
 
 
@@ -888,7 +888,7 @@ def test_the_orphan_of_a_killed_read_is_known(world: World, tmp_path: Path) -> N
     ],
 )
 def test_an_edited_pin_is_no_pin(world: World, lie: dict[str, Any]) -> None:
-    world.pins.set("pin:p:source-id", lie)
+    world.saved_plans.set("pin:p:source-id", lie)
     assert world.apply().versions == VersionRange(4, 5)
 
 
@@ -897,7 +897,7 @@ def test_a_failed_job_raises_its_named_error(world: World) -> None:
     error = KeyNotUnique("two rows", remedy="look").to_dict()
     with pytest.raises(KeyNotUnique, match="two rows"):
         world.apply(lambda spec: JobResult(status="failed", error=error))
-    assert world.pinned() is not None
+    assert world.saved() is not None
 
 
 def test_a_failure_after_the_commit_is_raised_and_then_found(world: World) -> None:
@@ -915,7 +915,7 @@ def test_a_failure_after_the_commit_is_raised_and_then_found(world: World) -> No
 def test_committed_without_proof_is_unknown(world: World) -> None:
     with pytest.raises(OutcomeUnknown):
         world.apply(lambda spec: DONE)
-    assert world.pinned() is not None
+    assert world.saved() is not None
 
 
 def test_a_named_error_of_the_plan_comes_out(world: World) -> None:
@@ -1223,7 +1223,7 @@ def test_a_read_that_died_between_milestones_goes_on(world: World) -> None:
 
     with pytest.raises(Boom):
         world.read(dies, **asked)
-    assert world.pinned() is not None
+    assert world.saved() is not None
     result = world.read(**asked)
     assert [step.kind for step in world.ran[-1].steps] == ["apply", "complete"]  # type: ignore[union-attr]
     assert (result.applied, result.versions) == (True, VersionRange(4, 5))
@@ -1280,7 +1280,7 @@ def test_an_idle_sink_is_sealed_and_nobody_is_told(world: World) -> None:
         TableVersion("source-id", 6, world.source.sha256(6)),
     )
     assert world.heard("nothing was read")
-    assert world.pinned() is not None
+    assert world.saved() is not None
     assert world.read(never, target=None).watermark == TableVersion("source-id", 6, world.source.sha256(6))
 
 

@@ -41,7 +41,7 @@ from delta_cdc.run.apply import run_apply
 from delta_cdc.run.commit import run_commit
 from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.read import run_read
-from delta_cdc.run.saved_plans import NoPins
+from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.verify import run_verify
 from delta_cdc.spark import quarantine, staging
 from delta_cdc.spark.apply import engine as apply_engine
@@ -142,7 +142,7 @@ class Job:
                 step = replace(step, planned_on=TableVersion(target.table_id, target.version))
             step = replace(step, before=state if step.before is None else step.before)
             step = apply_engine.with_horizons(step)
-            moving = step.kind not in ("adopt", "reseal")
+            moving = step.kind not in ("take_over", "renew")
             work = PreparedStep(
                 lambda: None,
                 {"suppressed": 4} if moving else {},
@@ -187,11 +187,11 @@ def shape_of(options: ApplyOptions) -> Shape:
 
 def written(step: Step) -> dict[str, Any]:
     """Return how Delta's log tells of the write of a step."""
-    if step.kind in ("load", "reset", "declare"):
+    if step.kind in ("load", "reset", "baseline"):
         mode = "Overwrite" if step.kind == "reset" else "ErrorIfExists"
         rows = "0" if step.is_empty else "50"
         return {"operation": "WRITE", "metrics": {"numOutputRows": rows}, "parameters": {"mode": mode}}
-    if step.kind in ("adopt", "reseal"):
+    if step.kind in ("take_over", "renew"):
         return {"operation": "WRITE", "metrics": {"numOutputRows": "0"}}
     return {}
 
@@ -289,7 +289,7 @@ APPLIES = {
     "reset": Case(built(3, HISTORY), {"mode": "reset", "options": HISTORY, "discard_history": True}),
     "adoption": Case(built(3, highest_sequence="3"), {"pipeline": "q", "take_over_from": "p"}),
     "staged_batch": Case(both(built(2), lambda tables: tables.staged(101, 3, 4)), {"staging": "staging"}),
-    "reseal": Case(built(5, highest_sequence="5"), days=4),
+    "renew": Case(built(5, highest_sequence="5"), days=4),
     "dry_run": Case(built(2), {"dry_run": True, "versions_per_commit": 2}),
 }
 READS = {
@@ -298,7 +298,7 @@ READS = {
     "read_by_row_ids": Case(tracked, {"options": QueryOptions("min_delta")}),
     "read_of_both_ends": Case(without_feed, {"options": NET}),
     "read_of_added_files": Case(
-        built(2, APPENDED), {"options": QueryOptions("append_only", capture="added_files")}
+        built(2, APPENDED), {"options": QueryOptions("append_only", method="added_files")}
     ),
     "read_in_milestones": Case(
         built(2), {"options": NET, "versions_per_commit": 2, "output_path": "files", "output_format": "json"}
@@ -390,22 +390,24 @@ def folder_of(tables: Tables) -> Path:
 
 
 def apply(tables: Tables, job: Job, asked: dict[str, Any]) -> Story:
-    request, pins = tables.request(**asked), NoPins()
+    request, saved_plans = tables.request(**asked), PlansInMemory()
     said: list[str] = []
     plan = str(plan_apply(request))
-    done = run_apply(request, execute=job.apply, pins=pins, say=said.append)
+    done = run_apply(request, execute=job.apply, saved_plans=saved_plans, say=said.append)
     # It is the newest seal again, as a text: one case is enough.
-    kept = {"pin": pins._kept, **({} if asked else {"mirror": done.mirror})}
+    kept = {"pin": saved_plans._kept, **({} if asked else {"mirror": done.backup})}
     return Story(folder_of(tables), plan, said, job.spec, job.seals, done.to_dict(), kept)
 
 
 def read(tables: Tables, job: Job, asked: dict[str, Any]) -> Story:
     given = {"pipeline": "p", "source": tables.source.uri, "target": tables.target.uri, "run_id": "r"}
-    request, pins = ReadRequest(**{**given, "staging": tables.staging.uri, **asked}), NoPins()
+    request, saved_plans = ReadRequest(**{**given, "staging": tables.staging.uri, **asked}), PlansInMemory()
     said: list[str] = []
     plan = str(plan_read(request))
-    done = run_read(request, execute=job.read, pins=pins, say=said.append)
-    return Story(folder_of(tables), plan, said, job.spec, job.seals, done.to_dict(), {"pin": pins._kept})
+    done = run_read(request, execute=job.read, saved_plans=saved_plans, say=said.append)
+    return Story(
+        folder_of(tables), plan, said, job.spec, job.seals, done.to_dict(), {"pin": saved_plans._kept}
+    )
 
 
 def commit(tables: Tables, job: Job, asked: dict[str, Any]) -> Story:
@@ -437,7 +439,7 @@ def ingest(folder: Path, patch: pytest.MonkeyPatch, case: Case, clock: Callable[
     then = options and ApplyRequest(
         pipeline="p", source=log, target=str(folder / "target"), options=options, run_id="r"
     )
-    story, request, pins = Story(folder), world.request(**asked), NoPins()
+    story, request, saved_plans = Story(folder), world.request(**asked), PlansInMemory()
     story.plan = str(plan_ingest(request))
 
     def execute(spec: specs.IngestSpec) -> JobResult:
@@ -448,8 +450,8 @@ def ingest(folder: Path, patch: pytest.MonkeyPatch, case: Case, clock: Callable[
         world.append(seal, [])
         return JobResult("committed")
 
-    done = run_ingest(request, execute=execute, pins=pins, say=story.said.append, then=then)
-    story.published, story.kept = done.to_dict(), {"pin": pins._kept}
+    done = run_ingest(request, execute=execute, saved_plans=saved_plans, say=story.said.append, then=then)
+    story.published, story.kept = done.to_dict(), {"pin": saved_plans._kept}
     return story
 
 
@@ -485,7 +487,7 @@ def test_seals(name: str, told: Callable[[str], Story]) -> None:
 def test_every_kind_of_seal_is_among_them() -> None:
     files = (golden.FOLDER / "seals").iterdir()
     kinds = {seal["step"]["kind"] for file in files for seal in json.loads(file.read_text())}
-    assert kinds == {"load", "declare", "apply", "read", "commit", "reseal", "adopt", "reload", "reset",
+    assert kinds == {"load", "baseline", "apply", "read", "commit", "renew", "take_over", "reload", "reset",
                      "repair", "ingest", "replay"}  # fmt: skip
 
 
@@ -541,7 +543,7 @@ def test_verify(tmp_path: Path, clock: Callable[[int], None]) -> None:
     tables, given = lake(tmp_path), []
     both(built(4), built(4, number=101))(tables)
 
-    def execute(bundle: specs.BundleSpec) -> JobResult:
+    def execute(bundle: specs.BatchSpec) -> JobResult:
         given.append(bundle)
         found = [ok("null_keys", "d"), finding("unique_keys", "d", "r", count=2, samples=("a",))]
         return JobResult(

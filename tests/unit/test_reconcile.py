@@ -10,16 +10,16 @@ from delta_cdc.core.errors import (
     LogGap,
     NotADeltaTable,
     PipelineTakenOver,
-    ProofExpired,
     SealUnreadable,
     TargetChangedUnderneath,
     TargetReplaced,
-    TargetWithoutProof,
+    TargetWithoutWatermark,
     TransactionRetentionSet,
+    WatermarkExpired,
 )
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from delta_cdc.planning.reconcile import Proof, reconcile, reconcile_async
+from delta_cdc.planning.reconcile import RecordedWatermark, reconcile, reconcile_async
 from tests.support.logs import EPOCH, LogTable, seal
 
 if TYPE_CHECKING:
@@ -36,25 +36,25 @@ def target(tmp_path: Path) -> LogTable:
     return made
 
 
-def look(table: LogTable) -> Proof:
-    proof = reconcile(DeltaLog(table.uri), "p")
-    assert proof is not None
-    return proof
+def look(table: LogTable) -> RecordedWatermark:
+    recorded = reconcile(DeltaLog(table.uri), "p")
+    assert recorded is not None
+    return recorded
 
 
 def proven(table: LogTable) -> tuple[int, int]:
     """Return (watermark, next seal number)."""
-    proof = look(table)
-    assert proof.seal is not None
-    return proof.seal.watermark.version, proof.next_number
+    recorded = look(table)
+    assert recorded.seal is not None
+    return recorded.seal.watermark.version, recorded.next_number
 
 
 def test_the_newest_seal_counts(target: LogTable) -> None:
     assert proven(target) == (8, 102)
-    proof = look(target)
-    assert proof.commit is not None
-    assert proof.commit.version == 1
-    assert proof.notes == ()
+    recorded = look(target)
+    assert recorded.commit is not None
+    assert recorded.commit.version == 1
+    assert recorded.notes == ()
 
 
 def test_no_table(tmp_path: Path) -> None:
@@ -158,21 +158,21 @@ def test_restore_to_a_replaced_state_is_still_replaced(target: LogTable) -> None
 def test_restore_to_a_time_is_refused_until_a_restore_by_version(target: LogTable) -> None:
     """Delta logs the time in the writer's time zone, and does not log the zone."""
     restored = target.restore(1, timestamp="2020-01-01 00:00:01.500")
-    with pytest.raises(ProofExpired, match=f"Version {restored} .* is a RESTORE to a time") as caught:
+    with pytest.raises(WatermarkExpired, match=f"Version {restored} .* is a RESTORE to a time") as caught:
         look(target)
     assert "by its number" in caught.value.remedy
     target.restore(1)
-    proof = look(target)
-    assert proof.seal is not None
-    assert proof.seal.watermark.version == 8
+    recorded = look(target)
+    assert recorded.seal is not None
+    assert recorded.seal.watermark.version == 8
 
 
 def test_a_leaked_user_metadata_is_no_seal(target: LogTable) -> None:
     leaked = seal(101, 8, planned_on=TableVersion("id-1", 0))
     target.optimize(user_metadata=leaked.to_json())
-    proof = look(target)
-    assert proof.commit is not None
-    assert proof.commit.version == 1
+    recorded = look(target)
+    assert recorded.commit is not None
+    assert recorded.commit.version == 1
 
 
 def test_a_txn_of_another_number_is_no_seal(target: LogTable) -> None:
@@ -224,7 +224,7 @@ def test_the_sealed_commit_was_cleaned(target: LogTable) -> None:
     DeltaTable(target.uri).create_checkpoint()
     for version in (0, 1, 2):
         target.file(version).unlink()
-    with pytest.raises(ProofExpired, match="version 2 was cleaned"):
+    with pytest.raises(WatermarkExpired, match="version 2 was cleaned"):
         look(target)
 
 
@@ -244,14 +244,14 @@ def test_transaction_retention_is_refused(target: LogTable) -> None:
 
 
 def test_rows_without_our_seal(target: LogTable) -> None:
-    with pytest.raises(TargetWithoutProof, match="seals of other pipelines: p"):
+    with pytest.raises(TargetWithoutWatermark, match="seals of other pipelines: p"):
         reconcile(DeltaLog(target.uri), "renamed")
 
 
 def test_rows_without_any_seal(tmp_path: Path) -> None:
     made = LogTable(tmp_path / "t").create()
     made.append()
-    with pytest.raises(TargetWithoutProof) as failed:
+    with pytest.raises(TargetWithoutWatermark) as failed:
         look(made)
     assert "other pipelines" not in str(failed.value)
 
@@ -259,16 +259,16 @@ def test_rows_without_any_seal(tmp_path: Path) -> None:
 def test_two_planners_of_an_empty_table_want_the_same_number(tmp_path: Path) -> None:
     made = LogTable(tmp_path / "t", created=EPOCH + 77).create()
     proofs = [look(made), look(made)]
-    assert [proof.next_number for proof in proofs] == [EPOCH + 77] * 2
-    assert all(proof.seal is None and proof.empty for proof in proofs)
+    assert [recorded.next_number for recorded in proofs] == [EPOCH + 77] * 2
+    assert all(recorded.seal is None and recorded.empty for recorded in proofs)
 
 
 def test_restored_to_before_the_first_seal_and_empty(tmp_path: Path) -> None:
     made = LogTable(tmp_path / "t").create()
     made.write_seal(seal(100, 5, kind="load"))
     made.restore(0)
-    proof = look(made)
-    assert (proof.seal, proof.next_number, proof.empty) == (None, 101, True)
+    recorded = look(made)
+    assert (recorded.seal, recorded.next_number, recorded.empty) == (None, 101, True)
 
 
 def test_a_long_log_is_read_back_to_the_seal(target: LogTable) -> None:
@@ -278,21 +278,21 @@ def test_a_long_log_is_read_back_to_the_seal(target: LogTable) -> None:
 
 
 # -- what a caller can go on without ------------------------------------------------------------
-FORGIVEN = (TargetReplaced, TargetWithoutProof)
+FORGIVEN = (TargetReplaced, TargetWithoutWatermark)
 
 
-def forgiven(table: LogTable) -> Proof:
-    proof = run_sync(reconcile_async(DeltaLog(table.uri), "p", forgiven=FORGIVEN))
-    assert proof is not None
-    return proof
+def forgiven(table: LogTable) -> RecordedWatermark:
+    recorded = run_sync(reconcile_async(DeltaLog(table.uri), "p", forgiven=FORGIVEN))
+    assert recorded is not None
+    return recorded
 
 
 def test_an_error_that_is_forgiven_leaves_the_number_that_comes_next(target: LogTable) -> None:
     assert forgiven(target).refused is None
     target.truncate()
-    proof = forgiven(target)
-    assert (proof.seal, proof.next_number, proof.target.version) == (None, 102, 2)
-    assert isinstance(proof.refused, TargetReplaced)
+    recorded = forgiven(target)
+    assert (recorded.seal, recorded.next_number, recorded.target.version) == (None, 102, 2)
+    assert isinstance(recorded.refused, TargetReplaced)
     with pytest.raises(TargetReplaced):
         look(target)
 
@@ -301,7 +301,7 @@ def test_a_table_by_hand_that_is_forgiven_has_one_first_number(tmp_path: Path) -
     table = LogTable(tmp_path / "other").create()
     table.append()
     assert [forgiven(table).next_number for _ in range(2)] == [EPOCH, EPOCH]
-    assert isinstance(forgiven(table).refused, TargetWithoutProof)
+    assert isinstance(forgiven(table).refused, TargetWithoutWatermark)
 
 
 def test_other_errors_are_not_forgiven(target: LogTable) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.core.errors import CaptureUnavailable
-from delta_cdc.core.spec import Segment
-from delta_cdc.delta_log.file_manifests import write_slices
+from delta_cdc.core.errors import ReadMethodUnavailable
+from delta_cdc.core.spec import ReadRange
+from delta_cdc.delta_log.file_manifests import write_manifests
 from delta_cdc.manifest_folder import folder_for
 
-FED = Segment(1, 2, "change_files", "", 0)
-BY_ROW_IDS = Segment(3, 4, "row_tracking", "", 0)
+FED = ReadRange(1, 2, "change_files", "", 0)
+BY_ROW_IDS = ReadRange(3, 4, "row_tracking", "", 0)
 
 
 def session(master: str) -> Any:
@@ -30,9 +30,9 @@ def test_each_read_has_a_folder_of_its_own() -> None:
 
 def test_a_cluster_without_a_folder_reads_the_feed_by_itself() -> None:
     assert folder_for(session("yarn"), [FED, BY_ROW_IDS], None) == ""
-    assert write_slices("/table", [FED], "", at=4) == (FED,)
-    with pytest.raises(CaptureUnavailable, match="Versions 3-4 are read by row_tracking") as failed:
-        write_slices("/table", [FED, BY_ROW_IDS], "", at=4)
+    assert write_manifests("/table", [FED], "", at=4) == (FED,)
+    with pytest.raises(ReadMethodUnavailable, match="Versions 3-4 are read by row_tracking") as failed:
+        write_manifests("/table", [FED, BY_ROW_IDS], "", at=4)
     assert "scratch=" in failed.value.remedy
 
 

@@ -148,7 +148,7 @@ def test_status_of_several_pairs(tables: Tables, capsys: pytest.CaptureFixture[s
     assert "watermark  2" in said
     assert "lag        3 versions: 3 commits with changes, 300 B" in said
     assert f"{absent}: there is no table yet" in said
-    assert "TargetWithoutProof" in said
+    assert "TargetWithoutWatermark" in said
 
 
 def test_status_as_json(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +157,7 @@ def test_status_as_json(tables: Tables, capsys: pytest.CaptureFixture[str]) -> N
     fine, failed = json.loads(capsys.readouterr().out)
     assert (fine["committed"], fine["lag_commits"], fine["findings"]) == (5, 0, [])
     assert fine["seal"]["state"]["applied_to"]["version"] == 5
-    assert (failed["pipeline"], failed["error"]["class"]) == ("r", "TargetWithoutProof")
+    assert (failed["pipeline"], failed["error"]["class"]) == ("r", "TargetWithoutWatermark")
 
 
 def test_all_is_well(tables: Tables) -> None:

@@ -12,7 +12,7 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option_schema import APPLY, INGEST
 from delta_cdc.core.spec import ApplyOptions, IngestOptions
 from delta_cdc.planning.request import check_apply
-from delta_cdc.run.batch import piece
+from delta_cdc.run.batch import pipeline_job
 from delta_cdc.run.table_arguments import ingest_options, is_ingested, pipeline_of, requests
 
 FEED = {"pipeline": "p", "source": "/s", "target": "/t", "keys": ["id"]}
@@ -54,7 +54,7 @@ def test_the_log_alone() -> None:
 def test_options_of_kafka_are_for_topics() -> None:
     told = {"security.protocol": "SSL"}
     for source, wanted in (("/landing", None), ("kafka://broker:9092/orders", told)):
-        made = piece({**LOGGED, "source": source}, kafka_options=told).ingest
+        made = pipeline_job({**LOGGED, "source": source}, kafka_options=told).ingest
         assert made is not None
         assert made.kafka_options == wanted
 

@@ -14,7 +14,7 @@ from tests.support.processes import is_running
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: What becomes of a workload -> what it does, and what is said.
+#: What becomes of a workload -> what it does, and what is logged.
 ENDINGS = {
     "fails": ("exit 3", "ended with exit code 3: a JVM dies"),
     "hangs": ("sleep 600 &\necho $! > {told}\nwait", "did not end within 2 s: a JVM dies"),

@@ -11,7 +11,7 @@ from delta_cdc import job
 from delta_cdc.core.option_schema import APPLY, INGEST, READ, filled, flat
 from delta_cdc.core.spec import IngestOptions, QueryOptions
 from delta_cdc.core.uris import spark_uri
-from delta_cdc.delta_log.file_manifests import write_slices
+from delta_cdc.delta_log.file_manifests import write_manifests
 from delta_cdc.manifest_folder import folder_for, is_local
 from delta_cdc.planning.changes import ChangesRequest
 from delta_cdc.planning.changes import plan_changes as planned_changes
@@ -132,7 +132,7 @@ def read_changes(
     ending_timestamp: str | None = None,
     query: str = "full_delta",
     keys: Sequence[str] | str | None = None,
-    capture: str = "auto",
+    method: str = "auto",
     raw: bool = False,
     where: str | None = None,
     select: Sequence[str] | str | None = None,
@@ -181,21 +181,21 @@ def read_changes(
         logger.info(note)
     options = request.options
     by_row_id = options.is_net and not options.keys
-    if plan.segments:
-        folder = folder_for(spark, plan.segments, scratch)
+    if plan.read_ranges:
+        folder = folder_for(spark, plan.read_ranges, scratch)
         found = rows.change_rows(
             spark,
             spark_uri(request.table),
-            write_slices(
+            write_manifests(
                 request.table,
-                plan.segments,
+                plan.read_ranges,
                 folder,
                 at=plan.table.version,
                 storage_options=request.storage_options,
             ),
             plan.table.schema_columns,
             at=plan.table.version,
-            slices_uri=folder,
+            manifests_uri=folder,
             with_row_id=by_row_id,
         )
     else:
@@ -219,7 +219,7 @@ def plan_changes(
     ending_timestamp: str | None = None,
     query: str = "full_delta",
     keys: Sequence[str] | str | None = None,
-    capture: str = "auto",
+    method: str = "auto",
     raw: bool = False,
     where: str | None = None,
     select: Sequence[str] | str | None = None,
@@ -230,7 +230,7 @@ def plan_changes(
 
     The parameters and errors are those of :func:`read_changes`; ``table`` is a path or URI.
 
-    :return: the whole range and its parts (``segments``), each with its read method (``capture``), the reason
+    :return: the whole range and its parts (``segments``), each with its read method (``method``), the reason
         and its size in bytes; ``print`` shows it
     """
     given = flat(READ, locals())

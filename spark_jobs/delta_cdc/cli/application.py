@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from delta_cdc.cli.pipelines import Chosen
-    from delta_cdc.core.spec import BundleSpec, JobResult
+    from delta_cdc.core.spec import BatchSpec, JobResult
 
 #: Arguments of a group that configure its application; one Spark application can have one value of each.
 _OF_THE_APPLICATION = ("storage_options", "kafka_options", "conf")
@@ -92,7 +92,7 @@ class Application:
     def __exit__(self, *raised: object) -> None:
         self._open.close()
 
-    def execute(self, bundle: BundleSpec) -> JobResult:
+    def execute(self, bundle: BatchSpec) -> JobResult:
         """Run a batch."""
         self._rounds += 1
         options = self._settings.get("storage_options")
@@ -113,7 +113,7 @@ class Application:
                 kafka_options=self._settings.get("kafka_options"),
             )
 
-    def _session(self, first: BundleSpec) -> AbstractContextManager[SparkSession]:
+    def _session(self, first: BatchSpec) -> AbstractContextManager[SparkSession]:
         options = self._settings.get("storage_options")
         places = [
             str(value) for one in self._requests for name in _PLACES if (value := getattr(one, name, None))

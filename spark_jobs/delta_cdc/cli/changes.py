@@ -13,7 +13,7 @@ from delta_cdc.cli.pipelines import is_configuration, is_pair, source_of, takes_
 from delta_cdc.core.arguments import names
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS
-from delta_cdc.core.spec import Capture, Query
+from delta_cdc.core.spec import Query, ReadMethod
 from delta_cdc.core.validation import options_of
 from delta_cdc.spark.changes.states import match
 
@@ -28,7 +28,7 @@ _TABLE_LIMIT = 20
 #: Arguments with the names of the parameters of read_changes.
 _START = ("starting_version", "starting_timestamp")
 _END = ("ending_version", "ending_timestamp")
-_QUERY = ("query", "capture", "raw", "where", "select")
+_QUERY = ("query", "method", "raw", "where", "select")
 
 
 def add(commands: Any) -> None:
@@ -49,7 +49,7 @@ def add(commands: Any) -> None:
         "--key", "--keys", dest="keys", action="append", default=[], metavar="COLUMN",
         help="column that identifies a row, repeatable; needed by min_delta, upsert and --where",
     )  # fmt: skip
-    query.add_argument("--capture", choices=get_args(Capture), default="auto", help="default: auto")
+    query.add_argument("--method", choices=get_args(ReadMethod), default="auto", help="default: auto")
     query.add_argument("--raw", action="store_true", help="full_delta: exactly what the change feed holds")
     query.add_argument(
         "--where", metavar="SQL", help="predicate on rows; a row that no longer matches counts as deleted"
@@ -57,7 +57,7 @@ def add(commands: Any) -> None:
     query.add_argument("--select", action="append", metavar="SQL", help="projection of rows, repeatable")
     query.add_argument(
         "--on-change-commit", choices=("fail", "skip"), default="fail",
-        help="capture added_files: what to do at a commit that removes rows",
+        help="method added_files: what to do at a commit that removes rows",
     )  # fmt: skip
     shown = changes.add_argument_group("how to show it")
     shown.add_argument(
@@ -83,7 +83,7 @@ def _changes(arguments: argparse.Namespace) -> int:
         print(note, file=sys.stderr)
     # The output contains the columns' names and types; for a projection only Spark knows them.
     typed = arguments.format == "parquet" or (arguments.format == "csv" and bool(arguments.select))
-    if plan.segments or typed:
+    if plan.read_ranges or typed:
         storage = query["storage_options"]
         where = f"{plan.table.uri}, {_where(plan)}"
         with session(locations=[plan.table.uri], storage_options=storage) as spark, named(where):
@@ -160,6 +160,6 @@ def _where(plan: ChangesPlan) -> str:
     """Return the range and how it was read, for people."""
     if plan.versions is None:
         return f"no version: the newest one is {plan.table.version}"
-    if not plan.segments:
+    if not plan.read_ranges:
         return f"versions {plan.versions}, none of which changes data"
-    return f"versions {plan.versions}, read by {', '.join(dict.fromkeys(s.capture for s in plan.segments))}"
+    return f"versions {plan.versions}, read by {', '.join(dict.fromkeys(s.method for s in plan.read_ranges))}"

@@ -111,8 +111,8 @@ def _option(name: str, spellings: Sequence[str]) -> str:
 # -- tables ---------------------------------------------------------------------------------------
 def newest_seal(table: str, pipeline: str, storage_options: Mapping[str, str] | None = None) -> Seal | None:
     """Return a pipeline's newest seal in a table's log; None if there is no seal."""
-    proof = reconcile(DeltaLog(table, dict(storage_options) if storage_options else None), pipeline)
-    return proof.seal if proof is not None else None
+    recorded = reconcile(DeltaLog(table, dict(storage_options) if storage_options else None), pipeline)
+    return recorded.seal if recorded is not None else None
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from delta_cdc.core.topics import is_topics
 from delta_cdc.core.validation import ingest_options_of, options_of
 from delta_cdc.core.variables import expand
 from delta_cdc.planning.ingest_request import IngestRequest
-from delta_cdc.run.batch import Piece
+from delta_cdc.run.batch import PipelineJob
 from delta_cdc.run.table_arguments import apply_request
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def before_the_first_load(parser: argparse.ArgumentParser) -> None:
 
 def recorded_work(
     arguments: argparse.Namespace, one: Chosen, *, run_id: str = "", is_plan: bool = False
-) -> Piece:
+) -> PipelineJob:
     """Return the work of a pipeline without a configuration: its target's watermark records its options.
 
     :param is_plan: the work is only planned, so its options may be unknown
@@ -156,7 +156,7 @@ def recorded_work(
         # A plan needs no keys: it reads no record.
         common["options"] = ingest_options or IngestOptions(source_kind=kind, insert_only=True)
         common["kafka_options"] = given.get("kafka_options")
-        return Piece(ingest=filled(IngestRequest, INGEST, given, log=target, **common))
+        return PipelineJob(ingest=filled(IngestRequest, INGEST, given, log=target, **common))
     options = _apply_options(arguments, seal)
     if is_plan:
         # Without options, a load requires nothing of the rows.
@@ -166,7 +166,7 @@ def recorded_work(
             f"It is unknown how {one.pipeline} builds {target}: it has no watermark yet.",
             remedy="name the keys with --key, and the rest as --help says; or write a configuration.",
         )
-    return Piece(apply=apply_request(given, target=target, options=options, **common))
+    return PipelineJob(apply=apply_request(given, target=target, options=options, **common))
 
 
 def _apply_options(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptions | None:

@@ -17,7 +17,7 @@ from delta_cdc.cli.pipelines import (
 from delta_cdc.core.arguments import MODES
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option_schema import APPLY, INGEST
-from delta_cdc.run.batch import piece
+from delta_cdc.run.batch import pipeline_job
 from delta_cdc.run.detect_changes import detect_changes
 from delta_cdc.run.table_arguments import is_ingested
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from delta_cdc.run.batch import Piece
+    from delta_cdc.run.batch import PipelineJob
 
 _OF_AN_APPLY = ("starting_version", "ending_version", "ending_timestamp", "max_versions",
                 "versions_per_commit", "bytes_per_commit", "repair_keys", "repair_quarantined",
@@ -77,12 +77,12 @@ def _plan(arguments: argparse.Namespace) -> int:
         refuse(arguments, _OF_AN_INGEST, "without --ingest")
     pipelines = chosen(arguments)
     if pipelines[0].group is None:
-        pieces = [recorded_work(arguments, one, is_plan=True) for one in pipelines]
+        pipeline_jobs = [recorded_work(arguments, one, is_plan=True) for one in pipelines]
     else:
         refuse(arguments, FIRST_LOAD, "with a configuration")
         settings = settings_of(pipelines)
-        pieces = [_configured(arguments, one.table.arguments, settings) for one in pipelines]
-    plans = detect_changes(pieces)
+        pipeline_jobs = [_configured(arguments, one.table.arguments, settings) for one in pipelines]
+    plans = detect_changes(pipeline_jobs)
     if len(plans) == 1 and plans[0].error is not None:
         raise plans[0].error
     for one in plans:
@@ -94,7 +94,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _configured(
     arguments: argparse.Namespace, table: Mapping[str, Any], settings: Mapping[str, Any]
-) -> Piece:
+) -> PipelineJob:
     """Return the work of a configured pipeline; the command line overrides its arguments."""
     names = (*_OF_AN_APPLY, "max_files", "max_offsets", "glob", *_OF_BOTH)
     given = {name: value for name in names if (value := getattr(arguments, name)) not in (None, False)}
@@ -107,7 +107,7 @@ def _configured(
             f"{', '.join(unknown)} given for {table['pipeline']}, where it has no meaning.",
             remedy="leave it out, or name only pipelines where it has one.",
         )
-    work = piece(
+    work = pipeline_job(
         {**table, **given},
         storage_options=settings["storage_options"],
         kafka_options=arguments.kafka_options or settings["kafka_options"],

@@ -16,12 +16,12 @@ from delta_cdc.cli.pipelines import (
     takes_pipelines,
 )
 from delta_cdc.core.text_table import grid
-from delta_cdc.run.batch import piece, run_bundle
+from delta_cdc.run.batch import pipeline_job, run_batch
 
 if TYPE_CHECKING:
     import argparse
 
-    from delta_cdc.run.batch import PieceResult
+    from delta_cdc.run.batch import PipelineResult
 
 _PARALLEL = 8
 
@@ -50,20 +50,26 @@ def _run(arguments: argparse.Namespace) -> int:
         refuse(arguments, (*FIRST_LOAD, "single_driver"), "with a configuration")
     settings = settings_of(pipelines)
     options = {name: settings[name] for name in ("storage_options", "kafka_options")}
-    pieces = [
+    pipeline_jobs = [
         recorded_work(arguments, one, run_id=run_id)
         if one.group is None
-        else piece(one.table.arguments, run_id=run_id, **options)
+        else pipeline_job(one.table.arguments, run_id=run_id, **options)
         for one in pipelines
     ]
-    requests = [request for one in pieces for request in (one.ingest, one.apply) if request is not None]
+    requests = [
+        request for one in pipeline_jobs for request in (one.ingest, one.apply) if request is not None
+    ]
     parallel = max(
         (group.settings.get("max_parallel_tables", _PARALLEL) for group in groups), default=_PARALLEL
     )
     with Application(settings, requests) as application:
         # The results hold what the flows would report of each pipeline.
-        results = run_bundle(
-            pieces, execute=application.execute, run_id=run_id, parallel=int(parallel), say=lambda _: None
+        results = run_batch(
+            pipeline_jobs,
+            execute=application.execute,
+            run_id=run_id,
+            parallel=int(parallel),
+            say=lambda _: None,
         )
     rows = [_row(result) for result in results]
     errors = [f"{row['pipeline']}: {row['error']}" for row in rows if row["error"]]
@@ -72,7 +78,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 1 if errors else 0
 
 
-def _row(result: PieceResult) -> dict[str, Any]:
+def _row(result: PipelineResult) -> dict[str, Any]:
     applied, error = result.applied, result.error
     done = [one for one in (result.ingested, applied) if one is not None and one.applied]
     status = "failed" if error else "nothing" if not done else "ingested" if applied is None else "applied"

@@ -111,7 +111,7 @@ class TargetReplaced(DeltaCdcError):
     """Another writer replaced, overwrote or truncated the target after our last commit."""
 
 
-class TargetWithoutProof(DeltaCdcError):
+class TargetWithoutWatermark(DeltaCdcError):
     """The target holds rows, but no commit of this pipeline."""
 
 
@@ -131,7 +131,7 @@ class SealUnreadable(DeltaCdcError):
     """A commit of the pipeline carries a seal of another release, or no seal."""
 
 
-class ProofExpired(DeltaCdcError):
+class WatermarkExpired(DeltaCdcError):
     """The commit that carried the watermark was cleaned from the target's log."""
 
 
@@ -152,7 +152,7 @@ class RangeTooLong(DeltaCdcError):
     """The range has more versions than one lazy DataFrame can hold."""
 
 
-class CaptureUnavailable(DeltaCdcError):
+class ReadMethodUnavailable(DeltaCdcError):
     """The changes of a version cannot be read by the requested method, or by any method."""
 
 
@@ -188,7 +188,7 @@ class ConflictingEvents(DeltaCdcError, of_rows=True):
     """Different events of one key have the same sequence, and no rule decides between them."""
 
 
-class LateBeyondHorizon(DeltaCdcError, of_rows=True):
+class TooLate(DeltaCdcError, of_rows=True):
     """An event is below the allowed lateness of its change log."""
 
 

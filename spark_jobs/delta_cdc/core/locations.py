@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.spec import (
     ApplySpec,
     ApplyStep,
-    BundleSpec,
+    BatchSpec,
     CareSpec,
     CommitSpec,
     EnableSpec,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def locations_of(spec: Spec) -> list[str]:
     """Return the locations that a job reads and writes."""
-    if isinstance(spec, BundleSpec):
+    if isinstance(spec, BatchSpec):
         return [location for part in spec.parts for location in locations_of(part)]
     if isinstance(spec, IngestSpec):
         source = [] if spec.options.source_kind == "kafka" else [spec.source_uri]
@@ -50,5 +50,5 @@ def locations_of(spec: Spec) -> list[str]:
 
 def reads_kafka(spec: Spec) -> bool:
     """Return whether a job reads topics."""
-    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    parts = spec.parts if isinstance(spec, BatchSpec) else (spec,)
     return any(isinstance(part, IngestSpec) and part.options.source_kind == "kafka" for part in parts)

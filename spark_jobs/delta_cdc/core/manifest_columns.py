@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.sql import PLAN_PREFIX
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import Segment
+    from delta_cdc.core.spec import ReadRange
 
 #: Partition column of a file manifest: the sides of a file, separated by commas. Each is one of the marks
 #: below, the version and, after ``@``, the commit's timestamp in epoch milliseconds.
@@ -25,12 +25,12 @@ SIDE_VERSION, SIDE_TIME = f"{PLAN_PREFIX}side_version", f"{PLAN_PREFIX}side_time
 MARKS = "delta_cdc.marks"
 
 
-def location(slices_uri: str, segment: Segment) -> str:
+def location(manifests_uri: str, read_range: ReadRange) -> str:
     """Return the location of a range's file manifest.
 
-    :param slices_uri: folder of the file manifests
+    :param manifests_uri: folder of the file manifests
     """
-    return f"{slices_uri.rstrip('/')}/{segment.starting_version:020d}-{segment.ending_version:020d}"
+    return f"{manifests_uri.rstrip('/')}/{read_range.starting_version:020d}-{read_range.ending_version:020d}"
 
 
 def side(mark: str, version: int, timestamp: int) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.spec import Capture, Query, SourceKind
+from delta_cdc.core.spec import Query, ReadMethod, SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -574,8 +574,8 @@ READ = {
             "unless the table tracks rows",
         ),
         Option(
-            "capture",
-            choice(*get_args(Capture)),
+            "method",
+            choice(*get_args(ReadMethod)),
             "``change_files`` (Delta's change data feed), ``row_tracking``, ``snapshot_diff``, "
             "``added_files``, or ``auto``: per part of the range, from the log",
             default="auto",

@@ -33,7 +33,7 @@ JobStatus = Literal["committed", "skipped", "conflict", "stale", "failed", "plan
 Query = Literal["append_only", "upsert", "min_delta", "full_delta"]
 #: The read method: Delta's change data feed; files that were added or removed, with rows matched by row id;
 #: the same, with rows matched by key; files of commits that only add.
-Capture = Literal["auto", "change_files", "row_tracking", "snapshot_diff", "added_files"]
+ReadMethod = Literal["auto", "change_files", "row_tracking", "snapshot_diff", "added_files"]
 
 
 #: What the source is: a table with a change feed, an append-only table of events, or periodic full copies
@@ -135,7 +135,7 @@ class QueryOptions:
 
     query: Query = "full_delta"
     keys: tuple[str, ...] = ()
-    capture: Capture = "auto"
+    method: ReadMethod = "auto"
     raw: bool = False
     where: str | None = None
     select: tuple[str, ...] = ()
@@ -148,34 +148,34 @@ class QueryOptions:
 
 
 @dataclass(frozen=True)
-class Segment:
+class ReadRange:
     """A range of versions (both ends inclusive) with one read method.
 
-    :param capture: the read method; see :data:`Capture`
+    :param method: the read method; see :data:`ReadMethod`
     :param reason: why this method, for people
     :param size: bytes to read, by the log
     :param net: only the two ends of the range are read: its rows are the net effect
     :param compare: find rows that were removed and added back unchanged in one version; they are not changes
     :param timestamps: read methods that read files: (version, epoch milliseconds) of every commit of the
         range that changes data, ascending
-    :param sliced: it is read through its file manifest (:mod:`delta_cdc.delta_log.file_manifests`), not by
-        Delta's reader of the change feed; set when manifests are written, and not part of the fingerprint
+    :param by_manifest: it is read through its file manifest (:mod:`delta_cdc.delta_log.file_manifests`), not
+        by Delta's reader of the change feed; set when manifests are written, and not part of the fingerprint
     """
 
     starting_version: int
     ending_version: int
-    capture: Literal["change_files", "row_tracking", "snapshot_diff", "added_files"]
+    method: Literal["change_files", "row_tracking", "snapshot_diff", "added_files"]
     reason: str
     size: int
     net: bool = False
     compare: bool = False
     timestamps: tuple[tuple[int, int], ...] = ()
-    sliced: bool = False
+    by_manifest: bool = False
 
     @property
-    def needs_slice(self) -> bool:
+    def needs_manifest(self) -> bool:
         """Return whether the rows can be read only through a file manifest."""
-        return self.capture != "change_files"
+        return self.method != "change_files"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,12 +231,12 @@ class _RowStep(_SealedStep):
 class LoadStep(_RowStep):
     """Load the snapshot of the watermark's version; version -1 is before all rows.
 
-    :param kind: ``load``; ``reset`` (the snapshot replaces all rows); or ``declare`` (set a baseline: no rows
-        are loaded, the target's content counts as that snapshot; an empty target is created if none exists)
+    :param kind: ``load``; ``reset`` (the snapshot replaces all rows); or ``baseline`` (no rows are loaded,
+        the target's content counts as that snapshot; an empty target is created if none exists)
     :param staging: the snapshot is a staged batch
     """
 
-    kind: Literal["load", "declare", "reset"] = "load"
+    kind: Literal["load", "baseline", "reset"] = "load"
     staging: Staging | None = None
 
     @property
@@ -247,20 +247,20 @@ class LoadStep(_RowStep):
     @property
     def is_empty(self) -> bool:
         """Return whether no rows are written."""
-        return self.kind == "declare" or self.at < 0
+        return self.kind == "baseline" or self.at < 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApplyStep(_RowStep):
     """Apply, or stage, the changes of a range.
 
-    :param segments: the ranges to read, in order. They begin with the first version that changes data:
+    :param read_ranges: the ranges to read, in order. They begin with the first version that changes data:
         commits before it may lie outside retention, or before the feed was turned on
     :param staging: the changes are a staged batch
     """
 
     starting_version: int
-    segments: tuple[Segment, ...] = ()
+    read_ranges: tuple[ReadRange, ...] = ()
     staging: Staging | None = None
     kind: Literal["apply"] = "apply"
 
@@ -284,7 +284,7 @@ class ReloadStep(_RowStep):
 class RepairStep(_RowStep):
     """Compute some keys again, as of the watermark, which the step does not move.
 
-    :param segments: the ranges to read, see :class:`ApplyStep`
+    :param read_ranges: the ranges to read, see :class:`ApplyStep`
     :param repaired_to: the keys are those changed in versions ``starting_version`` to this one
     :param keys_where: Spark SQL predicate over the key columns, instead of a range
     :param replayed: the keys are those in the quarantine table
@@ -292,7 +292,7 @@ class RepairStep(_RowStep):
 
     starting_version: int
     repaired_to: int
-    segments: tuple[Segment, ...] = ()
+    read_ranges: tuple[ReadRange, ...] = ()
     keys_where: str | None = None
     replayed: bool = False
     kind: Literal["repair"] = "repair"
@@ -307,7 +307,7 @@ class RepairStep(_RowStep):
 class StateStep(_SealedStep):
     """A seal without rows.
 
-    :param kind: ``reseal`` (renew: the same state under a new seal) or ``adopt`` (take over: the state of
+    :param kind: ``renew`` (renew: the same state under a new seal) or ``take_over`` (take over: the state of
         another pipeline of this target under a seal of this one; with ``successor`` the closing seal of that
         other pipeline)
     :param pipeline: the pipeline of the seal; None is the spec's
@@ -317,7 +317,7 @@ class StateStep(_SealedStep):
     starting_version: int
     pipeline: str | None = None
     successor: str | None = None
-    kind: Literal["reseal", "adopt"]
+    kind: Literal["renew", "take_over"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,13 +362,13 @@ class IngestStep:
     """The sealed commit of one batch in a change log; its seal has the number of the batch.
 
     :param kind: ``ingest`` (events of files or of a topic), ``replay`` (records that were in quarantine) or
-        ``reseal`` (renew; no rows: the same state under a new seal)
+        ``renew`` (renew; no rows: the same state under a new seal)
     :param applied_from: number of the first batch that counts
     :param planned_on: the log as planned; None = no table yet
     :param configuration: what the seal records about the batches up to its own
     """
 
-    kind: Literal["ingest", "replay", "reseal"]
+    kind: Literal["ingest", "replay", "renew"]
     seal_number: int
     applied_from: int
     planned_on: TableVersion | None = None
@@ -384,9 +384,9 @@ ReadStep = LoadStep | ApplyStep | StagingStep
 Step = TargetStep | StagingStep | CommitStep | IngestStep
 
 
-def segments_of(steps: Iterable[Step]) -> list[Segment]:
+def ranges_of(steps: Iterable[Step]) -> list[ReadRange]:
     """Return the ranges that steps read, in order."""
-    return [one for step in steps if isinstance(step, ApplyStep | RepairStep) for one in step.segments]
+    return [one for step in steps if isinstance(step, ApplyStep | RepairStep) for one in step.read_ranges]
 
 
 @dataclass(frozen=True)
@@ -395,7 +395,7 @@ class ApplySpec:
 
     :param single_driver: the user guarantees that only one Spark driver at a time writes to the tables;
         needed on S3 without a log store for several writers
-    :param slices_uri: folder of the file manifests of ranges; not part of the fingerprint
+    :param manifests_uri: folder of the file manifests of ranges; not part of the fingerprint
     :param quarantine_uri: side table for events that cannot be applied; "" if nothing is quarantined
     :param dry_run: compute what would be written, and write nothing
     """
@@ -407,7 +407,7 @@ class ApplySpec:
     options: ApplyOptions
     steps: tuple[TargetStep, ...]
     single_driver: bool = False
-    slices_uri: str = ""
+    manifests_uri: str = ""
     quarantine_uri: str = ""
     dry_run: bool = False
     job: Literal["apply"] = "apply"
@@ -438,7 +438,7 @@ class ReadSpec:
     continues: bool = False
     plain: bool = False
     single_driver: bool = False
-    slices_uri: str = ""
+    manifests_uri: str = ""
     options: QueryOptions = QueryOptions()
     configuration: dict[str, Any] = field(default_factory=dict)
     output_uri: str = ""
@@ -587,7 +587,7 @@ class ApplyRequest(Request):
         return self.mode in ONWARDS
 
     @property
-    def declares_state(self) -> bool:
+    def sets_baseline(self) -> bool:
         """Return whether the user guarantees the rows of a target without a seal."""
         return self.initial_load == "none" or (
             isinstance(self.initial_load, dict) and "none_at" in self.initial_load
@@ -792,7 +792,7 @@ class ExpireSpec(_OfOneTable):
 
 
 @dataclass(frozen=True)
-class BundleSpec:
+class BatchSpec:
     """A batch: several jobs in one application, each with its own result; a failed job stops no other.
 
     :param parts: specs, but not another batch
@@ -802,7 +802,7 @@ class BundleSpec:
     run_id: str
     parts: tuple[ApplySpec | IngestSpec | VerifySpec | OptimizeSpec | VacuumSpec | ExpireSpec, ...]
     parallel: int = 1
-    job: Literal["bundle"] = "bundle"
+    job: Literal["batch"] = "batch"
 
 
 @dataclass(frozen=True)
@@ -838,7 +838,7 @@ Spec = (
     | IngestSpec
     | VerifySpec
     | CareSpec
-    | BundleSpec
+    | BatchSpec
     | EnableSpec
     | ResolveSpec
 )
@@ -898,12 +898,12 @@ def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec) -> str:
 def _unprepared(spec: ApplySpec | ReadSpec) -> ApplySpec | ReadSpec:
     """Return a spec as planned, before file manifests were written."""
     steps: Any = tuple(
-        replace(step, segments=tuple(replace(one, sliced=False) for one in step.segments))
+        replace(step, read_ranges=tuple(replace(one, by_manifest=False) for one in step.read_ranges))
         if isinstance(step, ApplyStep | RepairStep)
         else step
         for step in spec.steps
     )
-    return replace(spec, steps=steps, slices_uri="")
+    return replace(spec, steps=steps, manifests_uri="")
 
 
 def step_fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec, seal_number: int) -> str:

@@ -66,8 +66,8 @@ def check_query(options: QueryOptions) -> None:
             "raw",
         ),
         (
-            options.raw and options.capture not in ("auto", "change_files"),
-            f"raw is given with capture={options.capture!r}",
+            options.raw and options.method not in ("auto", "change_files"),
+            f"raw is given with method={options.method!r}",
             "raw rows only exist in the change feed.",
             "raw",
         ),

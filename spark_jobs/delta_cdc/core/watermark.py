@@ -33,12 +33,12 @@ _MOST_OF_LIST = 4 * 1024
 
 StepKind = Literal[
     "load",
-    "declare",
+    "baseline",
     "apply",
     "read",
     "commit",
-    "reseal",
-    "adopt",
+    "renew",
+    "take_over",
     "reload",
     "reset",
     "repair",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from delta_cdc.core.concurrency import gathered
-from delta_cdc.core.errors import CaptureUnavailable, ReservedColumnName
+from delta_cdc.core.errors import ReadMethodUnavailable, ReservedColumnName
 from delta_cdc.core.manifest_columns import (
     AFTER_MARK,
     BEFORE_MARK,
@@ -25,7 +25,7 @@ from delta_cdc.core.manifest_columns import (
     location,
     side,
 )
-from delta_cdc.core.spec import ApplySpec, ApplyStep, ReadSpec, RepairStep, segments_of
+from delta_cdc.core.spec import ApplySpec, ApplyStep, ReadSpec, RepairStep, ranges_of
 from delta_cdc.delta_log import deletion_vectors, manifest_feed
 from delta_cdc.delta_log.actions import Add, MetaData, Remove
 from delta_cdc.delta_log.manifest_table import Listed, Table, lines, showing
@@ -35,7 +35,7 @@ from delta_cdc.delta_log.table import DeltaLog, run_sync
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 
-    from delta_cdc.core.spec import Segment
+    from delta_cdc.core.spec import ReadRange
     from delta_cdc.delta_log.actions import Commit, FileAction, Key
 
 _log = logging.getLogger(__name__)
@@ -54,16 +54,16 @@ def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) 
     :param root: folder of the manifests, as Spark names it; used by no other job or purpose; "" means no
         folder
     :param storage_options: of the source and of the folder
-    :return: the spec with ``slices_uri`` and the marked ranges; the same spec if no range has a manifest
-    :raises CaptureUnavailable: there is no folder, and a range needs one
-    :raises DeltaCdcError: see :func:`write_slices`
+    :return: the spec with ``manifests_uri`` and the marked ranges; the same spec if no range has a manifest
+    :raises ReadMethodUnavailable: there is no folder, and a range needs one
+    :raises DeltaCdcError: see :func:`write_manifests`
     """
     steps = tuple(
         replace(
             step,
-            segments=write_slices(
+            read_ranges=write_manifests(
                 spec.source_uri,
-                step.segments,
+                step.read_ranges,
                 root,
                 at=step.at,
                 storage_options=storage_options,
@@ -73,41 +73,45 @@ def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) 
         else step
         for step in spec.steps
     )
-    if not any(segment.sliced for segment in segments_of(steps)):
+    if not any(read_range.by_manifest for read_range in ranges_of(steps)):
         return spec
-    return replace(spec, steps=steps, slices_uri=root)
+    return replace(spec, steps=steps, manifests_uri=root)
 
 
-def write_slices(
+def write_manifests(
     table: str,
-    segments: Iterable[Segment],
+    read_ranges: Iterable[ReadRange],
     root: str,
     *,
     at: int,
     storage_options: dict[str, str] | None = None,
-) -> tuple[Segment, ...]:
+) -> tuple[ReadRange, ...]:
     """Write the file manifests of some ranges (``segments``).
 
     :param table: path or URI of the source
     :param root: folder of the manifests; see :func:`prepared`
     :param at: the version whose schema the manifests have, the end of the last range
-    :return: the ranges; those that Spark reads through manifests are marked ``sliced``. A range of the change
-        data feed is not, if Delta's own reader has to read it, or if there is no folder
-    :raises CaptureUnavailable: there is no folder, and a range needs one; or the range's read method
-        (``capture``) cannot read a file of the range
+    :return: the ranges; those that Spark reads through manifests are marked ``by_manifest``. A range of the
+        change data feed is not, if Delta's own reader has to read it, or if there is no folder
+    :raises ReadMethodUnavailable: there is no folder, and a range needs one; or the range's read method
+        (``method``) cannot read a file of the range
     :raises VersionsExpired: the log's record of a file was cleaned
     :raises ReservedColumnName: the source has a column with the name that the manifest adds
     """
-    segments = tuple(segments)
-    needing = next((segment for segment in segments if segment.needs_slice), None)
+    read_ranges = tuple(read_ranges)
+    needing = next((read_range for read_range in read_ranges if read_range.needs_manifest), None)
     if not root and needing is not None:
-        raise CaptureUnavailable(
-            f"Versions {needing.starting_version}-{needing.ending_version} are read by {needing.capture} "
+        raise ReadMethodUnavailable(
+            f"Versions {needing.starting_version}-{needing.ending_version} are read by {needing.method} "
             "through a small log that lists their files, and the executors of this session do not see the "
             "folders of this machine.",
             remedy="name a folder with scratch= that this process and all executors reach.",
         )
-    return run_sync(_written(table, segments, root, at, storage_options)) if root and segments else segments
+    return (
+        run_sync(_written(table, read_ranges, root, at, storage_options))
+        if root and read_ranges
+        else read_ranges
+    )
 
 
 def forget(root: str, storage_options: dict[str, str] | None = None) -> None:
@@ -119,31 +123,31 @@ def forget(root: str, storage_options: dict[str, str] | None = None) -> None:
 
 
 async def _written(
-    uri: str, segments: tuple[Segment, ...], root: str, at: int, storage_options: dict[str, str] | None
-) -> tuple[Segment, ...]:
+    uri: str, read_ranges: tuple[ReadRange, ...], root: str, at: int, storage_options: dict[str, str] | None
+) -> tuple[ReadRange, ...]:
     log = DeltaLog(uri, storage_options)
     table = Table(log.uri, *await log.described(at))
-    first = min(segment.starting_version for segment in segments)
+    first = min(read_range.starting_version for read_range in read_ranges)
     commits: manifest_feed.Commits | None = None
     found = []
-    for segment in segments:
+    for read_range in read_ranges:
         is_written = True
         try:
-            table.check(segment)
-            if segment.capture == "change_files":
+            table.check(read_range)
+            if read_range.method == "change_files":
                 commits = commits or await manifest_feed.Commits.of(log, first, at)
-                listed = await manifest_feed.files(log, segment, table, commits)
+                listed = await manifest_feed.files(log, read_range, table, commits)
             else:
-                listed = await (_net if segment.net else _by_commit)(log, segment, table)
-            actions = lines(table, segment, listed)
-            await put_stream(location(root, segment), _COMMIT, actions, storage_options)
-        except (manifest_feed.NotSliceableError, CaptureUnavailable, ReservedColumnName) as why:
-            if segment.needs_slice:
+                listed = await (_net if read_range.net else _by_commit)(log, read_range, table)
+            actions = lines(table, read_range, listed)
+            await put_stream(location(root, read_range), _COMMIT, actions, storage_options)
+        except (manifest_feed.NotSliceableError, ReadMethodUnavailable, ReservedColumnName) as why:
+            if read_range.needs_manifest:
                 raise
-            versions = f"{segment.starting_version}-{segment.ending_version}"
+            versions = f"{read_range.starting_version}-{read_range.ending_version}"
             _log.info("Delta's own reader reads versions %s of %s: %s", versions, log.uri, why)
             is_written = False
-        found.append(replace(segment, sliced=is_written))
+        found.append(replace(read_range, by_manifest=is_written))
     return tuple(found)
 
 
@@ -166,21 +170,21 @@ async def net_bytes(log: DeltaLog, commits: Sequence[Commit]) -> int | None:
 
 
 # -- which files ----------------------------------------------------------------------------------
-async def _by_commit(log: DeltaLog, segment: Segment, table: Table) -> Collection[Listed]:
+async def _by_commit(log: DeltaLog, read_range: ReadRange, table: Table) -> Collection[Listed]:
     """List the files that the range's commits added and removed as data."""
-    times = dict(segment.timestamps)
+    times = dict(read_range.timestamps)
     found: dict[Key, Listed] = {}
-    versions = range(segment.starting_version, segment.ending_version + 1)
+    versions = range(read_range.starting_version, read_range.ending_version + 1)
     async for version, actions in _commits(log, versions):
         for action in actions:
             if isinstance(action, MetaData):
-                table.check_names(segment, version, action)
+                table.check_names(read_range, version, action)
         if version in times:
-            removed, added = _data(log, segment, version, actions)
-            _list(found, segment, *await _differing(log, removed, added), version, times[version])
+            removed, added = _data(log, read_range, version, actions)
+            _list(found, read_range, *await _differing(log, removed, added), version, times[version])
     lacking: dict[int, dict[Key, Listed]] = {}
     for key, one in found.items():
-        if table.lacks(segment, one.action):
+        if table.lacks(read_range, one.action):
             lacking.setdefault(one.version - 1, {})[key] = one
     for version, some in lacking.items():
         for key, add in (await _active(log, version, some.keys())).items():
@@ -189,10 +193,10 @@ async def _by_commit(log: DeltaLog, segment: Segment, table: Table) -> Collectio
 
 
 def _data(
-    log: DeltaLog, segment: Segment, version: int, actions: Iterable[Add | Remove | MetaData]
+    log: DeltaLog, read_range: ReadRange, version: int, actions: Iterable[Add | Remove | MetaData]
 ) -> tuple[list[Listed], list[Listed]]:
     """Return the files that a commit removes and adds as data."""
-    only_added = segment.capture == "added_files"
+    only_added = read_range.method == "added_files"
     removed: list[Listed] = []
     added: list[Listed] = []
     for action in actions:
@@ -201,24 +205,24 @@ def _data(
             file = Listed(version, action if only_added else action.with_rows(action.rows))
             (added if isinstance(action, Add) else removed).append(file)
     if removed and only_added:
-        raise CaptureUnavailable(
+        raise ReadMethodUnavailable(
             f"Version {version} of {log.uri} removes rows (file {removed[0].action.path}), and added_files "
             "reads added ones only.",
-            remedy="leave capture at auto, or leave such commits out by on_change_commit='skip'.",
+            remedy="leave method at auto, or leave such commits out by on_change_commit='skip'.",
         )
     return removed, added
 
 
-async def _net(log: DeltaLog, segment: Segment, table: Table) -> Collection[Listed]:
+async def _net(log: DeltaLog, read_range: ReadRange, table: Table) -> Collection[Listed]:
     """List the files that only one end of the range has."""
-    first, last = segment.starting_version, segment.ending_version
+    first, last = read_range.starting_version, read_range.ending_version
     ends = await _ends(
         log,
         range(first, last + 1),
-        lambda version, metadata: table.check_names(segment, version, metadata),
+        lambda version, metadata: table.check_names(read_range, version, metadata),
     )
     unsure = {key for key, end in ends.items() if end.was is None}
-    lacking = {key for key, end in ends.items() if end.was and table.lacks(segment, end.file)}
+    lacking = {key for key, end in ends.items() if end.was and table.lacks(read_range, end.file)}
     state = await _active(log, first - 1, unsure | lacking)
     removed: list[Listed] = []
     added: list[Listed] = []
@@ -229,8 +233,10 @@ async def _net(log: DeltaLog, segment: Segment, table: Table) -> Collection[List
             (removed if was else added).append(Listed(end.version, whole))
     found: dict[Key, Listed] = {}
     # The last commit may not have changed data.
-    times = dict(segment.timestamps) if last in dict(segment.timestamps) else await log.timestamps([last])
-    _list(found, segment, *await _differing(log, removed, added), last, times[last])
+    times = (
+        dict(read_range.timestamps) if last in dict(read_range.timestamps) else await log.timestamps([last])
+    )
+    _list(found, read_range, *await _differing(log, removed, added), last, times[last])
     return found.values()
 
 
@@ -274,7 +280,7 @@ async def _ends(
 
 def _list(
     found: dict[Key, Listed],
-    segment: Segment,
+    read_range: ReadRange,
     removed: Sequence[Listed],
     added: Sequence[Listed],
     version: int,
@@ -282,7 +288,7 @@ def _list(
 ) -> None:
     """Add the files that were added and removed together to the listing."""
     # With one side only, or when rows are matched by key, there is nothing to match.
-    matched = bool(removed and added) and segment.capture == "row_tracking"
+    matched = bool(removed and added) and read_range.method == "row_tracking"
     before, after = (BEFORE_MARK, AFTER_MARK) if matched else (DELETED_MARK, INSERTED_MARK)
     for files, mark in ((removed, before), (added, after)):
         for file in files:

@@ -25,7 +25,7 @@ from delta_cdc.delta_log.schema_changes import moved_column
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from delta_cdc.core.spec import Segment
+    from delta_cdc.core.spec import ReadRange
     from delta_cdc.delta_log.actions import Commit, FileAction, Key, MetaData
     from delta_cdc.delta_log.manifest_table import Table
     from delta_cdc.delta_log.table import DeltaLog
@@ -58,31 +58,31 @@ class Commits:
         commits = await log.commits(range(first, last + 1))
         return cls(log, commits, await log.timestamps(range(first, last + 1), commits))
 
-    def is_worthwhile(self, segment: Segment) -> bool:
+    def is_worthwhile(self, read_range: ReadRange) -> bool:
         """Return whether a read of a range through a file manifest is faster than by Delta's own reader.
 
         To open a log that is new to it, Spark takes about as long as Delta's own reader takes for
         :data:`WORTHWHILE` bytes of changes, or for :data:`COMPARED` commits whose deletion vectors it has to
         compare.
         """
-        changing = set(self.changing(segment))
+        changing = set(self.changing(read_range))
         compared = sum(c.compares_vectors for c in self._commits if c.version in changing)
-        return segment.size >= WORTHWHILE or compared >= COMPARED
+        return read_range.size >= WORTHWHILE or compared >= COMPARED
 
-    def changing(self, segment: Segment) -> list[int]:
+    def changing(self, read_range: ReadRange) -> list[int]:
         """Return the versions of a range that change data."""
-        versions = range(segment.starting_version, segment.ending_version + 1)
+        versions = range(read_range.starting_version, read_range.ending_version + 1)
         return [
             commit.version for commit in self._commits if commit.changes_data and commit.version in versions
         ]
 
-    async def described(self, segment: Segment) -> list[MetaData]:
+    async def described(self, read_range: ReadRange) -> list[MetaData]:
         """Return the metadata under which the range's files were written; empty if it has not changed since.
 
         :raises NotSliceableError: the log was cleaned beyond it
         """
         all_metadata = [(c.version, c.metadata) for c in self._commits if c.metadata is not None]
-        start, end = segment.starting_version, segment.ending_version
+        start, end = read_range.starting_version, read_range.ending_version
         if not any(version >= start for version, _ in all_metadata):
             return []
         inside = [metadata for version, metadata in all_metadata if start <= version <= end]
@@ -98,7 +98,7 @@ class Commits:
         return inside if self._before is None else [self._before, *inside]
 
 
-async def files(log: DeltaLog, segment: Segment, table: Table, commits: Commits) -> Collection[Listed]:
+async def files(log: DeltaLog, read_range: ReadRange, table: Table, commits: Commits) -> Collection[Listed]:
     """List the files of a range of the feed, each with its sides.
 
     :param table: the source as of the end of the last range
@@ -107,12 +107,12 @@ async def files(log: DeltaLog, segment: Segment, table: Table, commits: Commits)
     :raises CorruptLog: a deletion vector is damaged
     :raises VersionsExpired: the file of a deletion vector was deleted
     """
-    if not commits.is_worthwhile(segment):
+    if not commits.is_worthwhile(read_range):
         raise NotSliceableError("there is little to read")
-    _check_schemas(table, await commits.described(segment))
+    _check_schemas(table, await commits.described(read_range))
     listed: dict[Key, Listed] = {}
     count, room = 0, MOST_VECTOR_BYTES
-    versions = commits.changing(segment)
+    versions = commits.changing(read_range)
     for start in range(0, len(versions), _BATCH):
         batch = versions[start : start + _BATCH]
         actions = await gathered((_read(log, version) for version in batch), limit=_BATCH)

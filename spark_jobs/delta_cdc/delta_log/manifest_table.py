@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from delta_cdc.core.errors import CaptureUnavailable, CorruptLog, ReservedColumnName
+from delta_cdc.core.errors import CorruptLog, ReadMethodUnavailable, ReservedColumnName
 from delta_cdc.core.manifest_columns import CHANGED_MARK, MARKS, SIDE_TIME, SIDE_VERSION, SIDES, parts_of
 from delta_cdc.core.reserved_columns import CHANGE_TYPE
 from delta_cdc.core.uris import local_path, spark_uri
@@ -19,7 +19,7 @@ from delta_cdc.delta_log.actions import DeletionVector
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from delta_cdc.core.spec import Segment
+    from delta_cdc.core.spec import ReadRange
     from delta_cdc.delta_log.actions import FileAction, MetaData, Protocol
 
 _MAPPING_MODE, _MAX_COLUMN_ID = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
@@ -96,7 +96,7 @@ class Table:
             bucket, slash, path = rest.partition("/")
             self.base = f"{scheme}://{bucket}{slash}{quote(path)}".rstrip("/") + "/"
 
-    def check(self, segment: Segment) -> None:
+    def check(self, read_range: ReadRange) -> None:
         """Reject a table that has a column named as the manifest's own, or that does not track rows."""
         for entry in self.schema["fields"]:
             if str(entry["name"]).lower() in (SIDES, SIDE_VERSION, SIDE_TIME):
@@ -109,37 +109,39 @@ class Table:
         tracked = configuration.get(_TRACKED, "").lower() == "true" and all(
             map(configuration.get, _MATERIALIZED)
         )
-        if segment.capture == "row_tracking" and not tracked:
-            raise CaptureUnavailable(
+        if read_range.method == "row_tracking" and not tracked:
+            raise ReadMethodUnavailable(
                 f"{self.uri} does not track rows ({_TRACKED} is not true), so its changes cannot be read by "
                 "row_tracking.",
-                remedy="leave capture at auto, or turn row tracking on.",
+                remedy="leave method at auto, or turn row tracking on.",
             )
 
-    def check_names(self, segment: Segment, version: int, metadata: MetaData) -> None:
+    def check_names(self, read_range: ReadRange, version: int, metadata: MetaData) -> None:
         """Reject metadata under which row ids are in other columns of the files."""
-        if segment.capture != "row_tracking":
+        if read_range.method != "row_tracking":
             return
         for name in _MATERIALIZED:
             given = metadata.configuration.get(name)
             if given is not None and given != self.metadata.configuration.get(name):
-                raise CaptureUnavailable(
+                raise ReadMethodUnavailable(
                     f"Version {version} of {self.uri} changed {name}: row ids before and after it cannot be "
                     "read together.",
-                    remedy="leave capture at auto, or read up to that version and from it on.",
+                    remedy="leave method at auto, or read up to that version and from it on.",
                 )
 
-    def lacks(self, segment: Segment, file: FileAction) -> bool:
+    def lacks(self, read_range: ReadRange, file: FileAction) -> bool:
         """Return whether a required detail of a file is still unknown."""
-        return not file.is_described or (segment.capture == "row_tracking" and file.base_row_id is None)
+        return not file.is_described or (read_range.method == "row_tracking" and file.base_row_id is None)
 
-    def header(self, segment: Segment, marks: str, *, one_sided: bool = False) -> Iterator[dict[str, Any]]:
+    def header(
+        self, read_range: ReadRange, marks: str, *, one_sided: bool = False
+    ) -> Iterator[dict[str, Any]]:
         """Yield the actions that are not files.
 
         :param marks: the marks of all sides of the file manifest
         :param one_sided: every file has one side
         """
-        by_row_id = segment.capture == "row_tracking"
+        by_row_id = read_range.method == "row_tracking"
         protocol: dict[str, Any] = {
             "minReaderVersion": self.protocol.min_reader_version,
             "minWriterVersion": self.protocol.min_writer_version,
@@ -171,9 +173,8 @@ class Table:
             configuration[_MAX_COLUMN_ID] = str(column_id)
         schema = {**self.schema, "fields": [*self.schema["fields"], *extra]}
         text = json.dumps(schema)
-        name = (
-            f"{self.metadata.id} {segment.capture} {segment.starting_version} {segment.ending_version} {text}"
-        )
+        versions = f"{read_range.starting_version} {read_range.ending_version}"
+        name = f"{self.metadata.id} {read_range.method} {versions} {text}"
         yield {
             "metaData": {
                 "id": str(uuid.uuid5(_NAMESPACE, name)),
@@ -185,19 +186,19 @@ class Table:
             }
         }
 
-    def add(self, segment: Segment, listed: Listed, *, one_sided: bool = False) -> dict[str, Any]:
+    def add(self, read_range: ReadRange, listed: Listed, *, one_sided: bool = False) -> dict[str, Any]:
         """Return the ``add`` action for a file.
 
         :param one_sided: as in :meth:`header`
-        :raises CaptureUnavailable: the log does not describe the file well enough
+        :raises ReadMethodUnavailable: the log does not describe the file well enough
         """
         file = listed.action
-        if self.lacks(segment, file):
-            raise self._undescribed(segment, listed)
+        if self.lacks(read_range, file):
+            raise self._undescribed(read_range, listed)
         assert file.partition_values is not None
         # Spark omits NULL partition values.
         if not file.partition_values.keys() <= self.partition_names:
-            raise CaptureUnavailable(
+            raise ReadMethodUnavailable(
                 f"The file {file.path} of {self.uri} (version {listed.version}) is partitioned by "
                 f"{sorted(file.partition_values)}, the table by {sorted(self.partition_names)}.",
                 remedy="read up to the version that changed the partitioning, and from it on.",
@@ -209,11 +210,11 @@ class Table:
             "modificationTime": 0,
             "dataChange": True,
         }
-        if file.stats is not None and segment.capture == "added_files":
+        if file.stats is not None and read_range.method == "added_files":
             add["stats"] = file.stats
         if file.deletion_vector is not None:
             add["deletionVector"] = self._vector(listed, file.deletion_vector)
-        if file.base_row_id is not None and segment.capture == "row_tracking":
+        if file.base_row_id is not None and read_range.method == "row_tracking":
             add["baseRowId"] = file.base_row_id
             add["defaultRowCommitVersion"] = file.row_commit_version
         return add
@@ -246,18 +247,18 @@ class Table:
             found["offset"] = vector.offset
         return found
 
-    def _undescribed(self, segment: Segment, listed: Listed) -> CaptureUnavailable:
+    def _undescribed(self, read_range: ReadRange, listed: Listed) -> ReadMethodUnavailable:
         path, version = listed.action.path, listed.version
         if listed.action.is_described:
-            return CaptureUnavailable(
+            return ReadMethodUnavailable(
                 f"The file {path} of {self.uri} (version {version}) has no row ids (baseRowId), so its rows "
                 "cannot be matched by row_tracking.",
-                remedy="leave capture at auto, or start after the version that turned row tracking on.",
+                remedy="leave method at auto, or start after the version that turned row tracking on.",
             )
-        return CaptureUnavailable(
+        return ReadMethodUnavailable(
             f"Version {version} of {self.uri} removes the file {path} without its size or partition values, "
-            f"and nothing else in the log has them: {segment.capture} cannot read it.",
-            remedy="leave capture at auto, or load the target again from a later version.",
+            f"and nothing else in the log has them: {read_range.method} cannot read it.",
+            remedy="leave method at auto, or load the target again from a later version.",
         )
 
     def _schema(self) -> dict[str, Any]:
@@ -288,14 +289,14 @@ class Table:
             ) from error
 
 
-def lines(table: Table, segment: Segment, listed: Collection[Listed]) -> Iterator[bytes]:
+def lines(table: Table, read_range: ReadRange, listed: Collection[Listed]) -> Iterator[bytes]:
     """Yield the commit file of a file manifest, line by line."""
     marks = {one[0] for listing in listed for one in listing.sides}
-    one_sided = segment.capture == "change_files" and all(len(one.sides) == 1 for one in listed)
-    for action in table.header(segment, "".join(sorted(marks)), one_sided=one_sided):
+    one_sided = read_range.method == "change_files" and all(len(one.sides) == 1 for one in listed)
+    for action in table.header(read_range, "".join(sorted(marks)), one_sided=one_sided):
         yield json.dumps(action).encode() + b"\n"
     for file in listed:
-        yield json.dumps({"add": table.add(segment, file, one_sided=one_sided)}).encode() + b"\n"
+        yield json.dumps({"add": table.add(read_range, file, one_sided=one_sided)}).encode() + b"\n"
 
 
 def _field(name: str, kind: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from delta_cdc.planning import appended_events, date_intervals, modes, precondit
 from delta_cdc.planning.observe import look
 from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.ranges import load_step
-from delta_cdc.planning.renewal import reseal_due
+from delta_cdc.planning.renewal import renewal_due
 from delta_cdc.planning.request import Memory, check_apply
 from delta_cdc.planning.staging import open_batch
 
@@ -55,19 +55,19 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     :raises DeltaCdcError: a named error with its remedy for everything that stops the flow
     """
     check_apply(request)
-    sight = await look(request, memory or Memory())
-    request = replace(request, options=_completed(request, sight.source))
-    sight = replace(sight, request=request)
+    observed = await look(request, memory or Memory())
+    request = replace(request, options=_completed(request, observed.source))
+    observed = replace(observed, request=request)
     if request.mode == "interval":
-        found = await date_intervals.resolved(request, sight)
+        found = await date_intervals.resolved(request, observed)
         if isinstance(found, Plan):
             return found
-        request, sight = found
-    if request.mode == "reset" and sight.proof is not None:
-        return await _reset(request, sight)
-    seal, refused = sight.seal, sight.proof.refused if sight.proof is not None else None
+        request, observed = found
+    if request.mode == "reset" and observed.recorded is not None:
+        return await _reset(request, observed)
+    seal, refused = observed.seal, observed.recorded.refused if observed.recorded is not None else None
     if refused is not None:
-        return await modes.reload(request, sight, refused)
+        return await modes.reload(request, observed, refused)
     drifted: tuple[str, ...] = ()
     if seal is not None:
         drifted = validation.check_drift(
@@ -75,18 +75,18 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
             request.options,
             canonical_uri(request.target),
             request.on_drift,
-            leaf_paths(sight.source.schema_string),
+            leaf_paths(observed.source.schema_string),
         )
-        sight = replace(sight, found=(*sight.found, *drifted))
+        observed = replace(observed, found=(*observed.found, *drifted))
     if seal is None:
-        return await _first(request, sight)
+        return await _first(request, observed)
     if request.mode == "repair":
         if drifted and request.on_drift == "repair":
-            raise modes.reload_first(request, sight, seal)
-        return await _repair(request, sight, seal)
+            raise modes.reload_first(request, observed, seal)
+        return await _repair(request, observed, seal)
     if request.mode == "reload" or (drifted and request.on_drift == "repair"):
-        return await _reload(request, sight, seal)
-    return await _onwards(request, sight, seal)
+        return await _reload(request, observed, seal)
+    return await _onwards(request, observed, seal)
 
 
 def _completed(request: ApplyRequest, source: TableState) -> ApplyOptions:
@@ -116,70 +116,70 @@ def _completed(request: ApplyRequest, source: TableState) -> ApplyOptions:
     return options
 
 
-async def _first(request: ApplyRequest, sight: Observation) -> Plan:
+async def _first(request: ApplyRequest, observed: Observation) -> Plan:
     """Plan the first commit of a target. A repair is an error; every other mode does the same here."""
     if request.mode == "repair":
         raise modes.nothing_to_repair(request)
     if request.staging is not None:
-        return await _from_staging(request, sight, request.staging)
-    return await _load(*await quarantine.resumed(request, sight))
+        return await _from_staging(request, observed, request.staging)
+    return await _load(*await quarantine.resumed(request, observed))
 
 
-async def _onwards(request: ApplyRequest, sight: Observation, seal: Seal) -> Plan:
+async def _onwards(request: ApplyRequest, observed: Observation, seal: Seal) -> Plan:
     """Plan the changes after the watermark; if they are unavailable and a policy allows it, a reload."""
     try:
         if request.staging is None:
-            return await _from_watermark(*await quarantine.resumed(request, sight), seal)
-        await preconditions.check_identity(sight.log, sight.source, seal)
+            return await _from_watermark(*await quarantine.resumed(request, observed), seal)
+        await preconditions.check_identity(observed.log, observed.source, seal)
     except (SourceTableReplaced, SourceHistoryChanged) as error:
         if request.on_source_replaced != "reload":
             raise
-        return await modes.reload(request, sight, error)
+        return await modes.reload(request, observed, error)
     except VersionsExpired as error:
         if request.on_versions_expired != "reload":
             raise
-        return await modes.reload(request, sight, error)
-    return await _from_staging(request, sight, request.staging)
+        return await modes.reload(request, observed, error)
+    return await _from_staging(request, observed, request.staging)
 
 
 # -- modes --------------------------------------------------------------------------------------
-async def _reload(request: ApplyRequest, sight: Observation, seal: Seal) -> Plan:
+async def _reload(request: ApplyRequest, observed: Observation, seal: Seal) -> Plan:
     because: SourceTableReplaced | SourceHistoryChanged | None = None
     notes: tuple[str, ...] = ()
     try:
-        identity = await preconditions.check_identity(sight.log, sight.source, seal)
+        identity = await preconditions.check_identity(observed.log, observed.source, seal)
         notes = (identity.note,) if identity.note else ()
     except (SourceTableReplaced, SourceHistoryChanged) as error:
         if request.on_source_replaced != "reload":
             raise
         because = error
-    plan = await modes.reload(request, sight, because)
+    plan = await modes.reload(request, observed, because)
     return replace(plan, notes=(*notes, *plan.notes))
 
 
-async def _repair(request: ApplyRequest, sight: Observation, seal: Seal) -> Plan:
+async def _repair(request: ApplyRequest, observed: Observation, seal: Seal) -> Plan:
     asked = _asked(request.options)
     if asked.is_net:
         # A repair needs every key that changed, also one whose net change is empty.
         asked = QueryOptions("full_delta")
     copies = request.options.source_kind == "snapshot" and not request.options.takes_events
     try:
-        return await modes.repair(request, sight, seal, asked, one_by_one=copies)
+        return await modes.repair(request, observed, seal, asked, one_by_one=copies)
     except ChangeFeedDisabled:
         if validation.needs_history(request.options) or request.options.takes_events:
             raise
         # Without the change feed, comparing each version with the one before also gives the changed keys.
-        return await modes.repair(request, sight, seal, asked, one_by_one=True)
+        return await modes.repair(request, observed, seal, asked, one_by_one=True)
 
 
-async def _reset(request: ApplyRequest, sight: Observation) -> Plan:
+async def _reset(request: ApplyRequest, observed: Observation) -> Plan:
     """Plan a load that replaces all rows."""
-    assert sight.proof is not None
-    target, refused = canonical_uri(request.target), sight.proof.refused
+    assert observed.recorded is not None
+    target, refused = canonical_uri(request.target), observed.recorded.refused
     why = f"{refused.message} " if refused is not None else ""
-    plan = await _load(request, sight)
+    plan = await _load(request, observed)
     assert isinstance(plan.spec, ApplySpec)
-    at = len(sight.before)
+    at = len(observed.before)
     steps = plan.spec.steps
     load = steps[at]
     assert isinstance(load, LoadStep)
@@ -190,25 +190,25 @@ async def _reset(request: ApplyRequest, sight: Observation) -> Plan:
 
 
 # -- after the watermark ------------------------------------------------------------------------
-async def _from_watermark(request: ApplyRequest, sight: Observation, seal: Seal) -> Plan:
-    chosen = await ranges.choose(sight, seal)
+async def _from_watermark(request: ApplyRequest, observed: Observation, seal: Seal) -> Plan:
+    chosen = await ranges.choose(observed, seal)
     if not isinstance(chosen, ranges.Chosen):
-        return await _seal_alone(request, sight, seal, chosen)
-    made, said = await _steps(request, sight, chosen, sight.next_number)
+        return await _seal_alone(request, observed, seal, chosen)
+    made, said = await _steps(request, observed, chosen, observed.next_number)
     known = appended_events.since(seal.state.horizons, chosen.tracked_from)
     before = replace(seal.state, horizons=known)
-    first = replace(made[0], planned_on=sight.planned_on, before=before)
-    return modes.planned(request, sight, (first, *made[1:]), chosen.versions, *chosen.notes, *said)
+    first = replace(made[0], planned_on=observed.planned_on, before=before)
+    return modes.planned(request, observed, (first, *made[1:]), chosen.versions, *chosen.notes, *said)
 
 
 async def _steps(
-    request: ApplyRequest, sight: Observation, chosen: ranges.Chosen, number: int
+    request: ApplyRequest, observed: Observation, chosen: ranges.Chosen, number: int
 ) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]]:
     columns, ending = chosen.at_end.schema_columns, chosen.versions.ending_version
-    validation.check_columns(request.options, columns, sight.source.uri, ending)
+    validation.check_columns(request.options, columns, observed.source.uri, ending)
     try:
         return await ranges.steps(
-            sight,
+            observed,
             chosen,
             _asked(request.options),
             number=number,
@@ -253,99 +253,99 @@ def _needs_every(options: ApplyOptions) -> bool:
 
 
 # -- nothing to apply ---------------------------------------------------------------------------
-async def _seal_alone(request: ApplyRequest, sight: Observation, seal: Seal, found: Nothing) -> Plan:
+async def _seal_alone(request: ApplyRequest, observed: Observation, seal: Seal, found: Nothing) -> Plan:
     """Plan no rows: nothing at all, or a seal that is due.
 
     :raises SchemaChangeInRange: a seal is due, and its range drops, renames or retypes a column
     """
-    if sight.before:
-        return modes.planned(request, sight, (), None, *found.notes)
-    assert sight.proof is not None
-    due = reseal_due(sight.source, sight.proof, sight.now_ms)
+    if observed.before:
+        return modes.planned(request, observed, (), None, *found.notes)
+    assert observed.recorded is not None
+    due = renewal_due(observed.source, observed.recorded, observed.now_ms)
     if due is None:
-        return sight.nothing(found.ended.version, *found.notes)
-    notes = await preconditions.check_schema(sight.log, found.commits) if found.commits else ()
+        return observed.nothing(found.ended.version, *found.notes)
+    notes = await preconditions.check_schema(observed.log, found.commits) if found.commits else ()
     step = StateStep(
-        kind="reseal",
+        kind="renew",
         starting_version=min(seal.watermark.version + 1, found.ended.version),
-        watermark=replace(found.ended, table_id=sight.source.table_id),
-        seal_number=sight.next_number,
-        planned_on=sight.planned_on,
+        watermark=replace(found.ended, table_id=observed.source.table_id),
+        seal_number=observed.next_number,
+        planned_on=observed.planned_on,
         before=replace(seal.state, horizons=appended_events.since(seal.state.horizons, found.tracked_from)),
     )
-    return modes.planned(request, sight, (step,), None, *found.notes, *notes, due)
+    return modes.planned(request, observed, (step,), None, *found.notes, *notes, due)
 
 
 # -- initial load -------------------------------------------------------------------------------
-async def _load(request: ApplyRequest, sight: Observation) -> Plan:
+async def _load(request: ApplyRequest, observed: Observation) -> Plan:
     """Plan the first commit of a target, and the later changes if the load starts at a past version."""
-    ranges.refuse_beyond(sight)
-    if request.initial_load != "snapshot" and sight.starting is not None:
+    ranges.refuse_beyond(observed)
+    if request.initial_load != "snapshot" and observed.starting is not None:
         raise InvalidConfiguration(
-            f"The start {sight.starting} and initial_load {request.initial_load!r} are both given, and the "
-            f"target {canonical_uri(request.target)} has no watermark yet.",
+            f"The start {observed.starting} and initial_load {request.initial_load!r} are both given, and "
+            f"the target {canonical_uri(request.target)} has no watermark yet.",
             remedy="leave the start out for the first run.",
         )
-    ends = (sight.source.version, sight.pinned_end, sight.ending)
+    ends = (observed.source.version, observed.saved_end, observed.ending)
     ending = min(end for end in ends if end is not None)
-    first = _first_version(request, sight)
+    first = _first_version(request, observed)
     if first is None:
-        load, at = await load_step(sight, ending, declared=request.declares_state)
-        return _load_alone(request, sight, load, at)
-    _check_first(sight, first, ending)
-    load, at = await _load_before(sight, first, declared=request.declares_state)
-    found = await ranges.choose_after(sight, first - 1, ending, ()) if first <= ending else None
+        load, at = await load_step(observed, ending, declared=request.sets_baseline)
+        return _load_alone(request, observed, load, at)
+    _check_first(observed, first, ending)
+    load, at = await _load_before(observed, first, declared=request.sets_baseline)
+    found = await ranges.choose_after(observed, first - 1, ending, ()) if first <= ending else None
     if not isinstance(found, ranges.Chosen):
-        return _load_alone(request, sight, load, at)
+        return _load_alone(request, observed, load, at)
     load = replace(load, horizons=appended_events.since(load.horizons, found.tracked_from))
-    made, said = await _steps(request, sight, found, load.seal_number + 1)
-    return modes.planned(request, sight, (load, *made), found.versions, *found.notes, *said)
+    made, said = await _steps(request, observed, found, load.seal_number + 1)
+    return modes.planned(request, observed, (load, *made), found.versions, *found.notes, *said)
 
 
-def _load_alone(request: ApplyRequest, sight: Observation, load: LoadStep, at: TableState) -> Plan:
+def _load_alone(request: ApplyRequest, observed: Observation, load: LoadStep, at: TableState) -> Plan:
     version = load.ending_version
-    validation.check_columns(request.options, at.schema_columns, sight.source.uri, version)
+    validation.check_columns(request.options, at.schema_columns, observed.source.uri, version)
     versions = None if load.is_empty else VersionRange(version, version)
     warnings = feed_warning(at) if request.options.source_kind == "change_feed" else ()
-    return modes.planned(request, sight, (load,), versions, *warnings)
+    return modes.planned(request, observed, (load,), versions, *warnings)
 
 
-def _first_version(request: ApplyRequest, sight: Observation) -> int | None:
+def _first_version(request: ApplyRequest, observed: Observation) -> int | None:
     """Return the first version whose changes are applied; None if the load covers everything."""
     load = request.initial_load
     if isinstance(load, dict):
         return load["from_version"] if "from_version" in load else load["none_at"] + 1
-    return None if load == "none" else sight.starting
+    return None if load == "none" else observed.starting
 
 
-def _check_first(sight: Observation, first: int, ending: int) -> None:
-    newest, uri = sight.source.version, sight.source.uri
-    if first > newest + 1 or (first > newest and not _declares(sight)):
+def _check_first(observed: Observation, first: int, ending: int) -> None:
+    newest, uri = observed.source.version, observed.source.uri
+    if first > newest + 1 or (first > newest and not _declares(observed)):
         raise RangeNotContiguous(
             f"Version {first}, from which changes are to be applied, does not exist yet: the newest version "
             f"of {uri} is {newest}.",
             remedy=f"start at {newest} or before.",
         )
-    if first > ending and not _declares(sight):
+    if first > ending and not _declares(observed):
         raise RangeNotContiguous(
             f"starting_version {first} of {uri} lies after the end {ending}.",
             remedy="end at the starting version or after it.",
         )
 
 
-def _declares(sight: Observation) -> bool:
-    return isinstance(sight.request, ApplyRequest) and sight.request.declares_state
+def _declares(observed: Observation) -> bool:
+    return isinstance(observed.request, ApplyRequest) and observed.request.sets_baseline
 
 
-async def _load_before(sight: Observation, first: int, *, declared: bool) -> tuple[LoadStep, TableState]:
+async def _load_before(observed: Observation, first: int, *, declared: bool) -> tuple[LoadStep, TableState]:
     if first > 0:
-        return await load_step(sight, first - 1, declared=declared)
-    at = await sight.at(0)
+        return await load_step(observed, first - 1, declared=declared)
+    at = await observed.at(0)
     step = LoadStep(
         watermark=TableVersion(at.table_id, -1),
-        seal_number=sight.next_number,
+        seal_number=observed.next_number,
         source_columns=at.schema_columns,
-        planned_on=sight.planned_on,
+        planned_on=observed.planned_on,
     )
     return step, at
 
@@ -364,37 +364,37 @@ def feed_warning(state: TableState) -> tuple[str, ...]:
 
 
 # -- staging ------------------------------------------------------------------------------------
-async def _from_staging(request: ApplyRequest, sight: Observation, uri: str) -> Plan:
-    seal = sight.seal
+async def _from_staging(request: ApplyRequest, observed: Observation, uri: str) -> Plan:
+    seal = observed.seal
     if seal is not None:
-        await preconditions.check_identity(sight.log, sight.source, seal)
-    found = await open_batch(sight, DeltaLog(uri, request.storage_options))
+        await preconditions.check_identity(observed.log, observed.source, seal)
+    found = await open_batch(observed, DeltaLog(uri, request.storage_options))
     if found is None:
         text = f"Staging {canonical_uri(uri)} has no open batch of pipeline {request.pipeline}."
         if seal is None:
-            return sight.nothing(-1, text)
-        idle = await ranges.choose(sight, seal)
+            return observed.nothing(-1, text)
+        idle = await ranges.choose(observed, seal)
         if isinstance(idle, ranges.Chosen):
             # The read has to stage these changes first: keep the watermark, and renew its seal only if due.
             idle = ranges.Nothing(seal.watermark, ())
-        return await _seal_alone(request, sight, seal, replace(idle, notes=(*idle.notes, text)))
+        return await _seal_alone(request, observed, seal, replace(idle, notes=(*idle.notes, text)))
     batch, commit = found
     ending = batch.watermark.version
-    other = await preconditions.other_history(sight.log, sight.source, batch)
+    other = await preconditions.other_history(observed.log, observed.source, batch)
     if other is not None:
         raise SourceHistoryChanged(
             f"The batch {VersionRange(batch.step.starting_version, ending)} in staging "
-            f"{canonical_uri(uri)} was read from another history of {sight.source.uri}: {other}.",
+            f"{canonical_uri(uri)} was read from another history of {observed.source.uri}: {other}.",
             remedy="read again (DeltaReadChangesOperator): a batch of the table as it is takes its place.",
         )
-    at = await sight.at(ending)
-    validation.check_columns(request.options, at.schema_columns, sight.source.uri, ending)
+    at = await observed.at(ending)
+    validation.check_columns(request.options, at.schema_columns, observed.source.uri, ending)
     kind: Literal["changes", "snapshot"] = "snapshot" if seal is None else "changes"
     load = LoadStep(
         watermark=replace(batch.watermark, table_id=at.table_id),
-        seal_number=sight.next_number if sight.proof is not None else batch.number,
+        seal_number=observed.next_number if observed.recorded is not None else batch.number,
         source_columns=at.schema_columns,
-        planned_on=sight.planned_on,
+        planned_on=observed.planned_on,
         staging=Staging(spark_uri(uri), commit.version, kind),
     )
     step: LoadStep | ApplyStep = load
@@ -408,4 +408,4 @@ async def _from_staging(request: ApplyRequest, sight: Observation, uri: str) -> 
             staging=load.staging,
             before=seal.state,
         )
-    return modes.planned(request, sight, (step,), VersionRange(step.starting_version, ending))
+    return modes.planned(request, observed, (step,), VersionRange(step.starting_version, ending))

@@ -12,13 +12,13 @@ from delta_cdc.core.spec import QueryOptions
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning import preconditions, read_methods
-from delta_cdc.planning.plan import segment_lines
+from delta_cdc.planning.plan import range_lines
 from delta_cdc.planning.request import check_bounds, epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from delta_cdc.core.spec import Segment
+    from delta_cdc.core.spec import ReadRange
     from delta_cdc.delta_log.clock import Bound
     from delta_cdc.delta_log.table import TableState
 
@@ -67,13 +67,13 @@ class ChangesPlan:
 
     :param table: the table as of the range's end
     :param versions: the range, both ends inclusive; None if it contains no version
-    :param segments: the ranges to read, in order; empty if no commit of the range changes data
+    :param read_ranges: the ranges to read, in order; empty if no commit of the range changes data
     :param notes: notes for users, one sentence each
     """
 
     table: TableState
     versions: VersionRange | None = None
-    segments: tuple[Segment, ...] = ()
+    read_ranges: tuple[ReadRange, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -82,9 +82,9 @@ class ChangesPlan:
     def _lines(self) -> Iterator[tuple[str, str]]:
         yield "table", self.table.uri
         yield "versions", str(self.versions) if self.versions is not None else "none"
-        if not self.segments:
+        if not self.read_ranges:
             yield "to read", "nothing: no commit of the range changes data"
-        yield from segment_lines("read", self.segments)
+        yield from range_lines("read", self.read_ranges)
         for note in self.notes:
             yield "note", note
 
@@ -116,12 +116,12 @@ async def plan_changes_async(request: ChangesRequest, *, now_ms: int | None = No
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     source = read_methods.Source(log, at_end, newest, now)
     await source.look_up_times(commits)
-    segments, reading_notes = await read_methods.choose(source, commits, request.options)
-    too_much = read_methods.beyond_limits(segments, commits, scratch=request.scratch)
+    read_ranges, reading_notes = await read_methods.choose(source, commits, request.options)
+    too_much = read_methods.beyond_limits(read_ranges, commits, scratch=request.scratch)
     if too_much is not None:
         raise _too_long(newest.uri, versions, too_much)
-    await read_methods.check_files(source, segments, commits)
-    return ChangesPlan(at_end, versions, segments, (*notes, *reading_notes))
+    await read_methods.check_files(source, read_ranges, commits)
+    return ChangesPlan(at_end, versions, read_ranges, (*notes, *reading_notes))
 
 
 def _too_long(uri: str, versions: VersionRange, at: int) -> RangeTooLong:

@@ -13,7 +13,7 @@ from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.staging import sink
 
 if TYPE_CHECKING:
-    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.reconcile import RecordedWatermark
     from delta_cdc.planning.request import CommitRequest
     from delta_cdc.planning.staging import Batch, Sink
 
@@ -28,13 +28,13 @@ class CommitPlan:
 
     found: Sink
     spec: CommitSpec | None
-    pin_key: str = ""
+    plan_key: str = ""
     notes: tuple[str, ...] = ()
 
     @property
-    def proof(self) -> Proof:
+    def recorded(self) -> RecordedWatermark:
         """Return the recorded watermark."""
-        return self.found.proof
+        return self.found.recorded
 
     @property
     def steps(self) -> tuple[CommitStep, ...]:
@@ -61,7 +61,7 @@ async def plan_commit_async(request: CommitRequest) -> CommitPlan:
             f"Staging {staging.uri} holds no batch of pipeline {request.pipeline}.",
             remedy="read first (DeltaReadChangesOperator without a target, or @task.delta_changes).",
         )
-    done, wanted = found.proof.seal, request.ending_version
+    done, wanted = found.recorded.seal, request.ending_version
     batch = found.batch if found.batch is not None and found.batch.is_complete else None
     if done is not None and (wanted is not None and wanted <= done.watermark.version):
         return CommitPlan(found, None)
@@ -98,9 +98,9 @@ def _spec(request: CommitRequest, found: Sink, batch: Batch) -> CommitSpec:
     step = CommitStep(
         starting_version=seal.step.starting_version,
         watermark=seal.watermark,
-        seal_number=found.proof.next_number,
+        seal_number=found.recorded.next_number,
         applied_from=seal.state.applied_from,
-        planned_on=TableVersion(found.proof.target.table_id, found.proof.target.version),
+        planned_on=TableVersion(found.recorded.target.table_id, found.recorded.target.version),
         configuration={"options": batch.options},
     )
     return CommitSpec(

@@ -178,12 +178,12 @@ def _without_seal(consumer: Consumer) -> Consumer:
 
 async def _committed(target: DeltaLog, pipeline: str) -> Seal | None:
     """Return the seal of the last committed data; a batch in staging only counts once it is committed."""
-    proof = await reconcile_async(target, pipeline)
-    seal = proof.seal if proof is not None else None
+    recorded = await reconcile_async(target, pipeline)
+    seal = recorded.seal if recorded is not None else None
     if seal is None or seal.step.kind != "read":
         return seal
     sink = await staging.sink(target, pipeline)
-    return sink.proof.seal if sink is not None else None
+    return sink.recorded.seal if sink is not None else None
 
 
 def now_ms() -> int:

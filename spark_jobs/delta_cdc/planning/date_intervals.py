@@ -22,49 +22,51 @@ if TYPE_CHECKING:
     from delta_cdc.planning.plan import Plan
 
 
-async def resolved(request: ApplyRequest, sight: Observation) -> tuple[ApplyRequest, Observation] | Plan:
+async def resolved(request: ApplyRequest, observed: Observation) -> tuple[ApplyRequest, Observation] | Plan:
     """Return the request that replaces mode ``interval`` for the target's current state, or an empty plan.
 
-    :param sight: its bounds are the first and the last version of the interval; the last is -1 if all
+    :param observed: its bounds are the first and the last version of the interval; the last is -1 if all
         versions are later
     :raises VersionsExpired: the log no longer contains the versions of the interval
     """
-    assert sight.starting is not None
-    assert sight.ending is not None
-    uri, seal = sight.source.uri, sight.seal
+    assert observed.starting is not None
+    assert observed.ending is not None
+    uri, seal = observed.source.uri, observed.seal
     bounds = f"from {request.starting_timestamp} to {request.ending_timestamp}"
-    if sight.ending < 0:
-        oldest = await sight.log.oldest_version()
+    if observed.ending < 0:
+        oldest = await observed.log.oldest_version()
         if oldest > 0:
             raise expired(
                 f"The log of {uri} begins with version {oldest}, which is later than the interval {bounds}.",
                 or_else="begin the backfill at a later date; or ",
             )
-        return _nothing(sight, f"{uri} did not exist yet in the interval {bounds}.")
-    if seal is None or seal.watermark.version < sight.ending:
-        note = f"The interval {bounds} ends with version {sight.ending} of {uri}, which is the end."
-        forward = _as(request, mode="backfill", ending_version=sight.ending)
-        return forward, replace(sight, request=forward, starting=None, found=(*sight.found, note))
+        return _nothing(observed, f"{uri} did not exist yet in the interval {bounds}.")
+    if seal is None or seal.watermark.version < observed.ending:
+        note = f"The interval {bounds} ends with version {observed.ending} of {uri}, which is the end."
+        forward = _as(request, mode="backfill", ending_version=observed.ending)
+        return forward, replace(observed, request=forward, starting=None, found=(*observed.found, note))
     if request.options.insert_only:
-        return _nothing(sight, f"The interval {bounds} is applied, and rows without keys are not repaired.")
-    first = sight.starting
+        return _nothing(
+            observed, f"The interval {bounds} is applied, and rows without keys are not repaired."
+        )
+    first = observed.starting
     if validation.needs_history(request.options):
         # History begins with the load, so only the rest of the interval can be repaired.
         first = max(first, seal.state.loaded_version + 1)
-    if first > sight.ending:
+    if first > observed.ending:
         text = f"Nothing of the interval {bounds} is to be repaired"
-        if first > sight.starting:
+        if first > observed.starting:
             history = f"the history in {canonical_uri(request.target)}"
             return _nothing(
-                sight, f"{text}: {history} begins with version {seal.state.loaded_version} of {uri}."
+                observed, f"{text}: {history} begins with version {seal.state.loaded_version} of {uri}."
             )
-        return _nothing(sight, f"{text}: {uri} got no version in it.")
+        return _nothing(observed, f"{text}: {uri} got no version in it.")
     note = (
         f"The interval {bounds} is applied already (the watermark is {seal.watermark}): the keys that "
-        f"versions {first}-{sight.ending} of {uri} changed are computed again."
+        f"versions {first}-{observed.ending} of {uri} changed are computed again."
     )
-    again = _as(request, mode="repair", starting_version=first, ending_version=sight.ending)
-    return again, replace(sight, request=again, starting=first, found=(*sight.found, note))
+    again = _as(request, mode="repair", starting_version=first, ending_version=observed.ending)
+    return again, replace(observed, request=again, starting=first, found=(*observed.found, note))
 
 
 def _as(
@@ -86,6 +88,6 @@ def _as(
     return found
 
 
-def _nothing(sight: Observation, text: str) -> Plan:
-    seal = sight.seal
-    return sight.nothing(seal.watermark.version if seal is not None else -1, text)
+def _nothing(observed: Observation, text: str) -> Plan:
+    seal = observed.seal
+    return observed.nothing(seal.watermark.version if seal is not None else -1, text)

@@ -28,7 +28,7 @@ from delta_cdc.planning.taken_files import INGESTED, QUARANTINE, beside, same
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.reconcile import RecordedWatermark
     from delta_cdc.planning.taken_files import Identity
 
 __all__ = ["IngestPlan", "IngestRequest", "plan_ingest", "plan_ingest_async"]
@@ -45,7 +45,7 @@ class IngestPlan:
     """
 
     request: IngestRequest
-    proof: Proof | None
+    recorded: RecordedWatermark | None
     spec: IngestSpec | None
     notes: tuple[str, ...] = ()
     left: dict[str, int] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class IngestPlan:
         return canonical_uri(self.request.log)
 
     @property
-    def pin_key(self) -> str:
+    def plan_key(self) -> str:
         """Return the key of the plan that is saved for a retry."""
         return _pin_key(self.request)
 
@@ -98,7 +98,7 @@ class IngestPlan:
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         yield "source", self.source
-        state = self.proof.target if self.proof is not None else None
+        state = self.recorded.target if self.recorded is not None else None
         yield "log", self.log if state is not None else f"{self.log} does not exist yet"
         yield "to do", self.told
         if self.spec is not None:
@@ -163,8 +163,8 @@ class _Observed:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        proof, lost = self.standing.proof, self.standing.found_lost
-        notes = proof.notes if proof is not None else ()
+        recorded, lost = self.standing.recorded, self.standing.found_lost
+        notes = recorded.notes if recorded is not None else ()
         if not lost:
             return notes
         return (
@@ -186,13 +186,13 @@ class _Observed:
 def _planned(observed: _Observed, chosen: Chosen) -> IngestPlan:
     """Return the plan of a batch; without a batch, that of a new seal if it is due."""
     request, standing = observed.request, observed.standing
-    proof, spec = standing.proof, None
+    recorded, spec = standing.recorded, None
     if chosen.kind is None:
-        due = _seal_due(proof, observed.now_ms)
+        due = _seal_due(recorded, observed.now_ms)
         if due is not None:
-            chosen = replace(chosen, kind="reseal", notes=(*chosen.notes, due))
+            chosen = replace(chosen, kind="renew", notes=(*chosen.notes, due))
     if chosen.kind is not None:
-        target = proof.target if proof is not None else None
+        target = recorded.target if recorded is not None else None
         step = IngestStep(
             kind=chosen.kind,
             seal_number=standing.number,
@@ -216,7 +216,7 @@ def _planned(observed: _Observed, chosen: Chosen) -> IngestPlan:
             single_driver=request.single_driver,
         )
     notes = (*observed.notes, *chosen.notes)
-    return IngestPlan(request, proof, spec, notes, chosen.left, chosen.looked)
+    return IngestPlan(request, recorded, spec, notes, chosen.left, chosen.looked)
 
 
 # -- files --------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ async def _recorded(
 # -- quarantine ---------------------------------------------------------------------------------
 async def _replay(observed: _Observed) -> Chosen:
     where = beside(observed.request.log, QUARANTINE)
-    if observed.standing.proof is None or not await holds_records(
+    if observed.standing.recorded is None or not await holds_records(
         where, observed.request.pipeline, observed.request.storage_options
     ):
         return Chosen(None, (f"Nothing of pipeline {observed.request.pipeline} is in quarantine ({where}).",))
@@ -369,12 +369,12 @@ def _pin_key(request: IngestRequest) -> str:
     return f"pin:{request.pipeline}:{canonical_uri(request.log)}"
 
 
-def _seal_due(proof: Proof | None, now_ms: int) -> str | None:
+def _seal_due(recorded: RecordedWatermark | None, now_ms: int) -> str | None:
     """Return why an idle pipeline has to renew its seal before log cleanup removes it; None if not due."""
-    if proof is None or proof.seal is None:
+    if recorded is None or recorded.seal is None:
         return None
-    kept = milliseconds_of(LOG_RETENTION, proof.target.configuration)
-    age = kept if proof.commit is None else now_ms - proof.commit.timestamp
+    kept = milliseconds_of(LOG_RETENTION, recorded.target.configuration)
+    age = kept if recorded.commit is None else now_ms - recorded.commit.timestamp
     if age <= kept // 2:
         return None
     return (

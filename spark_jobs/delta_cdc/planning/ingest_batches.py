@@ -20,7 +20,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
 from delta_cdc.core.change_log import LOG_COLUMNS
-from delta_cdc.core.errors import ProofExpired, TargetReplaced, TargetWithoutProof
+from delta_cdc.core.errors import TargetReplaced, TargetWithoutWatermark, WatermarkExpired
 from delta_cdc.core.validation import described_ingest
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.observe import first_number
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import IngestOptions, OffsetRange, SourceFile
     from delta_cdc.core.watermark import Seal
     from delta_cdc.planning.ingest_request import IngestRequest
-    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.reconcile import RecordedWatermark
     from delta_cdc.planning.request import Memory
     from delta_cdc.planning.taken_files import Taken
 
@@ -47,18 +47,18 @@ _MOST_VOID = 500
 _LOOKS = 5
 
 
-async def prove(request: IngestRequest, memory: Memory) -> Proof | None:
+async def prove(request: IngestRequest, memory: Memory) -> RecordedWatermark | None:
     """Return the pipeline's recorded state (:func:`~delta_cdc.planning.reconcile.reconcile_async`).
 
     A seal whose commit was cleaned from the log is not an error: the events themselves contain their origin.
 
     :raises TargetReplaced: another writer replaced, overwrote or truncated the log
-    :raises TargetWithoutProof: the table has rows, and no ingest created it
+    :raises TargetWithoutWatermark: the table has rows, and no ingest created it
     """
     log = DeltaLog(request.log, request.storage_options)
     try:
-        proof = await reconcile_async(
-            log, request.pipeline, mirror=memory.mirror, declared=True, forgiven=(ProofExpired,)
+        recorded = await reconcile_async(
+            log, request.pipeline, backup=memory.backup, declared=True, forgiven=(WatermarkExpired,)
         )
     except TargetReplaced as error:
         raise TargetReplaced(
@@ -66,15 +66,15 @@ async def prove(request: IngestRequest, memory: Memory) -> Proof | None:
             remedy="RESTORE the log to the version before that; or, where its events may go, move the log "
             f"and {beside(request.log, '__ingested')} away, so that everything is ingested anew.",
         ) from error
-    if proof is not None and proof.seal is None and proof.refused is None and not proof.empty:
-        missing = [name for name in LOG_COLUMNS if name not in proof.target.schema_columns]
+    if recorded is not None and recorded.seal is None and recorded.refused is None and not recorded.empty:
+        missing = [name for name in LOG_COLUMNS if name not in recorded.target.schema_columns]
         if missing:
-            raise TargetWithoutProof(
-                f"The table {proof.target.uri} (version {proof.target.version}) holds rows, and is no change "
-                f"log of an ingest: it has no column {missing[0]}.",
+            raise TargetWithoutWatermark(
+                f"The table {recorded.target.uri} (version {recorded.target.version}) holds rows, and is no "
+                f"change log of an ingest: it has no column {missing[0]}.",
                 remedy="name a location where no table is yet; the first batch makes the log.",
             )
-    return proof
+    return recorded
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,14 @@ class Standing:
     :param fallback: the first number for a log that does not exist yet
     """
 
-    proof: Proof | None
+    recorded: RecordedWatermark | None
     taken: Taken
     fallback: int
 
     @property
     def seal(self) -> Seal | None:
         """Return the seal in effect."""
-        return self.proof.seal if self.proof is not None else None
+        return self.recorded.seal if self.recorded is not None else None
 
     @property
     def known(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class Standing:
         """Return the number of the next batch."""
         if self.pending is not None:
             return self.pending
-        first = self.proof.next_number if self.proof is not None else self.fallback
+        first = self.recorded.next_number if self.recorded is not None else self.fallback
         recorded = self.taken.number
         return first if recorded is None else max(first, recorded + 1)
 
@@ -153,25 +153,27 @@ class Standing:
     @cached_property
     def found_lost(self) -> str:
         """Return why the record of ingested data is unreliable, as observed now; "" if it is reliable."""
-        if self.proof is None:
+        if self.recorded is None:
             return ""
-        if self.proof.refused is not None:
-            return self.proof.refused.message
+        if self.recorded.refused is not None:
+            return self.recorded.refused.message
         if self.taken.damaged:
             return f"The record of what was taken is damaged ({self.taken.damaged})."
         if self.taken.silent is not None and not self.known.get("lost"):
             return f"The record of what was taken has lost what pipeline {self.taken.silent} took last."
         if self.seal is None:
-            alone = not self.proof.empty and not self.taken.has_others
-            return f"The log {self.proof.target.uri} holds events that no record tells of." if alone else ""
+            alone = not self.recorded.empty and not self.taken.has_others
+            return (
+                f"The log {self.recorded.target.uri} holds events that no record tells of." if alone else ""
+            )
         if self._begun is not None and self.batch.kind is None:
             return f"The record of what was taken knows of batch {self._begun}, and does not tell its files."
         if len(self.known.get("void", ())) > _MOST_VOID:
-            return f"The log {self.proof.target.uri} was rolled back more than {_MOST_VOID} times."
+            return f"The log {self.recorded.target.uri} was rolled back more than {_MOST_VOID} times."
         expected = self.known.get("before", 0) + self.known.get("rows", 0)
         if "rows" in self.known and expected != self._recorded.rows:
             return (
-                f"The record of what was taken, {beside(self.proof.target.uri, '__ingested')}, has "
+                f"The record of what was taken, {beside(self.recorded.target.uri, '__ingested')}, has "
                 f"{self._recorded.rows} of {expected} entries."
             )
         return ""
@@ -236,9 +238,9 @@ class Standing:
     @property
     def _stored(self) -> int | None:
         """Return the newest number ever in the log, also if a RESTORE undid it; None without any."""
-        if self.proof is None or not self.proof.was_sealed:
+        if self.recorded is None or not self.recorded.was_sealed:
             return None
-        return self.proof.next_number - 1
+        return self.recorded.next_number - 1
 
 
 @dataclass(frozen=True)
@@ -254,7 +256,7 @@ class Chosen:
     :param ends: the ends of partitions by :func:`partition_name`, if the record was just found to be lost
     """
 
-    kind: Literal["ingest", "replay", "reseal"] | None
+    kind: Literal["ingest", "replay", "renew"] | None
     notes: tuple[str, ...] = ()
     files: tuple[SourceFile, ...] = ()
     offsets: tuple[OffsetRange, ...] = ()
@@ -284,33 +286,33 @@ def mark(uri: str) -> str:
     return sha256(uri.encode()).hexdigest()[:_LETTERS]
 
 
-async def look_at(request: IngestRequest, memory: Memory, pinned: int | None, now_ms: int) -> Standing:
+async def look_at(request: IngestRequest, memory: Memory, saved: int | None, now_ms: int) -> Standing:
     """Return a consistent state of log and record.
 
     Another process may be between its two commits, or may make several commits meanwhile. So if log and
     record do not match, this reads the record again, after the log, and accepts it if the log is unchanged.
 
-    :param pinned: an earlier try's number for a log that does not exist yet
+    :param saved: an earlier try's number for a log that does not exist yet
     :raises DeltaCdcError: see :func:`prove` and :func:`delta_cdc.planning.taken_files.taken`
     """
     where = (request.log, request.pipeline, request.storage_options)
-    proof, record = await asyncio.gather(prove(request, memory), taken(*where))
-    fallback = first_number(pinned, now_ms)
-    standing = Standing(proof, record, fallback)
+    recorded, record = await asyncio.gather(prove(request, memory), taken(*where))
+    fallback = first_number(saved, now_ms)
+    standing = Standing(recorded, record, fallback)
     for _ in range(_LOOKS):
         if not standing.is_odd:
             break
-        standing = Standing(proof, await taken(*where), fallback)
-        if not await _moved(request, proof):
+        standing = Standing(recorded, await taken(*where), fallback)
+        if not await _moved(request, recorded):
             break
-        proof = await prove(request, memory)
-        standing = Standing(proof, await taken(*where), fallback)
+        recorded = await prove(request, memory)
+        standing = Standing(recorded, await taken(*where), fallback)
     return standing
 
 
-async def _moved(request: IngestRequest, proof: Proof | None) -> bool:
+async def _moved(request: IngestRequest, recorded: RecordedWatermark | None) -> bool:
     """Return whether the log has changed since it was read."""
     log = DeltaLog(request.log, request.storage_options)
-    if proof is not None:
-        return await log.newest_version(after=proof.target.version) != proof.target.version
+    if recorded is not None:
+        return await log.newest_version(after=recorded.target.version) != recorded.target.version
     return await log.has_commit(0)

@@ -15,7 +15,7 @@ from delta_cdc.planning.taken_files import QUARANTINE, beside, taken
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.reconcile import RecordedWatermark
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,17 @@ class IngestStatus:
             yield "quarantine", self.quarantine
 
 
-def is_ingested(proof: Proof | None) -> bool:
+def is_ingested(recorded: RecordedWatermark | None) -> bool:
     """Return whether a table is a change log that ingests fill."""
-    if proof is None:
+    if recorded is None:
         return False
-    if proof.seal is not None:
-        return proof.seal.state.applied_to is None
-    return all(name in proof.target.schema_columns for name in LOG_COLUMNS)
+    if recorded.seal is not None:
+        return recorded.seal.state.applied_to is None
+    return all(name in recorded.target.schema_columns for name in LOG_COLUMNS)
 
 
 async def ingest_status(
-    log: str, pipeline: str, proof: Proof, storage_options: dict[str, str] | None, now_ms: int
+    log: str, pipeline: str, recorded: RecordedWatermark, storage_options: dict[str, str] | None, now_ms: int
 ) -> IngestStatus:
     """Return the status of a change log's ingest. Starts no process and writes nothing.
 
@@ -79,7 +79,7 @@ async def ingest_status(
     record, held = await asyncio.gather(
         taken(log, pipeline, storage_options), holds_records(quarantine, pipeline, storage_options)
     )
-    standing = Standing(proof, record, now_ms)
+    standing = Standing(recorded, record, now_ms)
     counted = standing.counted
     findings = []
     if standing.found_lost:

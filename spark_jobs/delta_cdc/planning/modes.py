@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 def planned(
     request: ApplyRequest,
-    sight: Observation,
+    observed: Observation,
     steps: tuple[TargetStep, ...],
     versions: VersionRange | None,
     *notes: str,
@@ -59,17 +59,17 @@ def planned(
         source_uri=spark_uri(request.source),
         target_uri=spark_uri(request.target),
         options=request.options,
-        steps=(*sight.before, *steps),
+        steps=(*observed.before, *steps),
         single_driver=request.single_driver,
         quarantine_uri=request.quarantine or "",
         dry_run=request.dry_run,
     )
     validation.check_seal_of_apply(spec)
-    return sight.plan(spec, versions, *notes)
+    return observed.plan(spec, versions, *notes)
 
 
 # -- reload -------------------------------------------------------------------------------------
-async def reload(request: ApplyRequest, sight: Observation, because: DeltaCdcError | None) -> Plan:
+async def reload(request: ApplyRequest, observed: Observation, because: DeltaCdcError | None) -> Plan:
     """Plan a comparison of the target with the source as of its newest version, or of a given one.
 
     :param because: the error that makes the reload necessary; None if the user requested it
@@ -78,15 +78,15 @@ async def reload(request: ApplyRequest, sight: Observation, because: DeltaCdcErr
     :raises SourceHistoryChanged: likewise
     :raises VersionsExpired: history would miss events that maintenance has deleted from a log
     """
-    ranges.refuse_beyond(sight)
-    seal = sight.seal
+    ranges.refuse_beyond(observed)
+    seal = observed.seal
     other_source = isinstance(because, SourceTableReplaced | SourceHistoryChanged)
     if other_source and because is not None:
         _refuse_counted(request.options, because)
-    ending = _ending(sight, None if other_source or seal is None else seal.watermark.version)
+    ending = _ending(observed, None if other_source or seal is None else seal.watermark.version)
     if seal is not None and not other_source:
-        await _refuse_outlived(request, sight, seal, ending)
-    load, at = await ranges.load_step(sight, ending)
+        await _refuse_outlived(request, observed, seal, ending)
+    load, at = await ranges.load_step(observed, ending)
     trusted = seal is not None and not other_source
     step = ReloadStep(
         watermark=load.watermark,
@@ -94,26 +94,26 @@ async def reload(request: ApplyRequest, sight: Observation, because: DeltaCdcErr
         planned_on=load.planned_on,
         before=None
         if seal is None
-        else await _before(request, sight, seal, ending, other_source=other_source),
+        else await _before(request, observed, seal, ending, other_source=other_source),
         source_columns=load.source_columns,
         # If no row of the target is known to be right, no allowed-lateness bound applies.
         horizons=load.horizons if trusted else (),
     )
-    validation.check_columns(request.options, at.schema_columns, sight.source.uri, ending)
+    validation.check_columns(request.options, at.schema_columns, observed.source.uri, ending)
     why = because.message if because is not None else ""
     text = (
         f"{why} All keys of {canonical_uri(request.target)} are compared with version {ending} of "
-        f"{sight.source.uri} (reload)."
+        f"{observed.source.uri} (reload)."
     )
-    return planned(request, sight, (step,), VersionRange(ending, ending), text.strip())
+    return planned(request, observed, (step,), VersionRange(ending, ending), text.strip())
 
 
 async def _before(
-    request: ApplyRequest, sight: Observation, seal: Seal, ending: int, *, other_source: bool
+    request: ApplyRequest, observed: Observation, seal: Seal, ending: int, *, other_source: bool
 ) -> PipelineState:
     """Return the pipeline state before a reload."""
     if not other_source:
-        return replace(seal.state, horizons=await _horizons(request, sight, seal, ending))
+        return replace(seal.state, horizons=await _horizons(request, observed, seal, ending))
     # Keep the watermark as the applied state, regardless of its table; event state comes from the new log.
     anew = PipelineState(seal.watermark, applied_from=0, loaded_version=ending)
     if request.options.takes_events:
@@ -122,42 +122,44 @@ async def _before(
         seal.state,
         applied_from=0,
         loaded_version=ending,
-        horizons=await _horizons(request, sight, seal, ending),
+        horizons=await _horizons(request, observed, seal, ending),
     )
 
 
-def _ending(sight: Observation, watermark: int | None) -> int:
+def _ending(observed: Observation, watermark: int | None) -> int:
     """Return the version to which a reload updates the target.
 
     :param watermark: the lower limit of that version; None if the watermark counts another table's versions
     """
-    if watermark is not None and sight.ending is not None and sight.ending < watermark:
+    if watermark is not None and observed.ending is not None and observed.ending < watermark:
         raise RangeNotContiguous(
-            f"A reload of version {sight.ending} of {sight.source.uri} would take the watermark back: it is "
-            f"{watermark}.",
+            f"A reload of version {observed.ending} of {observed.source.uri} would take the watermark back: "
+            f"it is {watermark}.",
             remedy=f"end at {watermark} or after it, or leave the end out; to go back, RESTORE the target.",
         )
-    pinned = sight.pinned_end
-    if pinned is not None and watermark is not None and pinned < watermark:
-        pinned = None
-    ends = (sight.source.version, sight.ending, pinned)
+    saved = observed.saved_end
+    if saved is not None and watermark is not None and saved < watermark:
+        saved = None
+    ends = (observed.source.version, observed.ending, saved)
     return min(end for end in ends if end is not None)
 
 
 async def _horizons(
-    request: ApplyRequest, sight: Observation, seal: Seal, ending: int
+    request: ApplyRequest, observed: Observation, seal: Seal, ending: int
 ) -> tuple[tuple[int, str], ...]:
     """Return the seal's allowed-lateness bounds, adjusted to when row tracking was turned on."""
     if not seal.state.horizons:
         return ()
-    version = await appended_events.tracked_from(sight.log, sight.source, seal.watermark.version + 1, ending)
+    version = await appended_events.tracked_from(
+        observed.log, observed.source, seal.watermark.version + 1, ending
+    )
     if version is None:
         # Late events are only discarded if rows are tracked; otherwise all existing events count as in time.
         version = -1 if request.options.on_late == "discard" else ending
     return appended_events.since(seal.state.horizons, version)
 
 
-async def _refuse_outlived(request: ApplyRequest, sight: Observation, seal: Seal, ending: int) -> None:
+async def _refuse_outlived(request: ApplyRequest, observed: Observation, seal: Seal, ending: int) -> None:
     """Refuse to compute history intervals again from a log that lost events before the target applied them.
 
     This happens after a RESTORE of the target, because maintenance waits for every consumer. Type 1 is not
@@ -166,7 +168,7 @@ async def _refuse_outlived(request: ApplyRequest, sight: Observation, seal: Seal
     options = request.options
     if not options.takes_events or options.stored_as_scd_type == 1 or ending <= seal.watermark.version:
         return
-    arrivals = appended_events.Arrivals(sight.log, sight.source)
+    arrivals = appended_events.Arrivals(observed.log, observed.source)
     try:
         commits = await arrivals.read(seal.watermark.version + 1, ending)
     except (NotAppendOnly, VersionsExpired, LogGap):
@@ -175,7 +177,7 @@ async def _refuse_outlived(request: ApplyRequest, sight: Observation, seal: Seal
     lost = appended_events.outlived(commits, arrivals)
     if lost is not None:
         raise VersionsExpired(
-            f"Events of version {lost.version} of {sight.source.uri} were deleted behind its horizon "
+            f"Events of version {lost.version} of {observed.source.uri} were deleted behind its horizon "
             f"since, and {canonical_uri(request.target)} has not got them (its watermark is "
             f"{seal.watermark}): a reload would leave a hole in its history.",
             remedy="run without mode: what was deleted is read as of the version before, while its files are "
@@ -195,7 +197,7 @@ def _refuse_counted(options: ApplyOptions, because: DeltaCdcError) -> None:
 
 # -- repair -------------------------------------------------------------------------------------
 async def repair(
-    request: ApplyRequest, sight: Observation, seal: Seal, asked: QueryOptions, *, one_by_one: bool
+    request: ApplyRequest, observed: Observation, seal: Seal, asked: QueryOptions, *, one_by_one: bool
 ) -> Plan:
     """Plan a repair of the keys that a range changed, that a predicate selects, or that are in quarantine.
 
@@ -205,24 +207,24 @@ async def repair(
     :raises RangeTooLong: the plan is too large for a driver
     :raises VersionsExpired: the source can no longer be read as of the watermark
     """
-    await preconditions.check_identity(sight.log, sight.source, seal)
-    first, last = _named(sight, seal)
+    await preconditions.check_identity(observed.log, observed.source, seal)
+    first, last = _named(observed, seal)
     if validation.needs_history(request.options):
-        first = _in_history(sight, seal, first)
+        first = _in_history(observed, seal, first)
     if request.repair_quarantined and await _nothing_in_quarantine(request):
         text = f"Nothing is in quarantine beside {canonical_uri(request.target)}: there is nothing to repair."
-        return sight.nothing(seal.watermark.version, text)
+        return observed.nothing(seal.watermark.version, text)
     watermark = seal.watermark.version
-    at = await sight.at(watermark)
-    if watermark < sight.source.version:
-        preconditions.check_retention(await sight.log.commit(watermark), sight.source, sight.now_ms)
-    validation.check_columns(request.options, at.schema_columns, sight.source.uri, watermark)
+    at = await observed.at(watermark)
+    if watermark < observed.source.version:
+        preconditions.check_retention(await observed.log.commit(watermark), observed.source, observed.now_ms)
+    validation.check_columns(request.options, at.schema_columns, observed.source.uri, watermark)
     named = RepairStep(
         starting_version=min(first, last),
         watermark=replace(seal.watermark, table_id=at.table_id),
-        seal_number=sight.next_number,
+        seal_number=observed.next_number,
         source_columns=at.schema_columns,
-        planned_on=sight.planned_on,
+        planned_on=observed.planned_on,
         before=seal.state,
         repaired_to=last,
         keys_where=request.repair_keys,
@@ -233,27 +235,27 @@ async def repair(
     needs_history = validation.needs_history(request.options)
     if not (by_range or (needs_history and first <= watermark)):
         # The source as of the watermark is sufficient; also if no change followed the load.
-        return planned(request, sight, (named,), VersionRange(min(first, last), last))
+        return planned(request, observed, (named,), VersionRange(min(first, last), last))
     read_to = watermark if needs_history else last
-    found = await _read(sight, asked, first, read_to, one_by_one=one_by_one)
+    found = await _read(observed, asked, first, read_to, one_by_one=one_by_one)
     if isinstance(found, ranges.Nothing):
         if by_range:
-            return sight.nothing(watermark, *found.notes)
-        return planned(request, sight, (named,), VersionRange(first, last), *found.notes)
+            return observed.nothing(watermark, *found.notes)
+        return planned(request, observed, (named,), VersionRange(first, last), *found.notes)
     made, notes = found
     if needs_history and len(made) > 1:
         raise RangeTooLong(
-            f"Versions {first}-{read_to} of {sight.source.uri} are too many to cut history from in one "
+            f"Versions {first}-{read_to} of {observed.source.uri} are too many to cut history from in one "
             "commit.",
             remedy="start later: history before the start stands.",
         )
     steps = tuple(_part(named, at_, one, whole=len(made) == 1) for at_, one in enumerate(made))
-    return planned(request, sight, steps, VersionRange(first, last), *notes)
+    return planned(request, observed, steps, VersionRange(first, last), *notes)
 
 
 def _part(named: RepairStep, at: int, read: ApplyStep, *, whole: bool) -> RepairStep:
     """Return the repair of one part of a range, as large as one plan can read."""
-    step = replace(named, seal_number=named.seal_number + at, segments=read.segments)
+    step = replace(named, seal_number=named.seal_number + at, read_ranges=read.read_ranges)
     if whole:
         return step
     step = replace(step, starting_version=read.starting_version, repaired_to=read.ending_version)
@@ -261,20 +263,20 @@ def _part(named: RepairStep, at: int, read: ApplyStep, *, whole: bool) -> Repair
 
 
 async def _read(
-    sight: Observation, asked: QueryOptions, first: int, last: int, *, one_by_one: bool
+    observed: Observation, asked: QueryOptions, first: int, last: int, *, one_by_one: bool
 ) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]] | Nothing:
-    arrivals = ranges.arrivals_of(sight)
-    commits: tuple[Commit, ...] = await ranges.reader(sight, arrivals)(first, last)
+    arrivals = ranges.arrivals_of(observed)
+    commits: tuple[Commit, ...] = await ranges.reader(observed, arrivals)(first, last)
     if not any(commit.changes_data for commit in commits):
-        text = f"No commit in versions {first}-{last} of {sight.source.uri} changes data."
-        return ranges.Nothing(ranges.ended(sight.source, commits[-1]), (text,))
-    notes = await preconditions.check_schema(sight.log, commits)
-    chosen = ranges.Chosen(commits, await sight.at(last), notes, arrivals)
-    made, said = await ranges.steps(sight, chosen, asked, number=0, one_by_one=one_by_one)
+        text = f"No commit in versions {first}-{last} of {observed.source.uri} changes data."
+        return ranges.Nothing(ranges.ended(observed.source, commits[-1]), (text,))
+    notes = await preconditions.check_schema(observed.log, commits)
+    chosen = ranges.Chosen(commits, await observed.at(last), notes, arrivals)
+    made, said = await ranges.steps(observed, chosen, asked, number=0, one_by_one=one_by_one)
     return made, (*notes, *said)
 
 
-def _in_history(sight: Observation, seal: Seal, first: int) -> int:
+def _in_history(observed: Observation, seal: Seal, first: int) -> int:
     """Return the version from which history intervals are computed again: the first after the load, or later.
 
     :raises RangeNotContiguous: an explicit start is not after the load, where history begins
@@ -282,25 +284,25 @@ def _in_history(sight: Observation, seal: Seal, first: int) -> int:
     loaded = seal.state.loaded_version
     if first > loaded:
         return first
-    if sight.starting is not None:
+    if observed.starting is not None:
         raise RangeNotContiguous(
-            f"The history in {canonical_uri(sight.request.target or '')} begins with the load of version "
-            f"{loaded} of {sight.source.uri}: it says nothing of version {first}.",
+            f"The history in {canonical_uri(observed.request.target or '')} begins with the load of version "
+            f"{loaded} of {observed.source.uri}: it says nothing of version {first}.",
             remedy=f'start at {loaded + 1} or after it; mode="reload" compares the open rows as they are.',
         )
     return loaded + 1
 
 
-def _named(sight: Observation, seal: Seal) -> tuple[int, int]:
+def _named(observed: Observation, seal: Seal) -> tuple[int, int]:
     """Return the explicit range of versions; by default, all applied versions."""
-    uri, watermark = sight.source.uri, seal.watermark.version
+    uri, watermark = observed.source.uri, seal.watermark.version
     if watermark < 0:
         raise RangeNotContiguous(
             f"Nothing of {uri} is applied yet (pipeline {seal.pipeline}): there is nothing to repair.",
             remedy='run it with mode "incremental" first.',
         )
-    first = seal.state.applied_from if sight.starting is None else sight.starting
-    last = watermark if sight.ending is None else sight.ending
+    first = seal.state.applied_from if observed.starting is None else observed.starting
+    last = watermark if observed.ending is None else observed.ending
     if first > watermark or last > watermark:
         raise RangeNotContiguous(
             f"Versions {first}-{max(first, last)} of {uri} are not all applied yet: the watermark of "
@@ -317,9 +319,9 @@ async def _nothing_in_quarantine(request: ApplyRequest) -> bool:
     return state is None or await asyncio.to_thread(lambda: state.num_files == 0)
 
 
-def reload_first(request: ApplyRequest, sight: Observation, seal: Seal) -> ConfigurationDrift:
+def reload_first(request: ApplyRequest, observed: Observation, seal: Seal) -> ConfigurationDrift:
     """Build the error for a repair of some keys if changed options require computing all keys again."""
-    source = leaf_paths(sight.source.schema_string)
+    source = leaf_paths(observed.source.schema_string)
     found = validation.drifts(seal, request.options, canonical_uri(request.target), source)
     return ConfigurationDrift(
         f"{next(iter(found.values()))} A repair of some keys would seal the options that are given now: "

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import (
     PipelineTakenOver,
-    ProofExpired,
     RangeNotContiguous,
     TargetChangedUnderneath,
     TargetReplaced,
-    TargetWithoutProof,
+    TargetWithoutWatermark,
+    WatermarkExpired,
 )
 from delta_cdc.core.spec import ApplyRequest, StateStep
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.plan import Plan
-from delta_cdc.planning.reconcile import Proof, adopted_by, reconcile_async
+from delta_cdc.planning.reconcile import RecordedWatermark, adopted_by, reconcile_async
 from delta_cdc.planning.request import epoch_ms
 
 if TYPE_CHECKING:
@@ -48,41 +48,41 @@ class Observation:
     request: Request
     log: DeltaLog
     source: TableState
-    proof: Proof | None
+    recorded: RecordedWatermark | None
     now_ms: int
     first_number: int
     starting: int | None
     ending: int | None
-    pinned_end: int | None
+    saved_end: int | None
     before: tuple[StateStep, ...] = ()
     found: tuple[str, ...] = ()
 
     @property
     def seal(self) -> Seal | None:
         """Return the seal in effect."""
-        return self.proof.seal if self.proof is not None else None
+        return self.recorded.seal if self.recorded is not None else None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Return the notes of reconciling and taking over."""
-        return (*(self.proof.notes if self.proof is not None else ()), *self.found)
+        return (*(self.recorded.notes if self.recorded is not None else ()), *self.found)
 
     @property
     def next_number(self) -> int:
         """Return the only seal number that can commit next."""
-        return self.proof.next_number if self.proof is not None else self.first_number
+        return self.recorded.next_number if self.recorded is not None else self.first_number
 
     @property
     def planned_on(self) -> TableVersion | None:
         """Return the target's version; None without a target, or if :attr:`before` writes to it first."""
-        if self.proof is None or self.before:
+        if self.recorded is None or self.before:
             return None
-        return TableVersion(self.proof.target.table_id, self.proof.target.version)
+        return TableVersion(self.recorded.target.table_id, self.recorded.target.version)
 
     @property
-    def pin_key(self) -> str:
+    def plan_key(self) -> str:
         """Return the key of the plan that is saved for a retry."""
-        return pin_key(self.request.pipeline, self.source)
+        return plan_key(self.request.pipeline, self.source)
 
     def nothing(self, ending: int, *notes: str) -> Plan:
         """Return an empty plan."""
@@ -100,7 +100,7 @@ class Observation:
 
 
 async def look(
-    request: Request, memory: Memory, prove: Callable[[], Awaitable[Proof | None]] | None = None
+    request: Request, memory: Memory, prove: Callable[[], Awaitable[RecordedWatermark | None]] | None = None
 ) -> Observation:
     """Identify source and target, reconcile, and resolve the explicit bounds to versions.
 
@@ -108,39 +108,39 @@ async def look(
     :raises DeltaCdcError: see :func:`delta_cdc.planning.reconcile.reconcile_async`
     """
     log = DeltaLog(request.source, request.storage_options)
-    source, proof = await asyncio.gather(
+    source, recorded = await asyncio.gather(
         log.snapshot(), _proved_by_target(request, memory) if prove is None else prove()
     )
-    _refuse_declared_again(request, proof)
+    _refuse_declared_again(request, recorded)
     now = time.time_ns() // 1_000_000 if memory.now_ms is None else memory.now_ms
-    key = pin_key(request.pipeline, source)
-    sight = Observation(
+    key = plan_key(request.pipeline, source)
+    observed = Observation(
         request=request,
         log=log,
         source=source,
-        proof=proof,
+        recorded=recorded,
         now_ms=now,
         first_number=first_number(memory.number(key), now),
         starting=await _start(request, log, source),
         ending=await _end(request, log, source),
-        pinned_end=memory.end(key),
+        saved_end=memory.end(key),
     )
-    takes_over = proof is None or proof.refused is None
+    takes_over = recorded is None or recorded.refused is None
     if isinstance(request, ApplyRequest) and request.take_over_from is not None and takes_over:
         target = DeltaLog(request.target, request.storage_options)
-        return await _adopted(sight, target, request.take_over_from)
-    return sight
+        return await _adopted(observed, target, request.take_over_from)
+    return observed
 
 
-async def _proved_by_target(request: Request, memory: Memory) -> Proof | None:
+async def _proved_by_target(request: Request, memory: Memory) -> RecordedWatermark | None:
     assert request.target is not None
     target = DeltaLog(request.target, request.storage_options)
     adopts = isinstance(request, ApplyRequest) and request.take_over_from is not None
-    declared = adopts or (isinstance(request, ApplyRequest) and request.declares_state)
+    declared = adopts or (isinstance(request, ApplyRequest) and request.sets_baseline)
     return await reconcile_async(
         target,
         request.pipeline,
-        mirror=memory.mirror,
+        backup=memory.backup,
         declared=declared,
         closed=adopts,
         forgiven=_forgiven(request),
@@ -152,35 +152,35 @@ def _forgiven(request: Request) -> tuple[type[DeltaCdcError], ...]:
     if not isinstance(request, ApplyRequest):
         return ()
     if request.mode == "reset":
-        return (TargetReplaced, TargetWithoutProof, TargetChangedUnderneath, ProofExpired)
+        return (TargetReplaced, TargetWithoutWatermark, TargetChangedUnderneath, WatermarkExpired)
     return (TargetReplaced,) if request.on_target_replaced == "reload" else ()
 
 
-def _refuse_declared_again(request: Request, proof: Proof | None) -> None:
+def _refuse_declared_again(request: Request, recorded: RecordedWatermark | None) -> None:
     """Refuse to set a baseline twice: it only applies to the rows from before the first seal."""
-    declared = isinstance(request, ApplyRequest) and request.declares_state
-    lost = proof is not None and proof.seal is None and proof.refused is None
-    if declared and lost and proof is not None and proof.was_sealed:
-        raise TargetWithoutProof(
-            f"The target {proof.target.uri} (version {proof.target.version}) was restored to before the "
-            f"first seal of pipeline {request.pipeline}, whose state was declared with initial_load.",
+    declared = isinstance(request, ApplyRequest) and request.sets_baseline
+    lost = recorded is not None and recorded.seal is None and recorded.refused is None
+    if declared and lost and recorded is not None and recorded.was_sealed:
+        raise TargetWithoutWatermark(
+            f"The target {recorded.target.uri} (version {recorded.target.version}) was restored to before "
+            f"the first seal of pipeline {request.pipeline}, whose state was declared with initial_load.",
             remedy="RESTORE it to the version of the first seal or a later one; or drop it; or go on under a "
             'new pipeline name with initial_load {"none_at": V} where you know the version V that it holds.',
         )
 
 
-def pin_key(pipeline: str, source: TableState) -> str:
+def plan_key(pipeline: str, source: TableState) -> str:
     """Return the key of the saved plans of one pipeline for one source table."""
     return f"pin:{pipeline}:{source.table_id}"
 
 
-def first_number(pinned: int | None, now_ms: int) -> int:
+def first_number(saved: int | None, now_ms: int) -> int:
     """Return the first seal number of a new table: the time, so it exceeds those of an earlier table there.
 
     A retry reuses the number of the earlier try, whose driver may still be running: both then do the same
     load, and only the first of them can create the table.
     """
-    return pinned if pinned is not None and now_ms - _NUMBER_AGE < pinned <= now_ms else now_ms
+    return saved if saved is not None and now_ms - _NUMBER_AGE < saved <= now_ms else now_ms
 
 
 async def _start(request: Request, log: DeltaLog, source: TableState) -> int | None:
@@ -210,29 +210,29 @@ async def _end(request: Request, log: DeltaLog, source: TableState) -> int | Non
 
 
 # -- taking over --------------------------------------------------------------------------------
-async def _adopted(sight: Observation, target: DeltaLog, name: str) -> Observation:
+async def _adopted(observed: Observation, target: DeltaLog, name: str) -> Observation:
     """Take over another pipeline's recorded watermark, unless this pipeline has its own.
 
     The other pipeline's closing seal comes first, and this pipeline's first seal number follows from it: so
     only one of two concurrent planners can take over, at whichever step they conflict.
     """
-    proof, pipeline = sight.proof, sight.request.pipeline
-    if proof is None or (proof.seal is not None and proof.seal.successor is None):
-        return sight
-    if proof.seal is not None and proof.seal.successor != name:
-        raise adopted_by(proof.target, proof.seal)
+    recorded, pipeline = observed.recorded, observed.request.pipeline
+    if recorded is None or (recorded.seal is not None and recorded.seal.successor is None):
+        return observed
+    if recorded.seal is not None and recorded.seal.successor != name:
+        raise adopted_by(recorded.target, recorded.seal)
     old = await reconcile_async(target, name, closed=True)
     if old is None or old.seal is None:
         # The table is empty and has no seal: there is nothing to take over, so load it.
-        return sight
+        return observed
     seal = old.seal
     if seal.successor is not None and seal.successor != pipeline:
         raise PipelineTakenOver(
-            f"The target {proof.target.uri} was already adopted from {name} by {seal.successor}.",
+            f"The target {recorded.target.uri} was already adopted from {name} by {seal.successor}.",
             remedy=f"set take_over_from to {seal.successor}.",
         )
     step = StateStep(
-        kind="adopt",
+        kind="take_over",
         starting_version=seal.watermark.version,
         watermark=seal.watermark,
         seal_number=seal.number,
@@ -242,15 +242,17 @@ async def _adopted(sight: Observation, target: DeltaLog, name: str) -> Observati
     if seal.successor is None:
         closing = old.next_number
         steps.append(replace(step, seal_number=closing, pipeline=name, successor=pipeline))
-    number = max(closing + 1, proof.next_number)
+    number = max(closing + 1, recorded.next_number)
     steps.append(replace(step, seal_number=number))
-    steps[0] = replace(steps[0], planned_on=sight.planned_on)
+    steps[0] = replace(steps[0], planned_on=observed.planned_on)
     taken = replace(seal, pipeline=pipeline, number=number, successor=None)
     return replace(
-        sight,
-        proof=replace(old, seal=taken, next_number=number + 1),
+        observed,
+        recorded=replace(old, seal=taken, next_number=number + 1),
         before=tuple(steps),
-        found=(
-            f"Pipeline {pipeline} takes over {proof.target.uri} from {name} at watermark {seal.watermark}.",
-        ),
+        found=(_taken_over(pipeline, name, recorded.target.uri, seal),),
     )
+
+
+def _taken_over(pipeline: str, before: str, target: str, seal: Seal) -> str:
+    return f"Pipeline {pipeline} takes over {target} from {before} at watermark {seal.watermark}."

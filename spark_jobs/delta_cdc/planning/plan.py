@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from delta_cdc.core.spec import CommitStep, LoadStep, RepairStep, StateStep, segments_of
+from delta_cdc.core.spec import CommitStep, LoadStep, RepairStep, StateStep, ranges_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from delta_cdc.core.spec import ApplySpec, CommitSpec, ReadSpec, ReadStep, Segment, TargetStep
+    from delta_cdc.core.spec import ApplySpec, CommitSpec, ReadRange, ReadSpec, ReadStep, TargetStep
     from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Observation
-    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.reconcile import RecordedWatermark
 
     PlannedStep = TargetStep | ReadStep | CommitStep
 
@@ -67,14 +67,14 @@ class Plan:
         return self.observed.source
 
     @property
-    def proof(self) -> Proof | None:
+    def recorded(self) -> RecordedWatermark | None:
         """Return the target's recorded watermark; None without a target."""
-        return self.observed.proof
+        return self.observed.recorded
 
     @property
-    def pin_key(self) -> str:
+    def plan_key(self) -> str:
         """Return the key under which the range's end is saved for a retry."""
-        return self.observed.pin_key
+        return self.observed.plan_key
 
     @property
     def steps(self) -> tuple[PlannedStep, ...]:
@@ -91,14 +91,14 @@ class Plan:
             yield "to do", "nothing: no process is started and nothing is written"
         for step in self.steps:
             yield step.kind, told(step)
-            yield from segment_lines("", segments_of((step,)))
+            yield from range_lines("", ranges_of((step,)))
         for note in self.notes:
             yield "note", note
 
     def _target(self) -> str:
-        if self.proof is None:
+        if self.recorded is None:
             return "does not exist yet"
-        state, seal = self.proof.target, self.proof.seal
+        state, seal = self.recorded.target, self.recorded.seal
         proved = f"watermark {seal.watermark}, seal {seal.number}" if seal is not None else "no seal"
         return f"{state.uri} (id {state.table_id}, version {state.version}): {proved}"
 
@@ -115,9 +115,9 @@ def told(step: PlannedStep) -> str:
         "reload": f"the difference to version {step.ending_version}",
         "reset": f"the snapshot of version {step.ending_version} in the place of all rows",
         "repair": _repaired(step) if isinstance(step, RepairStep) else "",
-        "declare": f"no rows: what is there counts as version {step.ending_version}",
-        "reseal": f"no rows: the watermark {step.ending_version} under a new seal",
-        "adopt": f"no rows: the watermark {step.ending_version} of the pipeline that built the target",
+        "baseline": f"no rows: what is there counts as version {step.ending_version}",
+        "renew": f"no rows: the watermark {step.ending_version} under a new seal",
+        "take_over": f"no rows: the watermark {step.ending_version} of the pipeline that built the target",
         "answer": f"the query over all that is staged, {versions}",
         "complete": f"no rows: the batch, {versions}, is complete",
     }[step.kind]
@@ -138,11 +138,11 @@ def _repaired(step: RepairStep) -> str:
     return f"the keys {keys}, as of version {step.at}"
 
 
-def segment_lines(name: str, segments: Iterable[Segment]) -> Iterator[tuple[str, str]]:
-    """Yield a line per range (``Segment``), each under ``name``."""
-    for segment in segments:
-        versions = f"{segment.starting_version}-{segment.ending_version}"
-        yield name, f"{versions} by {segment.capture}, {readable(segment.size)}: {segment.reason}"
+def range_lines(name: str, read_ranges: Iterable[ReadRange]) -> Iterator[tuple[str, str]]:
+    """Yield a line per range (``ReadRange``), each under ``name``."""
+    for read_range in read_ranges:
+        versions = f"{read_range.starting_version}-{read_range.ending_version}"
+        yield name, f"{versions} by {read_range.method}, {readable(read_range.size)}: {read_range.reason}"
 
 
 def readable(size: int) -> str:

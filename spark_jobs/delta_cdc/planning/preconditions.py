@@ -111,7 +111,7 @@ def feed_disabled(uri: str, version: int) -> ChangeFeedDisabled:
         f"The change data feed of {uri} is off in version {version} ({CHANGE_FEED} is not true).",
         remedy="turn it on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
         f"('{CHANGE_FEED}' = 'true'), and start after that commit: it does not tell what was before it. "
-        "Or leave capture at auto.",
+        "Or leave method at auto.",
     )
 
 

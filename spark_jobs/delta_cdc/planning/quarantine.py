@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from delta_cdc.planning.observe import Observation
 
 
-async def resumed(request: ApplyRequest, sight: Observation) -> tuple[ApplyRequest, Observation]:
+async def resumed(request: ApplyRequest, observed: Observation) -> tuple[ApplyRequest, Observation]:
     """Return request and observation, with the end of a try that died after its commit to the quarantine.
 
     The quarantine holds that try's rows under the target's next seal number. The same end is used again, so
@@ -29,32 +29,36 @@ async def resumed(request: ApplyRequest, sight: Observation) -> tuple[ApplyReque
 
     :raises CorruptLog: the quarantine's log is damaged
     """
-    begun = await _begun(request, sight)
+    begun = await _begun(request, observed)
     if begun is None:
-        return request, sight
+        return request, observed
     ending = begun.step.ending_version
     note = (
         f"An earlier try has written what versions {begun.step.starting_version}-{ending} of "
-        f"{sight.source.uri} leave in quarantine, but did not commit them: they are applied now."
+        f"{observed.source.uri} leave in quarantine, but did not commit them: they are applied now."
     )
     limited = replace(request, versions_per_commit=None, bytes_per_commit=None)
     return limited, replace(
-        sight, request=limited, ending=None, pinned_end=ending, found=(*sight.found, note)
+        observed, request=limited, ending=None, saved_end=ending, found=(*observed.found, note)
     )
 
 
-async def _begun(request: ApplyRequest, sight: Observation) -> Seal | None:
+async def _begun(request: ApplyRequest, observed: Observation) -> Seal | None:
     if not request.goes_on or request.staging is not None or request.quarantine is None:
         return None
     log = DeltaLog(request.quarantine, request.storage_options)
     state = await state_of(log)
-    if state is None or await log.transaction(app_id(request.pipeline)) != sight.next_number:
+    if state is None or await log.transaction(app_id(request.pipeline)) != observed.next_number:
         return None
     seal = await newest_seal(log, state.version, request.pipeline)
-    if seal is None or seal.number != sight.next_number or seal.step.ending_version > sight.source.version:
+    if (
+        seal is None
+        or seal.number != observed.next_number
+        or seal.step.ending_version > observed.source.version
+    ):
         return None
-    follows = sight.seal is None or seal.step.starting_version == sight.seal.watermark.version + 1
-    kind = "load" if sight.seal is None else "apply"
+    follows = observed.seal is None or seal.step.starting_version == observed.seal.watermark.version + 1
+    kind = "load" if observed.seal is None else "apply"
     return seal if follows and seal.step.kind == kind else None
 
 

@@ -15,7 +15,7 @@ from delta_cdc.planning import appended_events, preconditions, read_methods
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from delta_cdc.core.spec import QueryOptions, Segment
+    from delta_cdc.core.spec import QueryOptions, ReadRange
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
@@ -71,39 +71,39 @@ class Chosen:
         return self.commits[first:]
 
 
-async def choose(sight: Observation, seal: Seal) -> Chosen | Nothing:
+async def choose(observed: Observation, seal: Seal) -> Chosen | Nothing:
     """Choose the range after the watermark.
 
     :raises RangeNotContiguous: an explicit start would leave versions out, or an explicit end does not exist
     :raises DeltaCdcError: a precondition failed
     """
-    identity = await preconditions.check_identity(sight.log, sight.source, seal)
+    identity = await preconditions.check_identity(observed.log, observed.source, seal)
     notes: tuple[str, ...] = (identity.note,) if identity.note else ()
     watermark = seal.watermark.version
-    ending, said = _ending(sight, watermark)
+    ending, said = _ending(observed, watermark)
     notes += said
     if ending <= watermark:
         return Nothing(seal.watermark, notes)
-    found = await choose_after(sight, watermark, ending, notes)
+    found = await choose_after(observed, watermark, ending, notes)
     if identity.replaced and isinstance(found, Chosen):
         # Only the feed shows what a REPLACE did to rows that were applied from the previous table.
         try:
-            await preconditions.check_feed(sight.log, found.read, found.at_end)
+            await preconditions.check_feed(observed.log, found.read, found.at_end)
         except ChangeFeedDisabled as error:
-            raise preconditions.replaced(sight.source, seal) from error
+            raise preconditions.replaced(observed.source, seal) from error
     return found
 
 
 async def choose_after(
-    sight: Observation, watermark: int, ending: int, notes: tuple[str, ...]
+    observed: Observation, watermark: int, ending: int, notes: tuple[str, ...]
 ) -> Chosen | Nothing:
     """Read the commits of ``(watermark, ending]`` up to the run's limits, and check the preconditions."""
-    request, uri = sight.request, sight.source.uri
+    request, uri = observed.request, observed.source.uri
     # An earlier try computed ``pinned_end`` from the same limits.
-    free = sight.pinned_end is None
-    arrivals = arrivals_of(sight)
+    free = observed.saved_end is None
+    arrivals = arrivals_of(observed)
     commits = await _up_to(
-        reader(sight, arrivals),
+        reader(observed, arrivals),
         watermark + 1,
         ending,
         request.max_versions if free else None,
@@ -113,9 +113,9 @@ async def choose_after(
     if not any(commit.changes_data for commit in commits):
         text = f"No commit in versions {commits[0].version}-{last.version} of {uri} changes data."
         since = _tracked_from(commits, arrivals)
-        return Nothing(ended(sight.source, last), (*notes, text), commits, since)
-    said = await preconditions.check_schema(sight.log, commits)
-    return Chosen(commits, await sight.at(last.version), (*notes, *said), arrivals)
+        return Nothing(ended(observed.source, last), (*notes, text), commits, since)
+    said = await preconditions.check_schema(observed.log, commits)
+    return Chosen(commits, await observed.at(last.version), (*notes, *said), arrivals)
 
 
 def ended(source: TableState, commit: Commit) -> TableVersion:
@@ -128,38 +128,38 @@ def _tracked_from(commits: tuple[Commit, ...], arrivals: appended_events.Arrival
     return max((commit.version for commit in commits if commit.version in known), default=-1)
 
 
-def arrivals_of(sight: Observation) -> appended_events.Arrivals | None:
+def arrivals_of(observed: Observation) -> appended_events.Arrivals | None:
     """Return the commit reader for a source that is a table of events, else None."""
-    request = sight.request
+    request = observed.request
     if not isinstance(request, ApplyRequest) or not request.options.takes_events:
         return None
-    return appended_events.Arrivals(sight.log, sight.source)
+    return appended_events.Arrivals(observed.log, observed.source)
 
 
-def reader(sight: Observation, arrivals: appended_events.Arrivals | None) -> Read:
+def reader(observed: Observation, arrivals: appended_events.Arrivals | None) -> Read:
     """Return the function that reads the commits of a range."""
     if arrivals is not None:
         return arrivals.read
-    return lambda starting, ending: preconditions.read_range(sight.log, starting, ending)
+    return lambda starting, ending: preconditions.read_range(observed.log, starting, ending)
 
 
-def _ending(sight: Observation, committed: int) -> tuple[int, tuple[str, ...]]:
+def _ending(observed: Observation, committed: int) -> tuple[int, tuple[str, ...]]:
     """Return the range's end, and notes on a requested range that is already applied or not there yet."""
-    newest, uri = sight.source.version, sight.source.uri
-    start, end = sight.starting, sight.ending
+    newest, uri = observed.source.version, observed.source.uri
+    start, end = observed.starting, observed.ending
     # A starting time without a version yet leaves no version out.
-    awaited = sight.request.starting_timestamp is not None and start == newest + 1
+    awaited = observed.request.starting_timestamp is not None and start == newest + 1
     if start is not None and start > committed + 1 and not awaited:
         raise RangeNotContiguous(
             f"starting_version {start} of {uri} would leave versions {committed + 1}-{start - 1} unapplied: "
-            f"the watermark of pipeline {sight.request.pipeline} is {committed}.",
+            f"the watermark of pipeline {observed.request.pipeline} is {committed}.",
             remedy=f"start at {committed + 1}, or leave the start out.",
         )
-    refuse_beyond(sight)
-    ends = (newest, end, sight.pinned_end, committed if awaited else None)
+    refuse_beyond(observed)
+    ends = (newest, end, observed.saved_end, committed if awaited else None)
     ending = min(version for version in ends if version is not None)
     if awaited:
-        note = f"No version of {uri} is as new as {sight.request.starting_timestamp} yet."
+        note = f"No version of {uri} is as new as {observed.request.starting_timestamp} yet."
         return ending, (note,)
     if start is not None and start <= committed:
         last = max(min(committed, committed if end is None else end), start)
@@ -171,44 +171,45 @@ def _ending(sight: Observation, committed: int) -> tuple[int, tuple[str, ...]]:
     return ending, ()
 
 
-def refuse_beyond(sight: Observation) -> None:
+def refuse_beyond(observed: Observation) -> None:
     """Refuse an explicit end that does not exist yet: Spark would silently shorten the range.
 
     :raises RangeNotContiguous: names the newest version
     """
-    end, newest = sight.ending, sight.source.version
+    end, newest = observed.ending, observed.source.version
     if end is not None and end > newest:
         raise RangeNotContiguous(
-            f"ending_version {end} does not exist yet: the newest version of {sight.source.uri} is {newest}.",
+            f"ending_version {end} does not exist yet: the newest version of "
+            f"{observed.source.uri} is {newest}.",
             remedy=f"end at {newest} or before, or wait for the version.",
         )
 
 
 # -- a snapshot ---------------------------------------------------------------------------------
 async def load_step(
-    sight: Observation, version: int, *, declared: bool = False
+    observed: Observation, version: int, *, declared: bool = False
 ) -> tuple[LoadStep, TableState]:
     """Return the step that loads a version's snapshot as one sealed commit, and the source at that version.
 
     :param declared: load no rows: set the target's contents as the baseline for that snapshot
     """
-    at = await sight.at(version)
-    commit = await sight.log.commit(version)
-    if version < sight.source.version:
-        preconditions.check_retention(commit, sight.source, sight.now_ms)
+    at = await observed.at(version)
+    commit = await observed.log.commit(version)
+    if version < observed.source.version:
+        preconditions.check_retention(commit, observed.source, observed.now_ms)
     step = LoadStep(
-        kind="declare" if declared else "load",
+        kind="baseline" if declared else "load",
         watermark=ended(at, commit),
-        seal_number=sight.next_number,
+        seal_number=observed.next_number,
         source_columns=at.schema_columns,
-        planned_on=sight.planned_on,
-        horizons=appended_events.horizon_at(at) if arrivals_of(sight) is not None else (),
+        planned_on=observed.planned_on,
+        horizons=appended_events.horizon_at(at) if arrivals_of(observed) is not None else (),
     )
     return step, at
 
 
 # -- commits (versions_per_commit) --------------------------------------------------------------
-def milestones(
+def commit_parts(
     commits: tuple[Commit, ...], versions: int | None, size: int | None
 ) -> tuple[tuple[Commit, ...], ...]:
     """Split a range into parts, one per target commit, by maximum versions and maximum bytes to read.
@@ -245,7 +246,7 @@ def milestones(
 async def _up_to(
     read: Read, starting: int, ending: int, versions: int | None, size: int | None
 ) -> tuple[Commit, ...]:
-    """Read the commits of a range, only as far as the first part of :func:`milestones` needs."""
+    """Read the commits of a range, only as far as the first part of :func:`commit_parts` needs."""
     if versions is None and size is None:
         return await read(starting, ending)
     commits: tuple[Commit, ...] = ()
@@ -253,7 +254,7 @@ async def _up_to(
     while not commits or commits[-1].version < ending:
         after = commits[-1].version + 1 if commits else starting
         commits += await read(after, min(ending, after + batch - 1))
-        parts = milestones(commits, versions, size)
+        parts = commit_parts(commits, versions, size)
         if len(parts) > 1:
             return parts[0]
         batch = _CHUNK
@@ -262,7 +263,7 @@ async def _up_to(
 
 # -- steps --------------------------------------------------------------------------------------
 async def steps(
-    sight: Observation,
+    observed: Observation,
     chosen: Chosen,
     options: QueryOptions,
     *,
@@ -275,8 +276,8 @@ async def steps(
 
     :param options: the query over the changes
     :param number: seal number of the first step
-    :param versions: maximum versions per commit, see :func:`milestones`
-    :param size: maximum bytes per commit, see :func:`milestones`
+    :param versions: maximum versions per commit, see :func:`commit_parts`
+    :param size: maximum bytes per commit, see :func:`commit_parts`
     :param one_by_one: see :func:`delta_cdc.planning.read_methods.choose`
     """
     made: list[ApplyStep] = []
@@ -285,10 +286,10 @@ async def steps(
     horizons = arrivals.horizons if arrivals is not None else {}
     left_out = arrivals.left_out if arrivals is not None else {}
     cut = appended_events.cut(chosen.commits, horizons, left_out)
-    parts = [one for part in cut for one in milestones(part, versions, size)]
+    parts = [one for part in cut for one in commit_parts(part, versions, size)]
     for part in parts:
-        async for commits, segments, reading_notes in _within_limits(
-            sight, chosen, part, options, one_by_one=one_by_one
+        async for commits, read_ranges, reading_notes in _within_limits(
+            observed, chosen, part, options, one_by_one=one_by_one
         ):
             last = commits[-1]
             notes += reading_notes
@@ -297,8 +298,8 @@ async def steps(
                     starting_version=commits[0].version,
                     watermark=ended(chosen.at_end, last),
                     seal_number=number + len(made),
-                    source_columns=await _columns_at(sight, chosen, last.version),
-                    segments=segments,
+                    source_columns=await _columns_at(observed, chosen, last.version),
+                    read_ranges=read_ranges,
                     horizons=appended_events.since(
                         appended_events.horizon_of(commits, horizons), chosen.tracked_from
                     ),
@@ -308,37 +309,37 @@ async def steps(
 
 
 async def _within_limits(
-    sight: Observation,
+    observed: Observation,
     chosen: Chosen,
     commits: tuple[Commit, ...],
     options: QueryOptions,
     *,
     one_by_one: bool,
-) -> AsyncIterator[tuple[tuple[Commit, ...], tuple[Segment, ...], tuple[str, ...]]]:
+) -> AsyncIterator[tuple[tuple[Commit, ...], tuple[ReadRange, ...], tuple[str, ...]]]:
     """Yield a commit's versions, split if one Spark plan over them would be too large for the driver."""
-    table = read_methods.Source(sight.log, chosen.at_end, sight.source, sight.now_ms)
+    table = read_methods.Source(observed.log, chosen.at_end, observed.source, observed.now_ms)
     await table.look_up_times(commits)
     left_out = chosen.arrivals.left_out if chosen.arrivals is not None else {}
     choose = partial(read_methods.choose, left_out=left_out, one_by_one=one_by_one)
     while commits:
         part = read_methods.window(commits, options)
-        table = replace(table, at_end=await _state_at(sight, chosen, part[-1].version))
-        segments, notes = await choose(table, part, options)
-        too_much = read_methods.beyond_limits(segments, part, scratch=sight.request.scratch)
+        table = replace(table, at_end=await _state_at(observed, chosen, part[-1].version))
+        read_ranges, notes = await choose(table, part, options)
+        too_much = read_methods.beyond_limits(read_ranges, part, scratch=observed.request.scratch)
         if too_much is not None:
             part = part[: too_much - part[0].version]
-            table = replace(table, at_end=await _state_at(sight, chosen, part[-1].version))
-            segments, notes = await choose(table, part, options)
-        await read_methods.check_files(table, segments, part)
-        yield part, segments, notes
+            table = replace(table, at_end=await _state_at(observed, chosen, part[-1].version))
+            read_ranges, notes = await choose(table, part, options)
+        await read_methods.check_files(table, read_ranges, part)
+        yield part, read_ranges, notes
         commits = commits[len(part) :]
 
 
-async def _state_at(sight: Observation, chosen: Chosen, version: int) -> TableState:
+async def _state_at(observed: Observation, chosen: Chosen, version: int) -> TableState:
     if all(commit.metadata is None for commit in chosen.commits if commit.version > version):
         return chosen.at_end
-    return await sight.at(version)
+    return await observed.at(version)
 
 
-async def _columns_at(sight: Observation, chosen: Chosen, version: int) -> tuple[str, ...]:
-    return (await _state_at(sight, chosen, version)).schema_columns
+async def _columns_at(observed: Observation, chosen: Chosen, version: int) -> tuple[str, ...]:
+    return (await _state_at(observed, chosen, version)).schema_columns

@@ -27,7 +27,7 @@ from delta_cdc.planning import preconditions, ranges
 from delta_cdc.planning.apply import feed_warning
 from delta_cdc.planning.observe import look
 from delta_cdc.planning.ranges import load_step
-from delta_cdc.planning.renewal import reseal_due
+from delta_cdc.planning.renewal import renewal_due
 from delta_cdc.planning.request import Memory
 from delta_cdc.planning.staging import (
     COMMITTED,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.plan import Plan
-    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.reconcile import RecordedWatermark
     from delta_cdc.planning.request import ReadRequest
     from delta_cdc.planning.staging import Batch
 
@@ -105,18 +105,20 @@ async def plan_read_async(request: ReadRequest, memory: Memory | None = None) ->
 
 async def _decided(request: ReadRequest, memory: Memory) -> Plan:
     staging = DeltaLog(request.staging, request.storage_options)
-    sight, found = await _look(request, memory, staging)
-    fits = await fitting(sight, found)
+    observed, found = await _look(request, memory, staging)
+    fits = await fitting(observed, found)
     output = _output(request, fits.versions) if fits is not None else None
-    batch, given_up = await to_go_on_with(request, sight, fits, output=output)
+    batch, given_up = await to_go_on_with(request, observed, fits, output=output)
     if batch is not None and batch.is_whole(output):
-        text = f"Staging {staging.uri} already holds the open batch {batch.versions} of {sight.source.uri}."
-        plan = sight.nothing(batch.seal.watermark.version, text)
+        text = (
+            f"Staging {staging.uri} already holds the open batch {batch.versions} of {observed.source.uri}."
+        )
+        plan = observed.nothing(batch.seal.watermark.version, text)
         return replace(plan, versions=batch.versions, batch=(batch.seal, batch.commit))
-    work = await _work(request, sight, batch)
+    work = await _work(request, observed, batch)
     if isinstance(work, ranges.Nothing):
-        return await _idle(request, sight, work, given_up)
-    return await _planned(request, sight, staging, batch, work, given_up)
+        return await _idle(request, observed, work, given_up)
+    return await _planned(request, observed, staging, batch, work, given_up)
 
 
 async def _look(request: ReadRequest, memory: Memory, staging: DeltaLog) -> tuple[Observation, Batch | None]:
@@ -125,14 +127,14 @@ async def _look(request: ReadRequest, memory: Memory, staging: DeltaLog) -> tupl
         return await look(request, memory), await newest_batch(staging, request.pipeline)
     found = await sink(staging, request.pipeline)
 
-    async def proof() -> Proof | None:
-        return found.proof if found is not None else None
+    async def recorded() -> RecordedWatermark | None:
+        return found.recorded if found is not None else None
 
-    return await look(request, memory, proof), found.batch if found is not None else None
+    return await look(request, memory, recorded), found.batch if found is not None else None
 
 
 async def _idle(
-    request: ReadRequest, sight: Observation, found: ranges.Nothing, notes: tuple[str, ...]
+    request: ReadRequest, observed: Observation, found: ranges.Nothing, notes: tuple[str, ...]
 ) -> Plan:
     """Plan nothing; or, for a sink that has been idle for long, a seal without rows.
 
@@ -141,19 +143,19 @@ async def _idle(
 
     :raises SchemaChangeInRange: a seal is due, and would move the watermark past the loss of a column
     """
-    notes, proof = (*notes, *found.notes), sight.proof
-    if request.target is not None or sight.seal is None or proof is None or proof.commit is None:
-        return sight.nothing(found.ended.version, *notes)
-    due = reseal_due(sight.source, proof, sight.now_ms)
-    if due is None or found.ended.version <= sight.seal.watermark.version:
-        return sight.nothing(found.ended.version, *notes)
+    notes, recorded = (*notes, *found.notes), observed.recorded
+    if request.target is not None or observed.seal is None or recorded is None or recorded.commit is None:
+        return observed.nothing(found.ended.version, *notes)
+    due = renewal_due(observed.source, recorded, observed.now_ms)
+    if due is None or found.ended.version <= observed.seal.watermark.version:
+        return observed.nothing(found.ended.version, *notes)
     step = CommitStep(
-        starting_version=sight.seal.watermark.version + 1,
-        watermark=replace(found.ended, table_id=sight.source.table_id),
-        seal_number=proof.next_number,
-        applied_from=sight.seal.state.applied_from,
-        planned_on=sight.planned_on,
-        configuration={**sight.seal.state.configuration, IDLE: True},
+        starting_version=observed.seal.watermark.version + 1,
+        watermark=replace(found.ended, table_id=observed.source.table_id),
+        seal_number=recorded.next_number,
+        applied_from=observed.seal.state.applied_from,
+        planned_on=observed.planned_on,
+        configuration={**observed.seal.state.configuration, IDLE: True},
     )
     spec = CommitSpec(
         pipeline=request.pipeline,
@@ -163,20 +165,20 @@ async def _idle(
         step=step,
         single_driver=request.single_driver,
     )
-    said = (*notes, *await preconditions.check_schema(sight.log, found.commits), due)
-    return sight.plan(spec, None, *said)
+    said = (*notes, *await preconditions.check_schema(observed.log, found.commits), due)
+    return observed.plan(spec, None, *said)
 
 
 # -- what is left to do -------------------------------------------------------------------------
-async def _work(request: ReadRequest, sight: Observation, batch: Batch | None) -> _Work | ranges.Nothing:
+async def _work(request: ReadRequest, observed: Observation, batch: Batch | None) -> _Work | ranges.Nothing:
     if batch is not None:
-        return await _rest(request, sight, batch)
-    if sight.seal is None:
-        return await _snapshot(request, sight)
-    chosen = await ranges.choose(sight, sight.seal)
+        return await _rest(request, observed, batch)
+    if observed.seal is None:
+        return await _snapshot(request, observed)
+    chosen = await ranges.choose(observed, observed.seal)
     if not isinstance(chosen, ranges.Chosen):
         return chosen
-    read, notes = await _milestones(request, sight, chosen)
+    read, notes = await _milestones(request, observed, chosen)
     made: tuple[ReadStep, ...] = read
     starting = chosen.versions.starting_version
     plain = request.options.is_net and len(made) > 1
@@ -186,32 +188,34 @@ async def _work(request: ReadRequest, sight: Observation, batch: Batch | None) -
     return _Work(made, chosen.at_end, starting, "changes", plain, notes=(*chosen.notes, *notes))
 
 
-async def _rest(request: ReadRequest, sight: Observation, batch: Batch) -> _Work:
+async def _rest(request: ReadRequest, observed: Observation, batch: Batch) -> _Work:
     """Return the remaining work of a batch whose beginning is staged."""
     starting = batch.versions.starting_version
     known = StagingStep(
         kind="complete",
         starting_version=starting,
         watermark=batch.seal.watermark,
-        seal_number=sight.next_number,
+        seal_number=observed.next_number,
     )
     kind: Literal["changes", "snapshot"] = "snapshot" if batch.kind == "snapshot" else "changes"
     net = request.options.is_net
     if kind == "snapshot" or batch.is_complete or (net and not batch.is_plain):
         # All rows are staged; only the output files or the completing commit are missing.
-        at_end = await sight.at(batch.seal.watermark.version)
+        at_end = await observed.at(batch.seal.watermark.version)
         text = f"Staging {request.staging} holds all rows of the batch {batch.versions}: it is completed."
         return _Work((known,), at_end, starting, kind, continues=True, notes=(text,))
     text = f"Staging {request.staging} holds versions {batch.versions}: the read goes on behind them."
     # The batch's range was decided when it began.
-    ending = batch.ending_version if sight.ending is None else sight.ending
-    bounded = replace(sight, starting=None, ending=None, pinned_end=max(ending, batch.seal.watermark.version))
+    ending = batch.ending_version if observed.ending is None else observed.ending
+    bounded = replace(
+        observed, starting=None, ending=None, saved_end=max(ending, batch.seal.watermark.version)
+    )
     chosen = await ranges.choose(bounded, batch.seal)
     made: tuple[ReadStep, ...] = ()
     notes: tuple[str, ...] = ()
-    at_end = await sight.at(batch.seal.watermark.version)
+    at_end = await observed.at(batch.seal.watermark.version)
     if isinstance(chosen, ranges.Chosen):
-        made, notes = await _milestones(request, sight, chosen)
+        made, notes = await _milestones(request, observed, chosen)
         at_end = chosen.at_end
     if batch.is_plain:
         last = made[-1] if made else replace(known, source_columns=at_end.schema_columns)
@@ -222,12 +226,12 @@ async def _rest(request: ReadRequest, sight: Observation, batch: Batch) -> _Work
 
 
 async def _milestones(
-    request: ReadRequest, sight: Observation, chosen: ranges.Chosen
+    request: ReadRequest, observed: Observation, chosen: ranges.Chosen
 ) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]]:
     # Rows matched only by row id are matched between the two ends of the whole range.
     whole = request.options.is_net and not request.options.keys
     return await ranges.steps(
-        sight,
+        observed,
         chosen,
         request.options,
         number=0,
@@ -253,18 +257,18 @@ def _completed(request: ReadRequest, steps: tuple[ReadStep, ...], starting: int)
     return (*steps, _without_rows("complete", steps[-1], starting))
 
 
-async def _snapshot(request: ReadRequest, sight: Observation) -> _Work:
-    if sight.starting is not None:
+async def _snapshot(request: ReadRequest, observed: Observation) -> _Work:
+    if observed.starting is not None:
         raise InvalidConfiguration(
-            f"The start {sight.starting} is given, and {_baseline(request)} has no watermark yet: the first "
-            "batch is a snapshot.",
+            f"The start {observed.starting} is given, and {_baseline(request)} has no watermark yet: the "
+            "first batch is a snapshot.",
             remedy="leave the start out, or load the target with DeltaApplyChangesOperator first."
             if request.target is not None
             else "leave the start out; for a range of versions without a watermark there is read_changes.",
         )
-    ranges.refuse_beyond(sight)
-    ends = (sight.source.version, sight.pinned_end, sight.ending)
-    step, at = await load_step(sight, min(end for end in ends if end is not None))
+    ranges.refuse_beyond(observed)
+    ends = (observed.source.version, observed.saved_end, observed.ending)
+    step, at = await load_step(observed, min(end for end in ends if end is not None))
     made = _completed(request, (step,), step.starting_version)
     return _Work(made, at, step.starting_version, "snapshot", notes=feed_warning(at))
 
@@ -278,15 +282,15 @@ def _baseline(request: ReadRequest) -> str:
 # -- the spec -----------------------------------------------------------------------------------
 async def _planned(
     request: ReadRequest,
-    sight: Observation,
+    observed: Observation,
     staging: DeltaLog,
     batch: Batch | None,
     work: _Work,
     notes: tuple[str, ...],
 ) -> Plan:
     ending = work.steps[-1].ending_version
-    validation.check_feed_columns(work.at_end.schema_columns, sight.source.uri, ending)
-    number, planned_on = await turn(staging, request.pipeline, sight.next_number)
+    validation.check_feed_columns(work.at_end.schema_columns, observed.source.uri, ending)
+    number, planned_on = await turn(staging, request.pipeline, observed.next_number)
     numbered = [replace(step, seal_number=number + at, planned_on=None) for at, step in enumerate(work.steps)]
     numbered[0] = replace(numbered[0], planned_on=planned_on)
     versions = VersionRange(work.starting, ending)
@@ -299,7 +303,7 @@ async def _planned(
         steps=tuple(numbered),
         kind=work.kind,
         starting_version=work.starting,
-        applied_from=_applied_from(sight, batch),
+        applied_from=_applied_from(observed, batch),
         continues=work.continues,
         plain=work.plain,
         single_driver=request.single_driver,
@@ -308,7 +312,7 @@ async def _planned(
             **described(request),
             "batch": work.kind,
             "ending": ending,
-            **_watermark(request, sight, batch),
+            **_watermark(request, observed, batch),
         },
         output_format="json" if request.output_format == "json" else "parquet",
     )
@@ -316,19 +320,19 @@ async def _planned(
         # Unique to this plan: a late try must not overwrite files that a batch refers to.
         spec = replace(spec, output_uri=f"{output['path']}-{fingerprint(spec)[:_NAMED_BY]}")
     validation.check_seal(spec.pipeline, (spec.source_uri, spec.run_id, spec.output_uri), spec.configuration)
-    return sight.plan(spec, versions, *notes, *work.notes)
+    return observed.plan(spec, versions, *notes, *work.notes)
 
 
-def _applied_from(sight: Observation, batch: Batch | None) -> int:
-    seal = batch.seal if batch is not None else sight.seal
+def _applied_from(observed: Observation, batch: Batch | None) -> int:
+    seal = batch.seal if batch is not None else observed.seal
     return seal.state.applied_from if seal is not None else 0
 
 
-def _watermark(request: ReadRequest, sight: Observation, batch: Batch | None) -> dict[str, Any]:
+def _watermark(request: ReadRequest, observed: Observation, batch: Batch | None) -> dict[str, Any]:
     if request.target is None:
-        return {COMMITTED: committed(sight.seal)}
+        return {COMMITTED: committed(observed.seal)}
     begun = batch.seal.state.configuration.get(TURN) if batch is not None else None
-    return {TURN: sight.next_number if begun is None else begun}
+    return {TURN: observed.next_number if begun is None else begun}
 
 
 def _output(request: ReadRequest, versions: VersionRange) -> dict[str, str] | None:

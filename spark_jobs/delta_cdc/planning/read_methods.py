@@ -1,9 +1,9 @@
 """Chooses the read method for each part of a range, from the log alone.
 
-A range is split into smaller ranges (``Segment``): consecutive commits that one read method (``capture``)
+A range is split into smaller ranges (``ReadRange``): consecutive commits that one read method (``method``)
 reads. If the change data feed is on, it is read, unless comparing the two ends of the range is cheaper. If it
 is off, rows are matched by row id if the table tracks rows; commits that only add files need neither; a net
-query by key can always compare the two ends. Each commit is in at most one ``Segment``.
+query by key can always compare the two ends. Each commit is in at most one ``ReadRange``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import (
-    CaptureUnavailable,
     ChangeFeedDisabled,
     LogGap,
     NotInsertOnly,
+    ReadMethodUnavailable,
     VersionsExpired,
 )
 from delta_cdc.core.properties import CHANGE_FEED, ROW_TRACKING, feed_on, row_id_column
-from delta_cdc.core.spec import Segment
+from delta_cdc.core.spec import ReadRange
 from delta_cdc.delta_log.actions import IDS_KEPT
 from delta_cdc.delta_log.file_manifests import net_bytes
 from delta_cdc.planning import preconditions
@@ -41,7 +41,7 @@ WORTHWHILE = 16 * 1024 * 1024
 #: by Delta's own reader. Each of the latter adds a scan or two, and costs a CPU second or more:
 #: benchmarks/changes.py.
 MOST_VERSIONS, MOST_COMPARED = 500, 20
-#: Maximum ``Segment`` count of one plan; each adds a scan.
+#: Maximum ``ReadRange`` count of one plan; each adds a scan.
 MOST_SEGMENTS = 50
 _COPY = "each version is a full copy, compared with the one before it by key"
 
@@ -114,15 +114,15 @@ async def choose(
     *,
     left_out: Collection[int] = (),
     one_by_one: bool = False,
-) -> tuple[tuple[Segment, ...], tuple[str, ...]]:
-    """Choose the ``Segment`` list of a range; the preconditions are checked later (:func:`check_files`).
+) -> tuple[tuple[ReadRange, ...], tuple[str, ...]]:
+    """Choose the ``ReadRange`` list of a range; the preconditions are checked later (:func:`check_files`).
 
     :param commits: commits of the range, ascending and gap-free
     :param left_out: versions that are not read
     :param one_by_one: compare the two ends of every version that changes data by key, even if other read
         methods are available: the table's files show who wrote them, not what changed
     :raises ChangeFeedDisabled: the feed is off in a version, and no other read method works
-    :raises CaptureUnavailable: the requested read method cannot read a version
+    :raises ReadMethodUnavailable: the requested read method cannot read a version
     :raises NotInsertOnly: ``added_files`` was requested, and a commit removes rows
     """
     _refuse_unfit(source, options)
@@ -133,9 +133,9 @@ async def choose(
         changing = [version for version in versions if version.commit.changes_data]
         return tuple([await _by_ends(source, [one], "snapshot_diff", _COPY) for one in changing]), ()
     skipped: list[_Version] = []
-    if options.capture == "added_files" and options.on_change_commit == "skip":
+    if options.method == "added_files" and options.on_change_commit == "skip":
         skipped = [version for version in versions if not version.only_adds]
-    found: list[Segment] = []
+    found: list[ReadRange] = []
     for part in _around(versions, {*left_out, *(version.commit.version for version in skipped)}):
         found += await _segments(source, part, options)
     notes: tuple[str, ...] = ()
@@ -147,22 +147,24 @@ async def choose(
     return tuple(found), notes
 
 
-def beyond_limits(segments: Sequence[Segment], commits: Sequence[Commit], *, scratch: bool) -> int | None:
+def beyond_limits(
+    read_ranges: Sequence[ReadRange], commits: Sequence[Commit], *, scratch: bool
+) -> int | None:
     """Return the version at which the ``segments`` exceed the limits of one plan; None if they fit.
 
     :param scratch: the feed is read through file manifests, in which deletion vectors are already compared
     """
     counted = compared = 0
     first = commits[0].version
-    for number, segment in enumerate(segments, start=1):
+    for number, read_range in enumerate(read_ranges, start=1):
         if number > MOST_SEGMENTS:
-            return segment.starting_version
-        if segment.net:
+            return read_range.starting_version
+        if read_range.net:
             continue
-        for commit in commits[segment.starting_version - first : segment.ending_version + 1 - first]:
+        for commit in commits[read_range.starting_version - first : read_range.ending_version + 1 - first]:
             counted += commit.changes_data
             compared += (
-                commit.changes_data and commit.compares_vectors and not (scratch or segment.needs_slice)
+                commit.changes_data and commit.compares_vectors and not (scratch or read_range.needs_manifest)
             )
             if counted > MOST_VERSIONS or compared > MOST_COMPARED:
                 return commit.version
@@ -233,34 +235,34 @@ def _around(versions: list[_Version], left_out: set[int]) -> list[list[_Version]
 def _refuse_unfit(source: Source, options: QueryOptions) -> None:
     """Refuse a read method that can never answer the query."""
     why = None
-    if options.capture == "snapshot_diff" and not options.is_net:
+    if options.method == "snapshot_diff" and not options.is_net:
         why = "two ends do not show what happened between them"
-    elif options.is_net and not options.keys and options.capture not in ("auto", "row_tracking"):
+    elif options.is_net and not options.keys and options.method not in ("auto", "row_tracking"):
         why = "without keys only row ids show which rows belong together"
     if why is not None:
-        raise CaptureUnavailable(
-            f"{options.query} of {source.log.uri} cannot be answered by {options.capture}: {why}.",
-            remedy="give keys and ask for min_delta or upsert, or leave capture at auto.",
+        raise ReadMethodUnavailable(
+            f"{options.query} of {source.log.uri} cannot be answered by {options.method}: {why}.",
+            remedy="give keys and ask for min_delta or upsert, or leave method at auto.",
         )
 
 
-async def _segments(source: Source, part: list[_Version], options: QueryOptions) -> list[Segment]:
-    if options.capture == "change_files" or options.raw:
+async def _segments(source: Source, part: list[_Version], options: QueryOptions) -> list[ReadRange]:
+    if options.method == "change_files" or options.raw:
         off = next((v for v in part if v.commit.changes_data and not v.feed), None)
         if off is not None:
             raise preconditions.feed_disabled(source.log.uri, off.commit.version)
         why = f"asked for, and {CHANGE_FEED} is on throughout"
         return [one for _, group in _by_flag(part) for one in _by_feed(group, options, why)]
-    if options.capture == "row_tracking" or (options.is_net and not options.keys):
-        why = "asked for" if options.capture == "row_tracking" else "there are no keys, so row ids stand in"
+    if options.method == "row_tracking" or (options.is_net and not options.keys):
+        why = "asked for" if options.method == "row_tracking" else "there are no keys, so row ids stand in"
         _refuse_untracked(source, part, options)
         return await _by_row_ids(source, part, options, why)
-    if options.capture == "snapshot_diff":
+    if options.method == "snapshot_diff":
         return [await _by_ends(source, part, "snapshot_diff", "asked for")]
-    if options.capture == "added_files":
+    if options.method == "added_files":
         _refuse_removing(source, part)
         return [await _by_added_files(source, part, "asked for, and every commit only adds files")]
-    found: list[Segment] = []
+    found: list[ReadRange] = []
     for with_feed, group in _by_flag(part):
         found += await (_with_feed if with_feed else _without_feed)(source, group, options)
     return found
@@ -284,7 +286,7 @@ def _runs(part: list[_Version], flag: Callable[[_Version], bool]) -> list[tuple[
     return [(is_set, _trimmed(group)) for is_set, group in runs]
 
 
-async def _with_feed(source: Source, part: list[_Version], options: QueryOptions) -> list[Segment]:
+async def _with_feed(source: Source, part: list[_Version], options: QueryOptions) -> list[ReadRange]:
     feed_size = sum(version.commit.bytes_to_read for version in part)
     # A feed of one commit is never longer than the files that the commit exchanged.
     if options.is_net and len(part) > 1 and feed_size >= WORTHWHILE and _all_tracked(part):
@@ -295,13 +297,13 @@ async def _with_feed(source: Source, part: list[_Version], options: QueryOptions
     return _by_feed(part, options, f"{CHANGE_FEED} is on throughout")
 
 
-async def _without_feed(source: Source, part: list[_Version], options: QueryOptions) -> list[Segment]:
+async def _without_feed(source: Source, part: list[_Version], options: QueryOptions) -> list[ReadRange]:
     off = f"{CHANGE_FEED} is off"
     if _all_tracked(part):
         return await _by_row_ids(source, part, options, f"{off}, {ROW_TRACKING} is on")
     if options.is_net:
         return await _net_without_feed(source, part, off)
-    found: list[Segment] = []
+    found: list[ReadRange] = []
     for tracked, group in _runs(part, lambda version: version.tracked):
         if tracked:
             found += await _by_row_ids(source, group, options, f"{off}, {ROW_TRACKING} is on")
@@ -313,7 +315,7 @@ async def _without_feed(source: Source, part: list[_Version], options: QueryOpti
     return found
 
 
-async def _net_without_feed(source: Source, part: list[_Version], off: str) -> list[Segment]:
+async def _net_without_feed(source: Source, part: list[_Version], off: str) -> list[ReadRange]:
     """Compare the two ends from the first to the last commit that removes rows; else read the added files."""
     only_adds = f"{off}, and every commit only adds files"
     removing = [at for at, version in enumerate(part) if not version.only_adds]
@@ -358,9 +360,9 @@ def _refuse_untracked(source: Source, part: list[_Version], options: QueryOption
         why = "not every file that it adds has row ids"
     elif not commit.keeps_row_ids:
         why = f"{commit.info.operation or 'an unknown operation'} did not promise to keep the rows' ids"
-    raise CaptureUnavailable(
+    raise ReadMethodUnavailable(
         f"Version {commit.version} of {source.log.uri} cannot be read by row_tracking: {why}.",
-        remedy="leave capture at auto and give keys, or start after that version.",
+        remedy="leave method at auto and give keys, or start after that version.",
     )
 
 
@@ -371,48 +373,48 @@ def _refuse_removing(source: Source, part: list[_Version]) -> None:
         raise NotInsertOnly(
             f"Version {commit.version} of {source.log.uri} ({commit.info.operation or 'unknown operation'}) "
             "removes rows, and added_files reads added ones only.",
-            remedy="leave capture at auto, or leave such commits out by on_change_commit='skip'.",
+            remedy="leave method at auto, or leave such commits out by on_change_commit='skip'.",
         )
 
 
-# -- ranges (Segment) ---------------------------------------------------------------------------
-def _by_feed(part: list[_Version], options: QueryOptions, reason: str) -> list[Segment]:
+# -- ranges (ReadRange) ---------------------------------------------------------------------------
+def _by_feed(part: list[_Version], options: QueryOptions, reason: str) -> list[ReadRange]:
     found = []
     for compare, group in _compared(part, options, lambda version: version.may_carry_over):
         size = sum(version.commit.bytes_to_read for version in group)
         why = reason
         if compare:
             why += "; files were exchanged, so rows that come back unchanged are left out"
-        found.append(Segment(*_ends(group), "change_files", why, size, compare=compare))
+        found.append(ReadRange(*_ends(group), "change_files", why, size, compare=compare))
     return found
 
 
 async def _by_row_ids(
     source: Source, part: list[_Version], options: QueryOptions, reason: str
-) -> list[Segment]:
+) -> list[ReadRange]:
     if options.is_net:
         return [await _by_ends(source, part, "row_tracking", reason)]
     found = []
     for compare, group in _compared(part, options, lambda version: version.may_carry_over_with_new_ids):
         size = sum(v.commit.bytes_added + v.commit.bytes_removed for v in group if v.commit.changes_data)
         times = source.times(group)
-        segment = Segment(*_ends(group), "row_tracking", reason, size, compare=compare, timestamps=times)
-        found.append(segment)
+        read_range = ReadRange(*_ends(group), "row_tracking", reason, size, compare=compare, timestamps=times)
+        found.append(read_range)
     return found
 
 
 async def _by_ends(
-    source: Source, part: list[_Version], capture: str, reason: str, size: int | None = None
-) -> Segment:
+    source: Source, part: list[_Version], method: str, reason: str, size: int | None = None
+) -> ReadRange:
     if size is None:
         size = await _size_of_ends(source, part) or 0
     times = source.times(part)
     if any(version.commit.info.operation == "RESTORE" for version in part):
         # A restored row has the time it was written, not that of the RESTORE; so all rows get the last time.
         times = times[-1:]
-    return Segment(
+    return ReadRange(
         *_ends(part),
-        "row_tracking" if capture == "row_tracking" else "snapshot_diff",
+        "row_tracking" if method == "row_tracking" else "snapshot_diff",
         reason,
         size,
         net=True,
@@ -420,10 +422,10 @@ async def _by_ends(
     )
 
 
-async def _by_added_files(source: Source, part: list[_Version], reason: str) -> Segment:
+async def _by_added_files(source: Source, part: list[_Version], reason: str) -> ReadRange:
     size = sum(version.commit.bytes_added for version in part if version.commit.changes_data)
     times = source.times(part)
-    return Segment(*_ends(part), "added_files", reason, size, timestamps=times)
+    return ReadRange(*_ends(part), "added_files", reason, size, timestamps=times)
 
 
 async def _size_of_ends(source: Source, part: list[_Version]) -> int | None:
@@ -442,24 +444,24 @@ def _ends(part: list[_Version]) -> tuple[int, int]:
 
 
 # -- preconditions ------------------------------------------------------------------------------
-async def check_files(source: Source, segments: Sequence[Segment], commits: Sequence[Commit]) -> None:
+async def check_files(source: Source, read_ranges: Sequence[ReadRange], commits: Sequence[Commit]) -> None:
     """Refuse ranges (``segments``) whose files may be deleted.
 
     :param commits: commits of the whole range, ascending and gap-free
     :raises VersionsExpired: names a version or file
     """
     first = commits[0].version
-    for segment in segments:
-        inside = commits[segment.starting_version - first : segment.ending_version + 1 - first]
+    for read_range in read_ranges:
+        inside = commits[read_range.starting_version - first : read_range.ending_version + 1 - first]
         changing = [commit for commit in inside if commit.changes_data]
-        feed = not segment.needs_slice
+        feed = not read_range.needs_manifest
         if feed:
             preconditions.check_retention(changing[0], source.newest, source.now_ms)
             # Delta's own feed reader also needs the snapshot that it starts from.
             await preconditions.check_start(source.log, changing[0].version)
         else:
             # A comparison of two ends also reads files that were only rewritten.
-            removing = [c for c in inside if (c.n_removes if segment.net else c.n_data_removes)]
+            removing = [c for c in inside if (c.n_removes if read_range.net else c.n_data_removes)]
             if removing:
                 # Removed files expire that long after their removal; files still in the table do not expire.
                 preconditions.check_retention(removing[0], source.newest, source.now_ms)

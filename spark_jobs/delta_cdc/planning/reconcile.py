@@ -15,13 +15,13 @@ from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import (
     NotADeltaTable,
     PipelineTakenOver,
-    ProofExpired,
     SealUnreadable,
     TableNotFound,
     TargetChangedUnderneath,
     TargetReplaced,
-    TargetWithoutProof,
+    TargetWithoutWatermark,
     TransactionRetentionSet,
+    WatermarkExpired,
 )
 from delta_cdc.core.history import is_restore, replaces_all_rows
 from delta_cdc.core.watermark import Seal, TableVersion, app_id
@@ -42,7 +42,7 @@ _LOOK_BACK = 200
 
 
 @dataclass(frozen=True)
-class Proof:
+class RecordedWatermark:
     """A pipeline's recorded watermark in an existing target.
 
     :param seal: the newest seal in effect; None for a table without one: it is empty, or the caller set its
@@ -51,7 +51,7 @@ class Proof:
     :param empty: whether the target has no rows (set only if there is no seal)
     :param was_sealed: whether this pipeline ever sealed the table, even if a RESTORE undid the seal
     :param commit: the commit that carries ``seal``; None if the seal comes from a watermark backup
-        (:class:`Mirror`)
+        (:class:`WatermarkBackup`)
     :param refused: why there is no seal, if the caller can continue without one
     """
 
@@ -66,7 +66,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Mirror:
+class WatermarkBackup:
     """The watermark backup: a copy of the newest seal outside the target, in case its log is cleaned.
 
     It is valid only together with the target's log: the table and the seal number must match, and every
@@ -84,7 +84,7 @@ class Mirror:
         return found
 
     @classmethod
-    def from_dict(cls, value: Any) -> Mirror | None:
+    def from_dict(cls, value: Any) -> WatermarkBackup | None:
         """Read the JSON form; None for anything else, because users can edit the store that holds it."""
         try:
             return codec.decoded(cls, value)
@@ -140,16 +140,16 @@ async def reconcile_async(
     log: DeltaLog,
     pipeline: str,
     *,
-    mirror: Callable[[], Any] | None = None,
+    backup: Callable[[], Any] | None = None,
     declared: bool = False,
     closed: bool = False,
     forgiven: tuple[type[DeltaCdcError], ...] = (),
-) -> Proof | None:
+) -> RecordedWatermark | None:
     """Find a pipeline's recorded watermark in the target's log.
 
     :param log: the target's log
-    :param mirror: returns the watermark backup (:meth:`Mirror.to_dict`), or anything else if there is no
-        backup; called only if the sealed commit was cleaned from the log
+    :param backup: returns the watermark backup (:meth:`WatermarkBackup.to_dict`), or anything else if there
+        is no backup; called only if the sealed commit was cleaned from the log
     :param declared: the caller sets a baseline: rows without a seal are no error, and the result has no seal.
         A seal that expired is still an error
     :param closed: also return the last seal of a pipeline whose target another pipeline took over
@@ -158,8 +158,8 @@ async def reconcile_async(
     :return: None if no table exists
     :raises TargetReplaced: another writer replaced, overwrote or truncated the table after our seal
     :raises TargetChangedUnderneath: such a change lies between planning and the newest seal
-    :raises TargetWithoutProof: the table holds rows, but no seal of this pipeline
-    :raises ProofExpired: the sealed commit was cleaned from the log, and no watermark backup replaces it
+    :raises TargetWithoutWatermark: the table holds rows, but no seal of this pipeline
+    :raises WatermarkExpired: the sealed commit was cleaned from the log, and no watermark backup replaces it
     :raises PipelineTakenOver: another pipeline took the target over
     :raises TransactionRetentionSet: the table would forget the recorded watermark
     """
@@ -173,10 +173,10 @@ async def reconcile_async(
     stored = await log.transaction(app_id(pipeline))
     history = log.history()
     try:
-        return await _proved(log, history, state, pipeline, stored, mirror, declared=declared, closed=closed)
+        return await _proved(log, history, state, pipeline, stored, backup, declared=declared, closed=closed)
     except forgiven as error:
         number = await _next_number(log, state, stored)
-        return Proof(seal=None, next_number=number, target=state, refused=error)
+        return RecordedWatermark(seal=None, next_number=number, target=state, refused=error)
 
 
 async def _proved(
@@ -185,11 +185,11 @@ async def _proved(
     state: TableState,
     pipeline: str,
     stored: int | None,
-    mirror: Callable[[], Any] | None,
+    backup: Callable[[], Any] | None,
     *,
     declared: bool,
     closed: bool,
-) -> Proof:
+) -> RecordedWatermark:
     walk = await _walk(log, history, state, pipeline) if stored is not None else _Walk()
     if walk.seal is not None and walk.seal.successor is not None and not closed:
         # Whatever happened to the table since, another pipeline owns it.
@@ -197,17 +197,17 @@ async def _proved(
     if walk.cleaned is not None and stored is not None:
         # A baseline does not help: an initial_load that stays in a DAG would set an old version.
         # The backup is in Airflow, and reading it is a network call.
-        copy = Mirror.from_dict(await asyncio.to_thread(mirror)) if mirror else None
-        proof = _mirrored(walk, state, pipeline, stored, copy)
+        copy = WatermarkBackup.from_dict(await asyncio.to_thread(backup)) if backup else None
+        recorded = _mirrored(walk, state, pipeline, stored, copy)
     elif walk.seal is not None and walk.commit is not None:
-        proof = await _sealed(history, walk, walk.seal, walk.commit, state, stored)
+        recorded = await _sealed(history, walk, walk.seal, walk.commit, state, stored)
     else:
-        proof = None
-    if proof is None or proof.seal is None:
+        recorded = None
+    if recorded is None or recorded.seal is None:
         return await _unsealed(log, history, state, pipeline, stored, tuple(walk.notes), declared=declared)
-    if proof.seal.successor is not None and not closed:
-        raise adopted_by(state, proof.seal)
-    return proof
+    if recorded.seal.successor is not None and not closed:
+        raise adopted_by(state, recorded.seal)
+    return recorded
 
 
 def adopted_by(target: TableState, last: Seal) -> PipelineTakenOver:
@@ -224,33 +224,39 @@ def adopted_by(target: TableState, last: Seal) -> PipelineTakenOver:
 
 async def _sealed(
     history: History, walk: _Walk, seal: Seal, commit: Commit, state: TableState, stored: int | None
-) -> Proof:
+) -> RecordedWatermark:
     await _refuse_underneath(history, state, seal, commit)
     _refuse_replaced(state, walk)
     number = seal.number if stored is None else stored
-    return Proof(seal=seal, next_number=number + 1, target=state, notes=tuple(walk.notes), commit=commit)
+    return RecordedWatermark(
+        seal=seal, next_number=number + 1, target=state, notes=tuple(walk.notes), commit=commit
+    )
 
 
-def _mirrored(walk: _Walk, state: TableState, pipeline: str, stored: int, mirror: Mirror | None) -> Proof:
+def _mirrored(
+    walk: _Walk, state: TableState, pipeline: str, stored: int, backup: WatermarkBackup | None
+) -> RecordedWatermark:
     """Return the recorded watermark from the backup (``mirror``), because the sealed commit is gone."""
     assert walk.cleaned is not None
     fits = (
-        mirror is not None
-        and mirror.target.table_id == state.table_id
-        and (mirror.seal.pipeline, mirror.seal.number) == (pipeline, stored)
+        backup is not None
+        and backup.target.table_id == state.table_id
+        and (backup.seal.pipeline, backup.seal.number) == (pipeline, stored)
     )
-    if mirror is None or not fits or not walk.is_plain or walk.cleaned > mirror.target.version:
-        raise _expired(state, pipeline, walk.cleaned, mirror if fits else None)
+    if backup is None or not fits or not walk.is_plain or walk.cleaned > backup.target.version:
+        raise _expired(state, pipeline, walk.cleaned, backup if fits else None)
     note = (
-        f"The commit with {mirror.seal.reach} was cleaned from the log of {state.uri}; the "
+        f"The commit with {backup.seal.reach} was cleaned from the log of {state.uri}; the "
         f"watermark's copy outside proves it (seal {stored})."
     )
-    return Proof(seal=mirror.seal, next_number=stored + 1, target=state, notes=(note,))
+    return RecordedWatermark(seal=backup.seal, next_number=stored + 1, target=state, notes=(note,))
 
 
-def reconcile(log: DeltaLog, pipeline: str, *, mirror: Callable[[], Any] | None = None) -> Proof | None:
+def reconcile(
+    log: DeltaLog, pipeline: str, *, backup: Callable[[], Any] | None = None
+) -> RecordedWatermark | None:
     """Find a pipeline's recorded watermark in the target's log; see :func:`reconcile_async`."""
-    return run_sync(reconcile_async(log, pipeline, mirror=mirror))
+    return run_sync(reconcile_async(log, pipeline, backup=backup))
 
 
 async def own_commits(
@@ -320,18 +326,18 @@ async def _unsealed(
     notes: tuple[str, ...],
     *,
     declared: bool,
-) -> Proof:
+) -> RecordedWatermark:
     empty = await asyncio.to_thread(lambda: state.is_empty)
     if not empty and not declared:
         others = await _other_pipelines(history, state, pipeline)
         named = f"; seals of other pipelines: {', '.join(others)}" if others else ""
-        raise TargetWithoutProof(
+        raise TargetWithoutWatermark(
             f"The target {state.uri} (version {state.version}) holds rows, but no seal of pipeline "
             f"{pipeline} is in effect{named}.",
             remedy="use the pipeline name it was built with, name that one in take_over_from, declare the "
             'state of a table made by hand with initial_load {"none_at": V}, or use a target of its own.',
         )
-    return Proof(
+    return RecordedWatermark(
         seal=None,
         next_number=await _next_number(log, state, stored),
         target=state,
@@ -369,7 +375,7 @@ async def _other_pipelines(history: History, state: TableState, pipeline: str) -
 def _restored_version(log: DeltaLog, restore: Commit) -> int:
     version = restore.info.operation_parameters.get("version")
     if version is None:
-        raise ProofExpired(
+        raise WatermarkExpired(
             f"Version {restore.version} of the target {log.uri} is a RESTORE to a time. Its log does not "
             "name the time zone of that time, so the restored version is not known.",
             remedy="RESTORE the target to a version by its number, then run again.",
@@ -398,14 +404,16 @@ def _refuse_unreadable(state: TableState, pipeline: str, commit: Commit) -> None
         )
 
 
-def _expired(state: TableState, pipeline: str, version: int, mirror: Mirror | None) -> ProofExpired:
+def _expired(
+    state: TableState, pipeline: str, version: int, backup: WatermarkBackup | None
+) -> WatermarkExpired:
     known = ""
-    if mirror is not None:
+    if backup is not None:
         known = (
-            f" Its copy outside says {mirror.seal.reach} for version {mirror.target.version}, "
+            f" Its copy outside says {backup.seal.reach} for version {backup.target.version}, "
             "but whether the target was restored or replaced since cannot be told."
         )
-    return ProofExpired(
+    return WatermarkExpired(
         f"The log of the target {state.uri} knows a transaction of pipeline {pipeline}, but the commit that "
         f"carried its watermark is gone (version {version} was cleaned).{known}",
         remedy="drop the target, so that it is loaded anew; or, where you know the source version V that it "

@@ -8,45 +8,45 @@ from delta_cdc.core.retention import FILE_RETENTION, LOG_RETENTION, milliseconds
 
 if TYPE_CHECKING:
     from delta_cdc.delta_log.table import TableState
-    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.reconcile import RecordedWatermark
 
 
-def seal_due_at(source: TableState, proof: Proof) -> int:
+def seal_due_at(source: TableState, recorded: RecordedWatermark) -> int:
     """Return when an idle pipeline has to renew its seal, in epoch milliseconds; 0: immediately.
 
     Retention eventually removes the sealed commit from the target's log, and the watermark's version from the
     source's log. At half of the shortest of these retentions, a new seal moves the watermark to the newest
     version. A repair makes a new seal but keeps the watermark, so its seal does not show the watermark's age.
     """
-    if proof.commit is None or _is_repaired(source, proof):
+    if recorded.commit is None or _is_repaired(source, recorded):
         return 0
-    return proof.commit.timestamp + _shortest(source, proof) // 2
+    return recorded.commit.timestamp + _shortest(source, recorded) // 2
 
 
-def _is_repaired(source: TableState, proof: Proof) -> bool:
-    seal = proof.seal
+def _is_repaired(source: TableState, recorded: RecordedWatermark) -> bool:
+    seal = recorded.seal
     return seal is not None and seal.step.kind == "repair" and seal.watermark.version < source.version
 
 
-def _shortest(source: TableState, proof: Proof) -> int:
+def _shortest(source: TableState, recorded: RecordedWatermark) -> int:
     return min(
-        milliseconds_of(LOG_RETENTION, proof.target.configuration),
+        milliseconds_of(LOG_RETENTION, recorded.target.configuration),
         milliseconds_of(LOG_RETENTION, source.configuration),
         milliseconds_of(FILE_RETENTION, source.configuration),
     )
 
 
-def reseal_due(source: TableState, proof: Proof, now_ms: int) -> str | None:
+def renewal_due(source: TableState, recorded: RecordedWatermark, now_ms: int) -> str | None:
     """Return why an idle pipeline has to renew its seal; None if it is not due (see :func:`seal_due_at`)."""
-    if proof.commit is None:
+    if recorded.commit is None:
         return "The commit that carried the watermark is gone from the target's log: it is sealed anew."
-    if _is_repaired(source, proof):
+    if _is_repaired(source, recorded):
         return (
             "The newest seal is that of a repair, which left the watermark where it was: it is sealed anew."
         )
-    if now_ms <= seal_due_at(source, proof):
+    if now_ms <= seal_due_at(source, recorded):
         return None
-    age, limit = now_ms - proof.commit.timestamp, _shortest(source, proof)
+    age, limit = now_ms - recorded.commit.timestamp, _shortest(source, recorded)
     return (
         f"The watermark was sealed {readable(age)} ago, more than half of the shortest retention of source "
         f"and target ({readable(limit)}): it is sealed anew."

@@ -113,7 +113,7 @@ def _modes(r: ApplyRequest) -> Rules:
         "set discard_history where it may go; mode 'reload' keeps it.",
     )
     yield (
-        mode == "reset" and r.declares_state,
+        mode == "reset" and r.sets_baseline,
         "mode",
         f"mode is 'reset' and initial_load is {r.initial_load!r}",
         "leave one of them out: what is there is thrown away, or declared.",
@@ -267,9 +267,10 @@ def _nothing(_: str) -> int | None:
 class Memory:
     """State saved outside the logs; all of it is optional.
 
-    :param end: returns the range's end that an earlier try of the same work decided, by ``pin_key``
-    :param number: returns the seal number of that try, if it found no target, by ``pin_key``
-    :param mirror: returns the watermark backup (:meth:`delta_cdc.planning.reconcile.Mirror.to_dict`), which
+    :param end: returns the range's end that an earlier try of the same work decided, by ``plan_key``
+    :param number: returns the seal number of that try, if it found no target, by ``plan_key``
+    :param backup: returns the watermark backup
+        (:meth:`delta_cdc.planning.reconcile.WatermarkBackup.to_dict`), which
         replaces a sealed commit that was cleaned from the target's log
     :param now_ms: the time in epoch milliseconds; None: now
     :param looks: connections to Kafka that several plans share (:class:`delta_cdc.planning.topics.Looks`)
@@ -277,7 +278,7 @@ class Memory:
 
     end: Callable[[str], int | None] = _nothing
     number: Callable[[str], int | None] = _nothing
-    mirror: Callable[[], Any] | None = None
+    backup: Callable[[], Any] | None = None
     now_ms: int | None = None
     looks: Looks | None = None
 

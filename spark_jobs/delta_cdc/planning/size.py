@@ -13,13 +13,13 @@ from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound
 from delta_cdc.core.spec import (
     ApplySpec,
     ApplyStep,
-    BundleSpec,
+    BatchSpec,
     CareSpec,
     IngestSpec,
     LoadStep,
     ReadSpec,
     VerifySpec,
-    segments_of,
+    ranges_of,
 )
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 
@@ -37,7 +37,7 @@ _RECORD = 1_024
 #: A table without a checksum and with at most this many versions is sized from its commits.
 _YOUNG = 20
 #: Steps without rows.
-_ALONE = ("declare", "reseal", "adopt", "complete", "commit")
+_ALONE = ("baseline", "renew", "take_over", "complete", "commit")
 
 
 def is_small(spec: Spec, storage_options: Mapping[str, str] | None = None) -> bool:
@@ -62,7 +62,7 @@ async def work_size(spec: Spec, storage_options: dict[str, str] | None = None) -
     :param storage_options: see :func:`is_small`
     :raises DeltaCdcError: a table's log cannot be read
     """
-    if isinstance(spec, BundleSpec):
+    if isinstance(spec, BatchSpec):
         return await _sum(work_size(part, storage_options) for part in spec.parts)
     if isinstance(spec, ApplySpec | ReadSpec):
         return await _of_steps(spec, storage_options)
@@ -119,9 +119,9 @@ async def _read(
 ) -> int | None:
     if isinstance(step, LoadStep | ApplyStep) and step.staging is not None:
         return await table_size(step.staging.uri, step.staging.version, options)
-    segments = segments_of((step,))
-    if segments:
-        return sum(segment.size for segment in segments)
+    read_ranges = ranges_of((step,))
+    if read_ranges:
+        return sum(read_range.size for read_range in read_ranges)
     if isinstance(step, LoadStep) and step.is_empty:
         return 0
     return await table_size(spec.source_uri, step.ending_version, options)

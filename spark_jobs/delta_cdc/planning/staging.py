@@ -11,16 +11,16 @@ from delta_cdc.core.errors import (
     BatchNotApplicable,
     InvalidConfiguration,
     NotADeltaTable,
-    ProofExpired,
     TableNotFound,
-    TargetWithoutProof,
+    TargetWithoutWatermark,
     TransactionRetentionSet,
+    WatermarkExpired,
 )
 from delta_cdc.core.spec import QueryOptions
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion, app_id
 from delta_cdc.planning import preconditions
-from delta_cdc.planning.reconcile import Proof, seal_of
+from delta_cdc.planning.reconcile import RecordedWatermark, seal_of
 
 if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
@@ -110,16 +110,16 @@ def described(request: ReadRequest) -> dict[str, Any]:
     return {"options": codec.encoded(request.options)}
 
 
-async def open_batch(sight: Observation, staging: DeltaLog) -> tuple[Seal, Commit] | None:
+async def open_batch(observed: Observation, staging: DeltaLog) -> tuple[Seal, Commit] | None:
     """Return the staged batch that follows the target's watermark and that an apply can use, if there is one.
 
-    :raises TargetWithoutProof: the staging table holds rows that this pipeline did not write
+    :raises TargetWithoutWatermark: the staging table holds rows that this pipeline did not write
     :raises BatchNotApplicable: the batch follows the watermark, but is incomplete or lacks changes
     """
-    batch = await fitting(sight, await newest_batch(staging, sight.request.pipeline))
+    batch = await fitting(observed, await newest_batch(staging, observed.request.pipeline))
     if batch is None:
         return None
-    held = f"Staging {staging.uri} holds versions {batch.versions} of {sight.source.uri}"
+    held = f"Staging {staging.uri} holds versions {batch.versions} of {observed.source.uri}"
     if not batch.is_complete:
         raise BatchNotApplicable(
             f"{held}, the beginning of a batch that was never completed.",
@@ -138,40 +138,40 @@ async def open_batch(sight: Observation, staging: DeltaLog) -> tuple[Seal, Commi
 def _left_out(asked: dict[str, Any]) -> str:
     """Name the options that make a batch leave out changes of its versions; "" if it has all changes."""
     names = ["query", "where", "select"]
-    if asked["capture"] == "added_files" and asked["on_change_commit"] == "skip":
+    if asked["method"] == "added_files" and asked["on_change_commit"] == "skip":
         # Whole commits may be missing, whatever the query.
-        names += ["capture", "on_change_commit"]
+        names += ["method", "on_change_commit"]
     elif asked["query"] == "full_delta" and not asked["where"] and not asked["select"]:
         return ""
     return ", ".join(f"{name} {asked[name]!r}" for name in names if asked[name])
 
 
-async def fitting(sight: Observation, batch: Batch | None) -> Batch | None:
+async def fitting(observed: Observation, batch: Batch | None) -> Batch | None:
     """Return a batch, complete or not, if it follows the recorded watermark.
 
     A batch depends only on the source, its range and its query, so a batch that starts right after the
     watermark is valid whatever happened since. The target's seal number (``TURN``) distinguishes it from a
     batch that was applied before a RESTORE.
     """
-    if batch is None or batch.seal.watermark.table_id != sight.source.table_id:
+    if batch is None or batch.seal.watermark.table_id != observed.source.table_id:
         return None
-    proved = sight.seal
+    proved = observed.seal
     if proved is None:
-        return batch if batch.kind == "snapshot" and _in_turn(sight, batch) else None
+        return batch if batch.kind == "snapshot" and _in_turn(observed, batch) else None
     follows = batch.versions.starting_version == proved.watermark.version + 1
-    return batch if follows and batch.kind == "changes" and _in_turn(sight, batch) else None
+    return batch if follows and batch.kind == "changes" and _in_turn(observed, batch) else None
 
 
-def _in_turn(sight: Observation, batch: Batch) -> bool:
-    if sight.proof is None or COMMITTED in batch.seal.state.configuration:
+def _in_turn(observed: Observation, batch: Batch) -> bool:
+    if observed.recorded is None or COMMITTED in batch.seal.state.configuration:
         return True
-    return int(batch.seal.state.configuration.get(TURN, batch.seal.number)) >= sight.next_number
+    return int(batch.seal.state.configuration.get(TURN, batch.seal.number)) >= observed.next_number
 
 
 async def newest_batch(staging: DeltaLog, pipeline: str) -> Batch | None:
     """Return the newest sealed batch of a staging table, whatever happened to it since.
 
-    :raises TargetWithoutProof: the table holds rows that this pipeline did not write
+    :raises TargetWithoutWatermark: the table holds rows that this pipeline did not write
     """
     state = await _state(staging)
     if state is None or not await _is_ours(staging, state, pipeline):
@@ -214,7 +214,7 @@ async def _is_ours(staging: DeltaLog, state: TableState, pipeline: str) -> bool:
     if await staging.transaction(app_id(pipeline)) is not None:
         return True
     if not await asyncio.to_thread(lambda: state.is_empty):
-        raise TargetWithoutProof(
+        raise TargetWithoutWatermark(
             f"The staging table {staging.uri} (version {state.version}) holds rows that pipeline "
             f"{pipeline} did not put there.",
             remedy="name a staging table of its own for every pipeline.",
@@ -227,12 +227,12 @@ async def _is_ours(staging: DeltaLog, state: TableState, pipeline: str) -> bool:
 class Sink:
     """The recorded watermark of a custom sink, kept in staging.
 
-    :param proof: its seal is the last commit; without a seal, nothing was committed
+    :param recorded: its seal is the last commit; without a seal, nothing was committed
     :param batch: the staged, uncommitted batch; None if another writer changed its rows since
     :param newest: the newest seal of any kind
     """
 
-    proof: Proof
+    recorded: RecordedWatermark
     batch: Batch | None
     newest: Seal | None
 
@@ -244,9 +244,9 @@ async def sink(staging: DeltaLog, pipeline: str) -> Sink | None:
     whose rows others changed since is invalid.
 
     :return: None if there is no staging table yet
-    :raises TargetWithoutProof: staging holds rows that this pipeline did not write
+    :raises TargetWithoutWatermark: staging holds rows that this pipeline did not write
     :raises InvalidConfiguration: staging is filled for a target, which records the watermark
-    :raises ProofExpired: the sealed commit was cleaned from the log
+    :raises WatermarkExpired: the sealed commit was cleaned from the log
     :raises TransactionRetentionSet: staging would forget the recorded watermark
     """
     state = await _state(staging)
@@ -259,18 +259,18 @@ async def sink(staging: DeltaLog, pipeline: str) -> Sink | None:
             remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}').",
         )
     if not await _is_ours(staging, state, pipeline):
-        return Sink(Proof(seal=None, next_number=_first_number(state), target=state), None, None)
+        return Sink(RecordedWatermark(seal=None, next_number=_first_number(state), target=state), None, None)
     seal, commit, touched = await _newest_seal(staging, state, pipeline)
     # Users read a sink's batch from the newest version.
     stored = await staging.transaction(app_id(pipeline))
-    proof = Proof(
+    recorded = RecordedWatermark(
         seal=_committed(staging, seal),
         next_number=max(stored or 0, seal.number) + 1,
         target=state,
         commit=commit if seal.step.kind == "commit" else None,
     )
     is_open = seal.step.kind == "read" and not touched
-    return Sink(proof, Batch(seal, commit) if is_open else None, seal)
+    return Sink(recorded, Batch(seal, commit) if is_open else None, seal)
 
 
 def _first_number(state: TableState) -> int:
@@ -283,7 +283,7 @@ async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> t
     for version in range(state.version, -1, -1):
         commit = await history.get(version)
         if commit is None:
-            raise ProofExpired(
+            raise WatermarkExpired(
                 f"The commit of the staging table {staging.uri} that said what pipeline {pipeline} has "
                 f"committed is gone (version {version} was cleaned).",
                 remedy="use a new staging table: its first batch is a snapshot of the source.",
@@ -292,7 +292,7 @@ async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> t
         if seal is not None:
             return seal, commit, touched or await _touched_underneath(history, seal, commit)
         touched = touched or commit.changes_data
-    raise TargetWithoutProof(
+    raise TargetWithoutWatermark(
         f"The staging table {staging.uri} knows a transaction of pipeline {pipeline}, and no commit of its "
         "log carries the seal of one.",
         remedy="name a staging table that only this release's reads write to.",
@@ -340,7 +340,7 @@ def committed(seal: Seal | None) -> dict[str, Any] | None:
 
 # -- continuing a batch -------------------------------------------------------------------------
 async def to_go_on_with(
-    request: ReadRequest, sight: Observation, batch: Batch | None, *, output: dict[str, str] | None
+    request: ReadRequest, observed: Observation, batch: Batch | None, *, output: dict[str, str] | None
 ) -> tuple[Batch | None, tuple[str, ...]]:
     """Return the batch that this read returns or completes, or None and notes on why the batch is replaced.
 
@@ -350,17 +350,21 @@ async def to_go_on_with(
         return None, ()
     what = "open batch" if batch.is_complete else "unfinished batch"
     found = f"The {what} {batch.versions} in staging {request.staging} "
-    other = await preconditions.other_history(sight.log, sight.source, batch.seal)
+    other = await preconditions.other_history(observed.log, observed.source, batch.seal)
     if other is not None:
         return None, (
-            f"{found}was read from another history of {sight.source.uri} ({other}) and is replaced.",
+            f"{found}was read from another history of {observed.source.uri} ({other}) and is replaced.",
         )
     if not batch.answers(request):
         return None, (f"{found}was read with other options and is replaced.",)
     if batch.touched and not batch.is_whole(output):
         return None, (f"{found}was changed by others and is replaced.",)
-    if not batch.is_complete and sight.ending is not None and sight.ending < batch.versions.ending_version:
-        return None, (f"{found}goes beyond version {sight.ending} and is replaced.",)
+    if (
+        not batch.is_complete
+        and observed.ending is not None
+        and observed.ending < batch.versions.ending_version
+    ):
+        return None, (f"{found}goes beyond version {observed.ending} and is replaced.",)
     return batch, ()
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
-    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.reconcile import RecordedWatermark
 
 
 @dataclass(frozen=True)
@@ -93,55 +93,57 @@ async def status_async(
     """
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     log = DeltaLog(target, storage_options)
-    proof = await reconcile_async(log, pipeline)
-    if proof is not None and is_ingested(proof):
-        return await _ingested(log.uri, pipeline, proof, storage_options, now)
-    seal = proof.seal if proof is not None else None
+    recorded = await reconcile_async(log, pipeline)
+    if recorded is not None and is_ingested(recorded):
+        return await _ingested(log.uri, pipeline, recorded, storage_options, now)
+    seal = recorded.seal if recorded is not None else None
     where = source or (seal.source_uri if seal is not None else None)
     read = DeltaLog(where, storage_options) if where is not None else None
     state = await read.snapshot() if read is not None else None
-    if proof is None or seal is None or read is None or state is None:
-        what = "there is no table yet" if proof is None else "the table is empty and has no seal"
+    if recorded is None or seal is None or read is None or state is None:
+        what = "there is no table yet" if recorded is None else "the table is empty and has no seal"
         return Status(
             pipeline=pipeline,
             target=log.uri,
-            target_version=proof.target.version if proof is not None else None,
+            target_version=recorded.target.version if recorded is not None else None,
             source=read.uri if read is not None else None,
             source_version=state.version if state is not None else None,
             findings=(f"{log.uri}: {what}; the next run of {pipeline} loads it.",),
         )
-    return await _compared(read, state, proof, seal, now)
+    return await _compared(read, state, recorded, seal, now)
 
 
 async def _ingested(
-    log: str, pipeline: str, proof: Proof, storage_options: dict[str, str] | None, now: int
+    log: str, pipeline: str, recorded: RecordedWatermark, storage_options: dict[str, str] | None, now: int
 ) -> Status:
-    found = await ingest_status(log, pipeline, proof, storage_options, now)
-    until, warnings = _terms(proof.target, proof, (), now)
-    seal = proof.seal
+    found = await ingest_status(log, pipeline, recorded, storage_options, now)
+    until, warnings = _terms(recorded.target, recorded, (), now)
+    seal = recorded.seal
     return Status(
         pipeline=pipeline,
-        target=proof.target.uri,
-        target_version=proof.target.version,
+        target=recorded.target.uri,
+        target_version=recorded.target.version,
         source=seal.source_uri if seal is not None else None,
         readable_until=until,
-        findings=(*proof.notes, *found.findings, *warnings),
+        findings=(*recorded.notes, *found.findings, *warnings),
         seal=codec.encoded(seal) if seal is not None else None,
         ingest=found,
     )
 
 
-async def _compared(read: DeltaLog, state: TableState, proof: Proof, seal: Seal, now: int) -> Status:
+async def _compared(
+    read: DeltaLog, state: TableState, recorded: RecordedWatermark, seal: Seal, now: int
+) -> Status:
     identity = await preconditions.check_identity(read, state, seal)
-    notes = (*proof.notes, identity.note) if identity.note else proof.notes
+    notes = (*recorded.notes, identity.note) if identity.note else recorded.notes
     behind, lost = await _behind(read, seal, state)
     changing = [commit for commit in behind if commit.changes_data]
     age = now - changing[0].timestamp if changing else 0
-    until, warnings = _terms(state, proof, behind, now)
+    until, warnings = _terms(state, recorded, behind, now)
     return Status(
         pipeline=seal.pipeline,
-        target=proof.target.uri,
-        target_version=proof.target.version,
+        target=recorded.target.uri,
+        target_version=recorded.target.version,
         source=read.uri,
         source_version=state.version,
         committed=seal.watermark.version,
@@ -166,16 +168,16 @@ async def _behind(
 
 
 def _terms(
-    state: TableState, proof: Proof, behind: tuple[Commit, ...], now: int
+    state: TableState, recorded: RecordedWatermark, behind: tuple[Commit, ...], now: int
 ) -> tuple[str | None, list[str]]:
     """Return until when the pipeline can continue, and warnings, soonest expiry first.
 
     Both concern the commits that must still exist when the pipeline runs next.
     """
     terms = []
-    if proof.commit is not None:
-        what = f"Version {proof.commit.version} of the target, which carries the watermark,"
-        terms.append(_term(what, proof.commit, LOG_RETENTION, proof.target, now))
+    if recorded.commit is not None:
+        what = f"Version {recorded.commit.version} of the target, which carries the watermark,"
+        terms.append(_term(what, recorded.commit, LOG_RETENTION, recorded.target, now))
     if behind:
         what = f"Version {behind[0].version} of the source, the first one after the watermark,"
         terms.append(_term(what, behind[0], LOG_RETENTION, state, now))

@@ -41,7 +41,7 @@ _COLUMNS = {
 #: Files that are read at once: from an object store, and here, where more would only wait for each other.
 _CONCURRENT, _LOCAL = 32, 4
 #: What the one row of a batch without files and offsets says of itself, and which kind of batch it is.
-_WITHOUT = {"replayed": "replay", "resealed": "reseal"}
+_WITHOUT = {"replayed": "replay", "resealed": "renew"}
 
 
 #: What tells one delivery of a file from another: size, time in epoch milliseconds, and etag ("" for none). A
@@ -74,7 +74,7 @@ class Counted:
 class Batch:
     """What one batch took; None of both, and no kind, where nothing is recorded under its number."""
 
-    kind: Literal["ingest", "replay", "reseal"] | None = None
+    kind: Literal["ingest", "replay", "renew"] | None = None
     files: tuple[tuple[str, Identity], ...] = ()
     ranges: tuple[OffsetRange, ...] = ()
 

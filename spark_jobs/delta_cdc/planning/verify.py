@@ -34,16 +34,16 @@ from delta_cdc.core.errors import (
     LogGap,
     NotADeltaTable,
     PipelineTakenOver,
-    ProofExpired,
     SealUnreadable,
     SourceHistoryChanged,
     SourceTableReplaced,
     TableNotFound,
     TargetChangedUnderneath,
     TargetReplaced,
-    TargetWithoutProof,
+    TargetWithoutWatermark,
     TransactionRetentionSet,
     VersionsExpired,
+    WatermarkExpired,
 )
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.spec import ApplyRequest, OtherTable, ReloadStep, VerifySpec
@@ -55,23 +55,23 @@ from delta_cdc.planning import modes, preconditions, ranges
 from delta_cdc.planning.maintenance_commits import backwards
 from delta_cdc.planning.observe import Observation
 from delta_cdc.planning.plan import JobPlan
-from delta_cdc.planning.reconcile import Mirror, reconcile_async
+from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from delta_cdc.core.spec import ApplyOptions, LoadStep
     from delta_cdc.delta_log.table import TableState
-    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.reconcile import RecordedWatermark
 
 #: Why a seal is not in effect.
 _NO_PROOF = (
     PipelineTakenOver,
-    ProofExpired,
+    WatermarkExpired,
     SealUnreadable,
     TargetChangedUnderneath,
     TargetReplaced,
-    TargetWithoutProof,
+    TargetWithoutWatermark,
     TransactionRetentionSet,
 )
 #: Why a version of the source cannot be read any more.
@@ -92,7 +92,8 @@ class VerifyRequest:
     :param current: path or URI of the target of the other SCD type with the same keys
     :param current_pipeline: the pipeline that fills it; None uses the only one that its log names
     :param wanted: the checks to make
-    :param mirror: returns the watermark backup (:meth:`delta_cdc.planning.reconcile.Mirror.to_dict`), or
+    :param backup: returns the watermark backup
+        (:meth:`delta_cdc.planning.reconcile.WatermarkBackup.to_dict`), or
         anything else if there is no backup; None if backups are not kept
     :param storage_options: options of the object store, as delta-rs names them
     """
@@ -107,7 +108,7 @@ class VerifyRequest:
     current_pipeline: str | None = None
     wanted: tuple[str, ...] = CHECKS
     run_id: str = ""
-    mirror: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
+    backup: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
     storage_options: dict[str, str] | None = field(default=None, repr=False)
 
     def log_of(self, table: str) -> DeltaLog:
@@ -140,7 +141,7 @@ async def plan_verify_async(
     check_names(request.wanted)
     log, spec, version = request.log_of(request.target), None, None
     try:
-        proof = await reconcile_async(log, request.pipeline, mirror=request.mirror)
+        recorded = await reconcile_async(log, request.pipeline, backup=request.backup)
     except _NO_PROOF as error:
         version = (await log.snapshot()).version
         checks = [finding(SEAL, error.message, error.remedy), *_skipped("no seal is in effect")]
@@ -149,17 +150,17 @@ async def plan_verify_async(
             checks = [one for one in checks if one.check not in OF_ROWS] + _meaningless(request.options)
             spec = _spec(request, version, request.options)
     else:
-        if proof is None:
+        if recorded is None:
             remedy = f"run {request.pipeline}, which loads it; or correct the path."
             checks = [finding(SEAL, f"There is no table at {log.uri}.", remedy)]
             checks += _skipped("there is no table")
-        elif proof.seal is None:
+        elif recorded.seal is None:
             why = f"{log.uri} is empty and has no seal of {request.pipeline} yet; its next run loads it"
             checks = _skipped(why, but=())
         else:
             now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-            version = proof.target.version
-            checks, spec = await _sealed(request, proof, proof.seal, now)
+            version = recorded.target.version
+            checks, spec = await _sealed(request, recorded, recorded.seal, now)
     if spec is not None:
         decided = [one.check for one in checks]
         left = tuple(name for name in CHECKS if name in request.wanted and name not in decided)
@@ -182,25 +183,25 @@ def _spec(request: VerifyRequest, version: int, options: ApplyOptions, **more: A
 
 
 async def _sealed(
-    request: VerifyRequest, proof: Proof, seal: Seal, now_ms: int
+    request: VerifyRequest, recorded: RecordedWatermark, seal: Seal, now_ms: int
 ) -> tuple[list[Check], VerifySpec | None]:
     """Return the checks that the logs decide, and a spec for the others."""
-    at = f"version {proof.commit.version}" if proof.commit is not None else "a version that was cleaned"
-    text = f"seal {seal.number} in {at} of {proof.target.uri}: {seal.reach}."
-    checks = [ok(SEAL, " ".join([*proof.notes, text])), await _mirror(request, proof, seal)]
+    at = f"version {recorded.commit.version}" if recorded.commit is not None else "a version that was cleaned"
+    text = f"seal {seal.number} in {at} of {recorded.target.uri}: {seal.reach}."
+    checks = [ok(SEAL, " ".join([*recorded.notes, text])), await _mirror(request, recorded, seal)]
     if "keys" not in seal.state.configuration:
         # A change log that is filled from files or topics, or a staging table.
         why = f"what {seal.pipeline} fills is no target of an apply"
         return [*checks, *_skipped(why, but=(SEAL, MIRROR))], None
     watermark, source = await _source(request, seal)
-    configuration, options = _options(request, proof, seal, source)
+    configuration, options = _options(request, recorded, seal, source)
     checks += [watermark, configuration, *_meaningless(options)]
-    compared = await _comparison(request, proof, seal, options, source, watermark.detail, now_ms)
-    current = await _current(request, proof, seal, options, source)
+    compared = await _comparison(request, recorded, seal, options, source, watermark.detail, now_ms)
+    current = await _current(request, recorded, seal, options, source)
     checks += [one for one in (compared, current) if isinstance(one, Check)]
     return checks, _spec(
         request,
-        proof.target.version,
+        recorded.target.version,
         options,
         source_uri=None if isinstance(compared, Check) else spark_uri(request.source or seal.source_uri),
         step=None if isinstance(compared, Check) else compared,
@@ -210,21 +211,21 @@ async def _sealed(
 
 
 # -- the watermark backup -------------------------------------------------------------------------
-async def _mirror(request: VerifyRequest, proof: Proof, seal: Seal) -> Check:
-    if request.mirror is None:
+async def _mirror(request: VerifyRequest, recorded: RecordedWatermark, seal: Seal) -> Check:
+    if request.backup is None:
         return skipped(MIRROR, "only Airflow's asset store keeps a copy of the seal.")
-    copy = Mirror.from_dict(await asyncio.to_thread(request.mirror))
+    copy = WatermarkBackup.from_dict(await asyncio.to_thread(request.backup))
     if copy is None:
         return skipped(MIRROR, "no copy of the seal is kept.")
     # A RESTORE takes back rows but no transactions, so the log still has the number of a seal it undid.
-    unknown = copy.seal.number >= proof.next_number
-    same = copy.target.table_id == proof.target.table_id and copy.seal.number == seal.number
+    unknown = copy.seal.number >= recorded.next_number
+    same = copy.target.table_id == recorded.target.table_id and copy.seal.number == seal.number
     if not unknown and not (same and copy.seal.state.applied_to != seal.state.applied_to):
         return ok(MIRROR, f"the copy says seal {copy.seal.number}, {copy.seal.reach}.")
     return finding(
         MIRROR,
         f"The copy of the seal says seal {copy.seal.number}, {copy.seal.reach}, and "
-        f"{proof.target.uri} has seal {seal.number}, {seal.reach}: commits of it are lost.",
+        f"{recorded.target.uri} has seal {seal.number}, {seal.reach}: commits of it are lost.",
         "find out whether the target was put back from a backup; the pipeline goes on from its own seal, "
         "and the next run that applies something replaces the copy.",
     )
@@ -232,7 +233,7 @@ async def _mirror(request: VerifyRequest, proof: Proof, seal: Seal) -> Check:
 
 # -- configuration --------------------------------------------------------------------------------
 def _options(
-    request: VerifyRequest, proof: Proof, seal: Seal, source: TableState | None
+    request: VerifyRequest, recorded: RecordedWatermark, seal: Seal, source: TableState | None
 ) -> tuple[Check, ApplyOptions]:
     """Compare the given options with the seal's; return those that the rows were made with."""
     given, sealed = request.options, validation.options_of(seal)
@@ -243,7 +244,7 @@ def _options(
         )
     given = completed(given, source.configuration if source is not None else {})
     paths = leaf_paths(source.schema_string) if source is not None else None
-    drifts = validation.drifts(seal, given, proof.target.uri, paths)
+    drifts = validation.drifts(seal, given, recorded.target.uri, paths)
     if not drifts:
         return ok(CONFIGURATION, "the options are those that the target was built with."), given
     # The seal does not record these options.
@@ -278,7 +279,7 @@ async def _source(request: VerifyRequest, seal: Seal) -> tuple[Check, TableState
 
 async def _comparison(
     request: VerifyRequest,
-    proof: Proof,
+    recorded: RecordedWatermark,
     seal: Seal,
     options: ApplyOptions,
     source: TableState | None,
@@ -302,12 +303,12 @@ async def _comparison(
         request=reload,
         log=request.log_of(reload.source),
         source=source,
-        proof=proof,
+        recorded=recorded,
         now_ms=now_ms,
         first_number=0,
         starting=None,
         ending=seal.watermark.version,
-        pinned_end=None,
+        saved_end=None,
     )
     try:
         if options.insert_only:
@@ -321,7 +322,11 @@ async def _comparison(
 
 # -- the other target -----------------------------------------------------------------------------
 async def _current(
-    request: VerifyRequest, proof: Proof, seal: Seal, options: ApplyOptions, source: TableState | None
+    request: VerifyRequest,
+    recorded: RecordedWatermark,
+    seal: Seal,
+    options: ApplyOptions,
+    source: TableState | None,
 ) -> OtherTable | Check:
     """Return the target of the other type, if both have the same version of the source."""
     if request.current is None:
@@ -331,7 +336,7 @@ async def _current(
     theirs = validation.options_of(other)
     if {options.stored_as_scd_type, theirs.stored_as_scd_type} != {1, 2}:
         raise InvalidConfiguration(
-            f"{proof.target.uri} is of SCD type {options.stored_as_scd_type}, and {log.uri}, which "
+            f"{recorded.target.uri} is of SCD type {options.stored_as_scd_type}, and {log.uri}, which "
             f"current names, of type {theirs.stored_as_scd_type}.",
             remedy="name a target of the other type.",
         )
@@ -365,7 +370,7 @@ async def _differ(request: VerifyRequest, seal: Seal, other: Seal, source: Table
     return why if any(commit.changes_data for commit in commits) else None
 
 
-async def _only_seal(log: DeltaLog, pipeline: str | None) -> tuple[Proof, Seal]:
+async def _only_seal(log: DeltaLog, pipeline: str | None) -> tuple[RecordedWatermark, Seal]:
     """Return the recorded watermark of a pipeline, or of the only one that a table names.
 
     :raises InvalidConfiguration: the table names no pipeline, or several
@@ -379,12 +384,12 @@ async def _only_seal(log: DeltaLog, pipeline: str | None) -> tuple[Proof, Seal]:
             f"{log.uri}, which current names, has seals of {', '.join(names) or 'no pipeline'}.",
             remedy="name a target that one pipeline fills, as PIPELINE=TARGET where it has seals of several.",
         )
-    proof = await reconcile_async(log, names[0])
-    if proof is None or proof.seal is None:
+    recorded = await reconcile_async(log, names[0])
+    if recorded is None or recorded.seal is None:
         raise InvalidConfiguration(
             f"{log.uri}, which current names, has no seal of {names[0]}.", remedy="run its pipeline first."
         )
-    return proof, proof.seal
+    return recorded, recorded.seal
 
 
 # -- which checks ---------------------------------------------------------------------------------
@@ -418,6 +423,6 @@ async def was_declared(request: VerifyRequest, version: int) -> bool:
     """
     async for commit in backwards(request.log_of(request.target), version):
         seal = Seal.from_json(commit.info.user_metadata)
-        if seal is not None and seal.step.kind in ("load", "reload", "reset", "declare"):
-            return seal.step.kind == "declare"
+        if seal is not None and seal.step.kind in ("load", "reload", "reset", "baseline"):
+            return seal.step.kind == "baseline"
     return False

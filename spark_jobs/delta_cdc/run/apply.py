@@ -16,17 +16,17 @@ from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.plan import Plan, told
-from delta_cdc.planning.reconcile import Mirror, reconcile_async
+from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
 from delta_cdc.run.loop import Own, Run, Say, described_range, run_alone
 from delta_cdc.run.outcomes import ApplyResult, counted, summed
-from delta_cdc.run.saved_plans import NoPins, Pins
+from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
-    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.reconcile import RecordedWatermark
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _MOVING = ("load", "apply", "reload", "reset", "repair")
 #: Those of them that only their own commit proves: the watermark alone does not tell whether they were made.
 _BY_THEMSELVES = ("reload", "reset", "repair")
-_WITHOUT_ROWS = ("adopt", "reseal")
+_WITHOUT_ROWS = ("take_over", "renew")
 #: What a dry run says above the counts of several commits.
 _COUNTED = "; the first one with rows is counted, what the others count depends on it:"
 _BOUNDS = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp")
@@ -44,8 +44,8 @@ def run_apply(
     request: ApplyRequest,
     *,
     execute: Callable[[ApplySpec], JobResult],
-    pins: Pins | None = None,
-    mirror: Callable[[], Any] | None = None,
+    saved_plans: SavedPlans | None = None,
+    backup: Callable[[], Any] | None = None,
     say: Say = logger.info,
     max_attempts: int = 5,
     sleep: Callable[[float], None] = time.sleep,
@@ -60,9 +60,9 @@ def run_apply(
     A dry run (``request.dry_run``) plans and executes once, writes nothing, and keeps no pin.
 
     :param execute: runs the spec in Spark
-    :param pins: keeps the plan over retries of the same work, until the caller calls :func:`published`; None
-        keeps nothing beyond this call
-    :param mirror: returns the copy of the seal that was kept outside (``ApplyResult.mirror``); asked only
+    :param saved_plans: keeps the plan over retries of the same work, until the caller calls
+        :func:`published`; None keeps nothing beyond this call
+    :param backup: returns the copy of the seal that was kept outside (``ApplyResult.mirror``); asked only
         where the sealed commit was cleaned from the target's log
     :param say: takes one line per step
     :param max_attempts: how often to plan at most, where races are lost
@@ -76,7 +76,7 @@ def run_apply(
     """
     return run_alone(
         lambda execute, sleep: Applying(
-            request, execute, pins, mirror, say, max_attempts, sleep, ours_since
+            request, execute, saved_plans, backup, say, max_attempts, sleep, ours_since
         ).run(),
         execute,
         sleep,
@@ -98,16 +98,16 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         self,
         request: ApplyRequest,
         execute: Callable[[ApplySpec], Awaitable[JobResult]],
-        pins: Pins | None,
-        mirror: Callable[[], Any] | None,
+        saved_plans: SavedPlans | None,
+        backup: Callable[[], Any] | None,
         say: Say,
         max_attempts: int,
         sleep: Callable[[float], Awaitable[None]],
         ours_since: int | None,
     ) -> None:
         # A dry run must not change what a later run plans.
-        kept = NoPins() if request.dry_run or pins is None else pins
-        super().__init__(request, execute, kept, mirror, say, max_attempts, sleep)
+        kept = PlansInMemory() if request.dry_run or saved_plans is None else saved_plans
+        super().__init__(request, execute, kept, backup, say, max_attempts, sleep)
         self.ours_since = ours_since
 
     async def plan(self) -> Plan:
@@ -133,38 +133,38 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         if self.request.dry_run and plan.versions is None:
             # A seal without rows: there is nothing to count.
             return self._publish_dry(plan, JobResult("planned"))
-        pin = self.pinned(plan.pin_key)
-        if not self.asked() or pin.asked != self.asked() or plan.proof is None:
+        saved_plan = self.saved(plan.plan_key)
+        if not self.asked() or saved_plan.asked != self.asked() or plan.recorded is None:
             return None
         earlier = await self._ours(plan)
-        if not any(seal.step.fingerprint in pin.lasts for seal, _ in earlier):
+        if not any(seal.step.fingerprint in saved_plan.lasts for seal, _ in earlier):
             return None
-        return self._publish_earlier(plan, plan.proof, earlier)
+        return self._publish_earlier(plan, plan.recorded, earlier)
 
     async def publish_nothing(self, plan: Plan) -> ApplyResult:
-        proof = plan.proof
-        seal = proof.seal if proof is not None else None
+        recorded = plan.recorded
+        seal = recorded.seal if recorded is not None else None
         earlier = await self._ours(plan)
-        if proof is not None and earlier:
-            return self._publish_earlier(plan, proof, earlier)
+        if recorded is not None and earlier:
+            return self._publish_earlier(plan, recorded, earlier)
         known = f"watermark {seal.watermark}" if seal is not None else "no watermark yet"
         self.say(
             f"Nothing to do: {self.written_table()} has {known}, and {plan.source.uri} is at version "
             f"{plan.source.version}."
         )
-        version = proof.target.version if proof is not None else None
-        done = self._result(plan, proof, None, {}, version, applied=False)
+        version = recorded.target.version if recorded is not None else None
+        done = self._result(plan, recorded, None, {}, version, applied=False)
         return replace(done, dry_run=_found(plan, None)) if self.request.dry_run else done
 
     def _publish_earlier(
-        self, plan: Plan, proof: Proof, earlier: tuple[tuple[Seal, Commit], ...]
+        self, plan: Plan, recorded: RecordedWatermark, earlier: tuple[tuple[Seal, Commit], ...]
     ) -> ApplyResult:
         last, commit = earlier[-1]
         self.say(
             f"Already applied by an earlier try: version {commit.version} of {self.written_table()} "
             f"holds versions {_range(earlier) or last.step.ending_version} of {plan.source.uri}."
         )
-        return self._result(plan, proof, _range(earlier), summed(earlier), commit.version, applied=True)
+        return self._result(plan, recorded, _range(earlier), summed(earlier), commit.version, applied=True)
 
     async def _ours(self, plan: Plan) -> tuple[tuple[Seal, Commit], ...]:
         """Return the commits with rows that this piece of work made and did not publish yet, oldest first.
@@ -172,41 +172,41 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         They may be of several tries and milestones, and runs of others may have sealed in between and on top
         of them, so the newest seal alone does not tell.
         """
-        pin = self.pinned(plan.pin_key)
+        saved_plan = self.saved(plan.plan_key)
         run_id = self.request.run_id if self.ours_since is not None else ""
-        if not pin.fingerprints and not run_id:
+        if not saved_plan.fingerprints and not run_id:
             return ()
-        known = [pin.planned_version] if pin.fingerprints else []
+        known = [saved_plan.planned_version] if saved_plan.fingerprints else []
         since = [self.ours_since] if self.ours_since is not None and run_id else []
-        found = await self._commits(*pin.fingerprints, after=min(known + since), run_id=run_id)
+        found = await self._commits(*saved_plan.fingerprints, after=min(known + since), run_id=run_id)
         return tuple(pair for pair in found if pair[0].step.kind in _MOVING)
 
     async def publish(self, plan: Plan, own: Own, result: JobResult | None) -> ApplyResult:
         if result is not None and result.status == "planned":
             return self._publish_dry(plan, result)
-        proof = await self._proof()
+        recorded = await self._proof()
         ours = await self._ours(plan)
-        in_effect = _proves(proof, plan) and (bool(ours) or not _stands_alone(plan))
-        if proof is None or proof.seal is None or not in_effect:
+        in_effect = _proves(recorded, plan) and (bool(ours) or not _stands_alone(plan))
+        if recorded is None or recorded.seal is None or not in_effect:
             raise OutcomeUnknown(
                 f"The commit of pipeline {self.request.pipeline} is in {self.written_table()}'s log, but "
                 "its seal is not in effect: the target was restored or replaced right after it.",
                 remedy="run again; the log will tell.",
             )
-        version = own.found[-1][1].version if own.found else proof.target.version
+        version = own.found[-1][1].version if own.found else recorded.target.version
         if plan.versions is None and not ours:
             self.say(
-                f"Sealed watermark {proof.seal.watermark} in version {version} of {self.written_table()}, "
-                f"seal {proof.seal.number}; no rows were moved."
+                f"Sealed watermark {recorded.seal.watermark} in version {version} of {self.written_table()}, "
+                f"seal {recorded.seal.number}; no rows were moved."
             )
-            return self._result(plan, proof, None, {}, version, applied=False)
+            return self._result(plan, recorded, None, {}, version, applied=False)
         counts = summed(ours) if ours else dict(result.counts if result else {})
         self.say(
             f"Applied {self.described(plan)}: {counted(counts)}; version {version}, watermark "
-            f"{proof.seal.watermark}, seal {proof.seal.number}."
+            f"{recorded.seal.watermark}, seal {recorded.seal.number}."
         )
         versions = _range(ours) if ours else plan.versions
-        return self._result(plan, proof, versions, counts, version, applied=True)
+        return self._result(plan, recorded, versions, counts, version, applied=True)
 
     def _publish_dry(self, plan: Plan, result: JobResult) -> ApplyResult:
         found = _found(plan, result)
@@ -217,27 +217,29 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         for statement in found["statements"]:
             self.say(f"Would run:\n{statement}")
         self.say(f"Would give: {counted(result.counts)}.")
-        version = plan.proof.target.version if plan.proof is not None else None
-        done = self._result(plan, plan.proof, plan.versions, dict(result.counts), version, applied=False)
+        version = plan.recorded.target.version if plan.recorded is not None else None
+        done = self._result(plan, plan.recorded, plan.versions, dict(result.counts), version, applied=False)
         return replace(done, dry_run=found)
 
-    async def _proof(self) -> Proof | None:
-        return await reconcile_async(self.log, self.request.pipeline, mirror=self.mirror)
+    async def _proof(self) -> RecordedWatermark | None:
+        return await reconcile_async(self.log, self.request.pipeline, backup=self.backup)
 
     def _result(
         self,
         plan: Plan,
-        proof: Proof | None,
+        recorded: RecordedWatermark | None,
         versions: VersionRange | None,
         counts: dict[str, int],
         version: int | None,
         *,
         applied: bool,
     ) -> ApplyResult:
-        seal = proof.seal if proof is not None else None
-        mirror = None
-        if proof is not None and seal is not None and proof.commit is not None:
-            mirror = Mirror(seal, TableVersion(proof.target.table_id, proof.commit.version)).to_dict()
+        seal = recorded.seal if recorded is not None else None
+        backup = None
+        if recorded is not None and seal is not None and recorded.commit is not None:
+            backup = WatermarkBackup(
+                seal, TableVersion(recorded.target.table_id, recorded.commit.version)
+            ).to_dict()
         return ApplyResult(
             applied=applied,
             versions=versions,
@@ -248,19 +250,23 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             seal=seal.number if seal is not None else None,
             source_table=canonical_uri(self.request.source),
             target_table=self.written_table(),
-            target_table_id=proof.target.table_id if proof is not None else None,
-            pin_key=plan.pin_key,
-            mirror=mirror,
+            target_table_id=recorded.target.table_id if recorded is not None else None,
+            plan_key=plan.plan_key,
+            backup=backup,
         )
 
 
-def _proves(proof: Proof | None, plan: Plan) -> bool:
+def _proves(recorded: RecordedWatermark | None, plan: Plan) -> bool:
     """Tell whether the seal in effect covers what was planned."""
     assert isinstance(plan.spec, ApplySpec)
     step = plan.spec.steps[-1]
-    if proof is None or proof.seal is None or proof.seal.watermark.table_id != step.watermark.table_id:
+    if (
+        recorded is None
+        or recorded.seal is None
+        or recorded.seal.watermark.table_id != step.watermark.table_id
+    ):
         return False
-    return _covers(proof.seal, step.starting_version, step.at)
+    return _covers(recorded.seal, step.starting_version, step.at)
 
 
 def _stands_alone(plan: Plan) -> bool:

@@ -22,7 +22,7 @@ from delta_cdc.core.errors import (
     TableNotFound,
 )
 from delta_cdc.core.reasons import unnamed
-from delta_cdc.core.spec import ApplySpec, BundleSpec, IngestSpec, JobResult
+from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, JobResult
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.topics import Looks
@@ -30,7 +30,7 @@ from delta_cdc.run.apply import Applying
 from delta_cdc.run.caller import CallerThread, run_beside
 from delta_cdc.run.ingest import Ingesting
 from delta_cdc.run.loop import new_run_id
-from delta_cdc.run.saved_plans import NoPins, Pins
+from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
 from delta_cdc.run.table_arguments import requests
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class PipelineJob:
     """One table's share: an ingest, an apply, or an ingest and the apply from its log.
 
-    :param mirror: the copy of the target's seal that is kept outside, for the apply
-    :param pins: keeps this piece's plans; None takes those of the bundle
+    :param backup: the copy of the target's seal that is kept outside, for the apply
+    :param saved_plans: keeps this piece's plans; None takes those of the bundle
     :param since: version of the target before this piece of work began, -1 without one: what its run
         committed after it is its own (``ours_since`` of :func:`delta_cdc.run.apply.run_apply`). None finds it
         out before an ingest
@@ -57,8 +57,8 @@ class Piece:
 
     ingest: IngestRequest | None = None
     apply: ApplyRequest | None = None
-    mirror: Callable[[], Any] | None = None
-    pins: Pins | None = None
+    backup: Callable[[], Any] | None = None
+    saved_plans: SavedPlans | None = None
     since: int | None = None
 
     @property
@@ -73,7 +73,7 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PieceResult:
+class PipelineResult:
     """What became of a piece.
 
     :param ingested: None where it has no ingest, or that failed
@@ -89,17 +89,17 @@ class PieceResult:
     unanswered: bool = False
 
 
-def run_bundle(
-    pieces: Sequence[Piece],
+def run_batch(
+    pipeline_jobs: Sequence[PipelineJob],
     *,
-    execute: Callable[[BundleSpec], JobResult],
+    execute: Callable[[BatchSpec], JobResult],
     run_id: str = "",
-    pins: Pins | None = None,
+    saved_plans: SavedPlans | None = None,
     say: Say = logger.info,
     max_attempts: int = 5,
     sleep: Callable[[float], None] = time.sleep,
     parallel: int = 1,
-) -> list[PieceResult]:
+) -> list[PipelineResult]:
     """Run many pieces, with all that has work in one application.
 
     A piece that fails stops no other. Where nothing has work, ``execute`` is not called. It is called again
@@ -107,23 +107,23 @@ def run_bundle(
 
     :param execute: runs a bundle in Spark; called in the caller's own thread
     :param run_id: of the application; who commits is in each request
-    :param pins: keeps plans over retries (see :func:`delta_cdc.run.apply.run_apply`), until the caller calls
-        :func:`delta_cdc.run.watermarks.published` for each result
+    :param saved_plans: keeps plans over retries (see :func:`delta_cdc.run.apply.run_apply`), until the caller
+        calls :func:`delta_cdc.run.watermarks.published` for each result
     :param parallel: how many jobs of an application run at the same moment
     :return: one result per piece, in order
     """
-    kept, looks = pins or NoPins(), Looks()
+    kept, looks = saved_plans or PlansInMemory(), Looks()
 
-    async def main(caller: CallerThread) -> list[PieceResult]:
-        rounds = _Rounds(caller, execute, run_id, parallel, active=len(pieces))
+    async def main(caller: CallerThread) -> list[PipelineResult]:
+        rounds = _Rounds(caller, execute, run_id, parallel, active=len(pipeline_jobs))
 
-        async def run(at: int, piece: Piece) -> PieceResult:
-            name = f"{piece.pipeline}: " if len(pieces) > 1 else ""
+        async def run(at: int, pipeline_job: PipelineJob) -> PipelineResult:
+            name = f"{pipeline_job.pipeline}: " if len(pipeline_jobs) > 1 else ""
             flow = _PieceRun(
-                _identified(piece),
+                _identified(pipeline_job),
                 rounds,
                 at,
-                kept if piece.pins is None else piece.pins,
+                kept if pipeline_job.saved_plans is None else pipeline_job.saved_plans,
                 lambda line: say(f"{name}{line}"),
                 max_attempts,
                 sleep,
@@ -137,8 +137,8 @@ def run_bundle(
             return replace(result, unanswered=result.error is not None and at in rounds.unanswered)
 
         # All start: a round needs all of them. What limits them is their turns to plan.
-        runs = (run(at, piece) for at, piece in enumerate(pieces))
-        return await gathered(runs, limit=max(len(pieces), 1))
+        runs = (run(at, pipeline_job) for at, pipeline_job in enumerate(pipeline_jobs))
+        return await gathered(runs, limit=max(len(pipeline_jobs), 1))
 
     return run_beside(main)
 
@@ -148,16 +148,16 @@ def since_key(request: ApplyRequest) -> str:
     return f"since:{request.pipeline}:{canonical_uri(request.target)}"
 
 
-async def _version_before(request: ApplyRequest, pins: Pins) -> int:
+async def _version_before(request: ApplyRequest, saved_plans: SavedPlans) -> int:
     """Return the target's version before this piece of work, pinned over its tries; -1 for no table."""
-    pinned = (pins.get(since_key(request)) or {}).get("version")
-    if isinstance(pinned, int):
-        return pinned
+    saved = (saved_plans.get(since_key(request)) or {}).get("version")
+    if isinstance(saved, int):
+        return saved
     try:
         version = await DeltaLog(request.target, request.storage_options).newest_version()
     except (TableNotFound, NotADeltaTable):
         version = -1
-    pins.set(since_key(request), {"version": version})
+    saved_plans.set(since_key(request), {"version": version})
     return version
 
 
@@ -166,10 +166,10 @@ async def _version_before(request: ApplyRequest, pins: Pins) -> int:
 class _PieceRun:
     """The flows of one piece."""
 
-    piece: Piece
+    pipeline_job: PipelineJob
     rounds: _Rounds
     at: int
-    pins: Pins
+    saved_plans: SavedPlans
     say: Say
     max_attempts: int
     sleep: Callable[[float], None]
@@ -177,7 +177,7 @@ class _PieceRun:
     ingested: IngestResult | None = None
     since: int | None = None
 
-    async def run(self) -> PieceResult:
+    async def run(self) -> PipelineResult:
         """Run the ingest, the apply, or both; an error becomes part of the result."""
         applied, error = None, None
         try:
@@ -185,21 +185,23 @@ class _PieceRun:
         except DeltaCdcError as failure:
             error = failure
         except Exception as failure:
-            logger.debug("Pipeline %s failed", self.piece.pipeline, exc_info=True)
-            error = _without_name(self.piece.pipeline, failure)
-        return PieceResult(pipeline=self.piece.pipeline, ingested=self.ingested, applied=applied, error=error)
+            logger.debug("Pipeline %s failed", self.pipeline_job.pipeline, exc_info=True)
+            error = _without_name(self.pipeline_job.pipeline, failure)
+        return PipelineResult(
+            pipeline=self.pipeline_job.pipeline, ingested=self.ingested, applied=applied, error=error
+        )
 
     async def _run(self) -> ApplyResult | None:
-        ingest, apply = self.piece.ingest, self.piece.apply
-        self.since = self.piece.since
-        if apply is not None and self.since is None and self.pins.get(since_key(apply)) is not None:
-            self.since = await _version_before(apply, self.pins)
+        ingest, apply = self.pipeline_job.ingest, self.pipeline_job.apply
+        self.since = self.pipeline_job.since
+        if apply is not None and self.since is None and self.saved_plans.get(since_key(apply)) is not None:
+            self.since = await _version_before(apply, self.saved_plans)
         if ingest is not None:
             then = apply if _may_come_twice(apply) else None
             self.ingested = await Ingesting(
                 ingest,
                 self._execute_ingest,
-                self.pins,
+                self.saved_plans,
                 self.say,
                 self.max_attempts,
                 self._wait,
@@ -214,8 +216,8 @@ class _PieceRun:
         return await Applying(
             apply,
             self._execute,
-            self.pins,
-            self.piece.mirror,
+            self.saved_plans,
+            self.pipeline_job.backup,
             self.say,
             self.max_attempts,
             self._wait,
@@ -224,8 +226,8 @@ class _PieceRun:
 
     async def _execute_ingest(self, spec: IngestSpec) -> JobResult:
         """Run an ingest's job, once the version of the target before it is known."""
-        if self.since is None and self.piece.apply is not None:
-            self.since = await _version_before(self.piece.apply, self.pins)
+        if self.since is None and self.pipeline_job.apply is not None:
+            self.since = await _version_before(self.pipeline_job.apply, self.saved_plans)
         return await self._execute(spec)
 
     async def _execute(self, spec: ApplySpec | IngestSpec) -> JobResult:
@@ -244,13 +246,13 @@ class _PieceRun:
             await self.rounds.planning.acquire()
 
 
-def _identified(piece: Piece) -> Piece:
+def _identified(pipeline_job: PipelineJob) -> PipelineJob:
     """Return a piece whose ingest and apply are of one run: the job of the first may do the second, too."""
-    given = [request.run_id for request in (piece.ingest, piece.apply) if request is not None]
+    given = [request.run_id for request in (pipeline_job.ingest, pipeline_job.apply) if request is not None]
     run_id = next(filter(None, given), None) or new_run_id()
-    ingest, apply = piece.ingest, piece.apply
+    ingest, apply = pipeline_job.ingest, pipeline_job.apply
     return replace(
-        piece,
+        pipeline_job,
         ingest=replace(ingest, run_id=ingest.run_id or run_id) if ingest is not None else None,
         apply=replace(apply, run_id=apply.run_id or run_id) if apply is not None else None,
     )
@@ -291,14 +293,14 @@ def _without_name(pipeline: str, error: Exception) -> DeltaCdcError:
 
 # -- rounds -------------------------------------------------------------------------------------
 def _executed(
-    execute: Callable[[BundleSpec], JobResult],
+    execute: Callable[[BatchSpec], JobResult],
     run_id: str,
     specs: Sequence[ApplySpec | IngestSpec],
     parallel: int,
 ) -> list[JobResult | Exception]:
     """Run jobs in one application, and return the result of each."""
     try:
-        result = execute(BundleSpec(run_id, tuple(specs), parallel))
+        result = execute(BatchSpec(run_id, tuple(specs), parallel))
     except Exception as error:  # noqa: BLE001 - each piece finds out from its own log what was done
         return [error] * len(specs)
     parts = [*result.parts, *[JobResult("unreached")] * (len(specs) - len(result.parts))]
@@ -329,7 +331,7 @@ class _Rounds:
     def __init__(
         self,
         caller: CallerThread,
-        execute: Callable[[BundleSpec], JobResult],
+        execute: Callable[[BatchSpec], JobResult],
         run_id: str,
         parallel: int,
         active: int,
@@ -380,7 +382,7 @@ class _Rounds:
                 future.set_result(answer)
 
 
-def piece(
+def pipeline_job(
     given: Mapping[str, Any],
     *,
     run_id: str = "",
@@ -388,9 +390,9 @@ def piece(
     kafka_options: dict[str, str] | None = None,
     scratch: bool = True,
     ingest: bool = True,
-    mirror: Callable[[], Any] | None = None,
-) -> Piece:
-    """Return the share of one table in a batch; see :func:`requests` and :class:`Piece`."""
+    backup: Callable[[], Any] | None = None,
+) -> PipelineJob:
+    """Return the share of one table in a batch; see :func:`requests` and :class:`PipelineJob`."""
     batch, apply = requests(
         given,
         run_id=run_id,
@@ -399,4 +401,4 @@ def piece(
         scratch=scratch,
         ingest=ingest,
     )
-    return Piece(ingest=batch, apply=apply, mirror=mirror)
+    return PipelineJob(ingest=batch, apply=apply, backup=backup)

@@ -16,7 +16,7 @@ from delta_cdc.planning.request import CommitRequest
 from delta_cdc.planning.staging import newest_commit, sink
 from delta_cdc.run.loop import Own, Run, Say, run_alone
 from delta_cdc.run.outcomes import CommitResult
-from delta_cdc.run.saved_plans import NoPins
+from delta_cdc.run.saved_plans import PlansInMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,9 @@ def run_commit(
     :raises ConcurrentModification: every attempt lost
     """
     return run_alone(
-        lambda execute, sleep: _Commit(request, execute, NoPins(), None, say, max_attempts, sleep).run(),
+        lambda execute, sleep: _Commit(
+            request, execute, PlansInMemory(), None, say, max_attempts, sleep
+        ).run(),
         execute,
         sleep,
     )
@@ -90,11 +92,11 @@ class _Commit(Run[CommitRequest, CommitPlan, CommitSpec, CommitResult]):
         return self._result(done, self.versions)
 
     def _watermark(self, plan: CommitPlan) -> str:
-        assert plan.proof.seal is not None
-        return f"the watermark in {self.written_table()} is {plan.proof.seal.watermark}"
+        assert plan.recorded.seal is not None
+        return f"the watermark in {self.written_table()} is {plan.recorded.seal.watermark}"
 
     def _result(self, plan: CommitPlan, versions: VersionRange | None) -> CommitResult:
-        return _result_of(self.request, plan.proof.seal, plan.proof.target.version, versions)
+        return _result_of(self.request, plan.recorded.seal, plan.recorded.target.version, versions)
 
 
 async def _own_batch(request: CommitRequest) -> VersionRange | None:
@@ -120,8 +122,8 @@ def committed_so_far(request: CommitRequest) -> CommitResult:
     :raises InvalidConfiguration: staging is filled for a target, in which the watermark stands
     """
     found = run_sync(sink(DeltaLog(request.staging, request.storage_options), request.pipeline))
-    seal = found.proof.seal if found is not None else None
-    version = found.proof.target.version if found is not None else None
+    seal = found.recorded.seal if found is not None else None
+    version = found.recorded.target.version if found is not None else None
     return _result_of(request, seal, version, None)
 
 

@@ -13,7 +13,7 @@ from delta_cdc.planning.ingest import IngestPlan, plan_ingest_async
 from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.loop import Own, Run, Say, run_alone
 from delta_cdc.run.outcomes import IngestResult, counted
-from delta_cdc.run.saved_plans import NoPins, Pins
+from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,7 +33,7 @@ def run_ingest(
     request: IngestRequest,
     *,
     execute: Callable[[IngestSpec], JobResult],
-    pins: Pins | None = None,
+    saved_plans: SavedPlans | None = None,
     say: Say = logger.info,
     max_attempts: int = 5,
     sleep: Callable[[float], None] = time.sleep,
@@ -46,7 +46,7 @@ def run_ingest(
     is not called.
 
     :param execute: runs the spec in Spark
-    :param pins: keeps the plan over retries of the same work, until the caller calls
+    :param saved_plans: keeps the plan over retries of the same work, until the caller calls
         :func:`delta_cdc.run.watermarks.published`; None keeps nothing beyond this call
     :param say: takes one line per step
     :param max_attempts: how often to plan at most, where races are lost
@@ -59,7 +59,9 @@ def run_ingest(
     :raises DeltaCdcError: the named error that the job or a check reported
     """
     return run_alone(
-        lambda execute, sleep: Ingesting(request, execute, pins, say, max_attempts, sleep, then, looks).run(),
+        lambda execute, sleep: Ingesting(
+            request, execute, saved_plans, say, max_attempts, sleep, then, looks
+        ).run(),
         execute,
         sleep,
     )
@@ -72,14 +74,14 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         self,
         request: IngestRequest,
         execute: Callable[[IngestSpec], Awaitable[JobResult]],
-        pins: Pins | None,
+        saved_plans: SavedPlans | None,
         say: Say,
         max_attempts: int,
         sleep: Callable[[float], Awaitable[None]],
         then: ApplyRequest | None,
         looks: Looks | None,
     ) -> None:
-        super().__init__(request, execute, pins or NoPins(), None, say, max_attempts, sleep)
+        super().__init__(request, execute, saved_plans or PlansInMemory(), None, say, max_attempts, sleep)
         self._then = then
         self._looks = looks
         self._left_behind = False
@@ -132,11 +134,11 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         return replace(done, then=then)
 
     async def _earlier(self, plan: IngestPlan) -> IngestResult | None:
-        pin = self.pinned(plan.pin_key)
-        if not pin.fingerprints:
+        saved_plan = self.saved(plan.plan_key)
+        if not saved_plan.fingerprints:
             return None
         kinds = ("replay",) if self.request.replay else _MOVING
-        found = await self._commits(*pin.fingerprints, after=pin.planned_version)
+        found = await self._commits(*saved_plan.fingerprints, after=saved_plan.planned_version)
         ours = [(seal, commit) for seal, commit in found if seal.step.kind in kinds]
         if not ours:
             return None
@@ -148,11 +150,11 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         return self._result(plan, (seal, commit))
 
     def _result(self, plan: IngestPlan, batch: tuple[Seal, Commit] | None) -> IngestResult:
-        proof = plan.proof
-        known = proof.seal.number if proof is not None and proof.seal is not None else None
-        version = proof.target.version if proof is not None else None
-        table_id = proof.target.table_id if proof is not None else None
-        if proof is None and batch is not None and batch[1].metadata is not None:
+        recorded = plan.recorded
+        known = recorded.seal.number if recorded is not None and recorded.seal is not None else None
+        version = recorded.target.version if recorded is not None else None
+        table_id = recorded.target.table_id if recorded is not None else None
+        if recorded is None and batch is not None and batch[1].metadata is not None:
             table_id = batch[1].metadata.id
         return IngestResult(
             applied=batch is not None,
@@ -163,5 +165,5 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
             log_version=batch[1].version if batch is not None else version,
             counts=dict(batch[0].step.counts) if batch is not None else {},
             left=plan.left,
-            pin_key=plan.pin_key,
+            plan_key=plan.plan_key,
         )

@@ -27,17 +27,17 @@ from delta_cdc.core.spec import (
     JobResult,
     ReadSpec,
     fingerprint,
-    segments_of,
+    ranges_of,
     step_fingerprint,
 )
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.ingest_request import IngestRequest
-from delta_cdc.planning.plan import segment_lines
+from delta_cdc.planning.plan import range_lines
 from delta_cdc.planning.reconcile import own_commits
 from delta_cdc.planning.request import CommitRequest, Memory, ReadRequest
 from delta_cdc.run.caller import CallerThread, run_beside
 from delta_cdc.run.outcomes import Published
-from delta_cdc.run.saved_plans import Pin, Pins, Planned
+from delta_cdc.run.saved_plans import Planned, SavedPlan, SavedPlans
 
 if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
@@ -78,8 +78,8 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         self,
         request: _Request,
         execute: Callable[[_Spec], Awaitable[JobResult]],
-        pins: Pins,
-        mirror: Callable[[], Any] | None,
+        saved_plans: SavedPlans,
+        backup: Callable[[], Any] | None,
         say: Say,
         max_attempts: int,
         sleep: Callable[[float], Awaitable[None]],
@@ -87,8 +87,8 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         self.request: _Request = identified(request)
         self._is_unnamed = not request.run_id
         self.execute: Callable[[_Spec], Awaitable[JobResult]] = execute
-        self.pins = pins
-        self.mirror = mirror
+        self.saved_plans = saved_plans
+        self.backup = backup
         self.say = say
         self.max_attempts = max_attempts
         self.sleep = sleep
@@ -136,7 +136,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
             if plan.spec is None:
                 done = await self.publish_nothing(plan)
                 if not done.applied:
-                    self.pins.delete(plan.pin_key)
+                    self.saved_plans.delete(plan.plan_key)
                 return done
             known = await self.without_job(plan)
             if known is not None:
@@ -153,7 +153,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
     async def _planned(self) -> _Plan:
         """Plan; where the caller gives no ``run_id`` and keeps pins, as who made the tries before."""
         plan = await self.plan()
-        before = self.pinned(plan.pin_key).run_id
+        before = self.saved(plan.plan_key).run_id
         if not self._is_unnamed or before in ("", self.request.run_id):
             return plan
         self.request = replace(self.request, run_id=before)
@@ -161,14 +161,14 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
 
     async def _attempt(self, plan: _Plan, spec: _Spec, attempt: int) -> _Result | None:
         """Run one plan; None where another writer was faster."""
-        pin = self.pinned(plan.pin_key).following(
+        saved_plan = self.saved(plan.plan_key).following(
             plan, fingerprint(spec), _planned_version(spec), spec.steps[0].seal_number, self.asked()
         )
         if self._is_unnamed:
-            pin = replace(pin, run_id=self.request.run_id)
-        self.pins.set(plan.pin_key, pin.to_dict())
+            saved_plan = replace(saved_plan, run_id=self.request.run_id)
+        self.saved_plans.set(plan.plan_key, saved_plan.to_dict())
         self.say(f"Planned: {self.described(plan)} (attempt {attempt}).")
-        for _, text in segment_lines("", segments_of(plan.steps)):
+        for _, text in range_lines("", ranges_of(plan.steps)):
             self.say(f"Reads {text}.")
         try:
             result = await self.execute(spec)
@@ -227,19 +227,19 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
     async def _commits(self, *plans: str, after: int, run_id: str = "") -> tuple[tuple[Seal, Commit], ...]:
         return await _find_own(self.log, self.request.pipeline, plans, after, run_id)
 
-    def pinned(self, key: str) -> Pin:
-        return Pin.read(self.pins.get(key))
+    def saved(self, key: str) -> SavedPlan:
+        return SavedPlan.read(self.saved_plans.get(key))
 
-    def pinned_end(self, key: str) -> int | None:
+    def saved_end(self, key: str) -> int | None:
         """Return where an earlier try of the same work ended; that of other work bounds nothing."""
-        pin = self.pinned(key)
-        return pin.ending_version if pin.asked == self.asked() else None
+        saved_plan = self.saved(key)
+        return saved_plan.ending_version if saved_plan.asked == self.asked() else None
 
     def memory(self) -> Memory:
         return Memory(
-            end=self.pinned_end,
-            number=lambda key: self.pinned(key).seal_number,
-            mirror=self.mirror,
+            end=self.saved_end,
+            number=lambda key: self.saved(key).seal_number,
+            backup=self.backup,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import DeltaCdcError, JobFailed, TablesFailed, TablesRefused
-from delta_cdc.core.spec import BundleSpec, VacuumSpec
+from delta_cdc.core.spec import BatchSpec, VacuumSpec
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.plan import JobPlan
 from delta_cdc.planning.vacuum import deleted
@@ -57,7 +57,7 @@ def _executed(
 ) -> Sequence[JobResult]:
     if not jobs:
         return ()
-    result = execute(jobs[0] if len(jobs) == 1 else BundleSpec(run_id=run_id, parts=tuple(jobs)))
+    result = execute(jobs[0] if len(jobs) == 1 else BatchSpec(run_id=run_id, parts=tuple(jobs)))
     # An application that fails before its parts has one result for all of them.
     return result.parts or (result,) * len(jobs)
 

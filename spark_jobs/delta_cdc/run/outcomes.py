@@ -38,8 +38,9 @@ class ApplyResult:
     :param watermark: what the target proves now; None only where no target exists yet
     :param counts: rows inserted, updated, deleted, and what else the seal counts
     :param timestamp: when this was found out, ISO 8601 in UTC
-    :param pin_key: what :func:`published` forgets; not part of what is published
-    :param mirror: the newest seal in full (:meth:`delta_cdc.planning.reconcile.Mirror.to_dict`), for a store
+    :param plan_key: what :func:`published` forgets; not part of what is published
+    :param backup: the newest seal in full
+        (:meth:`delta_cdc.planning.reconcile.WatermarkBackup.to_dict`), for a store
         outside the target; not part of what is published either
     :param dry_run: what a dry run found out: ``table``, a row per commit, ``steps``, one text each, the
         ``statements`` that would run, and ``counts``; None where it was none
@@ -56,8 +57,8 @@ class ApplyResult:
     target_table: str | None
     target_table_id: str | None
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
-    pin_key: str = field(default="", kw_only=True, repr=False, compare=False)
-    mirror: dict[str, Any] | None = field(default=None, kw_only=True, repr=False, compare=False)
+    plan_key: str = field(default="", kw_only=True, repr=False, compare=False)
+    backup: dict[str, Any] | None = field(default=None, kw_only=True, repr=False, compare=False)
     dry_run: dict[str, Any] | None = field(default=None, kw_only=True, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,7 +92,7 @@ class IngestResult:
         ``repeated``, ``files`` and ``missing``, those that are zero left out
     :param left: what the bounds left for another run: ``files`` and ``bytes``, or ``offsets``
     :param timestamp: when this was found out, ISO 8601 in UTC
-    :param pin_key: what :func:`published` forgets; not part of what is published
+    :param plan_key: what :func:`published` forgets; not part of what is published
     :param then: what the same application made of the apply after it; None where it had none. What counts
         is the target's log
     """
@@ -105,7 +106,7 @@ class IngestResult:
     counts: dict[str, int]
     left: dict[str, int]
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
-    pin_key: str = field(default="", kw_only=True, repr=False, compare=False)
+    plan_key: str = field(default="", kw_only=True, repr=False, compare=False)
     then: JobResult | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:

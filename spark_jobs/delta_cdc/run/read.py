@@ -14,7 +14,7 @@ from delta_cdc.planning.read import plan_read_async
 from delta_cdc.planning.request import ReadRequest
 from delta_cdc.run.loop import Own, Run, Say, described_range, run_alone
 from delta_cdc.run.outcomes import ReadResult, counted
-from delta_cdc.run.saved_plans import NoPins, Pins
+from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +29,8 @@ def run_read(
     request: ReadRequest,
     *,
     execute: Callable[[ReadSpec], JobResult],
-    pins: Pins | None = None,
-    mirror: Callable[[], Any] | None = None,
+    saved_plans: SavedPlans | None = None,
+    backup: Callable[[], Any] | None = None,
     say: Say = logger.info,
     max_attempts: int = 5,
     sleep: Callable[[float], None] = time.sleep,
@@ -43,7 +43,7 @@ def run_read(
     """
     return run_alone(
         lambda execute, sleep: _Read(
-            request, execute, pins or NoPins(), mirror, say, max_attempts, sleep
+            request, execute, saved_plans or PlansInMemory(), backup, say, max_attempts, sleep
         ).run(),
         execute,
         sleep,
@@ -68,7 +68,7 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
             )
             return self._result(plan, applied=False, batch=None)
         made_by = plan.batch[0].step.fingerprint.rpartition(":")[0]
-        ours = made_by in self.pinned(plan.pin_key).fingerprints
+        ours = made_by in self.saved(plan.plan_key).fingerprints
         return self._result(plan, applied=ours, batch=plan.batch)
 
     async def publish(self, plan: Plan, own: Own, result: JobResult | None) -> ReadResult:
@@ -96,8 +96,8 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
         batch: tuple[Seal, Commit] | None,
         counts: dict[str, int] | None = None,
     ) -> ReadResult:
-        proof = plan.proof
-        seal = proof.seal if proof is not None else None
+        recorded = plan.recorded
+        seal = recorded.seal if recorded is not None else None
         known = _staged_counts(*batch) if batch is not None else {}
         target = self.request.target
         return ReadResult(
@@ -105,17 +105,17 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
             versions=plan.versions,
             watermark=seal.watermark if seal is not None else None,
             counts=counts or known,
-            target_version=proof.target.version if proof is not None and target is not None else None,
+            target_version=recorded.target.version if recorded is not None and target is not None else None,
             pipeline=self.request.pipeline,
             seal=batch[0].number if batch else None,
             source_table=canonical_uri(self.request.source),
             target_table=canonical_uri(target) if target is not None else None,
-            target_table_id=proof.target.table_id if proof is not None and target is not None else None,
+            target_table_id=recorded.target.table_id if recorded is not None and target is not None else None,
             staging=self.written_table(),
             staging_version=batch[1].version if batch else None,
             rows=known.get("rows", 0),
             output=_output_of(batch[0]) if batch is not None else None,
-            pin_key=plan.pin_key,
+            plan_key=plan.plan_key,
         )
 
 

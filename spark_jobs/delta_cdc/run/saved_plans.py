@@ -10,7 +10,7 @@ from delta_cdc.core.codec import UnreadableJson
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplySpec, CommitSpec, IngestSpec, ReadSpec, Step
-    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.reconcile import RecordedWatermark
 
 #: More tries than anybody waits for; the pin must not grow without bound.
 _KEPT_FINGERPRINTS = 40
@@ -23,9 +23,9 @@ class Planned(Protocol):
     """
 
     @property
-    def pin_key(self) -> str: ...
+    def plan_key(self) -> str: ...
     @property
-    def proof(self) -> Proof | None: ...
+    def recorded(self) -> RecordedWatermark | None: ...
     @property
     def ending_version(self) -> int | None: ...
     @property
@@ -36,7 +36,7 @@ class Planned(Protocol):
     def notes(self) -> tuple[str, ...]: ...
 
 
-class Pins(Protocol):
+class SavedPlans(Protocol):
     """Keeps what was planned, a JSON object, across the tries of one piece of work.
 
     With it a retry plans the same range, and knows the commit of a try that died before it published, or
@@ -50,13 +50,13 @@ class Pins(Protocol):
         """Return what was pinned, or None."""
 
     def set(self, key: str, value: dict[str, Any]) -> None:
-        """Pin a value."""
+        """SavedPlan a value."""
 
     def delete(self, key: str) -> None:
         """Forget a pin; one that isn't there is no error."""
 
 
-class NoPins:
+class PlansInMemory:
     """Keeps pins for one call only."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class NoPins:
         return self._kept.get(key)
 
     def set(self, key: str, value: dict[str, Any]) -> None:
-        """Pin a value."""
+        """SavedPlan a value."""
         self._kept[key] = value
 
     def delete(self, key: str) -> None:
@@ -76,7 +76,7 @@ class NoPins:
 
 
 @dataclass(frozen=True)
-class Pin:
+class SavedPlan:
     """What the tries of one piece of work have planned so far.
 
     :param fingerprints: of the plan of every try; each commit of these plans is ours
@@ -97,32 +97,34 @@ class Pin:
     run_id: str = ""
 
     @classmethod
-    def read(cls, value: dict[str, Any] | None) -> Pin:
+    def read(cls, value: dict[str, Any] | None) -> SavedPlan:
         """People can edit the store: what is not as we write it is no pin."""
         try:
-            pin = codec.decoded(cls, value or {})
+            saved_plan = codec.decoded(cls, value or {})
         except UnreadableJson:
             return cls()
         # A load of no rows ends before version 0, and bounds nothing.
-        return replace(pin, ending_version=None) if (pin.ending_version or 0) < 0 else pin
+        return (
+            replace(saved_plan, ending_version=None) if (saved_plan.ending_version or 0) < 0 else saved_plan
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         made: dict[str, Any] = codec.encoded(self)
         return made
 
-    def following(self, plan: Planned, name: str, planned: int, number: int, asked: str = "") -> Pin:
+    def following(self, plan: Planned, name: str, planned: int, number: int, asked: str = "") -> SavedPlan:
         """Return the pin with one more plan.
 
         :param asked: what the plan is for; plans for other work are not taken for it
         """
         others = tuple(other for other in self.fingerprints if other != name)
         lasts = self.lasts if asked == self.asked else ()
-        return Pin(
+        return SavedPlan(
             plan.ending_version,
             (*others, name)[-_KEPT_FINGERPRINTS:],
             min(planned, self.planned_version) if others else planned,
-            number if plan.proof is None else None,
+            number if plan.recorded is None else None,
             asked,
             (*lasts, f"{name}:{plan.steps[-1].seal_number}")[-_KEPT_FINGERPRINTS:] if asked else (),
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core.checks import CURRENT_EQUALS_HISTORY, EQUALS_SOURCE, Check, Verification, skipped
 from delta_cdc.core.concurrency import settled
 from delta_cdc.core.errors import DeltaCdcError, JobFailed, VerificationFailed
-from delta_cdc.core.spec import BundleSpec, JobResult
+from delta_cdc.core.spec import BatchSpec, JobResult
 from delta_cdc.core.text_table import grid
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.verify import plan_verify_async, was_declared
@@ -31,7 +31,7 @@ _TRIES = 3
 def run_verify(
     requests: Sequence[VerifyRequest],
     *,
-    execute: Callable[[BundleSpec], JobResult],
+    execute: Callable[[BatchSpec], JobResult],
     run_id: str = "",
     parallel: int = 4,
     say: Say = logger.info,
@@ -60,7 +60,7 @@ def run_verify(
             break
         say(f"Checking the rows of {len(jobs)} table(s).")
         specs = tuple(spec for _, spec in jobs.values())
-        result = execute(BundleSpec(run_id, specs, parallel=parallel))
+        result = execute(BatchSpec(run_id, specs, parallel=parallel))
         parts = result.parts or (result,) * len(specs)
         for (at, (plan, _)), part in zip(jobs.items(), parts, strict=True):
             if part.status == "stale" and attempt < _TRIES:

@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyRequest
     from delta_cdc.core.watermark import TableVersion
     from delta_cdc.run.outcomes import ApplyResult, IngestResult
-    from delta_cdc.run.saved_plans import Pins
+    from delta_cdc.run.saved_plans import SavedPlans
 
 
-def published(result: ApplyResult | IngestResult, pins: Pins) -> None:
+def published(result: ApplyResult | IngestResult, saved_plans: SavedPlans) -> None:
     """Record that a result was published: the last call of a caller.
 
     Before it, the same work done again gives the same result, ``applied`` included; after it, nothing is left
     to do.
     """
-    pins.delete(result.pin_key)
+    saved_plans.delete(result.plan_key)
 
 
 def versions_of(
     pipeline: str, target: str, storage_options: dict[str, str] | None = None
 ) -> tuple[int, int | None] | None:
     """Return a target's newest version, and its watermark (None without one); None without a target."""
-    proof = reconcile(DeltaLog(target, storage_options), pipeline)
-    if proof is None:
+    recorded = reconcile(DeltaLog(target, storage_options), pipeline)
+    if recorded is None:
         return None
-    return proof.target.version, proof.seal.watermark.version if proof.seal is not None else None
+    return recorded.target.version, recorded.seal.watermark.version if recorded.seal is not None else None
 
 
 def committed(request: ApplyRequest | ReadRequest) -> TableVersion | None:
@@ -40,6 +40,8 @@ def committed(request: ApplyRequest | ReadRequest) -> TableVersion | None:
     if request.target is None:
         assert isinstance(request, ReadRequest)
         found = run_sync(sink(DeltaLog(request.staging, request.storage_options), request.pipeline))
-        return found.proof.seal.watermark if found is not None and found.proof.seal is not None else None
-    proof = reconcile(DeltaLog(request.target, request.storage_options), request.pipeline)
-    return proof.seal.watermark if proof is not None and proof.seal is not None else None
+        return (
+            found.recorded.seal.watermark if found is not None and found.recorded.seal is not None else None
+        )
+    recorded = reconcile(DeltaLog(request.target, request.storage_options), request.pipeline)
+    return recorded.seal.watermark if recorded is not None and recorded.seal is not None else None

@@ -227,10 +227,10 @@ def _rows(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
         rows = change.change_rows(
             session,
             spec.source_uri,
-            step.segments,
+            step.read_ranges,
             step.source_columns,
             at=step.at,
-            slices_uri=spec.slices_uri,
+            manifests_uri=spec.manifests_uri,
             with_row_id=by_row_id,
         )
         if spec.plain:

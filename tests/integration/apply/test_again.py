@@ -8,7 +8,7 @@ import pytest
 
 from delta_cdc import apply_changes
 from delta_cdc.core import failpoints
-from delta_cdc.core.errors import InvalidConfiguration, LateBeyondHorizon
+from delta_cdc.core.errors import InvalidConfiguration, TooLate
 from tests.support.engine import newest, seal_of
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def test_rows_behind_the_horizon_are_frozen_and_later_ones_cut_again(
     assert held(spark, target) == sorted(expected, key=str)
 
     put(spark, log, (1, "late", 0, "U", 25))
-    with pytest.raises(LateBeyondHorizon, match=r"1 event.*k = 1"):
+    with pytest.raises(TooLate, match=r"1 event.*k = 1"):
         apply_changes(spark, log, target, **asked)
     assert held(spark, target) == sorted(expected, key=str)
     shown = apply_changes(spark, log, target, policies={"on_late": "discard"}, dry_run=True, **asked)

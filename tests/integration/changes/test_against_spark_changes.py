@@ -77,7 +77,7 @@ def _ours(spark: SparkSession, path: str, starting: int, ending: int, query: str
             starting_version=starting,
             ending_version=ending,
             query=query,
-            **{"capture": "row_tracking", **asked},
+            **{"method": "row_tracking", **asked},
         )
     )
 
@@ -153,7 +153,7 @@ def test_every_change_is_the_same(
     """Versions and commit timestamps too: without an overwrite there is no difference."""
     theirs = second_opinion(cases, 1, 5, "dropCarryovers")
     assert _ours(spark, cases, 1, 5, "full_delta") == theirs
-    assert _ours(spark, cases, 1, 5, "full_delta", capture="change_files") == theirs
+    assert _ours(spark, cases, 1, 5, "full_delta", method="change_files") == theirs
 
 
 def test_changed_and_back_is_nothing(
@@ -172,7 +172,7 @@ def test_a_key_that_comes_back_is_an_update(
     by_row = [("delete", 3, 3, "a"), ("insert", 4, 3, "again")]
     by_key = [(PAIR[0], 4, 3, "a"), (PAIR[1], 4, 3, "again")]
     assert _short(theirs, 3) == by_row
-    assert _short(_ours(spark, cases, 1, 5, "min_delta", keys="id", capture="change_files"), 3) == by_key
+    assert _short(_ours(spark, cases, 1, 5, "min_delta", keys="id", method="change_files"), 3) == by_key
     assert [row[0] for row in _short(_ours(spark, cases, 1, 5, "min_delta"), 3)] == ["insert", "delete"]
 
 
@@ -192,7 +192,7 @@ def test_both_rows_of_a_pair_say_the_last_version(
 ) -> None:
     """Spark's pre-image keeps the version of the first change, and so does its delete."""
     theirs = second_opinion(cases, 1, 5, "netChanges")
-    ours = _ours(spark, cases, 1, 5, "min_delta", keys="id", capture="change_files")
+    ours = _ours(spark, cases, 1, 5, "min_delta", keys="id", method="change_files")
     assert _short(theirs, 1) == [(PAIR[0], 1, 1, "a"), (PAIR[1], 2, 1, "c")]
     assert _short(ours, 1) == [(PAIR[0], 2, 1, "a"), (PAIR[1], 2, 1, "c")]
     assert _short(theirs, 6) == [("delete", 1, 6, "a")]
@@ -239,7 +239,7 @@ def test_ranges_that_spark_refuses(
     newest = spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0]["version"]
     with pytest.raises(Exception, match="DELTA_CHANGELOG_ROW_TRACKING_DISABLED_IN_RANGE"):
         second_opinion(path, 1, newest, "netChanges")
-    ours = _ours(spark, path, 1, newest, "min_delta", keys="id", capture="auto")
+    ours = _ours(spark, path, 1, newest, "min_delta", keys="id", method="auto")
     assert _short(ours) == [("insert", 1, 2, "b"), ("insert", newest, 1, "x")]
     assert _short(second_opinion(path, newest, newest, "netChanges")) == _short(
         _ours(spark, path, newest, newest, "min_delta", keys="id")

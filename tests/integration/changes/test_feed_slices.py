@@ -15,10 +15,10 @@ from delta_cdc import read_changes
 from delta_cdc.core import manifest_columns
 from delta_cdc.core.errors import CorruptLog, VersionsExpired
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER
-from delta_cdc.core.spec import Segment
+from delta_cdc.core.spec import ReadRange
 from delta_cdc.core.sql import quote, table
 from delta_cdc.delta_log import manifest_feed
-from delta_cdc.delta_log.file_manifests import write_slices
+from delta_cdc.delta_log.file_manifests import write_manifests
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.spark.changes import manifests
 from delta_cdc.spark.changes import rows as change
@@ -78,15 +78,15 @@ class Source:
         reader = self.spark.read.format("delta").option("readChangeFeed", "true")
         return reader.option("startingVersion", start).option("endingVersion", end).load(self.path)
 
-    def sliced(self, start: int, end: int) -> Segment:
-        (segment,) = write_slices(
-            self.path, [Segment(start, end, "change_files", "", 0)], str(self.folder), at=self.newest
+    def by_manifest(self, start: int, end: int) -> ReadRange:
+        (read_range,) = write_manifests(
+            self.path, [ReadRange(start, end, "change_files", "", 0)], str(self.folder), at=self.newest
         )
-        return segment
+        return read_range
 
-    def rows(self, segment: Segment) -> DataFrame:
-        assert segment.sliced
-        return manifests.change_rows(self.spark, segment, str(self.folder), self.columns())
+    def rows(self, read_range: ReadRange) -> DataFrame:
+        assert read_range.by_manifest
+        return manifests.change_rows(self.spark, read_range, str(self.folder), self.columns())
 
     def agrees(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Compare ranges with the feed, all of them by two queries."""
@@ -95,7 +95,7 @@ class Source:
         wanted = [quote(name) for name in (*self.columns(), *METADATA_COLUMNS)]
         feed = self.feed(0, self.newest).select(*wanted)
         ours = [
-            self.rows(self.sliced(*span)).select(F.lit(f"{span}").alias("span"), *wanted, ORDER)
+            self.rows(self.by_manifest(*span)).select(F.lit(f"{span}").alias("span"), *wanted, ORDER)
             for span in ranges
         ]
         whole = reduce(lambda left, right: left.union(right), ours)
@@ -159,9 +159,9 @@ def test_change_files_and_whole_files_have_one_side_each(make: Callable[..., Sou
     """So its version is a partition column of the slice, and no text has to be taken apart row by row."""
     source = make("", enableDeletionVectors="false")
     source.sql(FIRST, "UPDATE {t} SET `na.me` = 'u' WHERE id < 3")
-    segment = source.sliced(1, 2)
-    assert segment.sliced
-    add = action(source.folder, segment, "add")[-1]
+    read_range = source.by_manifest(1, 2)
+    assert read_range.by_manifest
+    add = action(source.folder, read_range, "add")[-1]
     assert add["partitionValues"][manifest_columns.SIDES] == "c"
     assert add["partitionValues"][manifest_columns.SIDE_VERSION] == "2"
 
@@ -171,8 +171,8 @@ def test_tables_mapped_by_id_are_left_to_deltas_reader(make: Callable[..., Sourc
     source = make(columnMapping_mode="id")
     source.sql(FIRST, "DELETE FROM {t} WHERE id = 4", "UPDATE {t} SET `na.me` = 'u' WHERE id = 3")
     source.agrees([(1, 2)])
-    segment = source.sliced(1, 3)
-    assert not segment.sliced
+    read_range = source.by_manifest(1, 3)
+    assert not read_range.by_manifest
     assert not (source.folder / f"{1:020d}-{3:020d}").exists()
     found = read_changes(source.spark, source.path, starting_version=1, raw=True)
     assert bag(found) == bag(source.feed(1, 3).select(*map(quote, found.columns)))
@@ -189,10 +189,10 @@ def test_without_a_folder_delta_reads(make: Callable[..., Source], monkeypatch: 
         return real(session, uri, start, end, *given, **named)
 
     monkeypatch.setattr(change.feed, "change_rows", by_delta)
-    sliced = bag(read_changes(source.spark, source.path, starting_version=1, raw=True))
+    by_manifest = bag(read_changes(source.spark, source.path, starting_version=1, raw=True))
     assert read == []
     monkeypatch.setattr("delta_cdc.api.changes.folder_for", lambda *_: "")
-    assert bag(read_changes(source.spark, source.path, starting_version=1, raw=True)) == sliced
+    assert bag(read_changes(source.spark, source.path, starting_version=1, raw=True)) == by_manifest
     assert read == [(1, 2)]
 
 
@@ -203,17 +203,17 @@ def test_damaged_and_missing_vectors(make: Callable[..., Source]) -> None:
     whole = vector.read_bytes()
     vector.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(CorruptLog, match=r"part-.*version 2 .*checksum"):
-        source.sliced(1, 2)
+        source.by_manifest(1, 2)
     vector.write_bytes(whole[:-6])
     with pytest.raises(CorruptLog, match=r"ends too early|checksum"):
-        source.sliced(1, 2)
+        source.by_manifest(1, 2)
     vector.unlink()
     with pytest.raises(VersionsExpired, match=r"part-.*version 2 .*VACUUM"):
-        source.sliced(1, 2)
+        source.by_manifest(1, 2)
 
 
-def action(folder: Path, segment: Segment, kind: str) -> list[dict[str, Any]]:
-    name = f"{segment.starting_version:020d}-{segment.ending_version:020d}"
+def action(folder: Path, read_range: ReadRange, kind: str) -> list[dict[str, Any]]:
+    name = f"{read_range.starting_version:020d}-{read_range.ending_version:020d}"
     text = (folder / name / "_delta_log" / f"{0:020d}.json").read_text()
     return [line[kind] for line in map(json.loads, text.splitlines()) if kind in line]
 

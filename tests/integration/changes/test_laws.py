@@ -67,7 +67,7 @@ class Question:
     starting: int
     ending: int
     query: str
-    capture: str = "auto"
+    method: str = "auto"
     view: str = ""
     raw: bool = False
     keyless: bool = False
@@ -81,7 +81,7 @@ class Question:
             "starting_version": self.starting,
             "ending_version": self.ending,
             "query": self.query,
-            "capture": self.capture,
+            "method": self.method,
             **({"raw": True} if self.raw else {}),
             **({"keys": KEYS} if keyed else {}),
             **self.arguments_of_view,
@@ -192,9 +192,9 @@ class Laws:
         """The model's answer; what it says of a RESTORE depends on what each segment is read by."""
         model, view = self.world.model, VIEWS[question.view][1]
         told: list[ChangeRow] = []
-        for segment in plan_changes(self.world.path, **question.arguments).segments:
-            span = (segment.starting_version, segment.ending_version)
-            by: Any = "row id" if segment.capture == "row_tracking" else "feed"
+        for read_range in plan_changes(self.world.path, **question.arguments).read_ranges:
+            span = (read_range.starting_version, read_range.ending_version)
+            by: Any = "row id" if read_range.method == "row_tracking" else "feed"
             if "where" in question.arguments_of_view:
                 told += model.full_delta_by_key(*span, view, by=by, columns_of=question.ending)
                 continue
@@ -218,10 +218,10 @@ class Laws:
             assert span[0] <= version <= span[1], (kind, version, row, self._told(question))
         if question.view or question.keyless or model.restores_in(*span):
             return
-        segments = plan_changes(self.world.path, **question.arguments).segments
-        captures = {segment.capture for segment in segments}
+        read_ranges = plan_changes(self.world.path, **question.arguments).read_ranges
+        captures = {read_range.method for read_range in read_ranges}
         if captures == {"snapshot_diff"}:
-            end = segments[-1].ending_version
+            end = read_ranges[-1].ending_version
             expected: dict[Row, int] = dict.fromkeys((row[2][:2] for row in answer.rows), end)
         elif len(captures) == 1:
             expected = model.last_changes(*span)
@@ -305,17 +305,17 @@ def _ranges(laws: Laws, count: int) -> list[tuple[int, int]]:
 
 
 def _questions(laws: Laws, starting: int, ending: int, draw: random.Random) -> list[Question]:
-    """Return all that a range can be asked: every query by every capture, with and without a view."""
+    """Return all that a range can be asked: every query by every method, with and without a view."""
     span = (starting, ending)
     net, told = laws.captures(*span, net=True), laws.captures(*span, net=False)
-    asked = [Question(*span, query, capture) for query in ("min_delta", "upsert") for capture in net]
-    asked += [Question(*span, query, capture) for query in ("full_delta", "append_only") for capture in told]
+    asked = [Question(*span, query, method) for query in ("min_delta", "upsert") for method in net]
+    asked += [Question(*span, query, method) for query in ("full_delta", "append_only") for method in told]
     views = list(VIEWS)[1:]
-    asked += [Question(*span, "min_delta", capture, draw.choice(views)) for capture in net]
+    asked += [Question(*span, "min_delta", method, draw.choice(views)) for method in net]
     asked += [
-        Question(*span, query, capture, draw.choice(views))
+        Question(*span, query, method, draw.choice(views))
         for query in ("full_delta", "append_only")
-        for capture in told
+        for method in told
     ]
     if laws.feed_on(*span):
         asked.append(Question(*span, "full_delta", "change_files", raw=True))
@@ -325,7 +325,7 @@ def _questions(laws: Laws, starting: int, ending: int, draw: random.Random) -> l
 
 
 def _parts(laws: Laws, starting: int, ending: int, draw: random.Random) -> list[Question]:
-    """Cut a range at one or two points, and ask each part by any capture."""
+    """Cut a range at one or two points, and ask each part by any method."""
     cuts = sorted(draw.sample(range(starting + 1, ending + 1), min(draw.randint(1, 2), ending - starting)))
     return [
         Question(first, after - 1, "min_delta", draw.choice(laws.captures(first, after - 1, net=True)))
@@ -445,8 +445,8 @@ def test_rows_that_are_alike(spark: SparkSession, tmp_path: Path) -> None:
     model.restore(2)
     for starting, ending in ((0, 5), (2, 2)):
         asked: dict[str, Any] = {"starting_version": starting, "ending_version": ending}
-        for capture, by in (("change_files", "feed"), ("row_tracking", "row id")):
-            found = read_changes(spark, path, capture=capture, **asked).drop(METADATA[2]).collect()
+        for method, by in (("change_files", "feed"), ("row_tracking", "row id")):
+            found = read_changes(spark, path, method=method, **asked).drop(METADATA[2]).collect()
             told = [(row[2], row[3], tuple(row[:2])) for row in found]
             assert Counter(told) == Counter(model.full_delta(starting, ending, by=by))  # type: ignore[arg-type]
             assert applied(told, model.bag(starting - 1)) == model.bag(ending)

@@ -84,11 +84,11 @@ def files(path: str) -> set[tuple[str, int]]:
 
 
 # -- what only the rows tell --------------------------------------------------------------------
-@pytest.mark.parametrize("capture", CAPTURES)
+@pytest.mark.parametrize("method", CAPTURES)
 @pytest.mark.parametrize("case", NOT_UNIQUE)
-def test_a_key_of_two_rows(spark: SparkSession, table: str, case: str, capture: str) -> None:
+def test_a_key_of_two_rows(spark: SparkSession, table: str, case: str, method: str) -> None:
     starting, ending, example = NOT_UNIQUE[case]
-    span = {"starting_version": starting, "ending_version": ending, "keys": "id", "capture": capture}
+    span = {"starting_version": starting, "ending_version": ending, "keys": "id", "method": method}
     words = (table, f"versions {starting}", example)
     refused(spark, table, "KeyNotUnique", *words, **span, query="min_delta")
 
@@ -100,9 +100,9 @@ def test_a_key_of_two_rows_is_refused_by_every_query_that_has_keys(
     refused(spark, table, "KeyNotUnique", "id = 4", starting_version=4, ending_version=4, keys="id", **asked)
 
 
-@pytest.mark.parametrize("capture", CAPTURES)
-def test_a_key_that_is_null(spark: SparkSession, table: str, capture: str) -> None:
-    span = {"starting_version": 8, "query": "min_delta", "capture": capture}
+@pytest.mark.parametrize("method", CAPTURES)
+def test_a_key_that_is_null(spark: SparkSession, table: str, method: str) -> None:
+    span = {"starting_version": 8, "query": "min_delta", "method": method}
     refused(spark, table, "NullKey", table, "id = NULL", **span, keys="id")
     assert read_changes(spark, table, **span, keys="id", where="id IS NOT NULL").count() == 1
 
@@ -124,7 +124,7 @@ NET = {"query": "min_delta", "keys": "id"}
     ("asked", "name", "word"),
     [
         ({"ending_version": 9}, "RangeNotContiguous", " 8."),
-        ({"ending_version": 9, **NET, "capture": "row_tracking"}, "RangeNotContiguous", " 8."),
+        ({"ending_version": 9, **NET, "method": "row_tracking"}, "RangeNotContiguous", " 8."),
         ({"starting_timestamp": "2026-01-01T00:00:00Z"}, "InvalidConfiguration", "starting_timestamp"),
         ({**NET, "keys": "nope"}, "ColumnNotFound", "'nope'"),
         ({**NET, "select": ["n", "v"]}, "ColumnNotFound", "'id'"),
@@ -162,11 +162,11 @@ def test_row_tracking_that_comes_later(spark: SparkSession, tmp_path: Path) -> N
     )
     newest = spark.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT 1").collect()[0]["version"]
     asked = {"starting_version": 1, "ending_version": newest}
-    refused(spark, path, "CaptureUnavailable", "Version 1", "row_tracking", **asked, capture="row_tracking")
-    refused(spark, path, "CaptureUnavailable", "Version 1", "row_tracking", **asked, query="min_delta")
+    refused(spark, path, "ReadMethodUnavailable", "Version 1", "row_tracking", **asked, method="row_tracking")
+    refused(spark, path, "ReadMethodUnavailable", "Version 1", "row_tracking", **asked, query="min_delta")
     # The versions that turned it on change no data.
     after = {**asked, "starting_version": 2}
-    told = read_changes(spark, path, **after, capture="row_tracking").drop(METADATA_COLUMNS[2])
+    told = read_changes(spark, path, **after, method="row_tracking").drop(METADATA_COLUMNS[2])
     assert sorted(map(tuple, told.collect())) == [
         (1, "a", "update_preimage", newest - 1),
         (1, "x", "update_postimage", newest - 1),
@@ -191,8 +191,6 @@ def test_files_that_vacuum_took(spark: SparkSession, tmp_path: Path) -> None:
     session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
     session.sql(f"VACUUM {sql_name(path)} RETAIN 0 HOURS")
     spark.sql(f"ALTER TABLE {sql_name(path)} UNSET TBLPROPERTIES ('delta.deletedFileRetentionDuration')")
-    for capture in CAPTURES:
-        error = refused(
-            spark, path, "VersionsExpired", "version 2", starting_version=2, capture=capture, **NET
-        )
+    for method in CAPTURES:
+        error = refused(spark, path, "VersionsExpired", "version 2", starting_version=2, method=method, **NET)
         assert "VACUUM" in error.message

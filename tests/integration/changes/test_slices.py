@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from delta_cdc.core.errors import CaptureUnavailable
+from delta_cdc.core.errors import ReadMethodUnavailable
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER, ROW_ID
-from delta_cdc.core.spec import Segment
+from delta_cdc.core.spec import ReadRange
 from delta_cdc.core.sql import quote, table
-from delta_cdc.delta_log.file_manifests import net_bytes, write_slices
+from delta_cdc.delta_log.file_manifests import net_bytes, write_manifests
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.spark.changes import manifests as slices
 from delta_cdc.spark.changes.queries import named_in_plan
@@ -55,23 +55,23 @@ class Source:
     def newest(self) -> int:
         return run_sync(DeltaLog(self.path).newest_version())
 
-    def segment(self, start: int, end: int, capture: Any, *, net: bool = False) -> Segment:
+    def read_range(self, start: int, end: int, method: Any, *, net: bool = False) -> ReadRange:
         log = DeltaLog(self.path)
         commits = run_sync(log.commits(range(start, end + 1)))
         times = run_sync(log.timestamps(range(start, end + 1), commits))
         told = tuple((c.version, times[c.version]) for c in commits if c.changes_data or c.version == end)
-        return Segment(start, end, capture, "", 0, net=net, timestamps=told)
+        return ReadRange(start, end, method, "", 0, net=net, timestamps=told)
 
     def rows(
-        self, start: int, end: int, capture: str, *, net: bool = False, at: int | None = None, **given: Any
+        self, start: int, end: int, method: str, *, net: bool = False, at: int | None = None, **given: Any
     ) -> DataFrame:
         """Read change rows through a slice of their own."""
         self.made += 1
         root = str(self.slices / str(self.made))
-        segment = self.segment(start, end, capture, net=net)
+        read_range = self.read_range(start, end, method, net=net)
         schema = end if at is None else at
-        write_slices(self.path, [segment], root, at=schema)
-        return slices.change_rows(self.spark, segment, root, self.columns(schema), **given)
+        write_manifests(self.path, [read_range], root, at=schema)
+        return slices.change_rows(self.spark, read_range, root, self.columns(schema), **given)
 
     def columns(self, version: int) -> tuple[str, ...]:
         return run_sync(DeltaLog(self.path).snapshot(version)).schema_columns
@@ -96,15 +96,15 @@ class Source:
         """Between two versions: what was, without what left, with what came, is what is."""
         columns = self.columns(end)
         was, is_ = bag(self.snapshot(start - 1), columns), bag(self.snapshot(end), columns)
-        for capture in captures:
-            rows = self.rows(start, end, capture, net=True)
+        for method in captures:
+            rows = self.rows(start, end, method, net=True)
             told = rows.select("_change_type", ORDER, *[shown(rows, name) for name in columns]).collect()
             found = [(row[0], row[1], tuple(row)[2:]) for row in told]
             assert {order for _, order, _ in found} <= {end}
             left = Counter(plain(row) for kind, _, row in found if kind in ("delete", "update_preimage"))
             came = Counter(plain(row) for kind, _, row in found if kind in ("insert", "update_postimage"))
-            assert left <= was, capture
-            assert was - left + came == is_, capture
+            assert left <= was, method
+            assert was - left + came == is_, method
 
 
 def listed(properties: dict[str, str]) -> str:
@@ -167,19 +167,19 @@ def test_a_partitioned_and_mapped_table_with_deletion_vectors(source: Source) ->
 def _refuses_shared_row_ids(source: Source) -> None:
     """As of a table whose ids are broken: here of its slice, in which two files get the ids of one."""
     root = source.slices / "broken"
-    segment = source.segment(6, 6, "row_tracking")
-    write_slices(source.path, [segment], str(root), at=6)
+    read_range = source.read_range(6, 6, "row_tracking")
+    write_manifests(source.path, [read_range], str(root), at=6)
     (file,) = root.glob("*/_delta_log/*.json")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in lines:
         if "add" in line:
             line["add"]["baseRowId"] = 0
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    rows = slices.change_rows(source.spark, segment, str(root), ("id",))
+    rows = slices.change_rows(source.spark, read_range, str(root), ("id",))
     with pytest.raises(PySparkException) as raised:
         rows.collect()
     named = named_in_plan(raised.value)
-    assert isinstance(named, CaptureUnavailable)
+    assert isinstance(named, ReadMethodUnavailable)
     assert named.message.startswith("Versions 6-6 cannot be read by row_tracking: the row id 0 stands for")
 
 

@@ -236,13 +236,13 @@ def test_every_capture_turns_the_first_snapshot_into_the_last(
     before, after = made.snapshot(made.first), made.snapshot(made.last)
     key = kind.key.strip("`")
     net: dict[str, Counter[Any]] = {}
-    for capture in kind.captures:
-        found = made.read(query="min_delta", keys=[key], capture=capture).collect()
-        net[capture] = Counter(plain((*tuple(row)[:-3], row["_change_type"])) for row in found)
-        assert applied(before, found) == after, capture
-        if capture not in ("snapshot_diff",):
-            found = made.read(query="full_delta", capture=capture).collect()
-            assert applied(before, found) == after, capture
+    for method in kind.captures:
+        found = made.read(query="min_delta", keys=[key], method=method).collect()
+        net[method] = Counter(plain((*tuple(row)[:-3], row["_change_type"])) for row in found)
+        assert applied(before, found) == after, method
+        if method not in ("snapshot_diff",):
+            found = made.read(query="full_delta", method=method).collect()
+            assert applied(before, found) == after, method
     assert len({frozenset(rows.items()) for rows in net.values()}) == 1, net
 
 
@@ -273,11 +273,11 @@ def test_a_schema_change_splits_a_range(make: Callable[[Kind], Made], change: st
     with pytest.raises(SchemaChangeInRange, match=rf"version {made.first + 2} .*{says}"):
         plan_changes(made.path, starting_version=made.first + 1)
     for start, end, rows in ((made.first + 1, made.first + 1, 2), (made.first + 3, None, 1)):
-        for capture in ("change_files", "row_tracking"):
+        for method in ("change_files", "row_tracking"):
             found = read_changes(
-                made.spark, made.path, starting_version=start, ending_version=end, capture=capture
+                made.spark, made.path, starting_version=start, ending_version=end, method=method
             )
-            assert len(found.collect()) == rows, (start, capture)
+            assert len(found.collect()) == rows, (start, method)
 
 
 def test_a_shallow_clone(make: Callable[[Kind], Made], tmp_path: Any) -> None:
@@ -287,7 +287,7 @@ def test_a_shallow_clone(make: Callable[[Kind], Made], tmp_path: Any) -> None:
     made.spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{made.path}`")
     made.spark.sql(f"DELETE FROM delta.`{clone}` WHERE id < 4")
     whole = made.spark.read.format("delta").option("versionAsOf", 0).load(clone).count()
-    for capture in ("change_files", "row_tracking"):
-        found = read_changes(made.spark, clone, starting_version=0, capture=capture).collect()
+    for method in ("change_files", "row_tracking"):
+        found = read_changes(made.spark, clone, starting_version=0, method=method).collect()
         kinds = Counter(row["_change_type"] for row in found)
-        assert kinds == {"insert": whole, "delete": 4}, capture
+        assert kinds == {"insert": whole, "delete": 4}, method

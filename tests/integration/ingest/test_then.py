@@ -14,10 +14,10 @@ from delta_cdc import __main__ as driver
 from delta_cdc import apply_changes, job
 from delta_cdc.core.change_log import DESCRIPTION, LOG_COLUMNS
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest, BundleSpec, JobResult, sha256, to_json
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest, BatchSpec, JobResult, sha256, to_json
 from delta_cdc.job import apply_after
 from delta_cdc.planning.ingest_request import IngestRequest
-from delta_cdc.run.batch import Piece, run_bundle
+from delta_cdc.run.batch import PipelineJob, run_batch
 from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.table_arguments import ingest_options, requests
 from tests.support.deliveries import Deliveries, event
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.batch import PieceResult
+    from delta_cdc.run.batch import PipelineResult
     from delta_cdc.run.outcomes import IngestResult
 
 
@@ -92,7 +92,7 @@ def test_an_apply_that_fails_or_cannot_run_here(
     assert done.then is not None
     assert done.then.status == "failed"
     assert done.then.error is not None
-    assert done.then.error["class"] == "TargetWithoutProof"
+    assert done.then.error["class"] == "TargetWithoutWatermark"
     assert apply_after(spark, asked(flow, 2)).status == "committed"
     assert apply_after(spark, asked(flow, 2)).status == "skipped"
     monkeypatch.setattr(job, "find_spec", lambda name: None)
@@ -110,10 +110,10 @@ def test_two_bundles_at_once(spark: SparkSession, tmp_path: Path, point: str) ->
         log=flow.log,
         options=ingest_options({"source": str(flow.source), **flow.arguments()}),
     )
-    piece = Piece(ingest=ingest, apply=asked(flow))
+    pipeline_job = PipelineJob(ingest=ingest, apply=asked(flow))
 
-    def run() -> PieceResult:
-        (done,) = run_bundle([piece], execute=partial(job.run, spark), say=lambda _: None)
+    def run() -> PipelineResult:
+        (done,) = run_batch([pipeline_job], execute=partial(job.run, spark), say=lambda _: None)
         return done
 
     for number in (1, 2):
@@ -158,7 +158,7 @@ def test_parts_of_one_application(
     for number, flow in enumerate(flows):
         flow.deliver("a.json", [event("I", 1, number, name="a", amount=1)])
     flows[1].given = {"keys": ["nokey"]}
-    bundle = BundleSpec("r", tuple(flow.planned() for flow in flows))
+    bundle = BatchSpec("r", tuple(flow.planned() for flow in flows))
     text, result = to_json(bundle), tmp_path / "result.json"
     (tmp_path / "spec.json").write_text(text)
 
@@ -207,7 +207,7 @@ def test_parts_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
         seen.append((point, threading.get_ident()))
 
     with hooked(meet):
-        done = job.run(spark, BundleSpec("r", tuple(specs), parallel=3))
+        done = job.run(spark, BatchSpec("r", tuple(specs), parallel=3))
     assert [part.status for part in done.parts] == ["committed"] * 3
     assert len({thread for point, thread in seen if point == "committed"}) == 3
     for at, flow in enumerate(flows):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.core.errors import ProofExpired, TargetReplaced, TransactionRetentionSet
+from delta_cdc.core.errors import TargetReplaced, TransactionRetentionSet, WatermarkExpired
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, app_id
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.reconcile import reconcile
@@ -16,7 +16,7 @@ from delta_cdc.planning.reconcile import reconcile
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.reconcile import RecordedWatermark
 
 
 class Target:
@@ -39,13 +39,13 @@ class Target:
     def sql(self, statement: str) -> None:
         self.spark.sql(statement.format(t=self.name)).collect()
 
-    def proof(self) -> Proof:
+    def recorded(self) -> RecordedWatermark:
         found = reconcile(DeltaLog(self.path), "p")
         assert found is not None
         return found
 
     def proven(self) -> tuple[int, int]:
-        found = self.proof()
+        found = self.recorded()
         assert found.seal is not None
         return found.seal.watermark.version, found.next_number
 
@@ -75,8 +75,8 @@ def test_a_restore_by_a_time_needs_a_restore_by_version(target: Target) -> None:
     target.sql("RESTORE TABLE {t} TO TIMESTAMP AS OF '" + moment.isoformat() + "'")
     restored = run_sync(DeltaLog(target.path).commit(2)).info
     assert restored.operation_parameters["version"] is None
-    with pytest.raises(ProofExpired, match="RESTORE to a time"):
-        target.proof()
+    with pytest.raises(WatermarkExpired, match="RESTORE to a time"):
+        target.recorded()
     target.sql("RESTORE TABLE {t} TO VERSION AS OF 1")
     assert target.proven() == (8, 102)
 
@@ -95,7 +95,7 @@ def test_a_restore_by_a_time_needs_a_restore_by_version(target: Target) -> None:
 def test_a_replacement_ends_the_proof_and_restore_brings_it_back(target: Target, statement: str) -> None:
     target.sql(statement)
     with pytest.raises(TargetReplaced, match="RESTORE the target to version 1"):
-        target.proof()
+        target.recorded()
     target.sql("RESTORE TABLE {t} TO VERSION AS OF 1")
     assert target.proven() == (8, 102)
 
@@ -104,7 +104,7 @@ def test_overwriting_by_the_writer_ends_the_proof(target: Target) -> None:
     rows = target.spark.range(3).selectExpr("id", "id AS part", "1 AS more")
     rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(target.path)
     with pytest.raises(TargetReplaced):
-        target.proof()
+        target.recorded()
 
 
 def test_changes_of_some_rows_leave_the_proof(target: Target) -> None:
@@ -132,12 +132,12 @@ def test_a_table_dropped_and_made_again_has_no_proof(target: Target) -> None:
 
     shutil.rmtree(target.path)
     target.sql("CREATE TABLE {t} (id LONG, part LONG) USING delta")
-    found = target.proof()
+    found = target.recorded()
     assert (found.seal, found.empty) == (None, True)
     assert found.next_number == found.target.created_time
     target.sealed(found.next_number, 1)
     target.sql("RESTORE TABLE {t} TO VERSION AS OF 0")
-    again = target.proof()
+    again = target.recorded()
     assert (again.seal, again.next_number) == (None, found.next_number + 1)
 
 
@@ -152,7 +152,7 @@ def test_all_rows_masked_by_deletion_vectors_is_empty(spark: SparkSession, tmp_p
     assert [count for *_, count in masked] == [4]
     made.sql("DELETE FROM {t} WHERE id >= 4")
     assert run_sync(log.snapshot()).is_empty
-    assert made.proof().empty
+    assert made.recorded().empty
 
 
 def test_transaction_retention(target: Target) -> None:
@@ -160,7 +160,7 @@ def test_transaction_retention(target: Target) -> None:
         "ALTER TABLE {t} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 30 days')"
     )
     with pytest.raises(TransactionRetentionSet):
-        target.proof()
+        target.recorded()
 
 
 def test_a_checkpointed_log_gives_the_same_proof(target: Target) -> None:

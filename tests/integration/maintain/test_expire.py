@@ -11,7 +11,7 @@ import pytest
 
 from delta_cdc import apply_changes, expire_events, job
 from delta_cdc.core import failpoints, validation
-from delta_cdc.core.errors import ConsumerUnreadable, InvalidConfiguration, LateBeyondHorizon, VersionsExpired
+from delta_cdc.core.errors import ConsumerUnreadable, InvalidConfiguration, TooLate, VersionsExpired
 from delta_cdc.core.spec import ApplyOptions, ExpireSpec
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.consumers import Consumer
@@ -337,7 +337,7 @@ def test_waits_dies_races_and_goes_on(spark: SparkSession, tmp_table: Table) -> 
     assert "waits until q (watermark" in go()["note"]
     # Late, and before the horizon that q has not got yet: lawful for nobody any more.
     put(spark, log, (2, "late", "U", 39))
-    with pytest.raises(LateBeyondHorizon):
+    with pytest.raises(TooLate):
         apply()
     apply(policies={"on_late": "discard"})
     apply("q", policies={"on_late": "discard"})

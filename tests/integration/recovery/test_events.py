@@ -99,7 +99,7 @@ def test_target_log_cleaned(
     clean_log(target)
     assert seals(target) == []
     before = listing(target)
-    with pytest.raises(errors.ProofExpired):
+    with pytest.raises(errors.WatermarkExpired):
         apply()
     assert listing(target) == before
 

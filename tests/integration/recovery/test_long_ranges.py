@@ -44,7 +44,7 @@ def test_commits_with_deletion_vectors(spark: SparkSession, tmp_path: Path, dele
         source=str(source),
         staging=staging,
         # Else the planner may find that the two ends are cheaper to compare.
-        options=QueryOptions(capture="change_files"),
+        options=QueryOptions(method="change_files"),
         versions_per_commit=MILESTONE,
     )
     first = run_read(read(ending_version=0), execute=execute)

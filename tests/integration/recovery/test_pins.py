@@ -29,16 +29,16 @@ class Kept:
     """A store of pins that survives a try, and can be edited."""
 
     def __init__(self) -> None:
-        self.pins: dict[str, dict[str, Any]] = {}
+        self.saved_plans: dict[str, dict[str, Any]] = {}
 
     def get(self, key: str) -> dict[str, Any] | None:
-        return self.pins.get(key)
+        return self.saved_plans.get(key)
 
     def set(self, key: str, value: dict[str, Any]) -> None:
-        self.pins[key] = value
+        self.saved_plans[key] = value
 
     def delete(self, key: str) -> None:
-        self.pins.pop(key, None)
+        self.saved_plans.pop(key, None)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def attempt(spark: SparkSession, source: Source, target: str, kept: Kept) -> Try
         asked = ApplyRequest(
             pipeline="flow", source=source.path, target=target, options=ApplyOptions(keys=("id",)), **request
         )
-        result = run_apply(asked, execute=partial(job.run, spark), pins=kept)
+        result = run_apply(asked, execute=partial(job.run, spark), saved_plans=kept)
         if publish:
             published(result, kept)
         return result
@@ -96,7 +96,7 @@ def test_a_try_that_died_between_commit_and_publishing(
     with hooked(once("committed", dying)), pytest.raises(Died):
         attempt()
     if lost:
-        kept.pins.clear()
+        kept.saved_plans.clear()
     before = listing(target)
     result = attempt()
     assert result.applied is not lost
@@ -140,8 +140,8 @@ def test_edited_pins(
     through(1, 10)
     with hooked(once("before_commit", dying)), pytest.raises(Died):
         attempt()
-    (key,) = kept.pins
-    kept.pins[key] = {"ending_version": end, "fingerprints": 7}
+    (key,) = kept.saved_plans
+    kept.saved_plans[key] = {"ending_version": end, "fingerprints": 7}
     attempt()
     attempt()
     assert ranges(target)[1:] == [(11, 30)]

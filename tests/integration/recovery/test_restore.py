@@ -54,7 +54,7 @@ def test_restored_by_timestamp(
     moment = next(row["timestamp"] for row in history if row["version"] == sealed)
     stamp = moment.isoformat(sep=" ", timespec="milliseconds")
     spark.sql(f"RESTORE TABLE delta.`{target}` TO TIMESTAMP AS OF '{stamp}'").collect()
-    with pytest.raises(errors.ProofExpired, match="RESTORE to a time"):
+    with pytest.raises(errors.WatermarkExpired, match="RESTORE to a time"):
         apply(scd)
     restore(spark, target, sealed)
     assert apply(scd).versions == VersionRange(16, 30)

@@ -15,7 +15,7 @@ from delta_cdc import VersionRange
 from delta_cdc.core import errors
 from delta_cdc.core.spec import ApplyOptions, ApplyRequest
 from delta_cdc.run.apply import run_apply
-from delta_cdc.run.saved_plans import NoPins
+from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from tests.support.holding import hooked, once
 from tests.support.world import Source, commits, expected, held, listing, ranges, seals
@@ -79,7 +79,7 @@ def test_killed_between_milestones(
         versions_per_commit=6,
         run_id="r",
     )
-    pins, reached = NoPins(), []
+    saved_plans, reached = PlansInMemory(), []
 
     def kill(point: str) -> None:
         reached.append(point)
@@ -90,9 +90,9 @@ def test_killed_between_milestones(
         return job.run(spark, spec)
 
     with hooked(kill), pytest.raises(Killed):
-        run_apply(request, execute=execute, pins=pins)
+        run_apply(request, execute=execute, saved_plans=saved_plans)
     assert ranges(target)[-1] == (16, 21)
-    result = run_apply(request, execute=execute, pins=pins)
+    result = run_apply(request, execute=execute, saved_plans=saved_plans)
     assert ranges(target)[-3:] == [(16, 21), (22, 27), (28, 30)]
     assert result.versions == VersionRange(16, 30)
     assert held(spark, target, scd) == expected(source, scd, 15)
@@ -133,7 +133,7 @@ def test_an_idle_pipeline_seals_anew(
     assert (result.applied, result.versions) == (False, None)
     last = seals(target)[-1]
     assert (last["step"]["kind"], last["state"]["applied_to"]["version"], result.seal) == (
-        "reseal",
+        "renew",
         31,
         last["number"],
     )
@@ -167,7 +167,7 @@ def test_a_cleaned_log_and_the_copy_of_its_seal(
     def execute(spec: ApplySpec) -> JobResult:
         return job.run(spark, spec)
 
-    kept = run_apply(request, execute=execute).mirror
+    kept = run_apply(request, execute=execute).backup
     sealed = seals(target)[-1]["at"]
     spark.sql(f"OPTIMIZE delta.`{target}`").collect()
     DeltaTable(target).create_checkpoint()
@@ -175,13 +175,13 @@ def test_a_cleaned_log_and_the_copy_of_its_seal(
     for version in range(sealed + 1):
         commit_file(target, version).unlink()
     before = listing(target)
-    with pytest.raises(errors.ProofExpired):
+    with pytest.raises(errors.WatermarkExpired):
         run_apply(request, execute=execute)
     assert listing(target) == before
     whole = ApplyRequest(
         pipeline="flow", source=source.path, target=target, options=ApplyOptions(keys=("id",))
     )
-    assert run_apply(whole, execute=execute, mirror=lambda: kept).versions == VersionRange(21, 30)
+    assert run_apply(whole, execute=execute, backup=lambda: kept).versions == VersionRange(21, 30)
     assert held(spark, target) == expected(source, 1, 15)
 
 
@@ -199,13 +199,13 @@ def test_a_target_made_by_hand_goes_on_from_its_version(
 ) -> None:
     hand_made(spark, source, target, 18, scd)
     before = listing(target)
-    with pytest.raises(errors.TargetWithoutProof, match="none_at"):
+    with pytest.raises(errors.TargetWithoutWatermark, match="none_at"):
         apply(scd)
     assert listing(target) == before
     assert apply(scd, initial_load={"none_at": 18}).versions == VersionRange(19, 30)
     assert held(spark, target, scd) == expected(source, scd, 18)
     adopted = seals(target)[0]
-    assert (adopted["step"]["kind"], adopted["state"]["applied_to"]["version"]) == ("declare", 18)
+    assert (adopted["step"]["kind"], adopted["state"]["applied_to"]["version"]) == ("baseline", 18)
     assert no_rows(target, adopted["at"])
     if scd == 2:
         assert adopted["state"]["highest_sequence"] == "18"
@@ -237,7 +237,7 @@ def test_a_renamed_pipeline_takes_its_target_along(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
 ) -> None:
     through(scd, 15, 20)
-    with pytest.raises(errors.TargetWithoutProof, match="seals of other pipelines: flow"):
+    with pytest.raises(errors.TargetWithoutWatermark, match="seals of other pipelines: flow"):
         apply(scd, pipeline="renamed")
     result = apply(scd, pipeline="renamed", take_over_from="flow")
     assert (result.applied, result.versions) == (True, VersionRange(21, 30))
@@ -275,8 +275,8 @@ def test_an_adoption_that_is_killed_is_finished(
     result = apply(pipeline="renamed", take_over_from="flow")
     assert result.versions == VersionRange(21, 30)
     kinds = [seal["step"]["kind"] for seal in seals(target, "renamed")]
-    assert kinds == ["adopt", "apply"]
-    assert [seal["step"]["kind"] for seal in seals(target)].count("adopt") == 1
+    assert kinds == ["take_over", "apply"]
+    assert [seal["step"]["kind"] for seal in seals(target)].count("take_over") == 1
     assert held(spark, target) == expected(source, 1, 15)
 
 
@@ -305,7 +305,7 @@ def test_restored_to_before_its_adoption(
     apply(pipeline="renamed", take_over_from="flow")
     back = next(seal["at"] for seal in seals(target) if seal["state"]["applied_to"]["version"] == 15)
     spark.sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF {back}").collect()
-    with pytest.raises(errors.TargetWithoutProof):
+    with pytest.raises(errors.TargetWithoutWatermark):
         apply(pipeline="renamed")
     assert apply(pipeline="renamed", take_over_from="flow").versions == VersionRange(16, 30)
     assert held(spark, target) == expected(source, 1, 15)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from delta_cdc.core.checks import Check
-    from delta_cdc.core.spec import BundleSpec, JobResult
+    from delta_cdc.core.spec import BatchSpec, JobResult
 
     Table = Callable[[str], str]
 
@@ -83,7 +83,7 @@ class Targets:
                 raise one.error
         return {one.pipeline: {check.check: check for check in one.checks} for one in found}
 
-    def _execute(self, spec: BundleSpec) -> JobResult:
+    def _execute(self, spec: BatchSpec) -> JobResult:
         self.meanwhile()
         return job.run(self.spark, spec)
 

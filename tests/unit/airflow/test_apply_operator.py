@@ -15,7 +15,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
-from airflow_delta_cdc.operators.pins import TaskPins
+from airflow_delta_cdc.operators.saved_plans import TaskPins
 from delta_cdc.api.changes import apply_changes
 from delta_cdc.core.errors import InvalidConfiguration
 from tests.support.grouped import grouped
@@ -49,8 +49,8 @@ def operator(**arguments: Any) -> DeltaApplyChangesOperator:
 
 
 class Answer:
-    pin_key = "pin:orders:s"
-    mirror: ClassVar[dict[str, Any]] = {"seal": {"watermark": 12}, "table_id": "t"}
+    plan_key = "pin:orders:s"
+    backup: ClassVar[dict[str, Any]] = {"seal": {"watermark": 12}, "table_id": "t"}
 
     def __init__(self, **changed: Any) -> None:
         self.published = {**PUBLISHED, **changed}
@@ -295,7 +295,7 @@ def test_what_was_applied_is_published_everywhere(monkeypatch: pytest.MonkeyPatc
     returned, context, _ = run(operator(), monkeypatch, Answer())
     assert returned == PUBLISHED
     assert context["ti"].pushed == {"watermark": PUBLISHED}
-    kept = {**PUBLISHED, "mirror": Answer.mirror}
+    kept = {**PUBLISHED, "mirror": Answer.backup}
     assert context["asset_state_store"].kept == {("file:///lake/source", "committed:orders"): kept}
     events = context["outlet_events"][pipeline_alias("orders")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == ["file:///lake/target"]
@@ -330,7 +330,7 @@ def test_a_dry_run_is_shown_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch,
     assert context["asset_state_store"].kept == {}
     assert context["outlet_events"][pipeline_alias("orders")].asset_alias_events == []
     # Nor may it leave, or take away, what a later try of the real work goes by.
-    assert "pins" not in how
+    assert "saved_plans" not in how
     assert context["task_state_store"].kept == {}
 
 
@@ -374,11 +374,11 @@ def test_a_lost_mirror_is_said_and_fails_nothing(
 def test_the_mirror_is_there_for_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
     stores = AssetStores()
     _, _, (_, how) = run(operator(), monkeypatch, Answer(), asset_state_store=stores)
-    assert how["mirror"]() == Answer.mirror
+    assert how["backup"]() == Answer.backup
     stores.kept.clear()
-    assert how["mirror"]() is None
+    assert how["backup"]() is None
     stores.broken = True
-    assert how["mirror"]() is None
+    assert how["backup"]() is None
 
 
 def test_assets_are_known_when_the_file_is_parsed() -> None:
@@ -404,7 +404,7 @@ def test_an_outcome_ends_what_is_known_about_the_job(monkeypatch: pytest.MonkeyP
 
 def test_the_pin_goes_after_everything_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """A try that dies while it publishes must be able to publish again."""
-    store = Store(**{Answer.pin_key: {"ending_version": 12}})
+    store = Store(**{Answer.plan_key: {"ending_version": 12}})
 
     class Dying(Ti):
         def xcom_push(self, *, key: str, value: Any) -> None:
@@ -412,7 +412,7 @@ def test_the_pin_goes_after_everything_is_published(monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(SystemExit):
         run(operator(), monkeypatch, Answer(), task_state_store=store, ti=Dying())
-    assert store.kept == {Answer.pin_key: {"ending_version": 12}}
+    assert store.kept == {Answer.plan_key: {"ending_version": 12}}
     run(operator(), monkeypatch, Answer(), task_state_store=store)
     assert store.kept == {}
 
@@ -441,21 +441,21 @@ def test_pins_on_the_real_accessor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
     accessor = TaskStateStoreAccessor(ti_id=uuid4(), scope=None)  # type: ignore[arg-type]
     context: Any = {"task_state_store": accessor}
-    pins = TaskPins(context)
-    assert pins.get("pin:p:t") is None
-    pins.delete("pin:p:t")
-    pins.set("pin:p:t", {"ending_version": 3, "fingerprint": None})
+    saved_plans = TaskPins(context)
+    assert saved_plans.get("pin:p:t") is None
+    saved_plans.delete("pin:p:t")
+    saved_plans.set("pin:p:t", {"ending_version": 3, "fingerprint": None})
     assert TaskPins(context).get("pin:p:t") == {"ending_version": 3, "fingerprint": None}
-    pins.delete("pin:p:t")
+    saved_plans.delete("pin:p:t")
     assert supervisor.kept == {}
 
 
 def test_without_a_store_nothing_is_pinned() -> None:
     context: Any = {}
-    pins = TaskPins(context)
-    pins.set("pin:p:t", {"ending_version": 3})
-    pins.delete("pin:p:t")
-    assert pins.get("pin:p:t") is None
+    saved_plans = TaskPins(context)
+    saved_plans.set("pin:p:t", {"ending_version": 3})
+    saved_plans.delete("pin:p:t")
+    assert saved_plans.get("pin:p:t") is None
 
 
 # -- read -----------------------------------------------------------------------------------------
@@ -475,7 +475,7 @@ def test_reading_asks_for_the_same_pipeline(monkeypatch: pytest.MonkeyPatch, tmp
         target="/lake/target",
         limits={"max_versions": "5"},
     )
-    store = Store(**{Answer.pin_key: {"ending_version": 12}})
+    store = Store(**{Answer.plan_key: {"ending_version": 12}})
     context: Any = {"run_id": "r", "task_state_store": store}
     assert task.execute(context)["staging"] == "/lake/staging"
     assert store.kept == {}

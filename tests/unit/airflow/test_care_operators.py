@@ -24,7 +24,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.locations import locations_of
 from delta_cdc.core.properties import LATENESS_HORIZON
-from delta_cdc.core.spec import ApplyOptions, BundleSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
+from delta_cdc.core.spec import ApplyOptions, BatchSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
 from tests.support.logs import LogTable, seal
 from tests.support.tables import Tables
 
@@ -54,7 +54,7 @@ class Spark:
 
     def run(self, spec: Spec) -> JobResult:
         self.specs.append(spec)
-        if isinstance(spec, BundleSpec):
+        if isinstance(spec, BatchSpec):
             return JobResult("committed", parts=tuple(self._one(part) for part in spec.parts))
         return self._one(spec)
 
@@ -115,7 +115,7 @@ def test_several_tables_share_one_application(tables: Tables, spark: Spark, tmp_
     with pytest.raises(TablesFailed, match=r"ConcurrentModification: Somebody .*TableNotFound"):
         operator.execute(context())
     (spec,) = spark.specs
-    assert isinstance(spec, BundleSpec)
+    assert isinstance(spec, BatchSpec)
     assert [part.table_uri for part in spec.parts if isinstance(part, OptimizeSpec)] == [
         tables.source.uri,
         more.uri,

@@ -14,7 +14,7 @@ from delta_cdc.core.spec import (
     ApplyOptions,
     ApplyRequest,
     ApplySpec,
-    BundleSpec,
+    BatchSpec,
     EnableSpec,
     IngestOptions,
     IngestSpec,
@@ -127,7 +127,7 @@ def test_options_for_the_jvm_in_the_users_file_are_kept(tmp_path: Path, archive:
     ("spec", "trains"),
     [
         (_APPLY, True),
-        (BundleSpec("r", (_INGEST, _APPLY)), True),
+        (BatchSpec("r", (_INGEST, _APPLY)), True),
         (
             IngestSpec("p", "r", "/in", "/log", "/i", "/q", IngestOptions(), _BATCH, after=_AFTER),
             True,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import tables as published
 from delta_cdc.core.errors import NullKey
-from delta_cdc.run.batch import PieceResult
+from delta_cdc.run.batch import PipelineResult
 from tests.support import golden
 from tests.support.tables import NOW, Tables
 from tests.unit.airflow.test_groups import detect
@@ -40,10 +40,10 @@ def test_what_look_hands_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_a_bundle_publishes(tmp_path: Path) -> None:
     outcomes = [
-        PieceResult(pipeline="orders", ingested=ingested(), applied=applied(), error=None),
-        PieceResult(pipeline="fed", ingested=None, applied=applied("fed"), error=None),
-        PieceResult(pipeline="log", ingested=ingested("log", applied=False), applied=None, error=None),
-        PieceResult(pipeline="bad", ingested=None, applied=None, error=NullKey("m", remedy="r.")),
+        PipelineResult(pipeline="orders", ingested=ingested(), applied=applied(), error=None),
+        PipelineResult(pipeline="fed", ingested=None, applied=applied("fed"), error=None),
+        PipelineResult(pipeline="log", ingested=ingested("log", applied=False), applied=None, error=None),
+        PipelineResult(pipeline="bad", ingested=None, applied=None, error=NullKey("m", remedy="r.")),
     ]
     found = {"one": [published.published(one) for one in outcomes]}
     golden.check("published/bundle.json", golden.as_json(found, tmp_path))

@@ -25,7 +25,7 @@ from delta_cdc.core.errors import (
     TableNotFound,
     TablesFailed,
 )
-from delta_cdc.run.batch import PieceResult
+from delta_cdc.run.batch import PipelineResult
 from tests.support.filled import fill
 from tests.unit.airflow.test_apply_operator import AssetStores
 from tests.unit.airflow.test_base_operator import Store
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from delta_cdc.run.batch import Piece
+    from delta_cdc.run.batch import PipelineJob
 
 PRINT = "f" * 64
 
@@ -247,7 +247,7 @@ def item(name: str, **changed: Any) -> dict[str, Any]:
         "fingerprint": PRINT,
         "stamp": "s1",
         "since": 3,
-        "pins": {f"pin:{name}:s": {"ending_version": 9}},
+        "saved_plans": {f"pin:{name}:s": {"ending_version": 9}},
         "found": "versions 8-9",
         "failed": False,
     }
@@ -257,20 +257,23 @@ def item(name: str, **changed: Any) -> dict[str, Any]:
 class Flow:
     """Answers in the place of the flow."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: PieceResult) -> None:
-        self.pieces: list[Piece] = []
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: PipelineResult) -> None:
+        self.pipeline_jobs: list[PipelineJob] = []
         self.how: dict[str, Any] = {}
         self.calls = 0
 
-        def run_bundle(pieces: Sequence[Piece], **how: Any) -> list[PieceResult]:
-            self.pieces, self.how = list(pieces), how
+        def run_batch(pipeline_jobs: Sequence[PipelineJob], **how: Any) -> list[PipelineResult]:
+            self.pipeline_jobs, self.how = list(pipeline_jobs), how
             self.calls += 1
-            for piece in pieces:
-                if piece.pins is not None:
-                    piece.pins.set(f"pin:{piece.pipeline}:t", {"fingerprints": [piece.pipeline], "asked": ""})
+            for pipeline_job in pipeline_jobs:
+                if pipeline_job.saved_plans is not None:
+                    pipeline_job.saved_plans.set(
+                        f"pin:{pipeline_job.pipeline}:t",
+                        {"fingerprints": [pipeline_job.pipeline], "asked": ""},
+                    )
             return list(answers)
 
-        monkeypatch.setattr("delta_cdc.run.batch.run_bundle", run_bundle)
+        monkeypatch.setattr("delta_cdc.run.batch.run_batch", run_batch)
 
 
 def run_spark(work: Any, given: Any) -> Any:
@@ -281,15 +284,21 @@ def test_what_the_application_did_is_told_of_each(monkeypatch: pytest.MonkeyPatc
     wrong = NullKey("a key is null", remedy="mend it")
     flow = Flow(
         monkeypatch,
-        PieceResult(pipeline="a", applied=applied("a")),
-        PieceResult(pipeline="b", error=wrong),
+        PipelineResult(pipeline="a", applied=applied("a")),
+        PipelineResult(pipeline="b", error=wrong),
     )
     given = context()
     told = run_spark([item("a"), item("b"), item("c", failed=True)], given)
-    assert [piece.pipeline for piece in flow.pieces] == ["a", "b"], "c is planned again by its own task"
-    assert [piece.since for piece in flow.pieces] == [3, 3]
+    assert [pipeline_job.pipeline for pipeline_job in flow.pipeline_jobs] == ["a", "b"], (
+        "c is planned again by its own task"
+    )
+    assert [pipeline_job.since for pipeline_job in flow.pipeline_jobs] == [3, 3]
     assert flow.how["parallel"] == 4
-    assert told["a"] == {"detected": "s1", "status": "applied", "pins": {"pin:a:t": {"fingerprints": ["a"]}}}
+    assert told["a"] == {
+        "detected": "s1",
+        "status": "applied",
+        "saved_plans": {"pin:a:t": {"fingerprints": ["a"]}},
+    }
     assert told["b"]["status"] == "failed"
     assert told["b"]["error"] == wrong.to_dict()
     assert given["task_state_store"].kept == {}, "the answer carries them"
@@ -307,8 +316,8 @@ def test_an_application_that_died_fails_its_task_and_still_tells(monkeypatch: py
     died = JobFailed("it died", remedy="again")
     Flow(
         monkeypatch,
-        PieceResult(pipeline="a", applied=applied("a")),
-        PieceResult(pipeline="b", error=died, unanswered=True),
+        PipelineResult(pipeline="a", applied=applied("a")),
+        PipelineResult(pipeline="b", error=died, unanswered=True),
     )
     given = context()
     with pytest.raises(TablesFailed, match="1 of 2 tables failed"):
@@ -321,7 +330,7 @@ def test_an_application_that_died_fails_its_task_and_still_tells(monkeypatch: py
 
 def test_a_table_that_fails_without_a_name_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
     """The application came to its end: the others are not to wait for another one."""
-    Flow(monkeypatch, PieceResult(pipeline="a", error=JobFailed("of Spark", remedy="again")))
+    Flow(monkeypatch, PipelineResult(pipeline="a", error=JobFailed("of Spark", remedy="again")))
     assert run_spark([item("a")], context())["a"]["status"] == "unfinished"
 
 
@@ -330,8 +339,8 @@ def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) 
     shown = replace(applied("a"), applied=False, dry_run=dry)
     flow = Flow(
         monkeypatch,
-        PieceResult(pipeline="a", applied=shown),
-        PieceResult(pipeline="b", error=TableNotFound("no log", remedy="-")),
+        PipelineResult(pipeline="a", applied=shown),
+        PipelineResult(pipeline="b", error=TableNotFound("no log", remedy="-")),
     )
     logged = {
         "pipeline": "b",
@@ -349,8 +358,13 @@ def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) 
         ],
         context(),
     )
-    assert [(piece.pipeline, piece.ingest) for piece in flow.pieces] == [("a", None), ("b", None)]
-    assert all(piece.apply is not None and piece.apply.dry_run for piece in flow.pieces)
+    assert [(pipeline_job.pipeline, pipeline_job.ingest) for pipeline_job in flow.pipeline_jobs] == [
+        ("a", None),
+        ("b", None),
+    ]
+    assert all(
+        pipeline_job.apply is not None and pipeline_job.apply.dry_run for pipeline_job in flow.pipeline_jobs
+    )
     assert told["a"]["status"] == "planned"
     assert told["a"]["dry_run"]["dry_run"]["statements"] == ["MERGE"]
     assert told["b"] == {"detected": "s1", "status": "nothing"}
@@ -360,8 +374,11 @@ def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) 
     """All of them at their worst: long errors, or the pins of an ingest and an apply."""
     many = [item(f"pipeline_{at:03}") for at in range(65)]
     for answers in (
-        [PieceResult(pipeline=one["pipeline"], error=NullKey("x" * 900, remedy="y" * 900)) for one in many],
-        [PieceResult(pipeline=one["pipeline"], applied=applied(one["pipeline"])) for one in many],
+        [
+            PipelineResult(pipeline=one["pipeline"], error=NullKey("x" * 900, remedy="y" * 900))
+            for one in many
+        ],
+        [PipelineResult(pipeline=one["pipeline"], applied=applied(one["pipeline"])) for one in many],
     ):
         Flow(monkeypatch, *answers)
         assert len(json.dumps(run_spark(many, context()))) <= 48 * 1024
@@ -384,14 +401,14 @@ def told(**found: Any) -> Any:
 
 
 def test_what_was_done_is_published_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = PieceResult(pipeline="a", applied=replace(applied("a"), target_table="/lake/a"))
+    done = PipelineResult(pipeline="a", applied=replace(applied("a"), target_table="/lake/a"))
     flow = Flow(monkeypatch, done)
-    given = told(status="applied", pins={"pin:a:s": {"fingerprints": ["x"]}})
+    given = told(status="applied", saved_plans={"pin:a:s": {"fingerprints": ["x"]}})
     one = task(item("a"))
     assert one.outlets == [pipeline_alias("a")]
     answer = one.execute(given)
-    (piece,) = flow.pieces
-    assert piece.since == 3
+    (pipeline_job,) = flow.pipeline_jobs
+    assert pipeline_job.since == 3
     assert answer == given["ti"].pushed["watermark"]
     assert answer["target_version"] == 2
     events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
@@ -404,20 +421,22 @@ def test_pins_of_the_application_are_known(monkeypatch: pytest.MonkeyPatch) -> N
     """Else a repair that the application did would be done a second time."""
     seen: dict[str, Any] = {}
 
-    def run_bundle(pieces: Sequence[Piece], **how: Any) -> list[PieceResult]:
-        assert pieces[0].pins is not None
-        seen["bundle"] = pieces[0].pins.get("pin:a:s")
-        seen["look"] = pieces[0].pins.get("other")
-        return [PieceResult(pipeline="a", applied=applied("a"))]
+    def run_batch(pipeline_jobs: Sequence[PipelineJob], **how: Any) -> list[PipelineResult]:
+        assert pipeline_jobs[0].saved_plans is not None
+        seen["bundle"] = pipeline_jobs[0].saved_plans.get("pin:a:s")
+        seen["look"] = pipeline_jobs[0].saved_plans.get("other")
+        return [PipelineResult(pipeline="a", applied=applied("a"))]
 
-    monkeypatch.setattr("delta_cdc.run.batch.run_bundle", run_bundle)
-    given = told(status="applied", pins={"pin:a:s": {"fingerprints": ["x"], "asked": "repair"}})
-    task(item("a", pins={"pin:a:s": {"ending_version": 9}, "other": {"ending_version": 1}})).execute(given)
+    monkeypatch.setattr("delta_cdc.run.batch.run_batch", run_batch)
+    given = told(status="applied", saved_plans={"pin:a:s": {"fingerprints": ["x"], "asked": "repair"}})
+    task(item("a", saved_plans={"pin:a:s": {"ending_version": 9}, "other": {"ending_version": 1}})).execute(
+        given
+    )
     assert seen == {"bundle": {"fingerprints": ["x"], "asked": "repair"}, "look": {"ending_version": 1}}
 
 
 def test_the_error_of_the_application_is_raised_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    flow = Flow(monkeypatch, PieceResult(pipeline="a", applied=applied("a")))
+    flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
     wrong = {"class": "NullKey", "message": "a key is null.", "remedy": "mend it"}
     given = told(status="failed", error=wrong, stamp="try1")
     one = task(item("a"))
@@ -441,30 +460,30 @@ def test_the_error_of_the_application_is_raised_once(monkeypatch: pytest.MonkeyP
 
 def test_what_was_told_of_another_look_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look and apply were cleared, and the application was not."""
-    flow = Flow(monkeypatch, PieceResult(pipeline="a", applied=applied("a")))
+    flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
     wrong = {"class": "NullKey", "message": "a key is null.", "remedy": "mend it"}
     task(item("a", stamp="s2")).execute(told(status="failed", error=wrong, stamp="t"))
     assert flow.calls == 1
 
 
 def test_what_time_may_mend_is_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    flow = Flow(monkeypatch, PieceResult(pipeline="a", applied=applied("a")))
+    flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
     lost = {"class": "JobFailed", "message": "gone", "remedy": "again"}
     task(item("a")).execute(told(status="unfinished", error=lost, stamp="t"))
     assert flow.calls == 1
 
 
 def test_after_it_was_published_a_try_is_about_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    flow = Flow(monkeypatch, PieceResult(pipeline="a", applied=applied("a")))
-    given = told(status="applied", pins={"pin:a:s": {"fingerprints": ["x"]}})
+    flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
+    given = told(status="applied", saved_plans={"pin:a:s": {"fingerprints": ["x"]}})
     one = task(item("a"))
     one.execute(given)
-    assert flow.pieces[0].since == 3
+    assert flow.pipeline_jobs[0].since == 3
     one.execute(given)
-    assert flow.pieces[0].since is None
+    assert flow.pipeline_jobs[0].since is None
     one = task(item("a", stamp="s2"))
     one.execute(given)
-    assert flow.pieces[0].since == 3, "another look is other work"
+    assert flow.pipeline_jobs[0].since == 3, "another look is other work"
 
 
 def test_another_configuration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,18 +502,18 @@ def test_an_ingest_is_told_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
         "keys": ["id"],
         "adapter_options": {"sequence_by": "n"},
     }
-    done = PieceResult(pipeline="a", ingested=ingested("a"), applied=applied("a"))
+    done = PipelineResult(pipeline="a", ingested=ingested("a"), applied=applied("a"))
     flow = Flow(monkeypatch, done)
     given = told()
     answer = task(item("a", table=logged)).execute(given)
     assert answer["ingested"]["counts"]["events"] == 3
-    assert flow.pieces[0].ingest is not None
+    assert flow.pipeline_jobs[0].ingest is not None
     events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == ["file:///lake/s", "file:///lake/a"]
     task(item("a", table={**logged, "mode": "reload"})).execute(told())
-    assert flow.pieces[0].ingest is None
-    assert flow.pieces[0].apply is not None
-    assert flow.pieces[0].apply.mode == "reload"
+    assert flow.pipeline_jobs[0].ingest is None
+    assert flow.pipeline_jobs[0].apply is not None
+    assert flow.pipeline_jobs[0].apply.mode == "reload"
 
 
 def test_a_dry_run_shows_what_the_application_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,13 +528,13 @@ def test_a_dry_run_shows_what_the_application_found(monkeypatch: pytest.MonkeyPa
 
 
 def test_locations_stand_in_for_names_and_events_keep_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    flow = Flow(monkeypatch, PieceResult(pipeline="a", applied=applied("a")))
+    flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
     by_name = {"pipeline": "a", "source": "main.sales.orders", "target": "main.sales.current", "keys": ["id"]}
-    given = told(status="applied", pins={})
+    given = told(status="applied", saved_plans={})
     one = item("a", table=by_name, located={"source": "/lake/s", "target": "/lake/t"})
     task(one).execute(given)
-    assert flow.pieces[0].apply is not None
-    assert (flow.pieces[0].apply.source, flow.pieces[0].apply.target) == ("/lake/s", "/lake/t")
+    assert flow.pipeline_jobs[0].apply is not None
+    assert (flow.pipeline_jobs[0].apply.source, flow.pipeline_jobs[0].apply.target) == ("/lake/s", "/lake/t")
     events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == [delta_asset("main.sales.current").uri]
 

@@ -15,7 +15,7 @@ from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaIngestCh
 from delta_cdc.api.changes import ingest_changes
 from delta_cdc.core.errors import InvalidConfiguration, InvalidRecord
 from delta_cdc.core.watermark import TableVersion
-from delta_cdc.run.batch import PieceResult
+from delta_cdc.run.batch import PipelineResult
 from delta_cdc.run.outcomes import ApplyResult, IngestResult
 from tests.support.grouped import grouped
 from tests.unit.airflow.test_apply_operator import AssetStores, Ti
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from delta_cdc.run.batch import Piece
+    from delta_cdc.run.batch import PipelineJob
 
 LANDING, LOG, TARGET = "/landing/orders", "/lake/orders_log", "/lake/orders"
 
@@ -45,7 +45,7 @@ def ingested(pipeline: str = "orders", **changed: Any) -> IngestResult:
         "log_version": 4,
         "counts": {"events": 3, "quarantined": 1, "files": 2},
         "left": {},
-        "pin_key": f"pin:{pipeline}:l",
+        "plan_key": f"pin:{pipeline}:l",
     }
     return IngestResult(**{**found, **changed})
 
@@ -62,22 +62,22 @@ def applied(pipeline: str = "orders", **changed: Any) -> ApplyResult:
         "source_table": LOG,
         "target_table": TARGET,
         "target_table_id": "t",
-        "pin_key": f"pin:{pipeline}:t",
-        "mirror": {"seal": {"watermark": 4}},
+        "plan_key": f"pin:{pipeline}:t",
+        "backup": {"seal": {"watermark": 4}},
     }
     return ApplyResult(**{**found, **changed})
 
 
-def one(**changed: Any) -> PieceResult:
+def one(**changed: Any) -> PipelineResult:
     found: dict[str, Any] = {"pipeline": "orders", "ingested": ingested(), "applied": None, "error": None}
-    return PieceResult(**{**found, **changed})
+    return PipelineResult(**{**found, **changed})
 
 
 class World:
     """The context of one try, and what the operator asked of the flow."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: PieceResult, **context: Any) -> None:
-        self.pieces: Sequence[Piece] = ()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: PipelineResult, **context: Any) -> None:
+        self.pipeline_jobs: Sequence[PipelineJob] = ()
         self.how: dict[str, Any] = {}
         self.context: dict[str, Any] = {
             "ti": Ti(),
@@ -88,11 +88,11 @@ class World:
             **context,
         }
 
-        def run_bundle(pieces: Sequence[Piece], **how: Any) -> list[PieceResult]:
-            self.pieces, self.how = pieces, how
+        def run_batch(pipeline_jobs: Sequence[PipelineJob], **how: Any) -> list[PipelineResult]:
+            self.pipeline_jobs, self.how = pipeline_jobs, how
             return list(answers)
 
-        monkeypatch.setattr("delta_cdc.run.batch.run_bundle", run_bundle)
+        monkeypatch.setattr("delta_cdc.run.batch.run_batch", run_batch)
 
     def run(self, task: DeltaIngestChangesOperator) -> Any:
         return task.execute(cast("Any", self.context))
@@ -147,13 +147,17 @@ def test_every_argument_reaches_the_ingest(monkeypatch: pytest.MonkeyPatch) -> N
     """None is mixed up with another one, and none is dropped."""
     world = World(monkeypatch, one())
     world.run(operator(**{name: value for name, (value, _) in _GIVEN.items()}))
-    (piece,) = world.pieces
-    asked = {name: getattr(piece.ingest if hasattr(piece.ingest, name) else piece.ingest.options, name)
-             for name in _GIVEN}  # fmt: skip
+    (pipeline_job,) = world.pipeline_jobs
+    ingest = pipeline_job.ingest
+    asked = {name: getattr(ingest if hasattr(ingest, name) else ingest.options, name) for name in _GIVEN}
     assert asked == {name: got for name, (_, got) in _GIVEN.items()}
-    assert (piece.ingest.pipeline, piece.ingest.source, piece.ingest.log) == ("orders", LANDING, LOG)
-    assert (piece.ingest.run_id, piece.ingest.options.source_kind) == ("manual__1", "files")
-    assert piece.apply is None
+    assert (pipeline_job.ingest.pipeline, pipeline_job.ingest.source, pipeline_job.ingest.log) == (
+        "orders",
+        LANDING,
+        LOG,
+    )
+    assert (pipeline_job.ingest.run_id, pipeline_job.ingest.options.source_kind) == ("manual__1", "files")
+    assert pipeline_job.apply is None
     # What is asked without a JVM may be asked for every argument of the function.
     fixed = {
         "insert_only",
@@ -175,7 +179,7 @@ def test_an_empty_form_is_a_plain_ingest(monkeypatch: pytest.MonkeyPatch) -> Non
         world = World(monkeypatch, one())
         fixed = {"keys", "single_driver", "adapter_options", "format_options", "log_properties"}
         world.run(operator(**dict.fromkeys(set(_GIVEN) - fixed, empty)))
-        assert world.pieces[0].ingest == plain.pieces[0].ingest
+        assert world.pipeline_jobs[0].ingest == plain.pipeline_jobs[0].ingest
 
 
 def test_with_a_target_the_log_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +193,8 @@ def test_with_a_target_the_log_is_applied(monkeypatch: pytest.MonkeyPatch) -> No
             starting_timestamp="2026-01-01T00:00:00+00:00",
         )
     )
-    (piece,) = world.pieces
-    then = piece.apply
+    (pipeline_job,) = world.pipeline_jobs
+    then = pipeline_job.apply
     assert then is not None
     assert (then.pipeline, then.source, then.target) == ("orders", LOG, TARGET)
     options = then.options
@@ -200,13 +204,13 @@ def test_with_a_target_the_log_is_applied(monkeypatch: pytest.MonkeyPatch) -> No
     # They bound the ingest: an apply that leaves something behind would have to catch up later.
     assert (then.max_bytes, then.starting_timestamp) == (None, None)
     # Whatever is in the log has a key and a sequence.
-    assert (piece.ingest.options.on_invalid, options.on_invalid) == ("quarantine", "fail")
+    assert (pipeline_job.ingest.options.on_invalid, options.on_invalid) == ("quarantine", "fail")
 
 
 def test_a_sequence_of_ones_own_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, one(applied=applied()))
     world.run(operator(target=TARGET, sequence_by="changed_at"))
-    then = world.pieces[0].apply
+    then = world.pipeline_jobs[0].apply
     assert then is not None
     assert (then.options.sequence_by, then.options.on_invalid) == ("changed_at", "quarantine")
 
@@ -214,7 +218,7 @@ def test_a_sequence_of_ones_own_may_be_missing(monkeypatch: pytest.MonkeyPatch) 
 def test_inserts_are_appended(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, one(applied=applied()))
     world.run(operator(target=TARGET, insert_only=True, keys=None))
-    then = world.pieces[0].apply
+    then = world.pipeline_jobs[0].apply
     assert then is not None
     assert (then.options.source_kind, then.options.insert_only) == ("change_feed", True)
 
@@ -238,7 +242,7 @@ def test_wrong_arguments_are_named_before_anything_happens(
     world = World(monkeypatch)
     with pytest.raises(InvalidConfiguration):
         world.run(operator(**wrong))
-    assert world.pieces == ()
+    assert world.pipeline_jobs == ()
 
 
 def test_every_argument_of_the_users_is_templated() -> None:
@@ -279,7 +283,7 @@ def test_a_dry_run_looks_and_writes_nothing(monkeypatch: pytest.MonkeyPatch, tmp
     answer = world.run(operator(**given, dry_run="True", adapter_options={"sequence_by": "id"}))
     assert "to do      1 file (" in answer["dry_run"]["ingest"]
     assert world.context["ti"].pushed == {"watermark": answer}
-    assert (world.pieces, world.context["task_state_store"].kept) == ((), {})
+    assert (world.pipeline_jobs, world.context["task_state_store"].kept) == ((), {})
 
 
 # -- publishing -----------------------------------------------------------------------------------
@@ -296,8 +300,8 @@ def test_a_log_alone_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_log_and_target_are_announced(monkeypatch: pytest.MonkeyPatch) -> None:
-    pins = ("pin:orders:l", "pin:orders:t", f"since:orders:{TARGET}")
-    store = Store(**{name: {"n": 1} for name in pins})
+    saved_plans = ("pin:orders:l", "pin:orders:t", f"since:orders:{TARGET}")
+    store = Store(**{name: {"n": 1} for name in saved_plans})
     world = World(monkeypatch, one(applied=applied()), task_state_store=store)
     answer = world.run(operator(target=TARGET))
     assert (answer["target_version"], answer["ingested"]["log_version"]) == (2, 4)

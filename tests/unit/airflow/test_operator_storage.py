@@ -243,7 +243,7 @@ def test_a_driver_that_applies_after_an_ingest_plans_with_the_same_options(
 ) -> None:
     _keeping_file(stand_in, "DELTA_CDC_STORAGE_OPTIONS")
     spec: specs.Spec = ingest_spec("/landing", "/lake/log", after=after("/lake/t"))
-    ran(operator(delta_conn_id=lake), specs.BundleSpec("r", (spec,)) if bundled else spec)  # type: ignore[arg-type]
+    ran(operator(delta_conn_id=lake), specs.BatchSpec("r", (spec,)) if bundled else spec)  # type: ignore[arg-type]
     _nothing_secret_on_the_command_line(stand_in)
     assert SECRET not in json.dumps(stand_in.spec)
     assert json.loads((stand_in.folder / "file").read_text())["AWS_SECRET_ACCESS_KEY"] == SECRET
@@ -259,7 +259,7 @@ def test_a_driver_that_plans_nothing_gets_no_file(stand_in: StandIn, lake: str) 
 
 def test_options_of_kafkas_client_are_a_private_file(stand_in: StandIn) -> None:
     _keeping_file(stand_in, "DELTA_CDC_KAFKA_OPTIONS")
-    ran(Reading(task_id="t", table="/t"), specs.BundleSpec("r", (ingest_spec("/landing", "/l"), _TOPICS)))
+    ran(Reading(task_id="t", table="/t"), specs.BatchSpec("r", (ingest_spec("/landing", "/l"), _TOPICS)))
     _nothing_secret_on_the_command_line(stand_in)
     assert SECRET not in json.dumps(stand_in.spec)
     assert SECRET not in "".join(stand_in.environment.values())
@@ -394,7 +394,7 @@ def test_azures_confs_name_the_host_of_every_table(kind: str, records: Records, 
         ),
         "enable": specs.EnableSpec(run_id="r", tables=tuple(uris)),
         "ingest": ingest_spec(uris[0], uris[1], after=after(uris[2])),
-        "bundle": specs.BundleSpec("r", (ingest_spec(uris[0], uris[1]), ingest_spec(uris[0], uris[2]))),
+        "bundle": specs.BatchSpec("r", (ingest_spec(uris[0], uris[1]), ingest_spec(uris[0], uris[2]))),
     }
     hook: Any = Here()
     log: Any = records

@@ -203,7 +203,7 @@ def test_a_pipeline_is_called_as_its_table() -> None:
         (INGEST, "adapter", "debesium", "did you mean 'debezium'"),
         (INGEST, "on_expired", "skip", "use one of fail, continue"),
         (READ, "query", "delta", "did you mean"),
-        (READ, "capture", "cdf", "use one of auto"),
+        (READ, "method", "cdf", "use one of auto"),
         (READ, "on_change_commit", "ignore", "use one of fail, skip"),
         (READ, "output_format", "csv", "use one of parquet, json"),
     ],

@@ -22,7 +22,7 @@ from delta_cdc.core.errors import (
     SourceTableReplaced,
     StoreUnavailable,
     TableNameUnresolved,
-    TargetWithoutProof,
+    TargetWithoutWatermark,
 )
 from delta_cdc.planning.waiting import Condition, Watch
 from tests.support.logs import LogTable, seal
@@ -74,7 +74,7 @@ def test_without_a_target_everything_is_new(tmp_path: Path) -> None:
 def test_a_target_without_proof_is_said(tmp_path: Path) -> None:
     append(tmp_path / "t", [1])
     append(tmp_path / "target", [1])
-    with pytest.raises(TargetWithoutProof):
+    with pytest.raises(TargetWithoutWatermark):
         poke(sensor(tmp_path / "t", pipeline="p", target=str(tmp_path / "target")))
 
 

@@ -26,7 +26,7 @@ from delta_cdc.core.errors import (
     JobFailed,
     SparkConnectionNotFound,
 )
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, BundleSpec, JobResult, QueryOptions, Segment
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, BatchSpec, JobResult, QueryOptions, ReadRange
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.run.outcomes import CommitResult, ReadResult
@@ -86,7 +86,7 @@ def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [({"query": "mindelta"}, "min_delta"), ({"capture": "cdf"}, "capture"), ({"query": "upsert"}, "keys")],
+    [({"query": "mindelta"}, "min_delta"), ({"method": "cdf"}, "method"), ({"query": "upsert"}, "keys")],
 )
 def test_mistakes_are_seen_before_anything_is_looked_at(arguments: dict[str, Any], named: str) -> None:
     operator = DeltaReadChangesOperator(
@@ -225,7 +225,7 @@ class Steps:
             staging="/lake/staging",
             staging_version=3,
             rows=7,
-            pin_key="pin:p:source-id",
+            plan_key="pin:p:source-id",
         )
 
     def commit(self, request: Any, **_: Any) -> CommitResult:
@@ -482,14 +482,14 @@ def test_a_session_cannot_be_what_a_process_could(connect: Connect, tmp_path: Pa
 
 
 # -- slices ---------------------------------------------------------------------------------------
-def spec_with(capture: Any) -> ApplySpec:
+def spec_with(method: Any) -> ApplySpec:
     step = made_step(
         kind="apply",
         starting_version=1,
         watermark=TableVersion("id", 2),
         seal_number=1,
         source_columns=("id",),
-        segments=(Segment(1, 2, capture, "said so", 10),),
+        read_ranges=(ReadRange(1, 2, method, "said so", 10),),
     )
     return ApplySpec("p", "r", "/lake/source", "/lake/target", ApplyOptions(), (step,))
 
@@ -523,10 +523,10 @@ def test_each_part_of_a_bundle_has_slices_of_its_own(monkeypatch: pytest.MonkeyP
     """They are named by versions, which two tables may share."""
     tables = Tables.made_in(tmp_path)
     part = replace(spec_with("added_files"), source_uri=tables.source.uri)
-    bundle = BundleSpec("r", (part, replace(part, pipeline="q"), ingest_spec("/landing", "/lake/log")))
+    bundle = BatchSpec("r", (part, replace(part, pipeline="q"), ingest_spec("/landing", "/lake/log")))
     ready = with_slices(bundle, "local[2]", tmp_path, options=None, name="mine")
-    assert isinstance(ready, BundleSpec)
-    folders = [part.slices_uri for part in ready.parts if isinstance(part, ApplySpec)]
+    assert isinstance(ready, BatchSpec)
+    folders = [part.manifests_uri for part in ready.parts if isinstance(part, ApplySpec)]
     assert folders == [str(tmp_path / "slices" / str(number)) for number in (0, 1)]
     assert all(list(Path(folder).rglob("*.json")) for folder in folders)
     assert ready.parts[2] == bundle.parts[2]
@@ -537,7 +537,7 @@ def test_each_part_of_a_bundle_has_slices_of_its_own(monkeypatch: pytest.MonkeyP
         assert list(results.rglob("*.json"))
     assert list(results.iterdir()) == []
     assert (
-        with_slices(BundleSpec("r", bundle.parts[2:]), "yarn", tmp_path, options=None, name="mine").parts
+        with_slices(BatchSpec("r", bundle.parts[2:]), "yarn", tmp_path, options=None, name="mine").parts
         == bundle.parts[2:]
     )  # type: ignore[union-attr]
 
@@ -560,7 +560,7 @@ def test_slices_go_with_their_job(
         slices_for(spec, "yarn", tmp_path, options=None, log=log) as ready,
     ):
         assert isinstance(ready, ApplySpec)
-        assert ready == prepared(spec, ready.slices_uri)
+        assert ready == prepared(spec, ready.manifests_uri)
         assert list(results.rglob("*.json"))
         if dies:
             raise error
@@ -577,7 +577,7 @@ def test_slices_go_with_their_job(
 
 
 @pytest.fixture
-def sliced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def by_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Return a function that gives a block with slices on a store; what it yields names their folder."""
     spec = replace(spec_with("added_files"), source_uri=Tables.made_in(tmp_path).source.uri)
     (tmp_path / "results").mkdir()
@@ -590,23 +590,25 @@ def sliced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
 
 
 def _there(spec: ApplySpec) -> bool:
-    return bool(list(Path(spec.slices_uri.removeprefix("file://")).rglob("*.json")))
+    return bool(list(Path(spec.manifests_uri.removeprefix("file://")).rglob("*.json")))
 
 
-def test_a_try_that_was_taken_for_dead_leaves_the_slices_of_the_next_one(sliced: Callable[..., Any]) -> None:
-    dead = sliced()
+def test_a_try_that_was_taken_for_dead_leaves_the_slices_of_the_next_one(
+    by_manifest: Callable[..., Any],
+) -> None:
+    dead = by_manifest()
     dead.__enter__()
-    with sliced() as of_the_next:
+    with by_manifest() as of_the_next:
         dead.__exit__(None, None, None)
         assert _there(of_the_next)
     assert not _there(of_the_next)
 
 
-def test_slices_stay_as_long_as_an_application_that_is_found_again(sliced: Callable[..., Any]) -> None:
-    with contextlib.suppress(RuntimeError), sliced(lasting=True) as first:
+def test_slices_stay_as_long_as_an_application_that_is_found_again(by_manifest: Callable[..., Any]) -> None:
+    with contextlib.suppress(RuntimeError), by_manifest(lasting=True) as first:
         raise RuntimeError("the cluster does not answer")
     assert _there(first)
-    with sliced(lasting=True) as again:
+    with by_manifest(lasting=True) as again:
         assert again == first, "it is the spec that the running application was given"
     assert not _there(again)
 

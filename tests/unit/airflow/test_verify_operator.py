@@ -15,7 +15,7 @@ from delta_cdc.core.checks import CHECKS, Verification, finding, ok
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed, TableNotFound, VerificationFailed
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.watermark import TableVersion
-from delta_cdc.planning.reconcile import Mirror
+from delta_cdc.planning.reconcile import WatermarkBackup
 from tests.support.logs import seal
 from tests.support.tables import Tables
 from tests.unit.airflow.test_apply_operator import AssetStores, Ti
@@ -79,7 +79,7 @@ def test_findings_fail_the_task_after_they_were_published(tables: Tables, stand_
     error, ti = verify(**given)
     assert isinstance(error, VerificationFailed)
     assert ("unique_keys" in error.message, "id = 1" in error.message) == (True, True)
-    assert stand_in.spec["job"] == "bundle"
+    assert stand_in.spec["job"] == "batch"
     assert stand_in.spec["parallel"] == 4
     assert [part["checks"] for part in stand_in.spec["parts"]] == [
         ["null_keys", "unique_keys", "equals_source"]
@@ -125,7 +125,9 @@ def test_a_configuration_beside_the_dag(tables: Tables, stand_in: StandIn, tmp_p
 
 def test_the_copy_of_the_seal_is_looked_at_where_the_source_is_named(tables: Tables) -> None:
     stores = AssetStores()
-    ahead = Mirror(seal(900, 5, source=tables.source), TableVersion(tables.target.table_id, 8)).to_dict()
+    ahead = WatermarkBackup(
+        seal(900, 5, source=tables.source), TableVersion(tables.target.table_id, 8)
+    ).to_dict()
     stores.kept[delta_asset(tables.source.uri).uri, "committed:p"] = {"mirror": ahead}
     given = {"pipeline": "p", "target": tables.target.uri, "checks": ["mirror"], "stores": stores}
     error, _ = verify(source=tables.source.uri, **given)

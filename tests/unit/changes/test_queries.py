@@ -19,11 +19,11 @@ KEYED: dict[str, Any] = {"keys": ("id",)}
     "options",
     [
         {},
-        {"query": "append_only", "capture": "added_files", "on_change_commit": "skip"},
+        {"query": "append_only", "method": "added_files", "on_change_commit": "skip"},
         {"query": "upsert", **KEYED},
         {"query": "min_delta"},
         {"where": "id > 1", "select": ("id",), **KEYED},
-        {"raw": True, "capture": "change_files", **KEYED},
+        {"raw": True, "method": "change_files", **KEYED},
     ],
 )
 def test_what_can_be_asked(options: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ def test_what_can_be_asked(options: dict[str, Any]) -> None:
         ({"query": "append_only", "raw": True}, "raw is given with query='append_only'"),
         ({"raw": True, "where": "id > 1", **KEYED}, "raw is given with where or select"),
         ({"raw": True, "select": ("id",)}, "raw is given with where or select"),
-        ({"raw": True, "capture": "row_tracking"}, "raw is given with capture='row_tracking'"),
+        ({"raw": True, "method": "row_tracking"}, "raw is given with method='row_tracking'"),
     ],
 )
 def test_what_cannot_be_meant(options: dict[str, Any], word: str) -> None:

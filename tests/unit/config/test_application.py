@@ -17,7 +17,7 @@ from delta_cdc.core.spec import (
     ApplyOptions,
     ApplyRequest,
     ApplySpec,
-    BundleSpec,
+    BatchSpec,
     IngestOptions,
     IngestSpec,
     IngestStep,
@@ -56,7 +56,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         seen.append({"name": name, **extra})
         yield "spark"
 
-    def run(spark: str, bundle: BundleSpec, **options: Any) -> JobResult:
+    def run(spark: str, bundle: BatchSpec, **options: Any) -> JobResult:
         seen.append({"spark": spark, "parts": len(bundle.parts), **options})
         return JobResult("committed")
 
@@ -82,9 +82,9 @@ def test_one_session_for_all_rounds(started: list[dict[str, Any]]) -> None:
     }
     with application.Application(told) as running:
         running.execute(
-            BundleSpec("r", (apply("s3://a/s", "s3://a/t"), ingest("kafka://b:9/t", "kafka", "/t")))
+            BatchSpec("r", (apply("s3://a/s", "s3://a/t"), ingest("kafka://b:9/t", "kafka", "/t")))
         )
-        running.execute(BundleSpec("r", (apply("s3://a/s", "s3://a/t"),)))
+        running.execute(BatchSpec("r", (apply("s3://a/s", "s3://a/t"),)))
     session, first, second = started
     assert session["kafka"] is True
     # Of the store, confs and secrets are made where Spark starts; the user's own are given along.
@@ -96,7 +96,7 @@ def test_one_session_for_all_rounds(started: list[dict[str, Any]]) -> None:
 
 def test_every_location_that_a_job_names_is_told(started: list[dict[str, Any]]) -> None:
     with application.Application({}) as running:
-        running.execute(BundleSpec("r", (ingest("/files", "files", f"{ACCOUNT}/t"),)))
+        running.execute(BatchSpec("r", (ingest("/files", "files", f"{ACCOUNT}/t"),)))
     assert {"/files", "/l", f"{ACCOUNT}/t"} <= set(started[0]["locations"])
     assert "kafka" not in started[0]
 
@@ -108,7 +108,7 @@ def test_what_a_later_round_reaches_is_told_before_the_first(started: list[dict[
         IngestRequest(pipeline="b", source="kafka://b:9/t", log="/l", options=IngestOptions()),
     ]
     with application.Application({}, asked) as running:
-        running.execute(BundleSpec("r", (apply("/s", "/t"),)))
+        running.execute(BatchSpec("r", (apply("/s", "/t"),)))
     assert {"/s", "/t", "s3://lake/a", "/l"} == set(started[0]["locations"])
     assert started[0]["kafka"] is True
 
@@ -129,7 +129,7 @@ def test_a_quick_start_is_for_small_work_alone(
     asked = [request] if applies else []
     spec = replace(ingest("/files", "files", "/t"), after=then)
     with application.Application({}, asked) as running:
-        running.execute(BundleSpec("r", (spec,)))
+        running.execute(BatchSpec("r", (spec,)))
     assert started[0]["quick_start"] is quick
 
 

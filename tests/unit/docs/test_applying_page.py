@@ -120,7 +120,7 @@ def test_names_of_errors_exist(prose: str) -> None:
     # Every named error of events, of logs and of snapshots has a sentence.
     assert {
         "InvalidEvent",
-        "LateBeyondHorizon",
+        "TooLate",
         "NotAppendOnly",
         "NullKey",
         "NullSequence",

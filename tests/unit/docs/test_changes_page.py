@@ -10,7 +10,7 @@ import pytest
 
 from delta_cdc.cli import main
 from delta_cdc.core import errors
-from delta_cdc.core.spec import Capture, Query
+from delta_cdc.core.spec import Query, ReadMethod
 from delta_cdc.planning import read_methods
 
 _DOCS = Path(__file__).parents[3] / "docs"
@@ -25,7 +25,7 @@ def test_every_query_and_capture_has_its_row(page: str) -> None:
     queries = re.findall(r"^\| [^|]+ \| `(\w+)`[^|]*\| [^|]+ \|$", page, re.M)
     assert set(get_args(Query)) <= set(queries)
     first_cells = re.findall(r"^\| `(\w+)` \|", page, re.M)
-    assert set(get_args(Capture)) - {"auto"} <= set(first_cells)
+    assert set(get_args(ReadMethod)) - {"auto"} <= set(first_cells)
 
 
 def test_numbers_are_those_of_the_code(page: str) -> None:

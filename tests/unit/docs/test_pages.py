@@ -123,10 +123,10 @@ def test_every_ingest_on_a_page_is_one(page: str, block: str, monkeypatch: pytes
     monkeypatch.setattr(Kept, "connected", lambda _: {"scratch": True, "storage_options": None})
     monkeypatch.setattr(Kept, "options_of_kafka", lambda _: None)
     for task in made:
-        (piece,) = tables.planned(tables.pieces(task, {"run_id": "r"}, [taken(task, INGEST)]))
+        (pipeline_job,) = tables.planned(tables.pipeline_jobs(task, {"run_id": "r"}, [taken(task, INGEST)]))
         try:
-            piece.ingest.check()
-            if piece.apply is not None:
-                check_apply(piece.apply)
+            pipeline_job.ingest.check()
+            if pipeline_job.apply is not None:
+                check_apply(pipeline_job.apply)
         except DeltaCdcError as error:
             pytest.fail(f"{page}: {error}")

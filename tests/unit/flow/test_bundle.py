@@ -13,20 +13,20 @@ from delta_cdc.core.errors import (
     ConflictingEvents,
     InvalidConfiguration,
     JobFailed,
-    ProofExpired,
     SourceNotFound,
+    WatermarkExpired,
 )
 from delta_cdc.core.spec import (
     ApplyRequest,
     ApplySpec,
-    BundleSpec,
+    BatchSpec,
     IngestSpec,
     JobResult,
     step_fingerprint,
 )
 from delta_cdc.core.watermark import Seal, SealStep
-from delta_cdc.run.batch import Piece, PieceResult, run_bundle, since_key
-from delta_cdc.run.saved_plans import NoPins
+from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch, since_key
+from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.table_arguments import requests
 from delta_cdc.run.watermarks import published
 from tests.support.ingest_model import Boom, World
@@ -62,8 +62,8 @@ class Table:
         return apply
 
     @property
-    def piece(self) -> Piece:
-        return Piece(ingest=self.world.request(), apply=self.apply)
+    def pipeline_job(self) -> PipelineJob:
+        return PipelineJob(ingest=self.world.request(), apply=self.apply)
 
     def applied(self, spec: ApplySpec) -> JobResult:
         """Do what an apply does to its target's log."""
@@ -99,10 +99,10 @@ class Lake:
 
     root: Path
     tables: dict[str, Table] = field(default_factory=dict)
-    bundles: list[BundleSpec] = field(default_factory=list)
+    bundles: list[BatchSpec] = field(default_factory=list)
     threads: set[int] = field(default_factory=set)
     said: list[str] = field(default_factory=list)
-    pins: NoPins = field(default_factory=NoPins)
+    saved_plans: PlansInMemory = field(default_factory=PlansInMemory)
     #: What a part does in the place of the ordinary.
     instead: dict[str, Callable[[IngestSpec | ApplySpec], JobResult]] = field(default_factory=dict)
     applies: bool = True
@@ -112,7 +112,7 @@ class Lake:
         self.tables[name] = Table(world, LogTable(world.root / "target", table_id=f"target-{name}"))
         return self.tables[name]
 
-    def execute(self, spec: BundleSpec) -> JobResult:
+    def execute(self, spec: BatchSpec) -> JobResult:
         self.bundles.append(spec)
         self.threads.add(threading.get_ident())
         return JobResult("committed", parts=tuple(self.part(part) for part in spec.parts))
@@ -132,23 +132,25 @@ class Lake:
         done = run_apply(spec.after, execute=table.applied, say=lambda line: None)
         return replace(result, then=JobResult("committed" if done.applied else "skipped"))
 
-    def run(self, execute: Any = None, pieces: list[Piece] | None = None) -> dict[str, PieceResult]:
-        made = run_bundle(
-            pieces or [table.piece for table in self.tables.values()],
+    def run(
+        self, execute: Any = None, pipeline_jobs: list[PipelineJob] | None = None
+    ) -> dict[str, PipelineResult]:
+        made = run_batch(
+            pipeline_jobs or [table.pipeline_job for table in self.tables.values()],
             run_id="r",
             execute=execute or self.execute,
-            pins=self.pins,
+            saved_plans=self.saved_plans,
             say=self.said.append,
             sleep=lambda seconds: None,
         )
         return {result.pipeline: result for result in made}
 
-    def publish(self, results: dict[str, PieceResult]) -> None:
+    def publish(self, results: dict[str, PipelineResult]) -> None:
         for result in results.values():
             for done in (result.ingested, result.applied):
                 if done is not None:
-                    published(done, self.pins)
-            self.pins.delete(since_key(self.tables[result.pipeline].apply))
+                    published(done, self.saved_plans)
+            self.saved_plans.delete(since_key(self.tables[result.pipeline].apply))
 
 
 @pytest.fixture
@@ -213,9 +215,9 @@ def test_a_log_that_was_not_applied_yet(lake: Lake) -> None:
 @pytest.mark.parametrize("changed", [{"max_versions": 1}, {"max_bytes": 1}, {"mode": "reload"}])
 def test_an_apply_that_would_do_more_a_second_time_is_done_once(lake: Lake, changed: dict[str, Any]) -> None:
     one = lake.tables["one"]
-    lake.publish(lake.run(pieces=[one.piece]))
+    lake.publish(lake.run(pipeline_jobs=[one.pipeline_job]))
     one.world.deliver("b.json", ["x"])
-    lake.run(pieces=[replace(one.piece, apply=replace(one.apply, **changed))])
+    lake.run(pipeline_jobs=[replace(one.pipeline_job, apply=replace(one.apply, **changed))])
     assert parts(lake)[-2:] == [["ingest one"], ["apply one"]]
     (ingest,) = lake.bundles[-2].parts
     assert isinstance(ingest, IngestSpec)
@@ -225,9 +227,9 @@ def test_an_apply_that_would_do_more_a_second_time_is_done_once(lake: Lake, chan
 def test_applies_alone_and_ingests_alone(lake: Lake) -> None:
     lake.tables["one"].world.ingest()
     results = lake.run(
-        pieces=[
-            Piece(apply=lake.tables["one"].apply),
-            Piece(ingest=lake.tables["two"].world.request()),
+        pipeline_jobs=[
+            PipelineJob(apply=lake.tables["one"].apply),
+            PipelineJob(ingest=lake.tables["two"].world.request()),
         ]
     )
     assert parts(lake) == [["apply one", "ingest two"]]
@@ -237,15 +239,15 @@ def test_applies_alone_and_ingests_alone(lake: Lake) -> None:
 
 
 def test_one_alone_needs_no_name(lake: Lake) -> None:
-    lake.run(pieces=[lake.tables["one"].piece])
+    lake.run(pipeline_jobs=[lake.tables["one"].pipeline_job])
     assert any(line.startswith("Ingested 1 file") for line in lake.said)
 
 
 def test_one_that_cannot_be_planned(lake: Lake) -> None:
-    pieces = [table.piece for table in lake.tables.values()]
+    pipeline_jobs = [table.pipeline_job for table in lake.tables.values()]
     gone = replace(lake.tables["two"].world.request(), source=str(lake.root / "nowhere"))
-    pieces[1] = replace(pieces[1], ingest=gone)
-    results = lake.run(pieces=pieces)
+    pipeline_jobs[1] = replace(pipeline_jobs[1], ingest=gone)
+    results = lake.run(pipeline_jobs=pipeline_jobs)
     assert isinstance(results["two"].error, SourceNotFound)
     assert parts(lake) == [["ingest one", "ingest three"]]
     assert results["three"].applied is not None
@@ -279,7 +281,7 @@ def test_an_apply_that_failed_in_the_same_application_is_not_tried_again(lake: L
 
 def test_an_apply_for_which_the_driver_lacked_something_is_tried_by_the_worker(lake: Lake) -> None:
     """The mirror of a seal, or credentials: the driver has none."""
-    error = ProofExpired("Gone.", remedy="drop it.").to_dict()
+    error = WatermarkExpired("Gone.", remedy="drop it.").to_dict()
 
     def lacking(spec: IngestSpec | ApplySpec) -> JobResult:
         assert isinstance(spec, IngestSpec)
@@ -310,7 +312,7 @@ def test_one_that_lost_a_race_meets_no_other_again(lake: Lake) -> None:
 def test_an_application_that_dies_on_its_way(lake: Lake) -> None:
     """What is committed is found in the logs; what is not, fails and is left to the next try."""
 
-    def dying(spec: BundleSpec) -> JobResult:
+    def dying(spec: BatchSpec) -> JobResult:
         lake.bundles.append(spec)
         lake.part(spec.parts[0])
         raise Boom("killed")
@@ -332,7 +334,7 @@ def test_an_application_that_dies_on_its_way(lake: Lake) -> None:
 
 
 def test_an_application_of_which_only_some_is_known(lake: Lake) -> None:
-    def cut(spec: BundleSpec) -> JobResult:
+    def cut(spec: BatchSpec) -> JobResult:
         return JobResult("committed", parts=(lake.part(spec.parts[0]),))
 
     results = lake.run(cut)
@@ -345,7 +347,7 @@ def test_an_application_of_which_only_some_is_known(lake: Lake) -> None:
 def test_what_an_application_did_not_come_to_may_be_there_all_the_same(lake: Lake) -> None:
     """It was killed behind a commit, and before it could tell."""
 
-    def cut(spec: BundleSpec) -> JobResult:
+    def cut(spec: BatchSpec) -> JobResult:
         lake.part(spec.parts[0])
         gone = JobResult("unreached")
         return JobResult("failed", parts=(gone, lake.part(spec.parts[1]), gone), error=_DIED.to_dict())
@@ -365,7 +367,7 @@ def test_a_part_that_failed_was_answered(lake: Lake) -> None:
 
 
 def test_how_many_run_at_once_is_told_to_the_application(lake: Lake) -> None:
-    run_bundle([lake.tables["one"].piece], execute=lake.execute, run_id="r", parallel=7)
+    run_batch([lake.tables["one"].pipeline_job], execute=lake.execute, run_id="r", parallel=7)
     assert [bundle.parallel for bundle in lake.bundles] == [7]
 
 
@@ -373,12 +375,14 @@ def test_a_piece_may_have_pins_and_a_start_of_its_own(lake: Lake) -> None:
     """What the run committed behind its start is its own, though none of its pins knows of it."""
     one = lake.tables["one"]
     one.world.ingest()
-    lake.run(pieces=[Piece(apply=one.apply)])
-    own = NoPins()
-    again = lake.run(pieces=[Piece(apply=one.apply, pins=own, since=-1)])["one"]
+    lake.run(pipeline_jobs=[PipelineJob(apply=one.apply)])
+    own = PlansInMemory()
+    again = lake.run(pipeline_jobs=[PipelineJob(apply=one.apply, saved_plans=own, since=-1)])["one"]
     assert again.applied is not None
     assert again.applied.applied, "another try of this run, of which nothing is kept"
-    later = lake.run(pieces=[Piece(apply=one.apply, pins=NoPins(), since=0)])["one"]
+    later = lake.run(pipeline_jobs=[PipelineJob(apply=one.apply, saved_plans=PlansInMemory(), since=0)])[
+        "one"
+    ]
     assert later.applied is not None
     assert not later.applied.applied
 
@@ -386,7 +390,7 @@ def test_a_piece_may_have_pins_and_a_start_of_its_own(lake: Lake) -> None:
 def test_what_stops_the_caller_stops_everything(lake: Lake) -> None:
     before = threading.active_count()
 
-    def stopped(spec: BundleSpec) -> JobResult:
+    def stopped(spec: BatchSpec) -> JobResult:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -399,4 +403,4 @@ def test_what_stops_the_caller_stops_everything(lake: Lake) -> None:
 
 def test_a_piece_of_nothing() -> None:
     with pytest.raises(InvalidConfiguration, match="neither an ingest nor an apply"):
-        _ = Piece().pipeline
+        _ = PipelineJob().pipeline

@@ -85,7 +85,7 @@ def test_a_worker_that_died_before_it_published(world: World) -> None:
     again = world.unpublished(never)
     assert again.applied
     assert (again.seal, again.counts) == (first.seal, first.counts)
-    published(again, world.pins)
+    published(again, world.saved_plans)
     assert world.ingest().counts == {"events": 1, "files": 1}
 
 

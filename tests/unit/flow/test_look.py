@@ -11,14 +11,14 @@ from deltalake import write_deltalake
 
 from delta_cdc.run import batch
 from delta_cdc.run.detect_changes import detect_changes
-from delta_cdc.run.saved_plans import Pin
+from delta_cdc.run.saved_plans import SavedPlan
 from tests.support.filled import fill
 from tests.unit.flow.test_bundle import Lake
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from delta_cdc.run.detect_changes import Looked
+    from delta_cdc.run.detect_changes import DetectedChanges
 
 
 def grow(table: Path, *keys: int) -> None:
@@ -31,8 +31,8 @@ def feed(folder: Path, name: str, **more: Any) -> dict[str, Any]:
     return {"pipeline": name, "source": source, "target": target, "keys": ["id"], **more}
 
 
-def seen(*given: dict[str, Any]) -> dict[str, Looked]:
-    return {one.pipeline: one for one in detect_changes([batch.piece(table) for table in given])}
+def seen(*given: dict[str, Any]) -> dict[str, DetectedChanges]:
+    return {one.pipeline: one for one in detect_changes([batch.pipeline_job(table) for table in given])}
 
 
 def test_what_each_would_find(tmp_path: Path) -> None:
@@ -68,12 +68,12 @@ def test_the_work_stays_what_was_found(tmp_path: Path) -> None:
     table = feed(tmp_path, "t")
     fill(table)
     grow(tmp_path / "t_source", 2)
-    ((key, kept),) = seen(table)["t"].pins.items()
-    pin = Pin.read(kept)
+    ((key, kept),) = seen(table)["t"].saved_plans.items()
+    saved_plan = SavedPlan.read(kept)
     assert key.startswith("pin:t:")
-    assert (pin.ending_version, pin.fingerprints, pin.asked) == (1, (), "")
+    assert (saved_plan.ending_version, saved_plan.fingerprints, saved_plan.asked) == (1, (), "")
     again = seen({**table, "mode": "repair", "starting_version": 0})["t"]
-    assert Pin.read(again.pins[key]).asked != "", "a repair is no bound of what is new"
+    assert SavedPlan.read(again.saved_plans[key]).asked != "", "a repair is no bound of what is new"
     assert again.has_work
 
 
@@ -81,22 +81,22 @@ def test_tables_with_a_log(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     first, second = lake.add("first"), lake.add("second")
     first.world.deliver("a.json", ["x"])
-    found = {one.pipeline: one for one in detect_changes([first.piece, second.piece])}
+    found = {one.pipeline: one for one in detect_changes([first.pipeline_job, second.pipeline_job])}
     assert found["first"].found.startswith("1 file (")
-    assert (found["first"].has_work, found["first"].since, found["first"].pins) == (True, -1, {})
+    assert (found["first"].has_work, found["first"].since, found["first"].saved_plans) == (True, -1, {})
     assert (found["second"].has_work, found["second"].found) == (False, "nothing new")
 
     lake.publish(lake.run())
-    (idle, _) = detect_changes([first.piece, second.piece])
+    (idle, _) = detect_changes([first.pipeline_job, second.pipeline_job])
     assert not idle.has_work
     assert (idle.target_version, idle.version) == (0, 0)
 
     first.world.deliver("b.json", ["y"])
     first.world.ingest()
-    (behind, _) = detect_changes([first.piece, second.piece])
+    (behind, _) = detect_changes([first.pipeline_job, second.pipeline_job])
     assert behind.found.startswith("versions 1-1"), "what is in the log, and was not applied"
 
-    (alone,) = detect_changes([replace(first.piece, apply=None)])
+    (alone,) = detect_changes([replace(first.pipeline_job, apply=None)])
     assert (alone.has_work, alone.target, alone.since) == (False, first.world.request().log, None)
     assert alone.target_version == first.world.log.version
 
@@ -110,5 +110,5 @@ def test_a_dry_run_looks_at_both(tmp_path: Path, mode: str) -> None:
     one.world.ingest()
     one.world.deliver("b.json", ["y"])
     apply = replace(one.apply, dry_run=mode == "dry_run")
-    (found,) = detect_changes([replace(one.piece, apply=apply)])
+    (found,) = detect_changes([replace(one.pipeline_job, apply=apply)])
     assert ("; the snapshot of version 0" in found.found) == (mode == "dry_run")

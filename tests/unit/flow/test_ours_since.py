@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delta_cdc.run.apply import run_apply
-from delta_cdc.run.saved_plans import NoPins
+from delta_cdc.run.saved_plans import PlansInMemory
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def look(tables: Tables, since: int | None, run_id: str = "r") -> ApplyResult:
     return run_apply(
         tables.request(run_id=run_id),
         execute=never,
-        pins=NoPins(),
+        saved_plans=PlansInMemory(),
         say=lambda line: None,
         ours_since=since,
     )
@@ -57,8 +57,8 @@ def test_commits_of_others_and_of_before(tables: Tables) -> None:
 
 def test_a_seal_on_top_takes_nothing_back(tables: Tables) -> None:
     tables.sealed(5, 101, start=3)
-    tables.sealed(5, 102, start=3, kind="reseal")
+    tables.sealed(5, 102, start=3, kind="renew")
     assert look(tables, since=0).applied
     tables.target.restore(0)
-    tables.sealed(5, 103, start=3, kind="reseal")
+    tables.sealed(5, 103, start=3, kind="renew")
     assert not look(tables, since=0).applied, "but a RESTORE does"

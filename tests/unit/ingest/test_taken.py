@@ -102,7 +102,7 @@ def test_which_batches_count(record: Taken) -> None:
 
 def test_what_a_batch_took(record: Taken) -> None:
     assert record.batch(10) == Batch("ingest", (("/in/a", (1, 100, "")), ("/in/b", (2, 100, "e"))))
-    assert record.batch(12) == Batch("reseal", (("", (0, 0, "")),))
+    assert record.batch(12) == Batch("renew", (("", (0, 0, "")),))
     assert record.batch(13).kind == "replay"
     assert record.batch(14) == Batch("ingest", (), (OffsetRange("t", 0, 5, 9),))
     assert record.batch(15) == Batch()

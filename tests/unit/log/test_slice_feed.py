@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core import manifest_columns
-from delta_cdc.core.errors import CaptureUnavailable, CorruptLog, VersionsExpired
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, Segment
+from delta_cdc.core.errors import CorruptLog, ReadMethodUnavailable, VersionsExpired
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, ReadRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log import deletion_vectors, manifest_feed
-from delta_cdc.delta_log.file_manifests import prepared, write_slices
+from delta_cdc.delta_log.file_manifests import prepared, write_manifests
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
 from tests.support.random_logs import seeds
 from tests.support.steps import step as made_step
@@ -89,20 +89,20 @@ def exchange(source: LogTable, before: set[int] | None, after: set[int] | None, 
     return source.commit("DELETE", {"remove": remove}, {"add": add})
 
 
-def sliced(source: LogTable, start: int, end: int | None = None) -> list[dict[str, Any]] | None:
+def by_manifest(source: LogTable, start: int, end: int | None = None) -> list[dict[str, Any]] | None:
     """Return what the slice says; None where it was not written."""
     root = source.path.parent / "slices"
     last = source.version if end is None else end
-    (segment,) = write_slices(
-        source.uri, [Segment(start, last, "change_files", "", 0)], str(root), at=source.version
+    (read_range,) = write_manifests(
+        source.uri, [ReadRange(start, last, "change_files", "", 0)], str(root), at=source.version
     )
     file = root / f"{start:020d}-{last:020d}" / "_delta_log" / f"{0:020d}.json"
-    assert file.exists() is segment.sliced, "nothing half"
-    return [json.loads(line) for line in file.read_text().splitlines()] if segment.sliced else None
+    assert file.exists() is read_range.by_manifest, "nothing half"
+    return [json.loads(line) for line in file.read_text().splitlines()] if read_range.by_manifest else None
 
 
 def adds(source: LogTable, start: int, end: int | None = None) -> list[dict[str, Any]]:
-    lines = sliced(source, start, end)
+    lines = by_manifest(source, start, end)
     assert lines is not None
     return [line["add"] for line in lines if "add" in line]
 
@@ -148,7 +148,7 @@ def test_row_ids_are_nothing_to_the_feed(source: LogTable) -> None:
     add = source.add()
     add["add"] |= {"baseRowId": 3, "defaultRowCommitVersion": 2}
     source.commit("WRITE", add)
-    lines = sliced(source, 1)
+    lines = by_manifest(source, 1)
     assert lines is not None
     protocol, metadata = lines[0]["protocol"], lines[1]["metaData"]
     assert "rowTracking" not in protocol["writerFeatures"]
@@ -284,7 +284,7 @@ def test_what_is_not_as_expected_is_left_to_deltas_reader(
 ) -> None:
     spoil(source)
     with caplog.at_level("INFO", logger="delta_cdc"):
-        assert sliced(source, 3 if spoil is by_id else 2) is None
+        assert by_manifest(source, 3 if spoil is by_id else 2) is None
     assert SPOILED[spoil] in caplog.text
 
 
@@ -293,42 +293,42 @@ def test_little_is_left_to_deltas_reader(source: LogTable, monkeypatch: pytest.M
     monkeypatch.setattr(manifest_feed, "WORTHWHILE", 1)
     for masked in range(manifest_feed.COMPARED):
         exchange(source, {masked - 1} if masked else None, {masked})
-    assert sliced(source, 3) is None
-    assert sliced(source, 2) is not None
+    assert by_manifest(source, 3) is None
+    assert by_manifest(source, 2) is not None
     monkeypatch.setattr(manifest_feed, "WORTHWHILE", 0)
-    assert sliced(source, 3) is not None
+    assert by_manifest(source, 3) is not None
 
 
 def test_too_much_is_left_to_deltas_reader(source: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
     source.append()
     source.append()
-    assert sliced(source, 1) is not None
+    assert by_manifest(source, 1) is not None
     monkeypatch.setattr(manifest_feed, "MOST_FILES", 2)
-    assert sliced(source, 1, 2) is not None
-    assert sliced(source, 0, 3) is None
+    assert by_manifest(source, 1, 2) is not None
+    assert by_manifest(source, 0, 3) is None
     exchange_of = LogTable(source.path.parent / "other", configuration=FEED)
     exchange_of.commit("CREATE TABLE", {"protocol": PROTOCOL}, exchange_of.metadata())
     exchange_of.append()
     exchange(exchange_of, None, {1})
     monkeypatch.setattr(manifest_feed, "MOST_VECTOR_BYTES", 10)
-    assert sliced(exchange_of, 2) is None
+    assert by_manifest(exchange_of, 2) is None
 
 
 def test_damaged_and_missing_vectors_are_named(source: LogTable) -> None:
     version = exchange(source, None, {1})
     change_vector(source, {"pathOrInlineDv": "0" * 40})
     with pytest.raises(CorruptLog, match=rf"part-00001-0\.parquet \(version {version} "):
-        sliced(source, 2)
+        by_manifest(source, 2)
     change_vector(source, {"storageType": "u", "pathOrInlineDv": "^-aqEH.-t@S}K{vb[*k^", "offset": 1})
     with pytest.raises(
         VersionsExpired, match=rf"VACUUM deleted .*part-00001-0\.parquet, .* version {version} "
     ):
-        sliced(source, 2)
+        by_manifest(source, 2)
 
 
 # -- who asks -----------------------------------------------------------------------------------
-def spec_of(source: LogTable, *segments: Segment) -> ApplySpec:
-    step = made_step("apply", 1, TableVersion("i", source.version), 1, ("id",), segments=segments)
+def spec_of(source: LogTable, *read_ranges: ReadRange) -> ApplySpec:
+    step = made_step("apply", 1, TableVersion("i", source.version), 1, ("id",), read_ranges=read_ranges)
     return ApplySpec("p", "r", source.uri, "/target", ApplyOptions(keys=("id",)), (step,))
 
 
@@ -337,18 +337,18 @@ def test_a_prepared_spec_says_what_is_sliced(source: LogTable, tmp_path: Path) -
     times = ((1, EPOCH + SECOND),)
     spec = spec_of(
         source,
-        Segment(1, 1, "added_files", "", 0, timestamps=times),
-        Segment(1, 1, "change_files", "", 0),
-        Segment(2, 2, "change_files", "", 0),
+        ReadRange(1, 1, "added_files", "", 0, timestamps=times),
+        ReadRange(1, 1, "change_files", "", 0),
+        ReadRange(2, 2, "change_files", "", 0),
     )
     found = prepared(spec, str(tmp_path / "slices"))
-    assert [segment.sliced for segment in found.steps[0].segments] == [True, True, False]
-    assert found.slices_uri == str(tmp_path / "slices")
+    assert [read_range.by_manifest for read_range in found.steps[0].read_ranges] == [True, True, False]
+    assert found.manifests_uri == str(tmp_path / "slices")
 
 
 def test_without_a_folder_only_what_needs_one_fails(source: LogTable) -> None:
-    spec = spec_of(source, Segment(1, 1, "change_files", "", 0))
+    spec = spec_of(source, ReadRange(1, 1, "change_files", "", 0))
     assert prepared(spec, "") == spec
-    with pytest.raises(CaptureUnavailable, match="Versions 1-1 are read by row_tracking") as failed:
-        prepared(spec_of(source, Segment(1, 1, "row_tracking", "", 0)), "")
+    with pytest.raises(ReadMethodUnavailable, match="Versions 1-1 are read by row_tracking") as failed:
+        prepared(spec_of(source, ReadRange(1, 1, "row_tracking", "", 0)), "")
     assert "scratch=" in failed.value.remedy

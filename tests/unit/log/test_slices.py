@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core.errors import (
-    CaptureUnavailable,
     CorruptLog,
+    ReadMethodUnavailable,
     ReservedColumnName,
     StoreUnavailable,
     VersionsExpired,
 )
 from delta_cdc.core.manifest_columns import MARKS, SIDES, location
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, Segment, Staging, fingerprint
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, ReadRange, Staging, fingerprint
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log import deletion_vectors
-from delta_cdc.delta_log.file_manifests import forget, net_bytes, prepared, write_slices
+from delta_cdc.delta_log.file_manifests import forget, net_bytes, prepared, write_manifests
 from delta_cdc.delta_log.requests import put_stream
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.checkpoints import checkpoint
@@ -78,22 +78,22 @@ def masked(vector: dict[str, Any]) -> set[int]:
     return {row for row in range(10) if found.get(0, 0) >> row & 1}
 
 
-def segment(
-    start: int, end: int, capture: Any = "row_tracking", *, net: bool = False, data: Iterable[int] = ()
-) -> Segment:
+def read_range(
+    start: int, end: int, method: Any = "row_tracking", *, net: bool = False, data: Iterable[int] = ()
+) -> ReadRange:
     """Return a segment all of whose versions (or those given) change data."""
     times = tuple((version, EPOCH + version) for version in (data or range(start, end + 1)))
-    return Segment(start, end, capture, "test", 0, net=net, timestamps=times)
+    return ReadRange(start, end, method, "test", 0, net=net, timestamps=times)
 
 
 def table(path: Path, **configuration: str) -> LogTable:
     return LogTable(path / "t", configuration={**TRACKED, **configuration}).create()
 
 
-def written(made: LogTable, wanted: Segment, at: int | None = None) -> dict[str, Any]:
+def written(made: LogTable, wanted: ReadRange, at: int | None = None) -> dict[str, Any]:
     """Write a slice; return its actions: protocol, metaData, and the adds by path and sides."""
     root = str(made.path.parent / "slice")
-    write_slices(made.uri, [wanted], root, at=wanted.ending_version if at is None else at)
+    write_manifests(made.uri, [wanted], root, at=wanted.ending_version if at is None else at)
     lines = (Path(location(root, wanted)) / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
     found: dict[str, Any] = {}
     for line in lines:
@@ -121,7 +121,7 @@ def test_files_of_commits_and_when_they_came_and_went(tmp_path: Path) -> None:
     made.commit("DELETE", remove("b", 10))
     made.commit("OPTIMIZE", add("d", 30, data=False), remove("c", 20, data=False, dataChange=False))
     made.commit("RESTORE", add("a"), remove("d", 30))
-    found = written(made, segment(1, 5, data=(1, 2, 3, 5)))
+    found = written(made, read_range(1, 5, data=(1, 2, 3, 5)))
     # With one side only there is nothing to match; what only moved rows is no change.
     assert files(found) == ["a i1,-2,+5", "b i1,d3", "c +2", "d -5"]
     assert found["c +2"]["baseRowId"] == 20
@@ -132,7 +132,7 @@ def test_a_commit_that_only_rewrote_is_left_out(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
     made.commit("MERGE", add("b", 10), remove("a"))
-    assert files(written(made, segment(1, 2, data=(1,)))) == ["a i1"]
+    assert files(written(made, read_range(1, 2, data=(1,)))) == ["a i1"]
 
 
 def test_of_masked_rows_only_those_that_changed_are_shown(tmp_path: Path) -> None:
@@ -141,15 +141,15 @@ def test_of_masked_rows_only_those_that_changed_are_shown(tmp_path: Path) -> Non
     made.commit("DELETE", add("a", vector=masks(1, 2)), remove("a"))
     made.commit("UPDATE", add("a", vector=masks(1, 2, 5)), remove("a", vector=masks(1, 2)), add("c", 20))
     made.commit("RESTORE", add("a", vector=masks(1)), remove("a", vector=masks(1, 2, 5)), remove("c", 20))
-    found = written(made, segment(2, 4))
+    found = written(made, read_range(2, 4))
     assert files(found) == ["a d2", "a -3", "c +3,-4", "a +4"]
     seen = {name: set(range(10)) - masked(found[name]["deletionVector"]) for name in ("a d2", "a -3", "a +4")}
     assert seen == {"a d2": {1, 2}, "a -3": {5}, "a +4": {2, 5}}
     assert found["a d2"]["deletionVector"]["cardinality"] == 8
-    net = written(made, segment(2, 4, net=True))
+    net = written(made, read_range(2, 4, net=True))
     assert files(net) == ["a d4"]
     assert masked(net["a d4"]["deletionVector"]) == set(range(10)) - {1}
-    assert files(written(made, segment(2, 4, "snapshot_diff", net=True))) == ["a d4"]
+    assert files(written(made, read_range(2, 4, "snapshot_diff", net=True))) == ["a d4"]
 
 
 @pytest.mark.parametrize(
@@ -164,15 +164,15 @@ def test_where_a_vector_cannot_be_read_the_file_is_read_whole(tmp_path: Path, da
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
     made.commit("DELETE", add("a", vector=masks(1) | damage), remove("a"))
-    assert files(written(made, segment(2, 2))) == ["a -2", "a +2"]
-    assert files(written(made, segment(2, 2, net=True))) == ["a -2", "a +2"]
+    assert files(written(made, read_range(2, 2))) == ["a -2", "a +2"]
+    assert files(written(made, read_range(2, 2, net=True))) == ["a -2", "a +2"]
 
 
 def test_without_the_number_of_rows_the_file_is_read_whole(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
     made.commit("DELETE", add("a", vector=masks(1), stats="{}"), remove("a"))
-    assert files(written(made, segment(2, 2))) == ["a -2", "a +2"]
+    assert files(written(made, read_range(2, 2))) == ["a -2", "a +2"]
 
 
 def test_the_net_of_a_range(tmp_path: Path) -> None:
@@ -183,11 +183,11 @@ def test_the_net_of_a_range(tmp_path: Path) -> None:
     made.commit("OPTIMIZE", add("to", 50, data=False), remove("moved", 10, dataChange=False))
     made.commit("RESTORE", remove("kept"))
     made.commit("RESTORE", add("kept"))
-    found = written(made, segment(2, 6, net=True, data=(2, 3, 5, 6)))
+    found = written(made, read_range(2, 6, net=True, data=(2, 3, 5, 6)))
     assert files(found) == ["gone -6", "moved -6", "new +6", "to +6"]
-    by_key = written(made, segment(2, 6, "snapshot_diff", net=True, data=(2, 3, 5, 6)))
+    by_key = written(made, read_range(2, 6, "snapshot_diff", net=True, data=(2, 3, 5, 6)))
     assert files(by_key) == ["gone d6", "moved d6", "new i6", "to i6"]
-    assert files(written(made, segment(2, 2, net=True))) == ["new i2", "brief i2"]
+    assert files(written(made, read_range(2, 2, net=True))) == ["new i2", "brief i2"]
 
 
 def test_a_file_of_which_more_is_told_was_there_before(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_file_of_which_more_is_told_was_there_before(tmp_path: Path) -> None:
     made.commit("WRITE", add("a", None), add("b", None))
     made.commit("ROW TRACKING BACKFILL", add("a", 0, data=False), add("b", 10, data=False))
     made.commit("DELETE", remove("b", None))
-    found = written(made, segment(2, 3, net=True, data=(3,)))
+    found = written(made, read_range(2, 3, net=True, data=(3,)))
     assert files(found) == ["b d3"]
     assert found["b d3"]["baseRowId"] == 10
 
@@ -205,7 +205,7 @@ def test_a_net_whose_last_commit_changes_no_data(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"), at=EPOCH + 1)
     made.commit("SET TBLPROPERTIES", at=EPOCH + 2)
-    assert files(written(made, segment(1, 2, net=True, data=(1,)))) == ["a i2"]
+    assert files(written(made, read_range(1, 2, net=True, data=(1,)))) == ["a i2"]
 
 
 def test_files_that_are_only_added(tmp_path: Path) -> None:
@@ -213,12 +213,12 @@ def test_files_that_are_only_added(tmp_path: Path) -> None:
     made.commit("WRITE", add("a", None, stats='{"numRecords":3}'))
     made.commit("WRITE", add("b", None))
     made.commit("DELETE", remove("a", None))
-    found = written(made, segment(1, 2, "added_files"))
+    found = written(made, read_range(1, 2, "added_files"))
     assert files(found) == ["a i1", "b i2"]
     assert found["a i1"]["stats"] == '{"numRecords":3}'
-    with pytest.raises(CaptureUnavailable, match=r"Version 3 .* removes rows \(file a\)"):
-        written(made, segment(1, 3, "added_files"))
-    assert files(written(made, segment(1, 3, "added_files", data=(1, 2)))) == ["a i1", "b i2"]
+    with pytest.raises(ReadMethodUnavailable, match=r"Version 3 .* removes rows \(file a\)"):
+        written(made, read_range(1, 3, "added_files"))
+    assert files(written(made, read_range(1, 3, "added_files", data=(1, 2)))) == ["a i1", "b i2"]
 
 
 # -- what removals leave out ----------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_what_a_removal_leaves_out_is_looked_up(tmp_path: Path, kind: str, net: 
         checkpoint(made, kind=kind)
         made.file(0).unlink()
     made.commit("DELETE", bare("b%20c"))
-    found = written(made, segment(2, 2, "snapshot_diff", net=net))
+    found = written(made, read_range(2, 2, "snapshot_diff", net=net))
     assert files(found) == ["b%20c d2"]
     assert found["b%20c d2"]["size"] == 100
 
@@ -241,20 +241,22 @@ def test_a_file_that_the_range_itself_added(tmp_path: Path) -> None:
     made.commit("WRITE", add("a"))
     made.commit("OPTIMIZE", add("b", 10, data=False), remove("a", dataChange=False))
     made.commit("DELETE", bare("b"))
-    assert written(made, segment(2, 3, data=(3,)))["b d3"]["baseRowId"] == 10
+    assert written(made, read_range(2, 3, data=(3,)))["b d3"]["baseRowId"] == 10
 
 
 def test_what_cannot_be_looked_up(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
     made.commit("DELETE", bare("other"))
-    with pytest.raises(CaptureUnavailable, match=r"Version 2 of .* removes the file other without its size"):
-        written(made, segment(2, 2, "snapshot_diff", net=True))
+    with pytest.raises(
+        ReadMethodUnavailable, match=r"Version 2 of .* removes the file other without its size"
+    ):
+        written(made, read_range(2, 2, "snapshot_diff", net=True))
     checkpoint(made)
     made.file(0).unlink()
     made.file(1).unlink()
     with pytest.raises(VersionsExpired):
-        written(made, segment(2, 2, "snapshot_diff", net=True))
+        written(made, read_range(2, 2, "snapshot_diff", net=True))
     assert not (tmp_path / "slice").exists()
 
 
@@ -262,15 +264,15 @@ def test_what_cannot_be_looked_up(tmp_path: Path) -> None:
 def test_a_file_without_row_ids(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a", None))
-    with pytest.raises(CaptureUnavailable, match=r"The file a of .* \(version 1\) has no row ids"):
-        written(made, segment(1, 1))
+    with pytest.raises(ReadMethodUnavailable, match=r"The file a of .* \(version 1\) has no row ids"):
+        written(made, read_range(1, 1))
 
 
 def test_a_table_that_does_not_track_rows(tmp_path: Path) -> None:
     made = LogTable(tmp_path / "t").create()
     made.commit("WRITE", add("a"))
-    with pytest.raises(CaptureUnavailable, match="does not track rows"):
-        written(made, segment(1, 1))
+    with pytest.raises(ReadMethodUnavailable, match="does not track rows"):
+        written(made, read_range(1, 1))
 
 
 def test_row_ids_under_another_name(tmp_path: Path) -> None:
@@ -281,30 +283,30 @@ def test_row_ids_under_another_name(tmp_path: Path) -> None:
     made.configuration = TRACKED
     made.commit("REPLACE TABLE", made.metadata(), add("c"), remove("b"))
     for net in (False, True):
-        with pytest.raises(CaptureUnavailable, match=r"Version 2 of .* changed .*materializedRowId"):
-            written(made, segment(2, 3, net=net))
-    assert files(written(made, segment(2, 3, "snapshot_diff", net=True))) == ["a d3", "c i3"]
+        with pytest.raises(ReadMethodUnavailable, match=r"Version 2 of .* changed .*materializedRowId"):
+            written(made, read_range(2, 3, net=net))
+    assert files(written(made, read_range(2, 3, "snapshot_diff", net=True))) == ["a d3", "c i3"]
 
 
 def test_a_column_of_the_name_that_a_slice_needs(tmp_path: Path) -> None:
     made = LogTable(tmp_path / "t", columns=("id", SIDES.upper())).create()
     made.append()
     with pytest.raises(ReservedColumnName, match="__DELTA_CDC_SIDES"):
-        written(made, segment(1, 1, "added_files"))
+        written(made, read_range(1, 1, "added_files"))
 
 
 def test_a_file_that_is_partitioned_otherwise(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a", partitionValues={"old": "1"}))
-    with pytest.raises(CaptureUnavailable, match=r"version 1\) is partitioned by \['old'\]"):
-        written(made, segment(1, 1))
+    with pytest.raises(ReadMethodUnavailable, match=r"version 1\) is partitioned by \['old'\]"):
+        written(made, read_range(1, 1))
 
 
 def test_a_vector_that_says_nothing_is_damage(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a", vector={"storageType": "u", "cardinality": 1}))
     with pytest.raises(CorruptLog, match=r"deletion vector of a .* \(version 1\)"):
-        written(made, segment(1, 1))
+        written(made, read_range(1, 1))
 
 
 # -- how files are named --------------------------------------------------------------------------
@@ -318,7 +320,7 @@ def test_paths_are_absolute_and_encoded_once(tmp_path: Path) -> None:
         add("v", 30, vector={"storageType": "u", "pathOrInlineDv": "a b^-aqEH.-t@S}K{vb[*k^", "offset": 4,
                              "sizeInBytes": 9, "cardinality": 6}),
     )  # fmt: skip
-    found = written(made, segment(1, 1))
+    found = written(made, read_range(1, 1))
     base = f"file://{tmp_path}/a%20b%2520%C3%BC%23%3F"
     assert [found[name]["path"] for name in files(found)] == [
         f"{base}/p=a%2520b/x%20y.parquet",
@@ -352,7 +354,7 @@ def test_properties_that_only_a_log_needs_are_left_out(tmp_path: Path) -> None:
            "delta.checkpointPolicy": "v2", "delta.constraints.c": "id > 0"},
     )  # fmt: skip
     made.commit("WRITE", add("a"))
-    found = written(made, segment(1, 1))
+    found = written(made, read_range(1, 1))
     assert found["metaData"]["configuration"] == TRACKED
     assert found["metaData"]["id"] != made.table_id
     extra = json.loads(found["metaData"]["schemaString"])["fields"][-1]
@@ -366,7 +368,7 @@ def test_mapped_columns_and_physical_partitions(tmp_path: Path) -> None:
     metadata["metaData"]["partitionColumns"] = ["p"]
     made.commit("SET", metadata)
     made.commit("WRITE", add("a", partitionValues={"col-2": "x"}), add("b", 10, partitionValues={}))
-    found = written(made, segment(2, 2))
+    found = written(made, read_range(2, 2))
     assert found["metaData"]["configuration"]["delta.columnMapping.maxColumnId"] == "8"
     assert found["metaData"]["partitionColumns"] == ["p", SIDES]
     extra = json.loads(found["metaData"]["schemaString"])["fields"][-1]["metadata"]
@@ -379,18 +381,18 @@ def test_the_schema_is_that_of_the_ranges_end(tmp_path: Path) -> None:
     made.commit("WRITE", add("a"))
     made.alter(field_of("id"), field_of("name"), field_of("more"), operation="ADD COLUMNS")
     for at, names in ((None, ["id", "name", SIDES]), (2, ["id", "name", "more", SIDES])):
-        found = written(made, segment(1, 1), at)
+        found = written(made, read_range(1, 1), at)
         assert [f["name"] for f in json.loads(found["metaData"]["schemaString"])["fields"]] == names
 
 
 def test_a_slice_is_written_over_and_always_the_same(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"), add("b", 10))
-    written(made, segment(1, 1))
-    file = Path(location(str(tmp_path / "slice"), segment(1, 1))) / "_delta_log" / f"{0:020d}.json"
+    written(made, read_range(1, 1))
+    file = Path(location(str(tmp_path / "slice"), read_range(1, 1))) / "_delta_log" / f"{0:020d}.json"
     first = file.read_bytes()
     file.write_bytes(b"half of")
-    written(made, segment(1, 1))
+    written(made, read_range(1, 1))
     assert file.read_bytes() == first
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
@@ -405,9 +407,9 @@ def test_a_table_and_its_slice_in_an_object_store(tmp_path: Path) -> None:
     made.commit("DELETE", add("a", vector=vector | {"sizeInBytes": size, "cardinality": 1}), remove("a"))
     with HttpStore(tmp_path) as store:
         root, options = store.uri("runs/s l%"), store.options()
-        write_slices(store.uri("t"), [segment(2, 2)], root, at=2, storage_options=options)
-        write_slices(store.uri("t"), [segment(1, 2)], root, at=2, storage_options=options)
-        folder = Path(location(str(tmp_path / "runs" / "s l%"), segment(1, 2)))
+        write_manifests(store.uri("t"), [read_range(2, 2)], root, at=2, storage_options=options)
+        write_manifests(store.uri("t"), [read_range(1, 2)], root, at=2, storage_options=options)
+        folder = Path(location(str(tmp_path / "runs" / "s l%"), read_range(1, 2)))
         lines = (folder / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
         run_sync(put_stream(store.uri("runs/s l%2"), "y", iter([b"z"]), store.options()))
         for _ in range(2):
@@ -425,11 +427,11 @@ def test_a_table_and_its_slice_in_an_object_store(tmp_path: Path) -> None:
 
 
 # -- specs ----------------------------------------------------------------------------------------
-def _spec(made: LogTable, *segments: Segment, at: int = 2, **more: Any) -> ApplySpec:
+def _spec(made: LogTable, *read_ranges: ReadRange, at: int = 2, **more: Any) -> ApplySpec:
     step = made_step(
         kind="apply",
         starting_version=1, watermark=TableVersion(made.table_id, at), seal_number=1,
-        source_columns=("id",), segments=segments, **more,
+        source_columns=("id",), read_ranges=read_ranges, **more,
     )  # fmt: skip
     return ApplySpec("p", "r", made.uri, "/target", ApplyOptions(keys=("id",)), (step,))
 
@@ -438,11 +440,11 @@ def test_a_spec_gets_the_slices_of_its_segments(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
     made.alter(field_of("id"), field_of("name"), field_of("more"), operation="ADD COLUMNS")
-    root, tracked = tmp_path / "slices", segment(1, 1)
+    root, tracked = tmp_path / "slices", read_range(1, 1)
     spec = _spec(made, tracked)
     found = prepared(spec, str(root))
-    assert found.slices_uri == str(root)
-    assert [one.sliced for one in found.steps[0].segments] == [True]
+    assert found.manifests_uri == str(root)
+    assert [one.by_manifest for one in found.steps[0].read_ranges] == [True]
     assert fingerprint(found) == fingerprint(spec)
     file = Path(location(str(root), tracked)) / "_delta_log" / f"{0:020d}.json"
     assert "more" in file.read_text()
@@ -453,7 +455,7 @@ def test_the_slices_of_a_repair_have_the_columns_of_the_watermark(tmp_path: Path
     made.commit("WRITE", add("a"))
     made.commit("WRITE", add("b"))
     made.alter(field_of("id"), field_of("name"), field_of("more"), operation="ADD COLUMNS")
-    root, tracked = tmp_path / "slices", segment(1, 1)
+    root, tracked = tmp_path / "slices", read_range(1, 1)
     prepared(_spec(made, tracked, at=3), str(root))
     file = Path(location(str(root), tracked)) / "_delta_log" / f"{0:020d}.json"
     assert "more" in file.read_text()
@@ -467,10 +469,10 @@ def test_a_spec_that_needs_no_slice_stays_as_it_is(tmp_path: Path) -> None:
     assert prepared(staged, str(root)) is staged
     assert not root.exists()
     # Nowhere to put it, which the change feed can do without.
-    feed = _spec(made, Segment(1, 1, "change_files", "", 0))
+    feed = _spec(made, ReadRange(1, 1, "change_files", "", 0))
     assert prepared(feed, "") is feed
-    with pytest.raises(CaptureUnavailable, match="Versions 1-1 are read by row_tracking"):
-        write_slices(made.uri, [segment(1, 1)], "", at=1)
+    with pytest.raises(ReadMethodUnavailable, match="Versions 1-1 are read by row_tracking"):
+        write_manifests(made.uri, [read_range(1, 1)], "", at=1)
 
 
 # -- how much a range takes -----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which capture reads which part of a range, decided from the log alone."""
+"""Which method reads which part of a range, decided from the log alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core.errors import (
-    CaptureUnavailable,
     ChangeFeedDisabled,
     NotInsertOnly,
     RangeNotContiguous,
     RangeTooLong,
+    ReadMethodUnavailable,
     SchemaChangeInRange,
     VersionsExpired,
 )
@@ -21,7 +21,7 @@ from delta_cdc.core.spec import (
     ApplyOptions,
     ApplySpec,
     QueryOptions,
-    Segment,
+    ReadRange,
     fingerprint,
     from_json,
     to_json,
@@ -63,7 +63,7 @@ def plan(
 
 
 def told(found: ChangesPlan) -> list[tuple[int, int, str]]:
-    return [(s.starting_version, s.ending_version, s.capture) for s in found.segments]
+    return [(s.starting_version, s.ending_version, s.method) for s in found.read_ranges]
 
 
 def tracked_removes(source: LogTable) -> list[dict[str, Any]]:
@@ -98,8 +98,8 @@ def test_the_feed_is_read_where_it_is_on(tmp_path: Path, options: QueryOptions) 
     found = plan(source, 0, options=options)
     assert told(found) == [(1, 3, "change_files")], "commits without changes at both ends are not read"
     assert found.versions == VersionRange(0, 4)
-    assert not found.segments[0].net
-    assert not found.segments[0].compare
+    assert not found.read_ranges[0].net
+    assert not found.read_ranges[0].compare
 
 
 def test_only_commits_that_exchange_files_are_compared(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_only_commits_that_exchange_files_are_compared(tmp_path: Path) -> None:
     source.append()
     update(source, cdc=True)
     found = plan(source, 1)
-    assert [(s.starting_version, s.ending_version, s.compare) for s in found.segments] == [
+    assert [(s.starting_version, s.ending_version, s.compare) for s in found.read_ranges] == [
         (1, 1, False),
         (2, 2, True),
         (3, 4, False),
@@ -125,7 +125,7 @@ def test_an_overwrite_is_compared_whatever_its_change_files_say(tmp_path: Path) 
     source.append()
     change = {"cdc": {"path": "_change_data/1", "partitionValues": {}, "size": 7, "dataChange": False}}
     source.commit("WRITE", source.add(), *source.removes(), change, parameters={"mode": "Overwrite"})
-    assert [s.compare for s in plan(source, 1).segments] == [False, True]
+    assert [s.compare for s in plan(source, 1).read_ranges] == [False, True]
 
 
 def test_no_commit_with_changes_is_nothing_to_read(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_no_commit_with_changes_is_nothing_to_read(tmp_path: Path) -> None:
     source.append()
     source.optimize()
     found = plan(source, 2)
-    assert found.segments == ()
+    assert found.read_ranges == ()
     assert "nothing: no commit of the range changes data" in str(found)
 
 
@@ -152,7 +152,7 @@ def test_no_segment_of_the_feed_holds_a_version_without_it(tmp_path: Path) -> No
     source.set_properties()
     source.set_properties(delta__enableChangeDataFeed="true")
     source.append()
-    for options in (FULL, NET, QueryOptions(capture="change_files"), QueryOptions(raw=True)):
+    for options in (FULL, NET, QueryOptions(method="change_files"), QueryOptions(raw=True)):
         assert told(plan(source, 1, options=options)) == [(1, 1, "change_files"), (4, 4, "change_files")]
 
 
@@ -164,7 +164,7 @@ def test_commits_that_only_add_need_no_feed(tmp_path: Path) -> None:
     for options in (FULL, APPENDS, NET):
         found = plan(source, 1, options=options)
         assert told(found) == [(1, 2, "added_files")]
-        assert found.segments[0].timestamps == ((1, EPOCH + SECOND), (2, EPOCH + 2 * SECOND))
+        assert found.read_ranges[0].timestamps == ((1, EPOCH + SECOND), (2, EPOCH + 2 * SECOND))
 
 
 def test_a_hole_is_bridged_by_its_two_ends_where_only_the_net_effect_counts(tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_a_hole_is_bridged_by_its_two_ends_where_only_the_net_effect_counts(tmp_
         (5, 5, "added_files"),
         (7, 7, "change_files"),
     ]
-    assert [s.net for s in found.segments] == [False, False, True, False, False]
-    assert found.segments[2].size == 300, "two files left, one came"
+    assert [s.net for s in found.read_ranges] == [False, False, True, False, False]
+    assert found.read_ranges[2].size == 300, "two files left, one came"
     with pytest.raises(ChangeFeedDisabled, match=r"in version 4 .*removes rows.*full_delta") as failed:
         plan(source, 1)
     assert "net effect" in failed.value.remedy
@@ -200,17 +200,17 @@ def test_row_ids_serve_where_the_feed_is_off(tmp_path: Path) -> None:
     update(source)
     found = plan(source, 1)
     assert told(found) == [(1, 3, "row_tracking")]
-    assert not found.segments[0].net
+    assert not found.read_ranges[0].net
     net = plan(source, 1, options=NET)
-    assert [(s.capture, s.net) for s in net.segments] == [("row_tracking", True)]
+    assert [(s.method, s.net) for s in net.read_ranges] == [("row_tracking", True)]
 
 
 def test_a_commit_that_kept_no_ids_is_not_read_by_them(tmp_path: Path) -> None:
     source = table(tmp_path, **TRACKED)
     source.commit("WRITE", source.add())
     source.commit("UPDATE", source.add(), *tracked_removes(source))
-    with pytest.raises(CaptureUnavailable, match=r"Version 2 .*UPDATE did not promise to keep"):
-        plan(source, 1, options=QueryOptions(capture="row_tracking"))
+    with pytest.raises(ReadMethodUnavailable, match=r"Version 2 .*UPDATE did not promise to keep"):
+        plan(source, 1, options=QueryOptions(method="row_tracking"))
     with pytest.raises(ChangeFeedDisabled, match="version 2"):
         plan(source, 1)
     assert told(plan(source, 2, options=NET)) == [(2, 2, "snapshot_diff")]
@@ -223,8 +223,8 @@ def test_rows_need_ids_on_both_sides(tmp_path: Path) -> None:
     source.configuration = dict(TRACKED)
     source.commit("SET TBLPROPERTIES", source.metadata(), source.add())
     update(source)
-    with pytest.raises(CaptureUnavailable, match=r"Version 2 .*not on in it and in the version before"):
-        plan(source, 2, options=QueryOptions(capture="row_tracking"))
+    with pytest.raises(ReadMethodUnavailable, match=r"Version 2 .*not on in it and in the version before"):
+        plan(source, 2, options=QueryOptions(method="row_tracking"))
     assert told(plan(source, 3)) == [(3, 3, "row_tracking")]
 
 
@@ -234,8 +234,8 @@ def test_a_file_whose_rows_have_no_ids_is_not_read_by_them(tmp_path: Path) -> No
     action = source.add()
     del action["add"]["baseRowId"]
     source.commit("WRITE", action)
-    with pytest.raises(CaptureUnavailable, match=r"Version 2 .*not every file .* row ids"):
-        plan(source, 1, options=QueryOptions(capture="row_tracking"))
+    with pytest.raises(ReadMethodUnavailable, match=r"Version 2 .*not every file .* row ids"):
+        plan(source, 1, options=QueryOptions(method="row_tracking"))
     assert told(plan(source, 1)) == [(1, 1, "row_tracking"), (2, 2, "added_files")]
 
 
@@ -247,8 +247,8 @@ def test_ids_that_began_anew_are_not_compared(tmp_path: Path) -> None:
     source.commit("CREATE OR REPLACE TABLE AS SELECT", source.metadata(), source.add(),
                   *tracked_removes(source))  # fmt: skip
     update(source)
-    with pytest.raises(CaptureUnavailable, match=r"Version 2 .*or began again"):
-        plan(source, 1, options=QueryOptions(capture="row_tracking"))
+    with pytest.raises(ReadMethodUnavailable, match=r"Version 2 .*or began again"):
+        plan(source, 1, options=QueryOptions(method="row_tracking"))
     assert told(plan(source, 1, options=NET)) == [(1, 1, "added_files"), (2, 3, "snapshot_diff")]
     assert told(plan(source, 3)) == [(3, 3, "row_tracking")]
 
@@ -270,8 +270,8 @@ def test_files_that_were_only_rewritten_need_no_ids_but_between_two_ends(tmp_pat
     update(source)
     assert told(plan(source, 1)) == [(1, 3, "row_tracking")]
     assert told(plan(source, 1, options=NET)) == [(1, 1, "added_files"), (3, 3, "snapshot_diff")]
-    with pytest.raises(CaptureUnavailable, match="Version 2 "):
-        plan(source, 1, options=QueryOptions("min_delta", ("id",), capture="row_tracking"))
+    with pytest.raises(ReadMethodUnavailable, match="Version 2 "):
+        plan(source, 1, options=QueryOptions("min_delta", ("id",), method="row_tracking"))
 
 
 def test_rows_that_a_restore_brought_back_are_told_at_the_end(tmp_path: Path) -> None:
@@ -279,10 +279,10 @@ def test_rows_that_a_restore_brought_back_are_told_at_the_end(tmp_path: Path) ->
     source = table(tmp_path, **TRACKED)
     source.commit("WRITE", source.add())
     update(source)
-    net = QueryOptions("min_delta", ("id",), capture="row_tracking")
-    assert [version for version, _ in plan(source, 1, options=net).segments[0].timestamps] == [1, 2]
+    net = QueryOptions("min_delta", ("id",), method="row_tracking")
+    assert [version for version, _ in plan(source, 1, options=net).read_ranges[0].timestamps] == [1, 2]
     source.commit("RESTORE", *source.removes(), source.add(), parameters={"version": 1})
-    assert [version for version, _ in plan(source, 1, options=net).segments[0].timestamps] == [3]
+    assert [version for version, _ in plan(source, 1, options=net).read_ranges[0].timestamps] == [3]
 
 
 def test_row_ids_stand_in_for_keys(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_row_ids_stand_in_for_keys(tmp_path: Path) -> None:
     assert told(plan(source, 1, options=QueryOptions("min_delta"))) == [(1, 2, "row_tracking")]
     plain = table(tmp_path / "plain", **FEED)
     plain.append()
-    with pytest.raises(CaptureUnavailable, match="row_tracking"):
+    with pytest.raises(ReadMethodUnavailable, match="row_tracking"):
         plan(plain, 1, options=QueryOptions("min_delta"))
 
 
@@ -308,7 +308,7 @@ def test_the_two_ends_are_read_where_they_are_smaller(
     monkeypatch.setattr(read_methods, "WORTHWHILE", 0)
     found = plan(source, 2, options=NET)
     assert told(found) == [(2, 6, "row_tracking")]
-    assert found.segments[0].size == 200
+    assert found.read_ranges[0].size == 200
     assert told(plan(source, 2, options=APPENDS)) != told(found), "what happened in between counts there"
     assert told(plan(source, 6, options=NET)) == [(6, 6, "change_files")]
 
@@ -319,27 +319,27 @@ def test_the_capture_that_is_asked_for_is_taken_or_refused(tmp_path: Path) -> No
     source.append()
     source.overwrite()
     with pytest.raises(ChangeFeedDisabled, match="version 1"):
-        plan(source, 1, options=QueryOptions(capture="change_files"))
+        plan(source, 1, options=QueryOptions(method="change_files"))
     with pytest.raises(ChangeFeedDisabled, match="version 1"):
         plan(source, 1, options=QueryOptions(raw=True))
-    asked = QueryOptions("min_delta", keys=("id",), capture="snapshot_diff")
+    asked = QueryOptions("min_delta", keys=("id",), method="snapshot_diff")
     assert told(plan(source, 1, options=asked)) == [(1, 2, "snapshot_diff")]
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        QueryOptions("full_delta", capture="snapshot_diff"),
-        QueryOptions("append_only", capture="snapshot_diff"),
-        QueryOptions("min_delta", capture="snapshot_diff"),
-        QueryOptions("min_delta", capture="change_files"),
-        QueryOptions("min_delta", capture="added_files"),
+        QueryOptions("full_delta", method="snapshot_diff"),
+        QueryOptions("append_only", method="snapshot_diff"),
+        QueryOptions("min_delta", method="snapshot_diff"),
+        QueryOptions("min_delta", method="change_files"),
+        QueryOptions("min_delta", method="added_files"),
     ],
 )
 def test_a_capture_that_cannot_answer_is_refused_by_name(tmp_path: Path, options: QueryOptions) -> None:
     source = table(tmp_path, **FEED, **TRACKED)
     source.append()
-    with pytest.raises(CaptureUnavailable, match=f"{options.query} of .* by {options.capture}"):
+    with pytest.raises(ReadMethodUnavailable, match=f"{options.query} of .* by {options.method}"):
         plan(source, 1, options=options)
 
 
@@ -349,8 +349,8 @@ def test_added_files_fail_at_a_commit_that_removes_or_leave_it_out(tmp_path: Pat
     source.overwrite()
     source.append()
     with pytest.raises(NotInsertOnly, match=r"Version 2 .*\(WRITE\) removes rows"):
-        plan(source, 1, options=QueryOptions("append_only", capture="added_files"))
-    skip = QueryOptions("append_only", capture="added_files", on_change_commit="skip")
+        plan(source, 1, options=QueryOptions("append_only", method="added_files"))
+    skip = QueryOptions("append_only", method="added_files", on_change_commit="skip")
     found = plan(source, 1, options=skip)
     assert told(found) == [(1, 1, "added_files"), (3, 3, "added_files")]
     assert found.notes[0].startswith("1 commit(s) of ")
@@ -382,7 +382,7 @@ def test_times_between_two_commits_hold_nothing(tmp_path: Path) -> None:
         )
     )
     assert found.versions is None
-    assert found.segments == ()
+    assert found.read_ranges == ()
 
 
 def test_a_range_is_cut_where_one_plan_would_hold_too_much(
@@ -429,7 +429,7 @@ def test_versions_that_compare_vectors_count_more(tmp_path: Path, monkeypatch: p
         plan(source, 1, scratch=False)
     assert told(plan(source, 1)) == [(1, 3, "change_files")], "a slice has compared them already"
     found = plan(source, 1, 2)
-    assert [s.compare for s in found.segments] == [False], "masking rows of a file carries none over"
+    assert [s.compare for s in found.read_ranges] == [False], "masking rows of a file carries none over"
 
 
 def test_another_partitioning_ends_a_range(tmp_path: Path) -> None:
@@ -483,12 +483,12 @@ def test_what_was_removed_long_ago_may_be_gone(tmp_path: Path) -> None:
 
 
 def test_a_segment_travels() -> None:
-    segment = Segment(1, 3, "row_tracking", "why", 9, net=True, timestamps=((1, 5), (3, 8)))
-    step = made_step("apply", 1, TableVersion("i", 3), 7, ("id",), segments=(segment,))
+    read_range = ReadRange(1, 3, "row_tracking", "why", 9, net=True, timestamps=((1, 5), (3, 8)))
+    step = made_step("apply", 1, TableVersion("i", 3), 7, ("id",), read_ranges=(read_range,))
     spec = ApplySpec("p", "r", "/s", "/t", ApplyOptions(keys=("id",)), (step,))
     assert from_json(to_json(spec)) == spec
-    sliced = replace(step, segments=(replace(segment, sliced=True),))
-    prepared = replace(spec, steps=(sliced,), slices_uri="/tmp/somewhere")
+    by_manifest = replace(step, read_ranges=(replace(read_range, by_manifest=True),))
+    prepared = replace(spec, steps=(by_manifest,), manifests_uri="/tmp/somewhere")
     assert from_json(to_json(prepared)) == prepared
     assert fingerprint(prepared) == fingerprint(spec), "how it is read says nothing about the work"
-    assert fingerprint(replace(spec, steps=(replace(step, segments=()),))) != fingerprint(spec)
+    assert fingerprint(replace(spec, steps=(replace(step, read_ranges=()),))) != fingerprint(spec)

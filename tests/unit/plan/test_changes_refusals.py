@@ -164,13 +164,13 @@ REFUSED: dict[str, tuple[Callable[[Path], LogTable], dict[str, Any], str, tuple[
     "vacuumed": (vacuumed, {"starting_version": 2}, "VersionsExpired", ("part-00002-0", "version 2")),
     "vacuumed, read by row ids": (
         removing_old,
-        {"capture": "row_tracking", "query": "full_delta", "starting_version": 2},
+        {"method": "row_tracking", "query": "full_delta", "starting_version": 2},
         "VersionsExpired",
         ("part-00001-0", "version 2"),
     ),
     "vacuumed, compared by key": (
         removing_old,
-        {"capture": "snapshot_diff", "starting_version": 2, **NET},
+        {"method": "snapshot_diff", "starting_version": 2, **NET},
         "VersionsExpired",
         ("part-00001-0", "version 2"),
     ),
@@ -186,45 +186,45 @@ REFUSED: dict[str, tuple[Callable[[Path], LogTable], dict[str, Any], str, tuple[
     "a hole in the feed": (with_hole, {}, "ChangeFeedDisabled", ("version 3",)),
     "change files where the feed is off": (
         with_hole,
-        {"capture": "change_files", **NET},
+        {"method": "change_files", **NET},
         "ChangeFeedDisabled",
         ("version 3",),
     ),
     "raw where the feed is off": (with_hole, {"raw": True}, "ChangeFeedDisabled", ("version 3",)),
     "every change by comparing ends": (
         fed,
-        {"capture": "snapshot_diff"},
-        "CaptureUnavailable",
+        {"method": "snapshot_diff"},
+        "ReadMethodUnavailable",
         ("snapshot_diff", "full_delta"),
     ),
     "inserts by comparing ends": (
         fed,
-        {"capture": "snapshot_diff", "query": "append_only"},
-        "CaptureUnavailable",
+        {"method": "snapshot_diff", "query": "append_only"},
+        "ReadMethodUnavailable",
         ("snapshot_diff", "append_only"),
     ),
     "added files, and one removes": (
         plain,
-        {"capture": "added_files"},
+        {"method": "added_files"},
         "NotInsertOnly",
         ("Version 2", "DELETE"),
     ),
-    "row tracking that is off": (fed, {"capture": "row_tracking"}, "CaptureUnavailable", ("Version 1",)),
+    "row tracking that is off": (fed, {"method": "row_tracking"}, "ReadMethodUnavailable", ("Version 1",)),
     "row ids that were not kept": (
         broken_identity,
-        {"capture": "row_tracking"},
-        "CaptureUnavailable",
+        {"method": "row_tracking"},
+        "ReadMethodUnavailable",
         ("Version 4", "UPDATE"),
     ),
     "row ids for keys, not kept": (
         broken_identity,
         {"query": "min_delta"},
-        "CaptureUnavailable",
+        "ReadMethodUnavailable",
         ("Version 4", "UPDATE"),
     ),
     # -- the question ---------------------------------------------------------------------------
     "an unknown query": (fed, {"query": "max_delta"}, "InvalidConfiguration", ("max_delta",)),
-    "an unknown capture": (fed, {"capture": "cdf"}, "InvalidConfiguration", ("cdf",)),
+    "an unknown method": (fed, {"method": "cdf"}, "InvalidConfiguration", ("cdf",)),
     "an unknown choice": (
         fed,
         {"policies": {"on_change_commit": "ignore"}},
@@ -232,7 +232,7 @@ REFUSED: dict[str, tuple[Callable[[Path], LogTable], dict[str, Any], str, tuple[
         ("ignore",),
     ),
     "upsert without keys": (fed, {"query": "upsert"}, "InvalidConfiguration", ("keys",)),
-    "net changes without keys": (fed, {"query": "min_delta"}, "CaptureUnavailable", ("row_tracking",)),
+    "net changes without keys": (fed, {"query": "min_delta"}, "ReadMethodUnavailable", ("row_tracking",)),
     "a filter without keys": (fed, {"where": "id > 1"}, "InvalidConfiguration", ("where", "keys")),
     "a key twice": (fed, {**NET, "keys": ["id", "ID"]}, "InvalidConfiguration", ("keys",)),
     "raw inserts": (fed, {"raw": True, "query": "append_only"}, "InvalidConfiguration", ("raw",)),
@@ -243,7 +243,7 @@ REFUSED: dict[str, tuple[Callable[[Path], LogTable], dict[str, Any], str, tuple[
         ("raw",),
     ),
     "raw, projected": (fed, {"raw": True, "select": ["id"]}, "InvalidConfiguration", ("raw",)),
-    "raw by row ids": (fed, {"raw": True, "capture": "row_tracking"}, "InvalidConfiguration", ("raw",)),
+    "raw by row ids": (fed, {"raw": True, "method": "row_tracking"}, "InvalidConfiguration", ("raw",)),
     # -- the table ------------------------------------------------------------------------------
     "a column _change_type": (_columns("_change_type"), {}, "ReservedColumnName", ("_change_type",)),
     "a column _commit_version": (_columns("_Commit_Version"), {}, "ReservedColumnName", ("_Commit_Version",)),
@@ -279,7 +279,7 @@ REFUSED: dict[str, tuple[Callable[[Path], LogTable], dict[str, Any], str, tuple[
     ),
     "a column of another type": (
         _altered(field_of("id"), field_of("name"), field_of("n", "string")),
-        {"capture": "snapshot_diff", **NET},
+        {"method": "snapshot_diff", **NET},
         "SchemaChangeInRange",
         ("version 4", "n"),
     ),
@@ -313,9 +313,9 @@ def test_a_refused_feed_names_every_way_out(tmp_path: Path) -> None:
 
 def test_commits_that_remove_can_be_left_out_and_are_counted(tmp_path: Path) -> None:
     found = plan_changes(
-        plain(tmp_path).uri, starting_version=1, capture="added_files", policies={"on_change_commit": "skip"}
+        plain(tmp_path).uri, starting_version=1, method="added_files", policies={"on_change_commit": "skip"}
     )
-    assert [(s.starting_version, s.ending_version) for s in found.segments] == [(1, 1), (3, 3)]
+    assert [(s.starting_version, s.ending_version) for s in found.read_ranges] == [(1, 1), (3, 3)]
     assert any("1 commit(s)" in note and "versions 2" in note for note in found.notes)
 
 
@@ -329,7 +329,7 @@ def test_commits_that_remove_can_be_left_out_and_are_counted(tmp_path: Path) -> 
         (with_hole, NET),
         (with_hole, {"starting_version": 4}),
         (broken_identity, NET),
-        (broken_identity, {"capture": "row_tracking", "ending_version": 3}),
+        (broken_identity, {"method": "row_tracking", "ending_version": 3}),
         (long, {"starting_version": 2}),
         (_altered(field_of("id"), field_of("name"), field_of("n", "integer"), field_of("more")), {}),
         (_altered(field_of("id"), field_of("name"), field_of("n", "long")), {"ending_version": 3}),

@@ -18,7 +18,7 @@ from delta_cdc.core.errors import (
     NotADeltaTable,
     SourceNotFound,
     TargetReplaced,
-    TargetWithoutProof,
+    TargetWithoutWatermark,
 )
 from delta_cdc.core.option_schema import INGEST
 from delta_cdc.core.spec import IngestOptions, IngestSpec
@@ -89,8 +89,8 @@ def test_the_first_batch(world: World) -> None:
 
 def test_the_number_of_a_try_before_is_taken_again(world: World) -> None:
     world.deliver("a.json", ["1"])
-    pinned = Memory(number=lambda key: EPOCH, now_ms=EPOCH + 1000)
-    assert spec_of(plan_ingest(world.request(), pinned)).step.seal_number == EPOCH
+    saved = Memory(number=lambda key: EPOCH, now_ms=EPOCH + 1000)
+    assert spec_of(plan_ingest(world.request(), saved)).step.seal_number == EPOCH
 
 
 def test_then_what_is_new(world: World) -> None:
@@ -255,7 +255,7 @@ def test_a_recorded_file_outside_of_what_is_named_now(world: World) -> None:
 def test_a_reseal_and_a_replay_that_were_recorded(world: World) -> None:
     world.deliver("a.json", ["1"])
     world.ingest()
-    for kind, now in (("reseal", world.clock + 20 * DAY), ("replay", world.clock)):
+    for kind, now in (("renew", world.clock + 20 * DAY), ("replay", world.clock)):
         spec = spec_of(world.plan(now_ms=world.clock + 20 * DAY))
         with pytest.raises(Boom):
             world.engine(replace(spec, step=replace(spec.step, kind=kind)), "recorded")
@@ -521,7 +521,7 @@ def other(world: World, dies_at: str) -> None:
 def test_a_table_that_is_no_change_log(world: World) -> None:
     table = LogTable(world.root / "log").create()
     table.append()
-    with pytest.raises(TargetWithoutProof, match="is no change log of an ingest: it has no column _op"):
+    with pytest.raises(TargetWithoutWatermark, match="is no change log of an ingest: it has no column _op"):
         world.plan()
 
 
@@ -616,13 +616,13 @@ def test_an_idle_log_is_sealed_anew(world: World) -> None:
     world.ingest()
     assert world.plan(now_ms=EPOCH + 15 * DAY).spec is None
     plan = world.plan(now_ms=EPOCH + 15 * DAY + 5000)
-    assert spec_of(plan).step.kind == "reseal"
+    assert spec_of(plan).step.kind == "renew"
     assert "sealed anew" in plan.notes[-1]
     world.engine(spec_of(plan))
-    proof = reconcile(DeltaLog(str(world.root / "log")), "p")
-    assert proof is not None
-    assert proof.seal is not None
-    assert proof.seal.state.applied_from == spec_of(plan).step.applied_from
+    recorded = reconcile(DeltaLog(str(world.root / "log")), "p")
+    assert recorded is not None
+    assert recorded.seal is not None
+    assert recorded.seal.state.applied_from == spec_of(plan).step.applied_from
     assert world.plan(now_ms=EPOCH + 15 * DAY).spec is None, "what was taken before still counts"
 
 

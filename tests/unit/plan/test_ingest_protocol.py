@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.planning.topics import Looks
-from delta_cdc.run.saved_plans import NoPins
+from delta_cdc.run.saved_plans import PlansInMemory
 from tests.support.ingest_model import Boom, Broker, Topics, World
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class History:
             self.world.unpublished(lambda spec: self.world.engine(spec, at), **self.asked)
         except Boom:
             if self.random.random() < 0.5:
-                self.world.pins = NoPins()
+                self.world.saved_plans = PlansInMemory()
 
     def leave_a_zombie(self) -> None:
         spec = self.world.plan(**self.asked).spec

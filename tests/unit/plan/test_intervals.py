@@ -55,7 +55,7 @@ def test_the_next_interval_goes_on_from_the_watermark(tables: Tables) -> None:
     built(tables, 2)
     assert did(tables.apply(**between(4, 5))) == [("apply", 3, 4)]
     # A retry that began it may find the source further on: its pin and its interval hold.
-    assert did(tables.apply(pinned=4, **between(4, 60))) == [("apply", 3, 4)]
+    assert did(tables.apply(saved=4, **between(4, 60))) == [("apply", 3, 4)]
     assert did(tables.apply(**between(4, 60))) == [("apply", 3, 5)]
 
 

@@ -13,16 +13,16 @@ from delta_cdc.core.errors import (
     ConfigurationDrift,
     InvalidConfiguration,
     PipelineTakenOver,
-    ProofExpired,
     RangeNotContiguous,
     RangeTooLong,
     SourceHistoryChanged,
     SourceTableReplaced,
     TargetChangedUnderneath,
     TargetReplaced,
-    TargetWithoutProof,
+    TargetWithoutWatermark,
     TransactionRetentionSet,
     VersionsExpired,
+    WatermarkExpired,
 )
 from delta_cdc.core.option_schema import APPLY
 from delta_cdc.core.spec import ApplyOptions, ApplySpec, from_json, to_json
@@ -103,7 +103,7 @@ def test_the_keys_of_a_range_are_repaired_under_the_next_seal(tables: Tables) ->
     assert (step.watermark.version, step.at, step.seal_number) == (4, 4, 101)
     assert (step.watermark.commit_hash, step.highest_sequence) == (tables.source.sha256(4), "9")
     assert (step.planned_on, step.keys_where, step.replayed) == (TableVersion("id-1", 0), None, False)
-    assert [(s.starting_version, s.ending_version) for s in step.segments] == [(2, 3)]
+    assert [(s.starting_version, s.ending_version) for s in step.read_ranges] == [(2, 3)]
     assert plan.versions == VersionRange(2, 3)
     assert "the keys that 2-3 changed, as of version 4" in str(plan)
 
@@ -112,14 +112,14 @@ def test_history_is_repaired_from_a_version_up_to_the_watermark(tables: Tables) 
     built(tables, 4, TYPE_2)
     (step,) = steps(tables.apply(mode="repair", starting_version=2, ending_version=3, options=TYPE_2))
     assert (step.starting_version, step.ending_version, step.watermark.version) == (2, 3, 4)
-    assert [(s.starting_version, s.ending_version) for s in step.segments] == [(2, 4)]
+    assert [(s.starting_version, s.ending_version) for s in step.read_ranges] == [(2, 4)]
 
 
 def test_a_repair_of_a_log_reads_the_events_of_its_range(tables: Tables) -> None:
     built(tables, 4, LOG, truncate_sequences=("3",))
     (step,) = steps(tables.apply(mode="repair", starting_version=3, options=LOG))
     assert (step.starting_version, step.ending_version, step.truncate_sequences) == (3, 4, ("3",))
-    assert [(s.starting_version, s.ending_version) for s in step.segments] == [(3, 4)]
+    assert [(s.starting_version, s.ending_version) for s in step.read_ranges] == [(3, 4)]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_chosen_keys_are_repaired(tables: Tables, options: ApplyOptions, read: l
     plan = tables.apply(mode="repair", repair_keys="id = 'a'", options=options)
     (step,) = steps(plan)
     assert (step.keys_where, step.starting_version, step.ending_version, step.at) == ("id = 'a'", 0, 4, 4)
-    assert [(s.starting_version, s.ending_version) for s in step.segments] == read
+    assert [(s.starting_version, s.ending_version) for s in step.read_ranges] == read
     assert "the keys where id = 'a', as of version 4" in str(plan)
 
 
@@ -141,7 +141,7 @@ def test_a_repair_reads_what_a_version_changed_without_a_feed(tables: Tables) ->
     tables.source.overwrite()
     built(tables, 8)
     (step,) = steps(tables.apply(mode="repair", starting_version=7))
-    assert [(s.capture, s.starting_version, s.ending_version, s.net) for s in step.segments] == [
+    assert [(s.method, s.starting_version, s.ending_version, s.net) for s in step.read_ranges] == [
         ("snapshot_diff", 7, 7, True),
         ("snapshot_diff", 8, 8, True),
     ]
@@ -193,10 +193,10 @@ def test_history_is_not_repaired_from_before_its_load(tables: Tables) -> None:
         tables.apply(starting_version=3, **given)
     (step,) = steps(tables.apply(repair_keys="true", **given))
     assert (step.starting_version, step.ending_version, step.before.loaded_version) == (4, 5, 3)
-    assert [(s.starting_version, s.ending_version) for s in step.segments] == [(4, 5)]
+    assert [(s.starting_version, s.ending_version) for s in step.read_ranges] == [(4, 5)]
     built(tables, 5, TYPE_2, number=101, loaded_version=5)
     (step,) = steps(tables.apply(repair_keys="true", **given))
-    assert (step.kind, step.segments, step.watermark.version) == ("repair", (), 5), (
+    assert (step.kind, step.read_ranges, step.watermark.version) == ("repair", (), 5), (
         "the source as it is tells it all"
     )
     built(tables, 5, KEYED, number=102, loaded_version=5)
@@ -206,7 +206,7 @@ def test_history_is_not_repaired_from_before_its_load(tables: Tables) -> None:
 @pytest.mark.parametrize(
     "given",
     [{}, {"mode": "repair", "repair_keys": "true"}, {"mode": "reload"}, {"now": NOW + 40 * DAY}],
-    ids=["apply", "repair", "reload", "reseal"],
+    ids=["apply", "repair", "reload", "renew"],
 )
 def test_every_step_knows_what_the_seal_before_it_knew(tables: Tables, given: dict[str, Any]) -> None:
     known = {"loaded_version": 2, "horizons": ((1, "3"),), "truncate_sequences": ("4",)}
@@ -245,7 +245,7 @@ def test_a_replay_takes_the_keys_in_quarantine(tables: Tables) -> None:
     beside.append()
     plan = tables.apply(mode="repair", repair_quarantined=True)
     (step,) = steps(plan)
-    assert (step.kind, step.replayed, step.segments, step.at) == ("repair", True, (), 4)
+    assert (step.kind, step.replayed, step.read_ranges, step.at) == ("repair", True, (), 4)
     assert isinstance(plan.spec, ApplySpec)
     assert plan.spec.quarantine_uri == beside.uri
     assert "the keys in quarantine" in str(plan)
@@ -447,9 +447,9 @@ def expired(tables: Tables) -> None:
 @pytest.mark.parametrize(
     ("happens", "error", "number"),
     [
-        (by_hand, TargetWithoutProof, EPOCH),
+        (by_hand, TargetWithoutWatermark, EPOCH),
         (underneath, TargetChangedUnderneath, 102),
-        (expired, ProofExpired, 101),
+        (expired, WatermarkExpired, 101),
     ],
 )
 def test_a_reset_needs_no_proof(
@@ -485,16 +485,16 @@ def sealed_reset(tables: Tables, number: int, watermark: int, planned: int) -> N
 def test_a_reset_of_our_own_is_no_replacement(tables: Tables) -> None:
     built(tables, 3)
     sealed_reset(tables, 101, 5, planned=0)
-    proof = reconcile(DeltaLog(tables.target.uri), "p")
-    assert proof is not None
-    assert proof.seal is not None
-    assert (proof.seal.watermark.version, proof.next_number) == (5, 102)
+    recorded = reconcile(DeltaLog(tables.target.uri), "p")
+    assert recorded is not None
+    assert recorded.seal is not None
+    assert (recorded.seal.watermark.version, recorded.next_number) == (5, 102)
     # One that is taken back doesn't count, and its number is not used again.
     tables.target.restore(0)
-    proof = reconcile(DeltaLog(tables.target.uri), "p")
-    assert proof is not None
-    assert proof.seal is not None
-    assert (proof.seal.watermark.version, proof.next_number) == (3, 102)
+    recorded = reconcile(DeltaLog(tables.target.uri), "p")
+    assert recorded is not None
+    assert recorded.seal is not None
+    assert (recorded.seal.watermark.version, recorded.next_number) == (3, 102)
 
 
 def test_what_lay_underneath_a_reset_does_not_matter(tables: Tables) -> None:

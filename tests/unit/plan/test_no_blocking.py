@@ -95,17 +95,17 @@ def test_the_copy_of_the_seal(built: Tables) -> None:
     copy.write_text("x")
     seen = []
 
-    def mirror() -> None:
+    def backup() -> None:
         seen.append(copy.read_text())
 
-    verify = VerifyRequest(pipeline="p", target=built.target.uri, mirror=mirror)
+    verify = VerifyRequest(pipeline="p", target=built.target.uri, backup=backup)
     assert_nothing_blocks(plan_verify_async(verify, now_ms=NOW))
     from deltalake import DeltaTable
 
     DeltaTable(built.target.uri).create_checkpoint()
     built.target.file(0).unlink()
     with blocking_calls() as found, pytest.raises(Exception, match="cleaned"):
-        run_sync(reconcile_async(DeltaLog(built.target.uri), "p", mirror=mirror))
+        run_sync(reconcile_async(DeltaLog(built.target.uri), "p", backup=backup))
     assert (found, len(seen)) == ([], 2)
 
 

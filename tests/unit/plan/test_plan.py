@@ -20,7 +20,7 @@ from delta_cdc.core.errors import (
     SourceHistoryChanged,
     SourceTableReplaced,
     TableNotFound,
-    TargetWithoutProof,
+    TargetWithoutWatermark,
     VersionsExpired,
 )
 from delta_cdc.core.retention import interval_ms
@@ -65,9 +65,13 @@ def test_a_range_starts_after_the_watermark_and_ends_at_the_newest(tables: Table
     assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("apply", 3, 5, 101)
     assert step.watermark.commit_hash == tables.source.sha256(5)
     assert step.planned_on == TableVersion("id-1", 0)
-    assert (step.highest_sequence, step.segments[0].starting_version, step.before.applied_from) == ("7", 3, 0)
+    assert (step.highest_sequence, step.read_ranges[0].starting_version, step.before.applied_from) == (
+        "7",
+        3,
+        0,
+    )
     assert step.source_columns == ("id", "name")
-    assert plan.pin_key == "pin:p:source-id"
+    assert plan.plan_key == "pin:p:source-id"
 
 
 def test_nothing_new(tables: Tables) -> None:
@@ -86,7 +90,7 @@ def test_no_commit_that_changes_data(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pinned", "given", "end"),
+    ("saved", "given", "end"),
     [
         (4, {}, 4),
         (None, {"max_versions": 2}, 4),
@@ -98,10 +102,10 @@ def test_no_commit_that_changes_data(tables: Tables) -> None:
     ],
 )
 def test_the_end_is_the_nearest_bound(
-    tables: Tables, pinned: int | None, given: dict[str, int], end: int
+    tables: Tables, saved: int | None, given: dict[str, int], end: int
 ) -> None:
     tables.sealed(2)
-    assert tables.apply(pinned, **given).versions == VersionRange(3, end)
+    assert tables.apply(saved, **given).versions == VersionRange(3, end)
 
 
 def test_a_run_of_maintenance_longer_than_max_versions_is_passed(tables: Tables) -> None:
@@ -112,7 +116,7 @@ def test_a_run_of_maintenance_longer_than_max_versions_is_passed(tables: Tables)
         tables.source.append()
     plan = tables.apply(max_versions=2)
     assert plan.versions == VersionRange(6, 14)
-    assert spec_of(plan).steps[0].segments[0].starting_version == 13
+    assert spec_of(plan).steps[0].read_ranges[0].starting_version == 13
 
 
 def test_an_explicit_start_below_the_watermark_is_cut(tables: Tables) -> None:
@@ -183,8 +187,8 @@ def test_the_feed_was_off_in_between(tables: Tables) -> None:
     tables.source.set_properties()
     tables.source.set_properties(**FEED)
     tables.source.append()
-    segments = tables.apply(options=TYPE_2).steps[0].segments
-    assert [(s.starting_version, s.ending_version) for s in segments] == [(6, 6), (9, 9)]
+    read_ranges = tables.apply(options=TYPE_2).steps[0].read_ranges
+    assert [(s.starting_version, s.ending_version) for s in read_ranges] == [(6, 6), (9, 9)]
 
 
 def test_the_feed_was_turned_on_too_late(tables: Tables) -> None:
@@ -193,8 +197,8 @@ def test_the_feed_was_turned_on_too_late(tables: Tables) -> None:
     tables.source.overwrite()
     tables.source.set_properties(**FEED)
     tables.source.append()
-    segments = tables.apply().steps[0].segments
-    assert [s.capture for s in segments] == ["snapshot_diff", "change_files"], "type 1 needs no more"
+    read_ranges = tables.apply().steps[0].read_ranges
+    assert [s.method for s in read_ranges] == ["snapshot_diff", "change_files"], "type 1 needs no more"
     tables.sealed(6, 101, **OF_TYPE_2)
     with pytest.raises(ChangeFeedDisabled, match="version 7"):
         tables.apply(options=TYPE_2)
@@ -208,7 +212,7 @@ def test_gates_count_from_the_first_change(tables: Tables) -> None:
     tables.source.append()
     plan = tables.apply()
     assert plan.versions == VersionRange(7, 9)
-    assert spec_of(plan).steps[0].segments[0].starting_version == 9
+    assert spec_of(plan).steps[0].read_ranges[0].starting_version == 9
 
 
 @pytest.mark.parametrize(
@@ -436,9 +440,9 @@ def test_no_target_is_loaded_from_the_newest_version(tables: Tables) -> None:
     assert plan.notes == ()
 
 
-@pytest.mark.parametrize(("pinned", "given"), [(3, {}), (None, {"ending_version": 3})])
-def test_a_load_keeps_its_version(tables: Tables, pinned: int | None, given: dict[str, int]) -> None:
-    (step,) = spec_of(tables.apply(pinned, **given)).steps
+@pytest.mark.parametrize(("saved", "given"), [(3, {}), (None, {"ending_version": 3})])
+def test_a_load_keeps_its_version(tables: Tables, saved: int | None, given: dict[str, int]) -> None:
+    (step,) = spec_of(tables.apply(saved, **given)).steps
     assert step.ending_version == 3
     assert step.watermark.commit_hash == tables.source.sha256(3)
 
@@ -450,7 +454,7 @@ def test_a_load_of_an_old_version_is_inside_retention(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pinned", "number"),
+    ("saved", "number"),
     [
         (NOW - 5_000, NOW - 5_000),
         (NOW - 6 * DAY, NOW - 6 * DAY),
@@ -460,12 +464,12 @@ def test_a_load_of_an_old_version_is_inside_retention(tables: Tables) -> None:
         (None, NOW),
     ],
 )
-def test_a_retry_of_a_load_keeps_its_seal_number(tables: Tables, pinned: int | None, number: int) -> None:
+def test_a_retry_of_a_load_keeps_its_seal_number(tables: Tables, saved: int | None, number: int) -> None:
     """Below the time, as every first number is, and not so old that it may belong to an earlier table."""
-    plan = plan_apply(tables.request(), Memory(number=lambda _: pinned, now_ms=NOW))
+    plan = plan_apply(tables.request(), Memory(number=lambda _: saved, now_ms=NOW))
     assert spec_of(plan).steps[0].seal_number == number
     tables.sealed(2)
-    plan = plan_apply(tables.request(), Memory(number=lambda _: pinned, now_ms=NOW))
+    plan = plan_apply(tables.request(), Memory(number=lambda _: saved, now_ms=NOW))
     assert spec_of(plan).steps[0].seal_number == 101
 
 
@@ -852,7 +856,7 @@ def test_staging_holds_rows_of_somebody_else(tables: Tables) -> None:
     tables.staging.append()
     look: Callable[[], Plan]
     for look in (tables.read, lambda: tables.apply(staging=tables.staging.uri)):
-        with pytest.raises(TargetWithoutProof, match="staging table"):
+        with pytest.raises(TargetWithoutWatermark, match="staging table"):
             look()
 
 

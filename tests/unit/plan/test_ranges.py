@@ -1,4 +1,4 @@
-"""Bounds by time, milestones, and the gates that look at storage."""
+"""Bounds by time, parts of commits, and the gates that look at storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from delta_cdc.core.errors import InvalidConfiguration, RangeNotContiguous, VersionsExpired
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.actions import Commit
-from delta_cdc.planning.ranges import milestones
+from delta_cdc.planning.ranges import commit_parts
 from tests.support.logs import EPOCH, FEED, SECOND
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_an_end_time_before_the_log_begins(tables: Tables) -> None:
 
 def test_a_retry_keeps_the_end_that_a_time_gave(tables: Tables) -> None:
     tables.sealed(2)
-    assert tables.apply(pinned=3, ending_timestamp=iso(99)).versions == VersionRange(3, 3)
+    assert tables.apply(saved=3, ending_timestamp=iso(99)).versions == VersionRange(3, 3)
 
 
 # -- milestones ---------------------------------------------------------------------------------
@@ -113,13 +113,13 @@ def commits(*sizes: int) -> tuple[Commit, ...]:
 )
 def test_milestones(sizes: tuple[int, ...], versions: int | None, size: int | None, ends: list[int]) -> None:
     given = commits(*sizes)
-    parts = milestones(given, versions, size)
+    parts = commit_parts(given, versions, size)
     assert [part[-1].version for part in parts] == ends
     assert sum(parts, ()) == given
 
 
 def test_no_commits_no_milestones() -> None:
-    assert milestones((), 1, 1) == ()
+    assert commit_parts((), 1, 1) == ()
 
 
 def steps(plan: Plan) -> list[tuple[Any, ...]]:
@@ -174,17 +174,21 @@ def test_max_bytes_reads_no_more_commits_than_it_needs(tables: Tables) -> None:
 
 def test_the_limits_of_a_run_do_not_bind_a_retry(tables: Tables) -> None:
     tables.sealed(1)
-    assert tables.apply(pinned=5, max_bytes=1, max_versions=1).versions == VersionRange(2, 5)
+    assert tables.apply(saved=5, max_bytes=1, max_versions=1).versions == VersionRange(2, 5)
 
 
 # -- segments -----------------------------------------------------------------------------------
 def test_a_segment_says_what_is_read_and_why(tables: Tables) -> None:
     tables.sealed(2)
     tables.source.optimize()
-    (segment,) = tables.apply().steps[0].segments
-    assert (segment.starting_version, segment.ending_version, segment.capture) == (3, 5, "change_files")
-    assert segment.size == 300
-    assert "delta.enableChangeDataFeed is on throughout" in segment.reason
+    (read_range,) = tables.apply().steps[0].read_ranges
+    assert (read_range.starting_version, read_range.ending_version, read_range.method) == (
+        3,
+        5,
+        "change_files",
+    )
+    assert read_range.size == 300
+    assert "delta.enableChangeDataFeed is on throughout" in read_range.reason
 
 
 def test_a_plan_prints(tables: Tables) -> None:
@@ -226,7 +230,7 @@ def test_change_files_are_what_is_looked_for(tables: Tables) -> None:
     tables.source.commit("MERGE", tables.source.add(), *tables.source.removes(), cdc)
     for part in tables.source.path.glob("part-*"):
         part.unlink()
-    assert tables.apply().steps[0].segments[0].size == 7
+    assert tables.apply().steps[0].read_ranges[0].size == 7
     tables.source.path.joinpath("_change_data/cdc-1.parquet").unlink()
     with pytest.raises(VersionsExpired, match=r"cdc-1\.parquet"):
         tables.apply()
@@ -286,4 +290,4 @@ def test_time_is_measured_at_the_first_change(tables: Tables) -> None:
     tables.sealed(5)
     tables.source.optimize(at=EPOCH - 365 * 86_400 * SECOND)
     tables.source.append()
-    assert tables.apply().steps[0].segments[0].starting_version == 7
+    assert tables.apply().steps[0].read_ranges[0].starting_version == 7

@@ -11,17 +11,17 @@ from delta_cdc.core import validation
 from delta_cdc.core.errors import (
     InvalidConfiguration,
     PipelineTakenOver,
-    ProofExpired,
     RangeNotContiguous,
     SchemaChangeInRange,
     SealUnreadable,
-    TargetWithoutProof,
+    TargetWithoutWatermark,
+    WatermarkExpired,
 )
 from delta_cdc.core.spec import QueryOptions
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog
-from delta_cdc.planning.reconcile import Mirror, reconcile
+from delta_cdc.planning.reconcile import WatermarkBackup, reconcile
 from delta_cdc.spark.apply.commit import sealed
 from tests.support.logs import EPOCH, FEED, SECOND, field_of, seal
 from tests.support.tables import KEYED, NOW
@@ -64,7 +64,7 @@ def test_an_idle_pipeline_seals_anew_at_half_of_the_shortest_retention(
         assert plan.spec is None
         return
     (step,) = plan.steps
-    assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("reseal", 6, 6, 101)
+    assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("renew", 6, 6, 101)
     assert (step.highest_sequence, step.before.configuration["keys"]) == ("41", ["id"])
     assert step.planned_on == TableVersion("id-1", 0)
     assert "sealed anew" in plan.notes[-1]
@@ -76,7 +76,7 @@ def test_resealing_moves_the_watermark_over_maintenance(tables: Tables) -> None:
     tables.source.optimize()
     tables.source.optimize()
     (step,) = tables.apply(now=EPOCH + 4 * DAY).steps
-    assert (step.kind, step.starting_version, step.ending_version) == ("reseal", 6, 7)
+    assert (step.kind, step.starting_version, step.ending_version) == ("renew", 6, 7)
     assert step.watermark.commit_hash == tables.source.sha256(7)
 
 
@@ -95,13 +95,13 @@ def test_a_pipeline_fed_by_staging_seals_anew_too(tables: Tables) -> None:
     staged = {"staging": tables.staging.uri}
     assert tables.apply(**staged).spec is None
     (step,) = tables.apply(now=EPOCH + 4 * DAY, **staged).steps
-    assert (step.kind, step.ending_version) == ("reseal", 6)
+    assert (step.kind, step.ending_version) == ("renew", 6)
 
 
 def test_staging_that_waits_for_its_read_seals_the_watermark_as_it_is(tables: Tables) -> None:
     tables.sealed(4)
     (step,) = tables.apply(now=EPOCH + 4 * DAY, staging=tables.staging.uri).steps
-    assert (step.kind, step.starting_version, step.ending_version) == ("reseal", 4, 4)
+    assert (step.kind, step.starting_version, step.ending_version) == ("renew", 4, 4)
 
 
 def test_work_comes_before_a_seal_that_is_due(tables: Tables) -> None:
@@ -111,11 +111,13 @@ def test_work_comes_before_a_seal_that_is_due(tables: Tables) -> None:
 
 # -- the mirror ---------------------------------------------------------------------------------
 def mirror_of(tables: Tables) -> dict[str, Any]:
-    proof = reconcile(DeltaLog(tables.target.uri), "p")
-    assert proof is not None
-    assert proof.seal is not None
-    assert proof.commit is not None
-    return Mirror(proof.seal, TableVersion(proof.target.table_id, proof.commit.version)).to_dict()
+    recorded = reconcile(DeltaLog(tables.target.uri), "p")
+    assert recorded is not None
+    assert recorded.seal is not None
+    assert recorded.commit is not None
+    return WatermarkBackup(
+        recorded.seal, TableVersion(recorded.target.table_id, recorded.commit.version)
+    ).to_dict()
 
 
 def clean(tables: Tables, more: int = 0) -> None:
@@ -134,9 +136,9 @@ def test_a_mirror_of_the_newest_seal_is_as_good_as_the_seal(tables: Tables) -> N
     tables.sealed(3)
     kept = mirror_of(tables)
     clean(tables)
-    with pytest.raises(ProofExpired):
+    with pytest.raises(WatermarkExpired):
         tables.apply()
-    plan = tables.apply(mirror=lambda: kept)
+    plan = tables.apply(backup=lambda: kept)
     assert plan.versions == VersionRange(4, 5)
     assert plan.steps[0].seal_number == 101
     assert "copy" in plan.notes[0]
@@ -147,15 +149,15 @@ def test_a_mirror_needs_every_commit_after_its_seal(tables: Tables) -> None:
     tables.sealed(3)
     kept = mirror_of(tables)
     clean(tables, more=1)
-    with pytest.raises(ProofExpired, match="copy outside says watermark 3 for version 0"):
-        tables.apply(mirror=lambda: kept)
+    with pytest.raises(WatermarkExpired, match="copy outside says watermark 3 for version 0"):
+        tables.apply(backup=lambda: kept)
 
 
 def test_a_proof_by_mirror_is_sealed_at_once(tables: Tables) -> None:
     tables.sealed(5)
     kept = mirror_of(tables)
     clean(tables)
-    assert [step.kind for step in tables.apply(mirror=lambda: kept).steps] == ["reseal"]
+    assert [step.kind for step in tables.apply(backup=lambda: kept).steps] == ["renew"]
 
 
 @pytest.mark.parametrize(
@@ -168,10 +170,12 @@ def test_a_proof_by_mirror_is_sealed_at_once(tables: Tables) -> None:
 )
 def test_a_mirror_of_another_seal_proves_nothing(tables: Tables, lie: dict[str, Any]) -> None:
     tables.sealed(3)
-    other = Mirror(replace(seal(100, 3, source=tables.source), **lie), TableVersion("id-1", 0)).to_dict()
+    other = WatermarkBackup(
+        replace(seal(100, 3, source=tables.source), **lie), TableVersion("id-1", 0)
+    ).to_dict()
     clean(tables)
-    with pytest.raises(ProofExpired):
-        tables.apply(mirror=lambda: other)
+    with pytest.raises(WatermarkExpired):
+        tables.apply(backup=lambda: other)
 
 
 @pytest.mark.parametrize(
@@ -180,16 +184,16 @@ def test_a_mirror_of_another_seal_proves_nothing(tables: Tables, lie: dict[str, 
 def test_what_people_wrote_there_is_no_mirror(tables: Tables, kept: Any) -> None:
     tables.sealed(3)
     clean(tables)
-    with pytest.raises(ProofExpired):
-        tables.apply(mirror=lambda: kept)
+    with pytest.raises(WatermarkExpired):
+        tables.apply(backup=lambda: kept)
 
 
 def test_a_mirror_of_another_table_proves_nothing(tables: Tables) -> None:
     tables.sealed(3)
     kept = {**mirror_of(tables), "target": {"table_id": "another", "version": 0, "commit_hash": None}}
     clean(tables)
-    with pytest.raises(ProofExpired):
-        tables.apply(mirror=lambda: kept)
+    with pytest.raises(WatermarkExpired):
+        tables.apply(backup=lambda: kept)
 
 
 def test_a_mirror_does_not_survive_what_happened_since(tables: Tables) -> None:
@@ -198,8 +202,8 @@ def test_a_mirror_does_not_survive_what_happened_since(tables: Tables) -> None:
     kept = mirror_of(tables)
     clean(tables)
     tables.target.overwrite()
-    with pytest.raises(ProofExpired):
-        tables.apply(mirror=lambda: kept)
+    with pytest.raises(WatermarkExpired):
+        tables.apply(backup=lambda: kept)
 
 
 def test_the_mirror_is_not_asked_where_the_log_proves(tables: Tables) -> None:
@@ -207,7 +211,7 @@ def test_the_mirror_is_not_asked_where_the_log_proves(tables: Tables) -> None:
         raise AssertionError("the log proves")
 
     tables.sealed(3)
-    assert tables.apply(mirror=never).versions == VersionRange(4, 5)
+    assert tables.apply(backup=never).versions == VersionRange(4, 5)
 
 
 # -- seals that this release cannot read ---------------------------------------------------------
@@ -232,11 +236,11 @@ def made_by_hand(tables: Tables) -> None:
 
 def test_a_target_made_by_hand_is_declared(tables: Tables) -> None:
     made_by_hand(tables)
-    with pytest.raises(TargetWithoutProof, match="none_at"):
+    with pytest.raises(TargetWithoutWatermark, match="none_at"):
         tables.apply()
     plan = tables.apply(initial_load={"none_at": 3})
     load, apply = plan.steps
-    assert (load.kind, load.ending_version) == ("declare", 3)
+    assert (load.kind, load.ending_version) == ("baseline", 3)
     assert load.planned_on == TableVersion("id-1", 1)
     assert load.watermark.commit_hash == tables.source.sha256(3)
     assert (apply.kind, apply.starting_version, apply.ending_version) == ("apply", 4, 5)
@@ -248,13 +252,13 @@ def test_a_target_made_by_hand_is_declared(tables: Tables) -> None:
 def test_declared_at_the_newest_version(tables: Tables, load: Any) -> None:
     made_by_hand(tables)
     plan = tables.apply(initial_load=load)
-    assert [(s.kind, s.ending_version) for s in plan.steps] == [("declare", 5)]
+    assert [(s.kind, s.ending_version) for s in plan.steps] == [("baseline", 5)]
     assert plan.versions is None
 
 
 def test_declared_without_a_target(tables: Tables) -> None:
     (step,) = tables.apply(initial_load="none").steps
-    assert (step.kind, step.planned_on) == ("declare", None)
+    assert (step.kind, step.planned_on) == ("baseline", None)
 
 
 def test_declared_beyond_the_newest_version(tables: Tables) -> None:
@@ -272,7 +276,7 @@ def test_a_declaration_does_not_bring_back_an_expired_proof(tables: Tables) -> N
     """It may stand in the DAG for years, with a version of long ago."""
     tables.sealed(3)
     clean(tables)
-    with pytest.raises(ProofExpired):
+    with pytest.raises(WatermarkExpired):
         tables.apply(initial_load={"none_at": 1})
 
 
@@ -281,10 +285,10 @@ def test_a_declaration_does_not_bring_back_an_expired_proof(tables: Tables) -> N
 def test_a_declaration_is_for_once(tables: Tables, load: Any, back_to: int) -> None:
     """After a RESTORE to before the first seal it would speak of other rows, or of none."""
     made_by_hand(tables)
-    tables.sealed(1, kind="declare")
+    tables.sealed(1, kind="baseline")
     tables.sealed(3, number=101)
     tables.target.restore(back_to)
-    with pytest.raises(TargetWithoutProof, match="restored to before the first seal"):
+    with pytest.raises(TargetWithoutWatermark, match="restored to before the first seal"):
         tables.apply(initial_load=load)
 
 
@@ -301,12 +305,12 @@ def adopt(tables: Tables, **changes: Any) -> Plan:
 
 def test_adopting_closes_the_old_pipeline_first(tables: Tables) -> None:
     tables.sealed(3, highest_sequence="7")
-    with pytest.raises(TargetWithoutProof, match="seals of other pipelines: p"):
+    with pytest.raises(TargetWithoutWatermark, match="seals of other pipelines: p"):
         tables.apply(pipeline="q")
     plan = adopt(tables)
     assert steps(plan) == [
-        ("adopt", "p", 3, 3, 101),
-        ("adopt", None, 3, 3, EPOCH),
+        ("take_over", "p", 3, 3, 101),
+        ("take_over", None, 3, 3, EPOCH),
         ("apply", None, 4, 5, EPOCH + 1),
     ]
     closing, opening, work = plan.steps
@@ -318,7 +322,7 @@ def test_adopting_closes_the_old_pipeline_first(tables: Tables) -> None:
 
 
 def closed(tables: Tables, number: int = 101) -> None:
-    made = seal(number, 3, source=tables.source, kind="adopt", planned_on=TableVersion("id-1", 0))
+    made = seal(number, 3, source=tables.source, kind="take_over", planned_on=TableVersion("id-1", 0))
     tables.target.write_seal(replace(made, successor="q"), rows=False)
 
 
@@ -326,13 +330,13 @@ def test_half_an_adoption_is_finished(tables: Tables) -> None:
     """The numbers are those of the first try, so that of two planners one loses."""
     tables.sealed(3)
     closed(tables)
-    assert steps(adopt(tables)) == [("adopt", None, 3, 3, EPOCH), ("apply", None, 4, 5, EPOCH + 1)]
+    assert steps(adopt(tables)) == [("take_over", None, 3, 3, EPOCH), ("apply", None, 4, 5, EPOCH + 1)]
 
 
 def test_nothing_new_is_adopted_all_the_same(tables: Tables) -> None:
     tables.sealed(5)
     plan = adopt(tables)
-    assert [step.kind for step in plan.steps] == ["adopt", "adopt"]
+    assert [step.kind for step in plan.steps] == ["take_over", "take_over"]
     assert plan.versions is None
 
 
@@ -346,7 +350,7 @@ def test_the_old_pipeline_ends(tables: Tables) -> None:
 def test_adopting_again_is_nothing_new(tables: Tables) -> None:
     tables.sealed(3)
     closed(tables)
-    opened = seal(102, 3, source=tables.source, kind="adopt", pipeline="q")
+    opened = seal(102, 3, source=tables.source, kind="take_over", pipeline="q")
     tables.target.write_seal(opened, rows=False)
     assert steps(adopt(tables)) == [("apply", None, 4, 5, 103)]
 
@@ -356,16 +360,16 @@ def test_the_target_can_be_taken_back(tables: Tables) -> None:
     closed(tables)
     tables.target.write_seal(seal(102, 5, source=tables.source, pipeline="q"))
     plan = tables.apply(take_over_from="q")
-    assert steps(plan) == [("adopt", "q", 5, 5, 103), ("adopt", None, 5, 5, 104)]
+    assert steps(plan) == [("take_over", "q", 5, 5, 103), ("take_over", None, 5, 5, 104)]
 
 
 def test_a_pipeline_that_was_adopted_does_not_come_back_by_its_own_adoption(tables: Tables) -> None:
     """p adopted from x, and take_over_from stays in its DAG; then q adopted from p."""
     tables.sealed(2)
-    tables.target.write_seal(seal(101, 2, source=tables.source, kind="adopt", pipeline="x"), rows=False)
-    made = seal(102, 2, source=tables.source, kind="adopt", pipeline="x")
+    tables.target.write_seal(seal(101, 2, source=tables.source, kind="take_over", pipeline="x"), rows=False)
+    made = seal(102, 2, source=tables.source, kind="take_over", pipeline="x")
     tables.target.write_seal(replace(made, successor="p"), rows=False)
-    tables.target.write_seal(seal(103, 2, source=tables.source, kind="adopt"), rows=False)
+    tables.target.write_seal(seal(103, 2, source=tables.source, kind="take_over"), rows=False)
     closed(tables, number=104)
     tables.target.write_seal(seal(105, 5, source=tables.source, pipeline="q"))
     with pytest.raises(PipelineTakenOver, match="taken over by pipeline q"):
@@ -387,7 +391,7 @@ def test_adopted_by_somebody_else(tables: Tables) -> None:
 
 def test_nothing_to_adopt(tables: Tables) -> None:
     tables.sealed(3)
-    with pytest.raises(TargetWithoutProof, match="seals of other pipelines: p"):
+    with pytest.raises(TargetWithoutWatermark, match="seals of other pipelines: p"):
         tables.apply(pipeline="q", take_over_from="zzz")
 
 
@@ -411,12 +415,12 @@ def test_adopting_an_empty_table_without_seals_loads_it(tables: Tables) -> None:
 
 def test_an_adoption_waits_for_no_retention(tables: Tables) -> None:
     tables.sealed(5)
-    assert [s.kind for s in adopt(tables, now=NOW + 300 * DAY).steps] == ["adopt", "adopt"]
+    assert [s.kind for s in adopt(tables, now=NOW + 300 * DAY).steps] == ["take_over", "take_over"]
 
 
 def test_take_over_from_a_name_that_never_was_needs_a_declaration(tables: Tables) -> None:
     made_by_hand(tables)
-    with pytest.raises((TargetWithoutProof, InvalidConfiguration)):
+    with pytest.raises((TargetWithoutWatermark, InvalidConfiguration)):
         adopt(tables)
 
 
@@ -429,9 +433,9 @@ def test_an_idle_pipeline_that_was_repaired_moves_its_watermark(tables: Tables) 
     tables.source.optimize()
     plan = tables.apply()
     (step,) = plan.steps
-    assert (step.kind, step.ending_version, step.seal_number) == ("reseal", 6, 102)
+    assert (step.kind, step.ending_version, step.seal_number) == ("renew", 6, 102)
     assert "that of a repair" in plan.notes[-1]
-    tables.sealed(6, 102, kind="reseal")
+    tables.sealed(6, 102, kind="renew")
     assert tables.apply().spec is None
 
 

@@ -12,7 +12,7 @@ from delta_cdc.core.spec import (
     ApplyOptions,
     ApplyRequest,
     ApplySpec,
-    BundleSpec,
+    BatchSpec,
     EnableSpec,
     IngestOptions,
     IngestSpec,
@@ -61,7 +61,7 @@ def _reload(tables: Tables) -> Any:
 
 def _reseal(tables: Tables) -> Any:
     spec = _apply(tables)
-    return replace(spec, steps=(replace(spec.steps[0], kind="reseal", segments=()),))
+    return replace(spec, steps=(replace(spec.steps[0], kind="renew", read_ranges=()),))
 
 
 def _apply_after(tables: Tables) -> ApplyRequest:
@@ -91,7 +91,7 @@ JOBS: dict[str, tuple[Any, int | None]] = {
     "reload: all of the source, and the target": (_reload, 500 + 100),
     "a batch that is staged, and the target": (_staged, 100 + 100),
     "a seal alone": (_reseal, 0),
-    "two of them": (lambda t: BundleSpec("r", (_load(t), _ingest(t))), 542),
+    "two of them": (lambda t: BatchSpec("r", (_load(t), _ingest(t))), 542),
     "files": (_ingest, 42),
     "files, some of them again": (lambda t: _ingest(t, files=(SourceFile("a", 3, 0, again=True),)), None),
     "records": (lambda t: _ingest(t, files=(), offsets=(OffsetRange("t", 0, 5, 8),)), 3 * 1024),

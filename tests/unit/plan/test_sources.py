@@ -40,7 +40,7 @@ def steps(plan: Plan) -> tuple[Step, ...]:
 
 
 def read(step: Step) -> list[tuple[int, int, str]]:
-    return [(s.starting_version, s.ending_version, s.capture) for s in step.segments]
+    return [(s.starting_version, s.ending_version, s.method) for s in step.read_ranges]
 
 
 def built(tables: Tables, watermark: int, options: ApplyOptions = LOG, **changes: Any) -> None:
@@ -63,7 +63,7 @@ def test_new_events_are_those_that_were_added(tables: Tables, options: ApplyOpti
 def test_a_seal_that_is_due_carries_the_truncates(tables: Tables) -> None:
     built(tables, 5, truncate_sequences=("4",))
     (step,) = steps(tables.apply(options=LOG, now=tables.source.created + 40 * 86_400_000))
-    assert (step.kind, step.truncate_sequences) == ("reseal", ("4",))
+    assert (step.kind, step.truncate_sequences) == ("renew", ("4",))
 
 
 @pytest.mark.parametrize("options", [LOG, VERSIONED])
@@ -257,7 +257,7 @@ def test_row_tracking_without_a_horizon(tables: Tables) -> None:
 def test_a_seal_alone_and_a_reload_pass_row_tracking_too(tables: Tables) -> None:
     tracked(tables)
     (step,) = steps(tables.apply(options=LOG, now=tables.source.created + 40 * 86_400_000))
-    assert (step.kind, step.ending_version) == ("reseal", 7)
+    assert (step.kind, step.ending_version) == ("renew", 7)
     assert step.before.horizons == ((7, "2"), (7, "3"))
     tables.source.append()
     (step,) = steps(tables.apply(options=LOG, mode="reload"))
@@ -288,7 +288,7 @@ def test_a_pipeline_that_takes_over_knows_row_tracking(tables: Tables) -> None:
     tracked(tables)
     tables.source.append()
     plan = tables.apply(options=LOG, pipeline="q", take_over_from="p")
-    assert [step.kind for step in steps(plan)] == ["adopt", "adopt", "apply"]
+    assert [step.kind for step in steps(plan)] == ["take_over", "take_over", "apply"]
     assert steps(plan)[-1].before.horizons == ((7, "2"), (7, "3"))
 
 
@@ -300,7 +300,7 @@ def test_each_copy_is_told_from_the_one_before(tables: Tables) -> None:
     built(tables, 5, replace(COPIES, stored_as_scd_type=2))
     (step,) = steps(tables.apply(options=replace(COPIES, stored_as_scd_type=2)))
     assert read(step) == [(6, 6, "snapshot_diff"), (8, 8, "snapshot_diff")]
-    assert all(segment.net and len(segment.timestamps) == 1 for segment in step.segments)
+    assert all(read_range.net and len(read_range.timestamps) == 1 for read_range in step.read_ranges)
     partial = replace(COPIES, ignore_null_updates=True)
     built(tables, 5, partial, number=101)
     assert read(steps(tables.apply(options=partial))[0]) == read(step)

@@ -12,12 +12,12 @@ from delta_cdc.core.errors import (
     InvalidConfiguration,
     NoOpenBatch,
     OtherBatchOpen,
-    ProofExpired,
     RangeNotContiguous,
     SchemaChangeInRange,
     SourceHistoryChanged,
-    TargetWithoutProof,
+    TargetWithoutWatermark,
     TransactionRetentionSet,
+    WatermarkExpired,
 )
 from delta_cdc.core.spec import CommitSpec, QueryOptions, ReadSpec
 from delta_cdc.core.versions import VersionRange
@@ -36,7 +36,7 @@ NET = QueryOptions("min_delta", keys=("id",))
 FULL: dict[str, Any] = {
     "query": "full_delta",
     "keys": [],
-    "capture": "auto",
+    "method": "auto",
     "raw": False,
     "where": None,
     "select": [],
@@ -107,7 +107,7 @@ def test_milestones(
     spec = spec_of(plan)
     assert told(plan) == steps
     assert [step.seal_number for step in spec.steps] == list(range(101, 101 + len(steps)))
-    assert all(step.segments for step in spec.steps if step.kind == "apply")
+    assert all(step.read_ranges for step in spec.steps if step.kind == "apply")
     assert (spec.starting_version, plan.versions, spec.plain) == (3, VersionRange(3, 5), plain)
     assert (spec.continues, spec.configuration["ending"]) == (False, 5)
     folder = "00000000000000000003-00000000000000000005"
@@ -309,7 +309,7 @@ def test_a_batch_of_milestones_is_in_turn_until_the_target_moves(tables: Tables)
         ({"options": {**FULL, "where": "id > 1", "keys": ["id"]}}, "where 'id > 1'", "another staging table"),
         ({"options": {**FULL, "select": ["id"]}}, r"select \['id'\]", "another staging table"),
         (
-            {"options": {**FULL, "capture": "added_files", "on_change_commit": "skip"}},
+            {"options": {**FULL, "method": "added_files", "on_change_commit": "skip"}},
             "on_change_commit 'skip'",
             "without on_change_commit",
         ),
@@ -327,7 +327,7 @@ def test_what_an_apply_cannot_take(
     assert tables.apply(staging=tables.staging.uri).spec is None, "it no longer continues the target"
 
 
-@pytest.mark.parametrize("options", [FULL, {**FULL, "raw": True, "capture": "change_files"}])
+@pytest.mark.parametrize("options", [FULL, {**FULL, "raw": True, "method": "change_files"}])
 def test_what_an_apply_can_take(tables: Tables, options: dict[str, Any]) -> None:
     tables.sealed(2)
     staged(tables, 101, 3, 4, options=options)
@@ -411,7 +411,7 @@ def test_staging_of_somebody_else(tables: Tables) -> None:
     assert spec_of(tables.read(target=None)).steps[0].planned_on == TableVersion("st", 0)
     tables.staging.append()
     for look in (lambda: tables.read(target=None), lambda: commit(tables)):
-        with pytest.raises(TargetWithoutProof, match="staging table"):
+        with pytest.raises(TargetWithoutWatermark, match="staging table"):
             look()
 
 
@@ -423,7 +423,7 @@ def test_staging_that_forgets(tables: Tables) -> None:
     tables.staging.append()
     DeltaTable(tables.staging.uri).create_checkpoint()
     tables.staging.file(1).unlink()
-    with pytest.raises(ProofExpired, match="version 1 was cleaned"):
+    with pytest.raises(WatermarkExpired, match="version 1 was cleaned"):
         tables.read(target=None)
     tables.staging.set_properties(delta__setTransactionRetentionDuration="interval 7 days")
     with pytest.raises(TransactionRetentionSet):
@@ -449,8 +449,8 @@ def test_a_commit_takes_the_open_batch(tables: Tables) -> None:
     for ending in (None, 3, 2):
         again = commit(tables, ending)
         assert again.spec is None
-        assert again.proof.seal is not None
-        assert again.proof.seal.watermark.version == 3
+        assert again.recorded.seal is not None
+        assert again.recorded.seal.watermark.version == 3
     with pytest.raises(NoOpenBatch, match="its watermark is 3"):
         commit(tables, 4)
 
@@ -469,7 +469,7 @@ def test_a_late_commit_of_an_older_batch_leaves_the_new_one_alone(tables: Tables
         ({"options": QueryOptions("upsert")}, "keys"),
         ({"options": QueryOptions("min_delta", keys=("id",), raw=True)}, "raw"),
         (
-            {"options": QueryOptions(capture="added_files", on_change_commit="skip")},
+            {"options": QueryOptions(method="added_files", on_change_commit="skip")},
             "on_change_commit is 'skip', and a target",
         ),
     ],
@@ -482,7 +482,7 @@ def test_what_cannot_be_meant(tables: Tables, changes: dict[str, Any], named: st
 def test_a_sink_of_ones_own_may_leave_commits_out(tables: Tables) -> None:
     staged(tables, 7, 2, 2, batch="snapshot", committed=None)
     committed(tables, 8, 2)
-    options = QueryOptions(capture="added_files", on_change_commit="skip")
+    options = QueryOptions(method="added_files", on_change_commit="skip")
     assert told(tables.read(target=None, options=options)) == [("apply", 3, 5)]
 
 

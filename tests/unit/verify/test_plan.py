@@ -23,11 +23,11 @@ from delta_cdc.core.errors import (
     VerificationFailed,
     VersionsExpired,
 )
-from delta_cdc.core.spec import ApplyOptions, BundleSpec, JobResult, VerifySpec
+from delta_cdc.core.spec import ApplyOptions, BatchSpec, JobResult, VerifySpec
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.plan import JobPlan
-from delta_cdc.planning.reconcile import Mirror
+from delta_cdc.planning.reconcile import WatermarkBackup
 from delta_cdc.planning.verify import VerifyRequest, plan_verify_async
 from delta_cdc.run.verify import raise_if_wrong, run_verify
 from delta_cdc.spark.verify import engine
@@ -90,7 +90,7 @@ def test_a_sound_target(tables: Tables) -> None:
         TableVersion(tables.target.table_id, 1),
     )
     assert made.source_uri == tables.source.uri
-    bundle = BundleSpec("r", (made,), parallel=2)
+    bundle = BatchSpec("r", (made,), parallel=2)
     assert specs.from_json(specs.to_json(bundle)) == bundle
 
 
@@ -218,9 +218,11 @@ def test_what_is_wrong_with_a_seal_is_told_by_its_name(tables: Tables) -> None:
 
 
 def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: Tables) -> None:
-    copy = Mirror(seal(101, 4, source=tables.source), TableVersion(tables.target.table_id, 1)).to_dict()
+    copy = WatermarkBackup(
+        seal(101, 4, source=tables.source), TableVersion(tables.target.table_id, 1)
+    ).to_dict()
     tables.target.restore(0)
-    plan = planned(tables, mirror=lambda: copy)
+    plan = planned(tables, backup=lambda: copy)
     assert "watermark 2" in check_of(plan, "seal").detail
     # The log still knows the number of the seal that the RESTORE took back.
     assert told(plan)["mirror"] == "ok"
@@ -230,18 +232,18 @@ def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: 
 
 
 def test_a_copy_outside_that_knows_more_than_the_target(tables: Tables) -> None:
-    known = Mirror(seal(101, 4, source=tables.source), TableVersion(tables.target.table_id, 1))
-    assert told(planned(tables, mirror=known.to_dict))["mirror"] == "ok"
-    assert told(planned(tables, mirror=lambda: {"seal": "nonsense"}))["mirror"] == "skipped"
+    known = WatermarkBackup(seal(101, 4, source=tables.source), TableVersion(tables.target.table_id, 1))
+    assert told(planned(tables, backup=known.to_dict))["mirror"] == "ok"
+    assert told(planned(tables, backup=lambda: {"seal": "nonsense"}))["mirror"] == "skipped"
     ahead = replace(
         known,
         seal=changed(known.seal, number=102, applied_to=replace(known.seal.watermark, version=5)),
         target=TableVersion(known.target.table_id, 2),
     )
-    found = check_of(planned(tables, mirror=ahead.to_dict), "mirror")
+    found = check_of(planned(tables, backup=ahead.to_dict), "mirror")
     assert (found.status, "seal 102, watermark 5" in found.detail) == ("finding", True)
     edited = replace(known, seal=changed(known.seal, applied_to=replace(known.seal.watermark, version=5)))
-    assert told(planned(tables, mirror=edited.to_dict))["mirror"] == "finding"
+    assert told(planned(tables, backup=edited.to_dict))["mirror"] == "finding"
 
 
 def test_a_change_log_that_is_filled_from_files_has_a_seal_and_nothing_else(tables: Tables) -> None:
@@ -284,7 +286,7 @@ def test_a_history_of_the_same_source(tables: Tables, history: LogTable) -> None
     assert made.current is not None
     assert (made.current.version, made.current.options.end_column) == (0, "b")
     assert "current_equals_history" in made.checks
-    bundle = BundleSpec("r", (made,))
+    bundle = BatchSpec("r", (made,))
     assert specs.from_json(specs.to_json(bundle)) == bundle
 
 
@@ -332,9 +334,9 @@ def requested(tables: Tables, **changes: Any) -> VerifyRequest:
 
 
 def parts(*results: JobResult) -> Any:
-    asked: list[BundleSpec] = []
+    asked: list[BatchSpec] = []
 
-    def execute(spec: BundleSpec) -> JobResult:
+    def execute(spec: BatchSpec) -> JobResult:
         asked.append(spec)
         return JobResult("committed", parts=results[: len(spec.parts)])
 
@@ -399,7 +401,7 @@ def test_a_version_that_went_away_meanwhile_is_looked_at_again(tables: Tables) -
     gone = VersionsExpired("too old.", remedy="do.").to_dict()
     calls: list[int] = []
 
-    def execute(spec: BundleSpec, *, lasting: bool) -> JobResult:
+    def execute(spec: BatchSpec, *, lasting: bool) -> JobResult:
         part = spec.parts[0]
         calls.append(part.target_version)  # type: ignore[union-attr]
         if lasting or len(calls) == 1:
@@ -413,7 +415,7 @@ def test_a_version_that_went_away_meanwhile_is_looked_at_again(tables: Tables) -
     assert isinstance(found.error, VersionsExpired)
 
 
-@pytest.mark.parametrize("first", ["declare", "load"])
+@pytest.mark.parametrize("first", ["baseline", "load"])
 def test_rows_that_were_declared_prove_nothing(tmp_path: Path, first: str) -> None:
     tables = Tables.made_in(tmp_path)
     tables.sealed(2, kind=first)
@@ -425,7 +427,7 @@ def test_rows_that_were_declared_prove_nothing(tmp_path: Path, first: str) -> No
     )
     (check,) = [check for check in found.checks if check.check == "equals_source"]
     assert (check.status, "3 missing" in check.detail) == (
-        "skipped" if first == "declare" else "finding",
+        "skipped" if first == "baseline" else "finding",
         True,
     )
 

@@ -15,10 +15,10 @@ from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidEvent,
     KeyNotUnique,
-    LateBeyondHorizon,
     NullKey,
     NullSequence,
     SequenceNotIncreasing,
+    TooLate,
     WrongReader,
 )
 from delta_cdc.core.sql import PLAN_PREFIX, column, date_literal, literal, quote
@@ -193,7 +193,7 @@ _REFUSALS: dict[str, tuple[type[DeltaCdcError], str, str]] = {
         "check which connector reads the change feed; nothing was applied.",
     ),
     LATE: (
-        LateBeyondHorizon,
+        TooLate,
         "event(s) of {place}, arrived below the lateness horizon of the log (for instance {sample}).",
         "take them out of the log, or leave such events out with on_late='discard'.",
     ),

@@ -418,7 +418,7 @@ def prepared(
         )
     # An event changes at most three rows of history.
     changed = _UNKNOWN if context.size is None else 3 * context.size
-    size = sum(segment.size for segment in context.segments)
+    size = sum(read_range.size for read_range in context.read_ranges)
     merge = layout.tuned(
         context.session, merge, options, changed=changed, rewritten=context.size or 0, size=size
     )

@@ -32,10 +32,10 @@ def change_rows(context: StepContext) -> DataFrame:
     return captured.change_rows(
         context.session,
         context.source,
-        context.segments,
+        context.read_ranges,
         step.source_columns,
         at=step.at,
-        slices_uri=context.spec.slices_uri,
+        manifests_uri=context.spec.manifests_uri,
     )
 
 
@@ -77,7 +77,7 @@ def _merge(context: StepContext, by_version: DataFrame, shape: Shape, *, evolve:
         changed=totals["changes"],
         rewritten=totals["rewritten"],
         # Another job read the staged batch.
-        size=sum(segment.size for segment in context.segments) if context.staging is None else None,
+        size=sum(read_range.size for read_range in context.read_ranges) if context.staging is None else None,
     )
     context.counts = {**{name: totals[name] for name in counted}, **context.counts}
     return context.prepared(statement, shape, totals.get("highest"))

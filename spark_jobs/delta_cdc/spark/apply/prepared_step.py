@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
-from delta_cdc.core.spec import ApplyStep, LoadStep, RepairStep, segments_of
+from delta_cdc.core.spec import ApplyStep, LoadStep, RepairStep, ranges_of
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import events
 from delta_cdc.spark.apply.rows import RAW
@@ -19,7 +19,7 @@ from delta_cdc.spark.changes import states
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec, RowStep, Segment, Staging
+    from delta_cdc.core.spec import ApplyOptions, ApplySpec, ReadRange, RowStep, Staging
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.rows import Shape
 
@@ -93,9 +93,9 @@ class StepContext:
         return isinstance(self.step, RepairStep) and self.step.replayed
 
     @property
-    def segments(self) -> list[Segment]:
+    def read_ranges(self) -> list[ReadRange]:
         """Return the ranges that the step reads."""
-        return segments_of((self.step,))
+        return ranges_of((self.step,))
 
     @property
     def staging(self) -> Staging | None:

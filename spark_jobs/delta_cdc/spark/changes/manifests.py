@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from delta_cdc.core.errors import CaptureUnavailable
+from delta_cdc.core.errors import ReadMethodUnavailable
 from delta_cdc.core.manifest_columns import (
     AFTER_MARK,
     BEFORE_MARK,
@@ -40,10 +40,10 @@ from delta_cdc.core.storage_options import hadoop_uri
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import Segment
+    from delta_cdc.core.spec import ReadRange
 
 #: Ends the text of the error that Spark raises for rows that share a row id.
-SHARED_REMEDY = "read them by another capture, and inform the table's writers: its row ids are not unique."
+SHARED_REMEDY = "read them by another method, and inform the table's writers: its row ids are not unique."
 
 _SIDE, _ROW_VERSION = f"{PLAN_PREFIX}side", f"{PLAN_PREFIX}row_version"
 _BEFORE, _AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
@@ -53,8 +53,8 @@ _TIME, _ROW, _TYPE, _STATE = (f"{PLAN_PREFIX}{name}" for name in ("time", "row",
 
 def change_rows(
     session: SparkSession,
-    segment: Segment,
-    slices_uri: str,
+    read_range: ReadRange,
+    manifests_uri: str,
     columns: Sequence[str],
     *,
     with_row_id: bool = False,
@@ -74,25 +74,27 @@ def change_rows(
     :return: ``columns``, ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
         (timestamp), :data:`ORDER` (long), and :data:`ROW_ID` (long) if requested
     """
-    if with_row_id and segment.capture != "row_tracking":
-        raise ValueError(f"{segment.capture} knows no row ids")
-    slice_ = session.read.format("delta").load(hadoop_uri(location(slices_uri, segment)))
+    if with_row_id and read_range.method != "row_tracking":
+        raise ValueError(f"{read_range.method} knows no row ids")
+    slice_ = session.read.format("delta").load(hadoop_uri(location(manifests_uri, read_range)))
     marks = str(slice_.schema[SIDES].metadata.get(MARKS, ""))
     wanted = [quote(name) for name in (*columns, *METADATA_COLUMNS, ORDER)] + [ROW_ID] * with_row_id
-    if segment.capture == "change_files":
+    if read_range.method == "change_files":
         return _fed(slice_, columns, marks).select(*wanted)
-    read = _read(slice_, segment, columns)
+    read = _read(slice_, read_range, columns)
     has_added_or_removed = marks.strip(BEFORE_MARK + AFTER_MARK) != "" or not marks
-    parts = [_added_or_removed(_part(read, "[id]", marks), segment, columns)] if has_added_or_removed else []
+    parts = (
+        [_added_or_removed(_part(read, "[id]", marks), read_range, columns)] if has_added_or_removed else []
+    )
     if BEFORE_MARK in marks:
-        parts.append(_matched(_part(read, "[+-]", marks), segment, columns))
+        parts.append(_matched(_part(read, "[+-]", marks), read_range, columns))
     rows = parts[0].select(*wanted)
     return rows.union(parts[1].select(*wanted)) if len(parts) > 1 else rows
 
 
-def _read(slice_: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+def _read(slice_: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
     names = [quote(name) for name in (*columns, SIDES)]
-    if segment.capture != "row_tracking":
+    if read_range.method != "row_tracking":
         nothing = F.lit(None).cast("bigint")
         return slice_.select(*names, nothing.alias(ROW_ID), nothing.alias(_ROW_VERSION))
     # Not "_metadata.row_id": the table may have a column of the name _metadata.
@@ -154,10 +156,10 @@ def _part(read: DataFrame, marks: str, present: str) -> DataFrame:
     )
 
 
-def _added_or_removed(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+def _added_or_removed(read: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
     """Return the rows of files as inserted or deleted, according to the files."""
     inserted = F.col(_SIDE).startswith(INSERTED_MARK)
-    version, time = _commit(segment, F.when(inserted, F.col(_ROW_VERSION)))
+    version, time = _commit(read_range, F.when(inserted, F.col(_ROW_VERSION)))
     return read.select(
         *[quote(name) for name in columns],
         F.when(inserted, "insert").otherwise("delete").alias(METADATA_COLUMNS[0]),
@@ -168,7 +170,7 @@ def _added_or_removed(read: DataFrame, segment: Segment, columns: Sequence[str])
     )
 
 
-def _matched(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+def _matched(read: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
     """Return the changes found by matching row ids before and after."""
     state = F.struct(
         *[F.col(quote(name)).alias(f"{PLAN_PREFIX}{at}") for at, name in enumerate(columns)],
@@ -182,10 +184,10 @@ def _matched(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataF
         F.count_if(before).alias(_N_BEFORE),
         F.count_if(after).alias(_N_AFTER),
     )
-    return _transitions(pairs, segment, columns)
+    return _transitions(pairs, read_range, columns)
 
 
-def _transitions(pairs: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+def _transitions(pairs: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
     """Return the change rows of (row id, state before, state after)."""
     was, is_ = F.col(_N_BEFORE) > 0, F.col(_N_AFTER) > 0
     versions = [F.col(f"{which}.{_ROW_VERSION}") for which in (_BEFORE, _AFTER)]
@@ -194,7 +196,7 @@ def _transitions(pairs: DataFrame, segment: Segment, columns: Sequence[str]) -> 
         return F.struct(F.lit(kind).alias(_TYPE), F.col(which).alias(_STATE))
 
     changes = (
-        F.when((F.col(_N_BEFORE) > 1) | (F.col(_N_AFTER) > 1), F.raise_error(_shared(segment)))
+        F.when((F.col(_N_BEFORE) > 1) | (F.col(_N_AFTER) > 1), F.raise_error(_shared(read_range)))
         .when(~was, F.array(row("insert", _AFTER)))
         .when(~is_, F.array(row("delete", _BEFORE)))
         .when(
@@ -202,7 +204,7 @@ def _transitions(pairs: DataFrame, segment: Segment, columns: Sequence[str]) -> 
             F.array(row("update_preimage", _BEFORE), row("update_postimage", _AFTER)),
         )
     )
-    version, time = _commit(segment, versions[1])
+    version, time = _commit(read_range, versions[1])
     exploded = pairs.select(
         ROW_ID, ORDER, version.alias(COMMIT_VERSION), time.alias(_TIME), F.explode(changes).alias(_ROW)
     )
@@ -218,22 +220,22 @@ def _transitions(pairs: DataFrame, segment: Segment, columns: Sequence[str]) -> 
     )
 
 
-def _commit(segment: Segment, row_version: Column) -> tuple[Column, Column]:
+def _commit(read_range: ReadRange, row_version: Column) -> tuple[Column, Column]:
     """Return version and time (epoch milliseconds) of a pair's last change."""
-    if not segment.net or segment.capture != "row_tracking":
+    if not read_range.net or read_range.method != "row_tracking":
         return F.col(ORDER), F.col(_TIME)
     # RESTORE brings back rows whose row commit version lies before the range.
-    versions, times = zip(*segment.timestamps, strict=True)
+    versions, times = zip(*read_range.timestamps, strict=True)
     times_by_version = F.map_from_arrays(F.lit(list(versions)), F.lit(list(times)))
     time = F.try_element_at(times_by_version, row_version)
     return F.when(time.isNotNull(), row_version).otherwise(F.col(ORDER)), F.coalesce(time, F.col(_TIME))
 
 
-def _shared(segment: Segment) -> Column:
+def _shared(read_range: ReadRange) -> Column:
     return F.concat(
         F.lit(
-            f"{CaptureUnavailable.__name__}: Versions {segment.starting_version}-{segment.ending_version} "
-            "cannot be read by row_tracking: the row id "
+            f"{ReadMethodUnavailable.__name__}: Versions {read_range.starting_version}-"
+            f"{read_range.ending_version} cannot be read by row_tracking: the row id "
         ),
         F.coalesce(F.col(ROW_ID).cast("string"), F.lit("NULL")),
         F.lit(" stands for several rows at version "),

@@ -24,13 +24,13 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import validation
 from delta_cdc.core.errors import (
-    CaptureUnavailable,
     DeltaCdcError,
     InvalidConfiguration,
     InvalidExpression,
     KeyNotUnique,
     NullKey,
     NullSequence,
+    ReadMethodUnavailable,
     SequenceNotIncreasing,
     WrongReader,
 )
@@ -67,7 +67,7 @@ _REMEDIES: dict[type[DeltaCdcError], str] = {
     NullSequence: "use an expression that is never NULL, for instance with coalesce.",
     NullKey: "choose keys that are never NULL, or leave such rows out with where.",
     WrongReader: "check which connector reads the change feed.",
-    CaptureUnavailable: SHARED_REMEDY,
+    ReadMethodUnavailable: SHARED_REMEDY,
     SequenceNotIncreasing: "use sequence_by='_commit_version', or an expression that always grows.",
 }
 #: Spark adds text before, between and after, and a key may contain any text.

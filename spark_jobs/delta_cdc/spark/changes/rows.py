@@ -23,42 +23,42 @@ from delta_cdc.spark.changes.queries import drop_carry_over
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import Segment, Staging
+    from delta_cdc.core.spec import ReadRange, Staging
 
 
 def change_rows(
     session: SparkSession,
     source: str,
-    segments: Sequence[Segment],
+    read_ranges: Sequence[ReadRange],
     columns: Sequence[str],
     *,
     at: int,
-    slices_uri: str = "",
+    manifests_uri: str = "",
     with_row_id: bool = False,
 ) -> DataFrame:
     """Read the changes of a range.
 
     :param source: location of the table
-    :param segments: the parts to read, in order; empty gives no rows
+    :param read_ranges: the parts to read, in order; empty gives no rows
     :param columns: the table's columns as of version ``at``
     :param at: the version whose columns are wanted, the range's end
-    :param slices_uri: folder of the file manifests; see :mod:`delta_cdc.delta_log.file_manifests`
+    :param manifests_uri: folder of the file manifests; see :mod:`delta_cdc.delta_log.file_manifests`
     :param with_row_id: keep the row id beside the columns; every part must be read by row tracking
     :return: ``columns``, ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
         (timestamp), :data:`ORDER` (long), and :data:`ROW_ID` (long) if requested
     """
     parts = []
-    for segment in segments:
-        if segment.sliced:
-            rows = manifests.change_rows(session, segment, slices_uri, columns, with_row_id=with_row_id)
-        elif segment.needs_slice:
-            versions = f"{segment.starting_version}-{segment.ending_version}"
+    for read_range in read_ranges:
+        if read_range.by_manifest:
+            rows = manifests.change_rows(session, read_range, manifests_uri, columns, with_row_id=with_row_id)
+        elif read_range.needs_manifest:
+            versions = f"{read_range.starting_version}-{read_range.ending_version}"
             raise ValueError(f"the slice of versions {versions} was not written")
         else:
-            starting, ending = segment.starting_version, segment.ending_version
+            starting, ending = read_range.starting_version, read_range.ending_version
             rows = feed.change_rows(session, source, starting, ending, columns, at=at)
             rows = rows.withColumn(ORDER, F.col(METADATA_COLUMNS[1]))
-        parts.append(drop_carry_over(rows, columns) if segment.compare else rows)
+        parts.append(drop_carry_over(rows, columns) if read_range.compare else rows)
     if not parts:
         nothing = feed.snapshot_rows(session, source, at, columns).limit(0)
         return _as_changes(nothing, with_row_id=with_row_id)

@@ -109,7 +109,7 @@ def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[st
 def described(spec: IngestSpec) -> str:
     """Describe a batch for log messages."""
     step = spec.step
-    if step.kind == "reseal":
+    if step.kind == "renew":
         return f"a seal without events for {spec.log_uri}"
     if step.kind == "replay":
         return f"what is in {spec.quarantine_uri}"
@@ -229,7 +229,7 @@ def _adapted(
 ) -> DataFrame | None:
     """Return the adapter's output for the records of a batch; None if the batch has nothing to read."""
     options = spec.options
-    if spec.step.kind == "reseal":
+    if spec.step.kind == "renew":
         return None
     adapter = adapters.named(options.adapter)
     given = adapter.check(

@@ -81,7 +81,7 @@ def rows(spec: IngestSpec) -> list[dict[str, Any]]:
     """Return one row per file or offset range of a batch; a replay or a renewed seal has one row."""
     if spec.step.kind == "replay":
         return [{"file": QUARANTINE, "status": REPLAYED}]
-    if spec.step.kind == "reseal":
+    if spec.step.kind == "renew":
         return [{"file": "", "status": RESEALED}]
     bad = {file.uri for file, _ in unreadable(spec)}
     found: list[dict[str, Any]] = []

@@ -1,7 +1,7 @@
 """The copy of the newest seal, and of the watermark it proves, in Airflow's asset state store.
 
 It is kept with the source's asset, where people and other DAGs look for it. The engine reads it only where
-the sealed commit was cleaned from the target's log (:class:`delta_cdc.planning.reconcile.Mirror`).
+the sealed commit was cleaned from the target's log (:class:`delta_cdc.planning.reconcile.WatermarkBackup`).
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ def keep(
     source: Any,
     pipeline: str,
     published: dict[str, Any],
-    mirror: dict[str, Any] | None,
+    backup: dict[str, Any] | None,
 ) -> None:
     """Copy what was published, and the whole seal with it, where the source's asset is among the inlets.
 
     :param inlets: of the task
     :param source: the source as the user wrote it
-    :param mirror: :attr:`delta_cdc.run.outcomes.ApplyResult.mirror`
+    :param backup: :attr:`delta_cdc.run.outcomes.ApplyResult.mirror`
     """
     inlet = _asset(inlets, source)
     if inlet is None:
         return
-    if mirror is None:
+    if backup is None:
         # Nothing newer is known, so what is kept stays.
-        mirror = kept(context, inlets, source, pipeline)
+        backup = kept(context, inlets, source, pipeline)
     try:
-        context["asset_state_store"][inlet].set(_key(pipeline), {**published, "mirror": mirror})
+        context["asset_state_store"][inlet].set(_key(pipeline), {**published, "mirror": backup})
     except Exception as error:  # noqa: BLE001
         # A copy: the target's log holds the watermark, so a task that did its work must not fail here.
         _log.warning("The watermark could not be copied to the asset state store: %s", error)

@@ -27,7 +27,7 @@ class TaskPins:
         return value if isinstance(value, dict) else None
 
     def set(self, key: str, value: dict[str, Any]) -> None:
-        """Pin a value (JSON)."""
+        """SavedPlan a value (JSON)."""
         if self._store is not None:
             self._store.set(key, cast("JsonValue", value))
 
