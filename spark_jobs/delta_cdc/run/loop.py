@@ -281,7 +281,7 @@ def described_range(plan: Plan, table: str) -> str:
 
 
 def identified(request: _Request) -> _Request:
-    """Return a request that says who runs it: in the place of no ``run_id`` it has one of its own.
+    """Return a request that says who runs it: without a ``run_id`` it gets a new one.
 
     The fingerprint of a plan holds it. Two runs without it could plan the same, and each would take the
     commit of the other for its own.
