@@ -93,7 +93,7 @@ def answer(
     :param options: which query, its keys, filter and projection
     :param source: the table, for messages; ``versions`` likewise, for instance ``versions 3-9``
     :param columns: the table's columns
-    :param by_row_id: the table's row ids (:data:`~delta_cdc.core.reserved_columns.ROW_ID`) stand in for keys
+    :param by_row_id: the table's row ids (:data:`~delta_cdc.core.reserved_columns.ROW_ID`) are in for keys
     :return: the table's columns or the projection, ``_change_type``, ``_commit_version`` and
         ``_commit_timestamp``; reading it raises ``KeyNotUnique``, ``NullKey`` and ``WrongReader`` as a Spark
         exception whose text names class, table, version, an example and the remedy
