@@ -62,7 +62,8 @@ async def plan_expiry(
     since = await _set_in(log, state, due) if due is not None else None
     waits = _waits(observed, since, due)
     if waits is not None:
-        # Keep the current bound, too: otherwise a consumer that is always a little behind never reaches one.
+        # Keep the current bound, too: a consumer that is always a little late would never reach a moving
+        # bound.
         return JobPlan(None, outcome, (waits,))
     notes: tuple[str, ...] = ()
     if since is not None and not tracks_rows(state.configuration) and await _is_lost(log, state, since):

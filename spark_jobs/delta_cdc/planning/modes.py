@@ -172,7 +172,7 @@ async def _refuse_outlived(request: ApplyRequest, observed: Observation, seal: S
     try:
         commits = await arrivals.read(seal.watermark.version + 1, ending)
     except (NotAppendOnly, VersionsExpired, LogGap):
-        # The log no longer shows what happened to the events; the reload is meant for this case.
+        # The log no longer shows how the events changed. A reload is the remedy for this case, so allow it.
         return
     lost = appended_events.outlived(commits, arrivals)
     if lost is not None:

@@ -214,7 +214,7 @@ async def _with_takeover(observed: Observation, target: DeltaLog, name: str) -> 
     """Take over another pipeline's recorded watermark, unless this pipeline has its own.
 
     The other pipeline's closing seal comes first, and this pipeline's first seal number follows from it: so
-    only one of two concurrent planners can take over, at whichever step they conflict.
+    only one of two concurrent planners can take over, regardless of the step at which they conflict.
     """
     recorded, pipeline = observed.recorded, observed.request.pipeline
     if recorded is None or (recorded.seal is not None and recorded.seal.successor is None):

@@ -285,8 +285,8 @@ async def steps(
     arrivals = chosen.arrivals
     horizons = arrivals.horizons if arrivals is not None else {}
     left_out = arrivals.left_out if arrivals is not None else {}
-    cut = appended_events.cut(chosen.commits, horizons, left_out)
-    parts = [one for part in cut for one in commit_parts(part, versions, size)]
+    intervals = appended_events.cut(chosen.commits, horizons, left_out)
+    parts = [commit_part for part in intervals for commit_part in commit_parts(part, versions, size)]
     for part in parts:
         async for commits, read_ranges, reading_notes in _within_limits(
             observed, chosen, part, options, one_by_one=one_by_one

@@ -131,7 +131,7 @@ async def choose(
         return (), ()
     if one_by_one:
         changing = [version for version in versions if version.commit.changes_data]
-        return tuple([await _by_ends(source, [one], "snapshot_diff", _COPY) for one in changing]), ()
+        return tuple([await _by_ends(source, [changed], "snapshot_diff", _COPY) for changed in changing]), ()
     skipped: list[_Version] = []
     if options.method == "added_files" and options.on_change_commit == "skip":
         skipped = [version for version in versions if not version.only_adds]
@@ -252,7 +252,7 @@ async def _read_ranges(source: Source, part: list[_Version], options: QueryOptio
         if first_off is not None:
             raise preconditions.feed_disabled(source.log.uri, first_off.commit.version)
         reason = f"asked for, and {CHANGE_FEED} is on throughout"
-        return [one for _, group in _by_flag(part) for one in _by_feed(group, options, reason)]
+        return [read_range for _, group in _by_flag(part) for read_range in _by_feed(group, options, reason)]
     if options.method == "row_tracking" or (options.is_net and not options.keys):
         reason = "asked for" if options.method == "row_tracking" else "there are no keys, so row ids stand in"
         _refuse_untracked(source, part, options)

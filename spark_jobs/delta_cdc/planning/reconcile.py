@@ -85,7 +85,8 @@ class WatermarkBackup:
 
     @classmethod
     def from_dict(cls, value: Any) -> WatermarkBackup | None:
-        """Read the JSON form; None for anything else, because users can edit the store that holds it."""
+        """Read the JSON form; return None for any other value, because users can edit the store that
+        holds it."""
         try:
             return codec.decoded(cls, value)
         except UnreadableJson:
@@ -271,7 +272,7 @@ async def own_commits(
 
     :param plans: :func:`delta_cdc.core.spec.fingerprint` of each plan
     :param after: the oldest table version that one of the plans was made on; -1: no version
-    :param run_id: also return commits of this run, whichever plan made them; "": no run
+    :param run_id: also return all commits of this run, of any plan; "": no run
     """
     commits = []
     history = log.history()

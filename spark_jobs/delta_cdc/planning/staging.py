@@ -139,7 +139,7 @@ def _omitting_options(asked: dict[str, Any]) -> str:
     """Return the options that make a batch leave out changes of its versions; "" if it has all changes."""
     names = ["query", "where", "select"]
     if asked["method"] == "added_files" and asked["on_change_commit"] == "skip":
-        # Whole commits may be missing, whatever the query.
+        # Whole commits may be missing, for every query.
         names += ["method", "on_change_commit"]
     elif asked["query"] == "full_delta" and not asked["where"] and not asked["select"]:
         return ""
@@ -150,8 +150,8 @@ async def fitting(observed: Observation, batch: Batch | None) -> Batch | None:
     """Return a batch, complete or not, if it follows the recorded watermark.
 
     A batch depends only on the source, its range and its query, so a batch that starts right after the
-    watermark is valid whatever happened since. The target's seal number (``TURN``) distinguishes it from a
-    batch that was applied before a RESTORE.
+    watermark stays valid, also after later commits. The target's seal number (``TURN``) distinguishes it from
+    a batch that was applied before a RESTORE.
     """
     if batch is None or batch.seal.watermark.table_id != observed.source.table_id:
         return None
@@ -169,7 +169,7 @@ def _in_turn(observed: Observation, batch: Batch) -> bool:
 
 
 async def newest_batch(staging: DeltaLog, pipeline: str) -> Batch | None:
-    """Return the newest sealed batch of a staging table, whatever happened to it since.
+    """Return the newest sealed batch of a staging table, even if it is incomplete, applied or changed.
 
     :raises TargetWithoutWatermark: the table holds rows that this pipeline did not write
     """
@@ -300,7 +300,8 @@ async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> t
 
 
 async def newest_commit(staging: DeltaLog, pipeline: str) -> Seal | None:
-    """Return the seal of the newest batch commit, whatever was read since; None if the log has none."""
+    """Return the seal of the newest batch commit, even if a later batch was read; None without such a
+    commit."""
     state = await _state(staging)
     history = staging.history()
     for version in range(state.version if state is not None else -1, -1, -1):

@@ -156,7 +156,7 @@ class Taken:
 
     @property
     def has_others(self) -> bool:
-        """Return whether other pipelines recorded anything."""
+        """Return whether other pipelines recorded files or offsets."""
         return bool(self._others.num_rows)
 
     @cached_property

@@ -242,19 +242,19 @@ def _options(
     request: VerifyRequest, recorded: RecordedWatermark, seal: Seal, source: TableState | None
 ) -> tuple[Check, ApplyOptions]:
     """Compare the given options with the seal's; return those that the rows were made with."""
-    given, sealed = request.options, validation.options_of(seal)
-    if given is None:
+    current, sealed = request.options, validation.options_of(seal)
+    if current is None:
         return (
             skipped(CONFIGURATION, "no options were given that the seal's could be compared with."),
             replace(sealed, on_conflict=request.on_conflict),
         )
-    given = completed(given, source.configuration if source is not None else {})
+    current = completed(current, source.configuration if source is not None else {})
     paths = leaf_paths(source.schema_string) if source is not None else None
-    drifts = validation.drifts(seal, given, recorded.target.uri, paths)
+    drifts = validation.drifts(seal, current, recorded.target.uri, paths)
     if not drifts:
-        return ok(CONFIGURATION, "the options are those that the target was built with."), given
+        return ok(CONFIGURATION, "the options are those that the target was built with."), current
     # The seal does not record these options.
-    policies = {name: getattr(given, name) for name in ("on_conflict", "on_invalid", "on_late")}
+    policies = {name: getattr(current, name) for name in ("on_conflict", "on_invalid", "on_late")}
     made_with = replace(sealed, **policies)
     text = " ".join(drifts.values())
     if request.takes_drift:
@@ -346,9 +346,9 @@ async def _current(
             f"current names, of type {other_options.stored_as_scd_type}.",
             remedy="name a target of the other type.",
         )
-    why = await _differ(request, seal, other_seal, source)
-    if why is not None:
-        return skipped(CURRENT_EQUALS_HISTORY, why)
+    difference = await _differ(request, seal, other_seal, source)
+    if difference is not None:
+        return skipped(CURRENT_EQUALS_HISTORY, difference)
     return OtherTable(spark_uri(request.current), other_recorded.target.version, other_options)
 
 

@@ -146,7 +146,7 @@ class News:
     :param previous_version: the last version seen before; None if every commit counted
     :param timestamp: time of the newest commit that counted, ISO 8601 in UTC
     :param reason: ``new_versions``; ``table_created`` if an earlier look found no table; ``table_recreated``
-        if the table is another one than before, whatever was changed in it; ``seal_due`` if nothing was
+        if the table is another one than before, with or without changes; ``seal_due`` if nothing was
         changed, but the watermark has to be sealed again
     """
 

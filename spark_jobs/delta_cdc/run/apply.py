@@ -288,8 +288,8 @@ def _table(plan: Plan, result: JobResult | None) -> list[dict[str, Any]]:
     """Return a row for each commit that a run would make; the first commit that moves rows has the counts."""
     rows: list[dict[str, Any]] = []
     counts: dict[str, int] = dict(result.counts) if result is not None else {}
-    for at, step in enumerate(plan.steps, 1):
-        rows.append({"commit": at, "kind": step.kind, "what": told(step)})
+    for number, step in enumerate(plan.steps, 1):
+        rows.append({"commit": number, "kind": step.kind, "what": told(step)})
         if step.kind not in _WITHOUT_ROWS:
             rows[-1] |= counts
             counts = {}

@@ -78,7 +78,7 @@ class PipelineResult:
     """The outcome of one job.
 
     :param ingested: None if the job has no ingest, or if the ingest failed
-    :param applied: None if the job has no apply, or if the apply did not end
+    :param applied: None if the job has no apply, or if the apply did not run or failed
     :param error: why the job failed
     :param unanswered: the job failed because the application ended before it reported the job's outcome
     """

@@ -57,7 +57,7 @@ def run_commit(
 
 
 class _Commit(Run[CommitRequest, CommitPlan, CommitSpec, CommitResult]):
-    #: The batch of the first plan: this batch has arrived, whatever is read into staging later.
+    #: The batch of the first plan: this batch has arrived, even if staging holds a later one now.
     versions: VersionRange | None = None
 
     async def plan(self) -> CommitPlan:
@@ -117,7 +117,7 @@ def committed_by_run(request: CommitRequest) -> CommitResult | None:
 
 
 def committed_so_far(request: CommitRequest) -> CommitResult:
-    """Return the last commit of a staging table; commit nothing, whatever batch is open.
+    """Return the last commit of a staging table; commit nothing, even if a batch is open.
 
     :raises InvalidConfiguration: staging is filled for a target; then the target has the watermark
     """

@@ -107,7 +107,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         return f"{plan.told} into {self.written_table()}"
 
     async def without_job(self, plan: IngestPlan) -> IngestResult | None:
-        """Return the batch of an earlier try as the result, whatever input is new: one run appends one
+        """Return the batch of an earlier try as the result, even if input is new: one run appends one
         batch."""
         return await self._earlier(plan)
 
@@ -140,8 +140,8 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         if not saved_plan.fingerprints:
             return None
         kinds = ("replay",) if self.request.replay else _MOVING
-        found = await self._commits(*saved_plan.fingerprints, after=saved_plan.planned_version)
-        ours = [(seal, commit) for seal, commit in found if seal.step.kind in kinds]
+        commits = await self._commits(*saved_plan.fingerprints, after=saved_plan.planned_version)
+        ours = [(seal, commit) for seal, commit in commits if seal.step.kind in kinds]
         if not ours:
             return None
         seal, commit = ours[-1]

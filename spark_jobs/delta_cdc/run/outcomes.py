@@ -1,4 +1,4 @@
-"""The results of the flows, as the logs of the written tables prove them."""
+"""The results of the flows, as the logs of the written tables confirm them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Published(Protocol):
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """The result of an apply, as the target's log proves it.
+    """The result of an apply, as the target's log confirms it.
 
     :param applied: whether this work moved any rows, in this try or an earlier one
     :param versions: the range that was moved; None if nothing was moved
@@ -83,7 +83,7 @@ class ApplyResult:
 
 @dataclass(frozen=True)
 class IngestResult:
-    """The result of an ingest, as the Delta log of the change log proves it.
+    """The result of an ingest, as the Delta log of the change log confirms it.
 
     :param applied: whether this work wrote a batch into the change log, in this try or an earlier one
     :param seal: the number of the seal in effect; None only if no change log exists yet
@@ -94,7 +94,7 @@ class IngestResult:
     :param timestamp: when this result was made, ISO 8601 in UTC
     :param plan_key: the key of the saved plan that :func:`published` deletes; it is not published
     :param then: the result that the same application reported for the apply after the ingest; None without
-        such an apply. The proof of the apply is the target's log
+        such an apply. Only the target's log confirms the apply
     """
 
     applied: bool
@@ -157,7 +157,7 @@ class ReadResult(ApplyResult):
 
 @dataclass(frozen=True)
 class CommitResult:
-    """The result of a commit, as the staging table's log proves it.
+    """The result of a commit, as the staging table's log confirms it.
 
     :param applied: whether this run committed, in this try or an earlier one; false if another run did
     :param versions: the batch that was committed; None if ``applied`` is false

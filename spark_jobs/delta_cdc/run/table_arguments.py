@@ -106,9 +106,9 @@ def ingest_request(given: Mapping[str, Any], **known: Any) -> IngestRequest:
     return filled(IngestRequest, INGEST, {**given, **_times(given)}, options=options, **known)
 
 
-def _times(given: Mapping[str, Any]) -> dict[str, str | None]:
+def _times(arguments: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the times of a range as ISO 8601 with an offset."""
-    return {name: iso(name, given.get(name)) for name in ("starting_timestamp", "ending_timestamp")}
+    return {name: iso(name, arguments.get(name)) for name in ("starting_timestamp", "ending_timestamp")}
 
 
 def ingest_options(given: Mapping[str, Any]) -> IngestOptions:
@@ -121,17 +121,17 @@ def ingest_options(given: Mapping[str, Any]) -> IngestOptions:
     return filled(IngestOptions, INGEST, given, source_kind=kind)
 
 
-def _of_the_log(given: Mapping[str, Any], *, ingest: bool) -> dict[str, Any]:
+def _of_the_log(arguments: Mapping[str, Any], *, ingest: bool) -> dict[str, Any]:
     """Return the arguments of the apply whose source is the log."""
     # The user's sequence column may be NULL; the sequence of the log never is.
-    appended = read.flag("insert_only", given.get("insert_only"))
-    checked = appended or not read.is_given(given.get("sequence_by"))
-    if not read.is_given(given.get("source_kind")):
-        given = {**given, "source_kind": "change_feed" if appended else "change_log"}
+    appended = read.flag("insert_only", arguments.get("insert_only"))
+    checked = appended or not read.is_given(arguments.get("sequence_by"))
+    if not read.is_given(arguments.get("source_kind")):
+        arguments = {**arguments, "source_kind": "change_feed" if appended else "change_log"}
     return {
-        **given,
-        "source": given["log"],
-        "on_invalid": "fail" if checked else INGEST["on_invalid"].read(given.get("on_invalid")),
+        **arguments,
+        "source": arguments["log"],
+        "on_invalid": "fail" if checked else INGEST["on_invalid"].read(arguments.get("on_invalid")),
         "staging": None,
         **(dict.fromkeys(_BOUNDS_OF_THE_INGEST) if ingest else {}),
     }

@@ -27,7 +27,7 @@ def moment(name: str, value: Any) -> DateTime | None:
     :param name: the argument's name, for the message
     :param value: ISO 8601 with an offset, or followed by the name of a zone; or a datetime. None, ``""`` and
         ``"None"`` mean not given
-    :raises InvalidConfiguration: for anything else, times without an offset or a zone included
+    :raises InvalidConfiguration: for any other value, including times without an offset or a zone
     """
     import pendulum
 
