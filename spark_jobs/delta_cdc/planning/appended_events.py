@@ -144,8 +144,8 @@ def since(horizons: tuple[tuple[int, str], ...], version: int) -> tuple[tuple[in
 # -- allowed lateness ---------------------------------------------------------------------------
 def horizon_at(state: TableState) -> tuple[tuple[int, str], ...]:
     """Return the allowed-lateness bound in effect as of a version, in the form of ``Step.horizons``."""
-    horizon = state.configuration.get(LATENESS_HORIZON)
-    return ((state.version, horizon),) if horizon is not None else ()
+    bound = state.configuration.get(LATENESS_HORIZON)
+    return ((state.version, bound),) if bound is not None else ()
 
 
 def horizon_of(commits: tuple[Commit, ...], horizons: Mapping[int, str]) -> tuple[tuple[int, str], ...]:
