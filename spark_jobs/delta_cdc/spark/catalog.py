@@ -52,18 +52,18 @@ def run(spark: SparkSession, spec: ResolveSpec) -> JobResult:
     :raises TableNotFound: names the table, if it is the only one
     :raises NotADeltaTable: likewise, for a view, or a table of another format
     """
-    found = []
+    results = []
     for name in spec.tables:
         try:
             row = delta_detail(spark, name, remedy=_REMEDY)
         except (TableNotFound, NotADeltaTable) as error:
             if len(spec.tables) == 1:
                 raise
-            found.append({"table": name, "error": error.to_dict()})
+            results.append({"table": name, "error": error.to_dict()})
             continue
         log.info("%s lies at %s", name, row["location"])
-        found.append({"table": name, "table_id": row["id"], "location": row["location"]})
-    return JobResult(status="committed", tables=tuple(found))
+        results.append({"table": name, "table_id": row["id"], "location": row["location"]})
+    return JobResult(status="committed", tables=tuple(results))
 
 
 def delta_detail(session: SparkSession, name: str, *, remedy: str) -> dict[str, Any]:

@@ -45,6 +45,6 @@ def _started_with(spark: SparkSession, names: Sequence[str]) -> dict[str, str]:
     A session shows only its own confs. Spark's launcher turns start confs into properties of the JVM. A conf
     that a program passes after the JVM has started is not visible here; that errs on the safe side.
     """
-    asked = asking_java(*(("java.lang.System", "getProperty", name, "") for name in names))
-    found = spark.sql(asked).collect()[0]
-    return {name: value for name, value in zip(names, found, strict=True) if value}
+    query = asking_java(*(("java.lang.System", "getProperty", name, "") for name in names))
+    values = spark.sql(query).collect()[0]
+    return {name: value for name, value in zip(names, values, strict=True) if value}

@@ -75,7 +75,7 @@ def exists(session: SparkSession, uri: str) -> bool:
     return True
 
 
-def _made(frame: DataFrame, **values: Column) -> DataFrame:
+def _table_rows(frame: DataFrame, **values: Column) -> DataFrame:
     """Return rows of the table; a column without a value is NULL."""
     values["quarantined_at"] = F.current_timestamp()
     return frame.select(
@@ -83,20 +83,20 @@ def _made(frame: DataFrame, **values: Column) -> DataFrame:
     )
 
 
-def _held(session: SparkSession, uri: str, pipeline: str) -> DataFrame:
+def _pipeline_rows(session: SparkSession, uri: str, pipeline: str) -> DataFrame:
     """Return the rows of a pipeline.
 
     :raises TargetSchemaClash: the table is not a quarantine
     """
-    found = session.read.format("delta").load(uri)
-    columns = {name.lower() for name in found.columns}
+    table_rows = session.read.format("delta").load(uri)
+    columns = {name.lower() for name in table_rows.columns}
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
         raise TargetSchemaClash(
             f"{uri} is no quarantine table: it has no column {', '.join(missing)}.",
             remedy="move that table away; the next run creates the quarantine.",
         )
-    return found.where(F.col("pipeline") == pipeline)
+    return table_rows.where(F.col("pipeline") == pipeline)
 
 
 def _written(
@@ -124,7 +124,7 @@ def _written(
     return outcome
 
 
-def _unsealed(save: Callable[[], object]) -> Outcome:
+def _write_unsealed(save: Callable[[], object]) -> Outcome:
     try:
         save()
     except Exception as error:
@@ -155,7 +155,7 @@ def rows(
     :param event: the row of the source, a struct
     """
     texts = [_key_text(F.col(quote(key)), found.schema[key].dataType).alias(key) for key in keys]
-    return _made(
+    return _table_rows(
         found,
         reason=reason,
         pipeline=F.lit(spec.pipeline),
@@ -209,16 +209,16 @@ def write(
         if not exists(session, uri):
             return partial(writer.mode("error").options(**_PROPERTIES).save, uri)
         same = f"{own} AND starting_version = {first} AND ending_version = {last}"
-        if not _held(session, uri, pipeline).where(same).isEmpty():
+        if not _pipeline_rows(session, uri, pipeline).where(same).isEmpty():
             return None
         replaced = f"pipeline = {string(pipeline)} AND {own}"
         return partial(writer.mode("overwrite").option("replaceWhere", replaced).save, uri)
 
     def again(save: Callable[[], object]) -> Outcome:
-        if not _held(session, uri, pipeline).where(f"seal > {step.seal_number}").isEmpty():
+        if not _pipeline_rows(session, uri, pipeline).where(f"seal > {step.seal_number}").isEmpty():
             return Outcome("skipped", f"a run after this one has written to the quarantine {uri}")
         # An attempt that died used this seal for another range; only its rows show that.
-        return _unsealed(save)
+        return _write_unsealed(save)
 
     outcome = _written(session, uri, seal, prepared, again)
     if outcome.status == "committed":
@@ -237,15 +237,15 @@ def keys_of(session: SparkSession, uri: str, pipeline: str, shape: Shape) -> Dat
     """
     catalog.delta_detail(session, uri, remedy="nothing was quarantined: there is nothing to replay.")
     texts = T.StructType([T.StructField(key, T.StringType()) for key in shape.keys])
-    read = _held(session, uri, pipeline).select(F.from_json("keys", texts).alias("keys"))
+    key_structs = _pipeline_rows(session, uri, pipeline).select(F.from_json("keys", texts).alias("keys"))
     keys = [
         _key_value(F.col("keys").getField(key), shape.schema[key].dataType).alias(key) for key in shape.keys
     ]
-    found = read.select(*keys)
+    key_rows = key_structs.select(*keys)
     for key in shape.keys:
         # Not dropna: it would drop NaN, which is a valid key.
-        found = found.where(F.col(quote(key)).isNotNull())
-    return found.distinct()
+        key_rows = key_rows.where(F.col(quote(key)).isNotNull())
+    return key_rows.distinct()
 
 
 def forget(session: SparkSession, uri: str, pipeline: str, below_seal: int) -> None:
@@ -268,8 +268,8 @@ def of_files(session: SparkSession, files: Sequence[tuple[SourceFile, str]]) -> 
     """
     text = json.dumps([{"position": {"file": file.uri}, REASON: reason} for file, reason in files])
     ddl = f"array<struct<position: {POSITION_DDL}, {REASON}: string>>"
-    found = session.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(text), ddl)))
-    return found.select(F.lit(None).cast("string").alias(RAW), F.col("position").alias(POSITION), REASON)
+    rejects = session.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(text), ddl)))
+    return rejects.select(F.lit(None).cast("string").alias(RAW), F.col("position").alias(POSITION), REASON)
 
 
 def new(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFrame:
@@ -278,9 +278,9 @@ def new(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFram
     if flag is None or not exists(session, spec.quarantine_uri):
         return rejects
     flag = F.coalesce(flag, F.lit(False))
-    held = _records(session, spec).where(F.col("seal") < spec.step.seal_number)
-    left = _beyond(rejects.where(flag), held, exact=bool(spec.offsets))
-    return rejects.where(~flag).unionByName(left)
+    quarantined = _records(session, spec).where(F.col("seal") < spec.step.seal_number)
+    new_rejects = _beyond(rejects.where(flag), quarantined, exact=bool(spec.offsets))
+    return rejects.where(~flag).unionByName(new_rejects)
 
 
 def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: DataFrame) -> None:
@@ -295,7 +295,7 @@ def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: 
     """
 
     def save(records: DataFrame = rejects) -> None:
-        made = _made(
+        quarantine_rows = _table_rows(
             records,
             reason=F.col(REASON),
             pipeline=F.lit(spec.pipeline),
@@ -304,12 +304,12 @@ def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: 
             position=F.col(POSITION),
             adapter=F.lit(spec.options.adapter),
         )
-        made.write.format("delta").mode("append").options(**_PROPERTIES).save(spec.quarantine_uri)
+        quarantine_rows.write.format("delta").mode("append").options(**_PROPERTIES).save(spec.quarantine_uri)
 
     def again(_: object) -> Outcome:
-        held = _records(session, spec).where(F.col("seal") == spec.step.seal_number)
-        missing = _beyond(rejects, held, exact=True).localCheckpoint()
-        return Outcome("committed") if missing.isEmpty() else _unsealed(lambda: save(missing))
+        quarantined = _records(session, spec).where(F.col("seal") == spec.step.seal_number)
+        missing = _beyond(rejects, quarantined, exact=True).localCheckpoint()
+        return Outcome("committed") if missing.isEmpty() else _write_unsealed(lambda: save(missing))
 
     outcome = _written(session, spec.quarantine_uri, seal, lambda: save, again)
     if outcome.status != "committed":
@@ -319,9 +319,9 @@ def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: 
         )
 
 
-def _beyond(rejects: DataFrame, held: DataFrame, *, exact: bool) -> DataFrame:
+def _beyond(rejects: DataFrame, quarantined: DataFrame, *, exact: bool) -> DataFrame:
     key = F.struct(redelivery.place(exact=exact).alias("place"), F.col(RAW).alias("raw"))
-    return redelivery.beyond(rejects, held, key, key)
+    return redelivery.beyond(rejects, quarantined, key, key)
 
 
 def _records(session: SparkSession, spec: IngestSpec) -> DataFrame:
@@ -329,10 +329,10 @@ def _records(session: SparkSession, spec: IngestSpec) -> DataFrame:
 
     Excludes rows of batches that a RESTORE of the log undid, because their files are ingested again.
     """
-    found = _held(session, spec.quarantine_uri, spec.pipeline)
+    table_rows = _pipeline_rows(session, spec.quarantine_uri, spec.pipeline)
     for first, last in spec.step.configuration.get("void", ()):
-        found = found.where(~F.col("seal").between(first, last))
-    return found.select(
+        table_rows = table_rows.where(~F.col("seal").between(first, last))
+    return table_rows.select(
         F.col("raw").alias(RAW),
         F.col("position").alias(POSITION),
         F.col("quarantined_at").alias(PUBLISHED),
@@ -349,8 +349,8 @@ def replayable(session: SparkSession, spec: IngestSpec) -> DataFrame:
     :raises TableNotFound: the quarantine does not exist
     """
     catalog.delta_detail(session, spec.quarantine_uri, remedy="nothing was quarantined: nothing to replay.")
-    found = _records(session, spec).where((F.col("seal") < spec.step.seal_number) & F.col(RAW).isNotNull())
-    return found.where(F.col(REASON) != UNCLOSED).select(RAW, PUBLISHED, POSITION)
+    records = _records(session, spec).where((F.col("seal") < spec.step.seal_number) & F.col(RAW).isNotNull())
+    return records.where(F.col(REASON) != UNCLOSED).select(RAW, PUBLISHED, POSITION)
 
 
 def forget_records(session: SparkSession, spec: IngestSpec, settled: DataFrame) -> None:

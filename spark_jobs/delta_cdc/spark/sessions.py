@@ -111,12 +111,12 @@ def private_session(spark: SparkSession) -> Iterator[SparkSession]:
             yield session
         return
     session = spark.newSession()
-    known = dict(session.conf.getAll)
+    session_confs = dict(session.conf.getAll)
     # newSession drops runtime confs.
     for key, value in dict(spark.conf.getAll).items():
         # Names that Spark does not know are a user's own, such as a file system's: copy them, too.
         settable = session.conf.isModifiable(key) or not key.startswith("spark.")
-        if key != LAST_COMMIT and known.get(key) != value and settable:
+        if key != LAST_COMMIT and session_confs.get(key) != value and settable:
             session.conf.set(key, value)
     _set(session, _CONFS)
     yield session
@@ -129,17 +129,17 @@ def confs_for_a_moment(session: SparkSession, confs: Mapping[str, str]) -> Itera
     Threads of one session wait for each other: otherwise two of them could restore each other's values.
     """
     with _lent:
-        known = session.conf.getAll
-        before = {name: known.get(name) for name in confs}
+        current = session.conf.getAll
+        previous = {name: current.get(name) for name in confs}
         try:
             _set(session, confs)
             yield
         finally:
-            for name, old in before.items():
-                if old is None:
+            for name, previous_value in previous.items():
+                if previous_value is None:
                     session.conf.unset(name)
                 else:
-                    session.conf.set(name, old)
+                    session.conf.set(name, previous_value)
 
 
 def _set(session: SparkSession, confs: Mapping[str, str]) -> None:
@@ -161,14 +161,14 @@ def _cloned(spark: Any) -> Iterator[SparkSession]:
     if is_ended:
         # The clone is so new that the thread that ended the others could not see it.
         end(session)
-    active = type(session)._active_session
-    before = getattr(active, "session", None)
+    session_class = type(session)._active_session
+    previous = getattr(session_class, "session", None)
     # The active session parses types from text.
-    active.session = session
+    session_class.session = session
     try:
         yield session
     finally:
-        active.session = before
+        session_class.session = previous
         with _opening:
             siblings.remove(session)
             if not siblings:
@@ -185,21 +185,21 @@ def _send_plain_strings() -> None:
 
     :raises EnvironmentNotReady: the installed PySpark lacks the function to replace
     """
-    place, name = _TYPES
+    module, name = _TYPES
     try:
-        expressions: Any = import_module(place)
-        send = getattr(expressions, name)
+        expressions: Any = import_module(module)
+        to_message = getattr(expressions, name)
     except (ImportError, AttributeError) as error:
         raise EnvironmentNotReady(
-            f"The installed PySpark has no {place}.{name}: over Spark Connect, tables would be made with a "
+            f"The installed PySpark has no {module}.{name}: over Spark Connect, tables would be made with a "
             "type of strings that other readers do not know.",
             remedy="install the release of pyspark-client that this package requires.",
         ) from error
-    if getattr(send, "is_plain", False):
+    if getattr(to_message, "is_plain", False):
         return
 
     def plain(data_type: Any) -> Any:
-        return _without_collation(send(data_type))
+        return _without_collation(to_message(data_type))
 
     plain.is_plain = True  # type: ignore[attr-defined]
     setattr(expressions, name, plain)
@@ -272,11 +272,11 @@ def end(spark: Any) -> None:
         _asked(session, "release_session")
 
 
-def _asked(session: Any, what: str) -> Any:
+def _asked(session: Any, method_name: str) -> Any:
     try:
-        return getattr(session.client, what)()
+        return getattr(session.client, method_name)()
     except Exception as error:  # noqa: BLE001 - the other sessions must be released as well
-        log.warning("%s of a session failed: %s: %s", what, type(error).__name__, error)
+        log.warning("%s of a session failed: %s: %s", method_name, type(error).__name__, error)
         return None
 
 

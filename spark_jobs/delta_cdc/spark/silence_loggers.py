@@ -24,20 +24,20 @@ def quietly() -> Iterator[None]:
 
     For errors that are expected, or that the caller names and raises. Several threads may be inside.
     """
-    me = object()
+    marker = object()
     with _LOCK:
         if not _inside:
             loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
             _before.update((logger, logger.disabled) for logger in loggers)
             for logger in loggers:
                 logger.disabled = True
-        _inside.append(me)
+        _inside.append(marker)
     try:
         yield
     finally:
         with _LOCK:
-            _inside.remove(me)
+            _inside.remove(marker)
             if not _inside:
-                for logger, was in _before.items():
-                    logger.disabled = was
+                for logger, was_disabled in _before.items():
+                    logger.disabled = was_disabled
                 _before.clear()

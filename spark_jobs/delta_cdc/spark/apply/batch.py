@@ -70,25 +70,25 @@ def materialise(
     # The job that computes the totals also computes and keeps the rows: no extra job.
     rows = rows.localCheckpoint(eager=False)
     covered = F.lit(True) if only is None else only
-    wanted = dict(totals)
+    aggregates = dict(totals)
     bounded = [key for key in keys if has_literal(rows.schema[key].dataType)]
     for key in bounded:
         value = F.when(covered, F.col(quote(key)))
         for name, bound in ((f"min {key}", F.min(value)), (f"max {key}", F.max(value))):
             # Spark's dates reach beyond Python's years 1 to 9999.
-            wanted[name] = bound.cast("string") if _is_date(rows, key) else bound
+            aggregates[name] = bound.cast("string") if _is_date(rows, key) else bound
     for key in bounded[:1]:
-        wanted[f"distinct {key}"] = F.approx_count_distinct(F.when(covered, F.col(quote(key))))
-    found = rows.agg(*[value.alias(name) for name, value in wanted.items()]).collect()[0].asDict()
+        aggregates[f"distinct {key}"] = F.approx_count_distinct(F.when(covered, F.col(quote(key))))
+    results = rows.agg(*[value.alias(name) for name, value in aggregates.items()]).collect()[0].asDict()
     bounds, ranges = {}, {}
     for key in bounded:
-        least, greatest = found.pop(f"min {key}"), found.pop(f"max {key}")
-        distinct = found.pop(f"distinct {key}", 0)
+        least, greatest = results.pop(f"min {key}"), results.pop(f"max {key}")
+        distinct = results.pop(f"distinct {key}", 0)
         text = date_literal if _is_date(rows, key) else literal
         bounds[key] = (text(least), text(greatest))
         if _lie_apart(least, greatest, distinct):
             ranges[key] = _ranges(rows.where(covered), key, least, greatest, distinct)
-    return Batch(rows=rows, totals=found, bounds=bounds, ranges=ranges)
+    return Batch(rows=rows, totals=results, bounds=bounds, ranges=ranges)
 
 
 def _lie_apart(least: Any, greatest: Any, distinct: int) -> bool:
@@ -104,20 +104,20 @@ def _ranges(
     """Return up to :data:`MOST_RANGES` ranges that hold all values of a key; empty if that is impossible."""
     value = F.col(quote(key))
     if not isinstance(least, int):
-        text = date_literal if _is_date(rows, key) else literal
-        shown = value.cast("string") if _is_date(rows, key) else value
-        found = rows.select(shown.alias("v")).distinct().limit(MOST_RANGES + 1).collect()
-        texts = [text(row["v"]) for row in found]
-        known = [one for one in texts if one is not None]
-        return () if len(texts) > MOST_RANGES or len(known) < len(texts) else tuple((v, v) for v in known)
+        to_literal = date_literal if _is_date(rows, key) else literal
+        value_text = value.cast("string") if _is_date(rows, key) else value
+        value_rows = rows.select(value_text.alias("v")).distinct().limit(MOST_RANGES + 1).collect()
+        texts = [to_literal(row["v"]) for row in value_rows]
+        valid = [text for text in texts if text is not None]
+        return () if len(texts) > MOST_RANGES or len(valid) < len(texts) else tuple((v, v) for v in valid)
     # Doubles suffice: a value may fall into a neighbouring bucket, because each bucket's bounds are exact.
     place = (value.cast("double") - F.lit(float(least))) / F.lit(float(greatest - least)) * F.lit(_BUCKETS)
     buckets = rows.groupBy(F.floor(place).alias("bucket")).agg(
         F.min(value).alias("a"), F.max(value).alias("z")
     )
     parts = sorted((row["a"], row["z"]) for row in buckets.collect())
-    gaps = sorted(range(1, len(parts)), key=lambda at: parts[at][0] - parts[at - 1][1], reverse=True)
-    starts = sorted(at for at in gaps[: MOST_RANGES - 1] if parts[at][0] - parts[at - 1][1] > 1)
+    gaps = sorted(range(1, len(parts)), key=lambda index: parts[index][0] - parts[index - 1][1], reverse=True)
+    starts = sorted(index for index in gaps[: MOST_RANGES - 1] if parts[index][0] - parts[index - 1][1] > 1)
     ends = [*starts, len(parts)]
     return tuple(
         (str(parts[start][0]), str(parts[end - 1][1])) for start, end in zip([0, *starts], ends, strict=True)
@@ -174,9 +174,9 @@ def null_key(shape: Shape) -> Column:
 
 def samples(rows: DataFrame, keys: Sequence[str], condition: Column) -> str:
     """Return up to three offending keys, for the error's text."""
-    shown = [f"cast({quote(key)} AS string) AS {quote(key)}" for key in keys]
-    found = rows.where(condition).selectExpr(*shown).limit(3).collect()
-    return "; ".join(", ".join(f"{key} = {row[key]}" for key in keys) for row in found)
+    key_texts = [f"cast({quote(key)} AS string) AS {quote(key)}" for key in keys]
+    sample_rows = rows.where(condition).selectExpr(*key_texts).limit(3).collect()
+    return "; ".join(", ".join(f"{key} = {row[key]}" for key in keys) for row in sample_rows)
 
 
 #: Whether the key of a row belongs to more than one row.

@@ -54,17 +54,17 @@ def since(
     """
     keys = shape.key_columns
     names = list(shape.keys)
-    had = F.col(states.AFTER).isNotNull().alias(_HAD)
-    known = existing.join(firsts.select(*keys, FIRST, had), on=names)
+    had_state = F.col(states.AFTER).isNotNull().alias(_HAD)
+    existing_rows = existing.join(firsts.select(*keys, FIRST, had_state), on=names)
     starts = F.max(F.when(F.col(START) < F.col(FIRST), F.col(START))).alias(_SPANNING)
-    spanning = known.groupBy(*keys).agg(starts)
-    known = known.join(spanning, on=names)
+    spanning = existing_rows.groupBy(*keys).agg(starts)
+    existing_rows = existing_rows.join(spanning, on=names)
     is_last = F.coalesce(F.col(START) == F.col(_SPANNING), F.lit(False))
     reaches = F.col(FOUND_END).isNull() | (F.col(FOUND_END) >= F.col(FIRST))
-    touched = known.where(reaches | (F.col(_HAD) & is_last))
+    touched = existing_rows.where(reaches | (F.col(_HAD) & is_last))
     wanted = runs.join(firsts.select(*keys, FIRST), on=names).join(spanning, on=names, how="left")
-    begun = F.coalesce(START, _SPANNING, FIRST)
-    wanted = wanted.withColumn(START, begun).where(F.col(END).isNull() | (F.col(START) < F.col(END)))
+    start = F.coalesce(START, _SPANNING, FIRST)
+    wanted = wanted.withColumn(START, start).where(F.col(END).isNull() | (F.col(START) < F.col(END)))
     # The source had no such row when its first change came, so the target's row ends at that change.
     closed = touched.where(~F.col(_HAD) & (F.col(START) < F.col(FIRST))).select(
         *keys, START, F.col(FIRST).alias(END), F.col(FOUND).alias(states.AFTER)

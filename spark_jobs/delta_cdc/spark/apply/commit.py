@@ -91,8 +91,8 @@ class TableState:
         :param ours: the properties that a load gives a table; the statistics property identifies our tables
         """
         statistics = "delta.dataSkippingStatsColumns"
-        made_here = statistics in ours and self.properties.get(statistics) == ours[statistics]
-        return made_here and not self.is_laid_out
+        is_ours = statistics in ours and self.properties.get(statistics) == ours[statistics]
+        return is_ours and not self.is_laid_out
 
 
 def look(session: SparkSession, target: str) -> TableState:
@@ -117,16 +117,16 @@ def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now:
     """
     if now.table_id != planned_on.table_id:
         return f"the target {target} was replaced (table id {now.table_id}, planned on {planned_on.table_id})"
-    newer = now.version - planned_on.version
-    if newer < 0:
+    newer_commits = now.version - planned_on.version
+    if newer_commits < 0:
         return f"the target {target} is at version {now.version}, planned on version {planned_on.version}"
-    if newer == 0:
+    if newer_commits == 0:
         return None
-    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT {newer}")
+    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT {newer_commits}")
     for row in history.select("version", "operation", "operationParameters").collect():
         operation = row["operation"]
-        undone = is_restore(operation) or replaces_all_rows(operation, row["operationParameters"])
-        if row["version"] > planned_on.version and undone:
+        undoes_commits = is_restore(operation) or replaces_all_rows(operation, row["operationParameters"])
+        if row["version"] > planned_on.version and undoes_commits:
             return (
                 f"version {row['version']} of the target {target} is a {row['operation']} made since planning"
             )
@@ -158,10 +158,10 @@ def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into
     except Exception as error:
         if is_conflict(error):
             return Outcome("conflict", message=reason(error))
-        named = refused(error, into)
-        if named is None:
+        refusal = refused(error, into)
+        if refusal is None:
             raise
-        raise named from error
+        raise refusal from error
     version = session.conf.get(LAST_COMMIT, None)
     if version is None:
         return Outcome("skipped", message=f"a seal >= {seal.number} of pipeline {seal.pipeline} exists")
@@ -172,8 +172,8 @@ def nothing_added(session: SparkSession, uri: str) -> Callable[[], object]:
     """Return a write that appends no rows: its commit records the transaction and the seal."""
 
     def write() -> None:
-        nothing = session.read.format("delta").load(uri).limit(0)
-        nothing.write.format("delta").mode("append").save(uri)
+        no_rows = session.read.format("delta").load(uri).limit(0)
+        no_rows.write.format("delta").mode("append").save(uri)
 
     return write
 

@@ -48,31 +48,31 @@ def resolved(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame
         return events
     crowded = crowded.localCheckpoint()
     tied = of_keys.join(crowded, on=names, how="left_semi")
-    one = _one_each(tied, shape, context.options, group).localCheckpoint()
-    totals = one.agg(
+    merged_events = _one_each(tied, shape, context.options, group).localCheckpoint()
+    totals = merged_events.agg(
         F.count_if(F.col(_DIFFERENT) & F.col(IN_BATCH)).alias("tied"),
         F.count_if(_CONFLICT).alias("conflicts"),
     ).collect()[0]
     context.count(tied=totals["tied"])
     if totals["conflicts"]:
-        conflicting = one.where(_CONFLICT)
+        conflicting = merged_events.where(_CONFLICT)
         if context.options.on_conflict != "quarantine":
             _refuse(context, totals["conflicts"], b.samples(conflicting, names, F.lit(True)))
         # An event that was applied earlier is taken out, too: its key is recomputed without it.
-        new = conflicting.where(IN_BATCH).select(*group)
-        context.set_aside(tied.join(new, on=names, how="left_semi"), shape, F.lit("tied"))
-        one = one.where(~F.col(_CONFLICT))
-    alone = events.join(crowded, on=names, how="left_anti")
-    kept = [quote(name) for name in events.columns if name in one.columns]
-    return alone.select(*kept).unionByName(one.select(*kept))
+        new_positions = conflicting.where(IN_BATCH).select(*group)
+        context.set_aside(tied.join(new_positions, on=names, how="left_semi"), shape, F.lit("tied"))
+        merged_events = merged_events.where(~F.col(_CONFLICT))
+    without_conflict = events.join(crowded, on=names, how="left_anti")
+    kept = [quote(name) for name in events.columns if name in merged_events.columns]
+    return without_conflict.select(*kept).unionByName(merged_events.select(*kept))
 
 
 def _refuse(context: StepContext, count: int, sample: str) -> NoReturn:
     options, source, versions = context.options, context.source, context.versions
-    why = "last_by gives them no order" if options.last_by else "on_conflict is 'fail'"
+    cause = "last_by gives them no order" if options.last_by else "on_conflict is 'fail'"
     problem = (
         f"Different events of one key have the same sequence in {versions} of {source}, or before "
-        f"({count} case(s), for instance {sample.replace(states.SEQUENCE, 'sequence')}), and {why}."
+        f"({count} case(s), for instance {sample.replace(states.SEQUENCE, 'sequence')}), and {cause}."
     )
     if options.source_kind == "snapshot":
         raise KeyNotUnique(
@@ -93,22 +93,22 @@ def _one_each(tied: DataFrame, shape: Shape, options: ApplyOptions, group: list[
         tied = tied.withColumn(_GREATEST, F.max(TIE).over(Window.partitionBy(*group)))
         counts = F.col(TIE).eqNullSafe(F.col(_GREATEST))
     parts = partial_columns.leaves(shape, options)
-    every = _combined(F.lit(True), parts, shape)
-    merged = F.struct(*[value.alias(name) for name, value in every.items()])
+    all_merged = _combined(F.lit(True), parts, shape)
+    merged = F.struct(*[value.alias(name) for name, value in all_merged.items()])
     if options.last_by:
-        last = _combined(counts, parts, shape)
-        chosen = F.struct(*[value.alias(name) for name, value in last.items()])
-        merged = F.when(every[_CONFLICT] | every[_DIFFERENT] & (every[KIND] == DELETE), chosen).otherwise(
-            merged
-        )
-    found = tied.groupBy(*group).agg(
+        last_merged = _combined(counts, parts, shape)
+        chosen = F.struct(*[value.alias(name) for name, value in last_merged.items()])
+        merged = F.when(
+            all_merged[_CONFLICT] | all_merged[_DIFFERENT] & (all_merged[KIND] == DELETE), chosen
+        ).otherwise(merged)
+    groups = tied.groupBy(*group).agg(
         merged.alias("m"),
-        every[_DIFFERENT].alias(_DIFFERENT),
+        all_merged[_DIFFERENT].alias(_DIFFERENT),
         F.max(IN_BATCH).alias(IN_BATCH),
         F.max(reserved_columns.COMMIT_VERSION).alias(reserved_columns.COMMIT_VERSION),
     )
     columns = [F.col(f"m.{name}").alias(name) for name in (KIND, states.AFTER, AUTHORED, _CONFLICT)]
-    return found.select(*group, *columns, _DIFFERENT, IN_BATCH, reserved_columns.COMMIT_VERSION)
+    return groups.select(*group, *columns, _DIFFERENT, IN_BATCH, reserved_columns.COMMIT_VERSION)
 
 
 def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Shape) -> dict[str, Column]:
@@ -120,8 +120,8 @@ def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Sh
     n_deletes, n_upserts = F.count_if(counts & (F.col(KIND) == DELETE)), F.count_if(is_upsert)
     flags = F.col(AUTHORED)
     values, conflicts, uneven, carried = [], [], [], []
-    for at, leaf in enumerate(parts):
-        carries = is_upsert & F.coalesce(F.get(flags, F.lit(at)), F.lit(True))
+    for position, leaf in enumerate(parts):
+        carries = is_upsert & F.coalesce(F.get(flags, F.lit(position)), F.lit(True))
         value = leaf.of(F.col(states.AFTER))
         compared = F.when(carries, F.struct(comparable(value, leaf.data_type)))
         conflicts.append(~F.min(compared).eqNullSafe(F.max(compared)))

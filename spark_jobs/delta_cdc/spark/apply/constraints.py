@@ -128,9 +128,9 @@ def named(error: Exception, problem: str) -> DeltaCdcError | None:
     if name is None:
         return None
     column, is_partition, _ = name.partition("=")
-    what = f"a value of the partition column {unquote(column)} makes" if is_partition else "this needs"
+    cause_text = f"a value of the partition column {unquote(column)} makes" if is_partition else "this needs"
     return TargetConstraintViolated(
-        f"{problem} {what} a name that the storage takes for too long. {reason(error)}",
+        f"{problem} {cause_text} a name that the storage takes for too long. {reason(error)}",
         remedy=f"shorten such values with select, or partition the table by another column; {_AGAIN}",
     )
 
@@ -155,8 +155,8 @@ def broken(text: str) -> str | None:
 def _in_folder(error: Exception) -> str | None:
     """Return the condition of rows in a partition whose folder cannot be made; None for other errors."""
     column, is_partition, value = (too_long_a_name(error) or "").partition("=")
-    wanted = literal(unquote(value)) if is_partition else None
-    return f"{quote(unquote(column))} = {wanted}" if wanted else None
+    partition_value = literal(unquote(value)) if is_partition else None
+    return f"{quote(unquote(column))} = {partition_value}" if partition_value else None
 
 
 def _sample(error: Exception, into: Destination) -> str:
@@ -166,6 +166,6 @@ def _sample(error: Exception, into: Destination) -> str:
         return ""
     try:
         return samples(into.rows(), into.keys, F.expr(condition))
-    except Exception as second:  # noqa: BLE001 - a failing sample must not hide the original error
-        log.debug("no rows of %s that break %s: %s", into.table, condition, reason(second))
+    except Exception as sampling_error:  # noqa: BLE001 - a failing sample must not hide the original error
+        log.debug("no rows of %s that break %s: %s", into.table, condition, reason(sampling_error))
         return ""

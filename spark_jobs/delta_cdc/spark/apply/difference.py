@@ -52,11 +52,11 @@ def target_rows(
     types = {field.name.lower(): field for field in rows.schema.fields}
 
     def conformed(name: str) -> Column:
-        wanted = shape.schema[name].dataType
+        desired_type = shape.schema[name].dataType
         field = types.get(name.lower())
         if field is None:
-            return F.lit(None).cast(wanted)
-        return _as(F.col(f"t.{quote(field.name)}"), field.dataType, wanted)
+            return F.lit(None).cast(desired_type)
+        return _converted(F.col(f"t.{quote(field.name)}"), field.dataType, desired_type)
 
     columns = [conformed(key).alias(key) for key in shape.keys]
     columns.append(F.struct(*[conformed(name).alias(name) for name in shape.values]).alias(FOUND))
@@ -68,27 +68,31 @@ def target_rows(
     return rows.select(*columns)
 
 
-def _as(value: Column, found: DataType, wanted: DataType) -> Column:
+def _converted(value: Column, current_type: DataType, desired_type: DataType) -> Column:
     """Convert a value of the target to the type of the rows, whose structs may have more fields."""
-    if found == wanted:
+    if current_type == desired_type:
         return value
-    if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
-        there = {field.name.lower(): field for field in found.fields}
+    if isinstance(current_type, T.StructType) and isinstance(desired_type, T.StructType):
+        current_fields = {field.name.lower(): field for field in current_type.fields}
         fields = []
-        for field in wanted.fields:
-            old = there.get(field.name.lower())
-            made = (
+        for field in desired_type.fields:
+            current_field = current_fields.get(field.name.lower())
+            converted = (
                 F.lit(None).cast(field.dataType)
-                if old is None
-                else _as(value.getField(old.name), old.dataType, field.dataType)
+                if current_field is None
+                else _converted(value.getField(current_field.name), current_field.dataType, field.dataType)
             )
-            fields.append(made.alias(field.name))
+            fields.append(converted.alias(field.name))
         return F.when(value.isNotNull(), F.struct(*fields))
-    if isinstance(found, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        return F.transform(value, lambda item: _as(item, found.elementType, wanted.elementType))
-    if isinstance(found, T.MapType) and isinstance(wanted, T.MapType):
-        return F.transform_values(value, lambda _, item: _as(item, found.valueType, wanted.valueType))
-    return value.cast(wanted)
+    if isinstance(current_type, T.ArrayType) and isinstance(desired_type, T.ArrayType):
+        return F.transform(
+            value, lambda item: _converted(item, current_type.elementType, desired_type.elementType)
+        )
+    if isinstance(current_type, T.MapType) and isinstance(desired_type, T.MapType):
+        return F.transform_values(
+            value, lambda _, item: _converted(item, current_type.valueType, desired_type.valueType)
+        )
+    return value.cast(desired_type)
 
 
 # -- type 1 -------------------------------------------------------------------------------------
@@ -101,10 +105,10 @@ def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared
     soft = options.delete_mode == "soft"
     # If no event carries the values of a deleted row, the target's values stay. But if a conflict took out
     # all upserts of a key that had no row before, no row remains.
-    gone = F.when(F.col(FROM_NOTHING), DELETE).otherwise(MARK) if soft else F.lit(DELETE)
+    deletion = F.when(F.col(FROM_NOTHING), DELETE).otherwise(MARK) if soft else F.lit(DELETE)
     has_values = F.col(states.AFTER).isNotNull()
     deleted = F.col(DELETED) & ~has_values if soft else F.col(DELETED)
-    operation = F.when(deleted, gone).otherwise(UPSERT)
+    operation = F.when(deleted, deletion).otherwise(UPSERT)
     if compared:
         base = F.col(BASE)
         unchanged = base.isNotNull() & has_values & same(BASE, states.AFTER, shape.schema, shape.values)
@@ -114,8 +118,8 @@ def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared
         else:
             nothing = (unchanged & ~F.col(DELETED)) | (F.col(DELETED) & base.isNull())
         operation = F.when(~nothing, operation)
-    found = last.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
-    return _flat(found, shape, [OPERATION, DELETED])
+    with_operations = last.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
+    return _flat(with_operations, shape, [OPERATION, DELETED])
 
 
 def merge_states(
@@ -164,19 +168,19 @@ def merge_states(
     return Merge(target, rows, (*on, *pruning), tuple(clauses), evolve, LAZY if lazy else {})
 
 
-def _same(shape: Shape, known: StructType, *, soft: bool) -> str:
+def _same(shape: Shape, target_schema: StructType, *, soft: bool) -> str:
     """Return SQL: the target's row (``t``) already has the values of the source's row.
 
     A column that the statement itself adds, or adds a field to, cannot be compared in it.
     """
-    types = {field.name.lower(): field.dataType for field in known.fields}
+    types = {field.name.lower(): field.dataType for field in target_schema.fields}
     parts = []
     for name in shape.values:
         if name in shape.keys:
             continue
-        found = types.get(name.lower())
-        if found is None or lacking(found, shape.schema[name].dataType, name) != []:
-            unset = [sql.column(alias, name) for alias in ("s" if found is None else "st")]
+        target_type = types.get(name.lower())
+        if target_type is None or lacking(target_type, shape.schema[name].dataType, name) != []:
+            unset = [sql.column(alias, name) for alias in ("s" if target_type is None else "st")]
             parts.append(" AND ".join(f"{side} IS NULL" for side in unset))
             continue
         sides = [comparable_sql(sql.column(alias, name), shape.schema[name].dataType) for alias in "ts"]
@@ -204,16 +208,16 @@ def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False, in_pla
     nothing = F.lit(None).cast("string")
     unchanged = end.isNull() & same(BASE, states.AFTER, shape.schema, shape.values)
     problem = "a key's sequence does not lie above the start of its open row in the target."
-    narrow = raised(SequenceNotIncreasing, [problem]) if growing else F.lit(DELETE)
+    shrinking = raised(SequenceNotIncreasing, [problem]) if growing else F.lit(DELETE)
     operation = (
         F.when(base.isNull(), F.when(F.col(_REPLACED), UPDATE).otherwise(INSERT))
         .when(F.lit(in_place) & F.col(_REPLACED), nothing)
         .when(F.lit(in_place) & (end == F.col(START)), DELETE)
-        .when(end.isNotNull() & ~(F.col(START) < end), narrow)
+        .when(end.isNotNull() & ~(F.col(START) < end), shrinking)
         .when(~unchanged, UPDATE)
     )
-    found = runs.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
-    return _flat(found, shape, [START, END, OPERATION])
+    with_operations = runs.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
+    return _flat(with_operations, shape, [START, END, OPERATION])
 
 
 def against_rows(runs: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
@@ -222,29 +226,29 @@ def against_rows(runs: DataFrame, existing: DataFrame, shape: Shape) -> DataFram
     :param existing: :func:`target_rows` of these keys
     """
     keys = shape.key_columns
-    there = F.lit(True).alias(_THERE)
-    wanted = runs.select(*keys, START, END, states.AFTER, there)
+    is_desired = F.lit(True).alias(_THERE)
+    desired = runs.select(*keys, START, END, states.AFTER, is_desired)
     names = [*shape.keys, START]
-    both = wanted.join(existing.select(*keys, START, FOUND, FOUND_END), on=names, how="full")
+    joined = desired.join(existing.select(*keys, START, FOUND, FOUND_END), on=names, how="full")
     unchanged = F.col(END).eqNullSafe(F.col(FOUND_END)) & same(
         FOUND, states.AFTER, shape.schema, shape.values
     )
     operation = (
         F.when(F.col(_THERE).isNull(), DELETE).when(F.col(FOUND).isNull(), INSERT).when(~unchanged, UPDATE)
     )
-    found = both.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
-    return _flat(found, shape, [START, END, OPERATION])
+    with_operations = joined.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
+    return _flat(with_operations, shape, [START, END, OPERATION])
 
 
 _THERE = f"{PLAN_PREFIX}there"
 
 
-def _flat(found: DataFrame, shape: Shape, more: Sequence[str]) -> DataFrame:
+def _flat(rows: DataFrame, shape: Shape, further_columns: Sequence[str]) -> DataFrame:
     others = shape.others
-    return found.select(
+    return rows.select(
         *shape.key_columns,
         *[F.col(states.AFTER).getField(name).alias(name) for name in others],
-        *more,
+        *further_columns,
     )
 
 

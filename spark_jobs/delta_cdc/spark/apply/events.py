@@ -106,8 +106,8 @@ def of_rows(
     projected = rows.projected(completed, options, keep)
     shape = rows.shape_of(projected, plain, options, source, keep)
     state = shape.state
-    parts, named = partial_columns.leaves(shape, options), F.col(CARRIED)
-    names_unknown = partial_columns.names_unknown(shape, options, named, columns)
+    parts, carried_names = partial_columns.leaves(shape, options), F.col(CARRIED)
+    names_unknown = partial_columns.names_unknown(shape, options, carried_names, columns)
     if options.columns_to_update == COLUMNS and set(LOG_COLUMNS) <= set(columns):
         # An ingest also lists record columns that never had a value, so the table may lack them so far.
         names_unknown = F.lit(False)
@@ -119,7 +119,7 @@ def of_rows(
         states.SEQUENCE,
         KIND,
         F.when(F.col(KIND) == UPSERT, state).alias(states.AFTER),
-        partial_columns.authored(parts, options, state, named).alias(AUTHORED),
+        partial_columns.authored(parts, options, state, carried_names).alias(AUTHORED),
         TIE,
         RAW,
         reserved_columns.COMMIT_VERSION,
@@ -130,13 +130,13 @@ def of_rows(
 
 def _kind(plain: DataFrame, options: ApplyOptions) -> Column:
     kind = F.lit(UPSERT)
-    for argument, text, what in (
+    for argument, text, event_kind in (
         ("apply_as_deletes", options.apply_as_deletes, DELETE),
         ("apply_as_truncates", options.apply_as_truncates, TRUNCATE),
     ):
         if text is not None:
             states.check_predicate(plain, argument, text)
-            kind = F.when(F.expr(text), what).otherwise(kind)
+            kind = F.when(F.expr(text), event_kind).otherwise(kind)
     return kind
 
 
@@ -174,9 +174,9 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
         states
     """
     after = F.col(states.AFTER)
-    named = F.lit(None).cast("array<string>")
+    carried_names = F.lit(None).cast("array<string>")
     if options.columns_to_update is not None:
-        named = after.getField(CARRIED)
+        carried_names = after.getField(CARRIED)
     parts = partial_columns.leaves(shape, options)
     values = F.struct(*[after.getField(name).alias(name) for name in shape.values])
     sequence = F.col(states.SEQUENCE)
@@ -184,7 +184,7 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
     reason = (
         F.when(b.null_key(shape), NULL_KEY)
         .when(lacks_sequence, NULL_SEQUENCE)
-        .when(partial_columns.names_unknown(shape, options, named, columns), UNKNOWN_COLUMN)
+        .when(partial_columns.names_unknown(shape, options, carried_names, columns), UNKNOWN_COLUMN)
     )
     return changes.select(
         *shape.key_columns,
@@ -192,7 +192,9 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
         reserved_columns.ORDER,
         F.when(after.isNull(), DELETE).otherwise(UPSERT).alias(KIND),
         F.when(after.isNotNull(), values).alias(states.AFTER),
-        F.when(after.isNotNull(), partial_columns.authored(parts, options, after, named)).alias(AUTHORED),
+        F.when(after.isNotNull(), partial_columns.authored(parts, options, after, carried_names)).alias(
+            AUTHORED
+        ),
         reason.alias(REASON),
         F.coalesce(after, states.BEFORE).alias(RAW),
         F.col(reserved_columns.ORDER).alias(reserved_columns.COMMIT_VERSION),

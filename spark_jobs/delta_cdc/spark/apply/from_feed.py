@@ -62,12 +62,12 @@ def _merge(context: StepContext, by_version: DataFrame, shape: Shape, *, evolve:
         batch = scd2.validated(context, scd2.segments(scd2.classified(by_version, shape), shape), shape)
         scd2.refuse_not_above_history(context, scd2.boundaries(batch), shape)
         statement = scd2.merge(target, shape, options, batch, evolve=evolve)
-        counted = ["events", "opened", "closed", "updated"]
+        count_names = ["events", "opened", "closed", "updated"]
     else:
         net = scd1.net_changes(by_version, shape, soft=rows.marks_deletes(options))
         batch = scd1.validated(context, net, shape)
         statement = scd1.merge(target, shape, options, batch, evolve=evolve)
-        counted = ["changes", "suppressed", "events"]
+        count_names = ["changes", "suppressed", "events"]
     log.debug("%s", statement.statement)
     totals = batch.totals
     statement = layout.tuned(
@@ -79,7 +79,7 @@ def _merge(context: StepContext, by_version: DataFrame, shape: Shape, *, evolve:
         # Another job read the staged batch.
         size=sum(read_range.size for read_range in context.read_ranges) if context.staging is None else None,
     )
-    context.counts = {**{name: totals[name] for name in counted}, **context.counts}
+    context.counts = {**{name: totals[name] for name in count_names}, **context.counts}
     return context.prepared(statement, shape, totals.get("highest"))
 
 
@@ -96,8 +96,10 @@ def _without_invalid(context: StepContext, changes: DataFrame, shape: Shape) -> 
         return by_version
     events = scd2.classified(by_version, shape)
     raw = F.coalesce(*[F.col(state).getField(rows.RAW) for state in (states.AFTER, states.BEFORE)])
-    lost = events.where(scd2.lacks_sequence())
-    context.set_aside(lost, shape, F.lit(b.NULL_SEQUENCE), event=raw, version=reserved_columns.ORDER)
+    without_sequence = events.where(scd2.lacks_sequence())
+    context.set_aside(
+        without_sequence, shape, F.lit(b.NULL_SEQUENCE), event=raw, version=reserved_columns.ORDER
+    )
     return scd2.in_order_only(events, shape)
 
 

@@ -65,17 +65,17 @@ def inherited(entries: DataFrame, shape: Shape, options: ApplyOptions) -> DataFr
         return entries
     along = _along(shape)
     is_upsert = F.col(KIND) == UPSERT
-    lives = entries.withColumn(_LIFE, F.sum((~is_upsert).cast("int")).over(along))
+    with_life = entries.withColumn(_LIFE, F.sum((~is_upsert).cast("int")).over(along))
     keys = shape.key_columns
     within = Window.partitionBy(*keys, _LIFE).orderBy(*_order())
     parts, state = partial_columns.leaves(shape, options), F.col(states.AFTER)
     values = []
-    for at, leaf in enumerate(parts):
-        carries = is_upsert & F.coalesce(F.get(F.col(AUTHORED), F.lit(at)), F.lit(True))
+    for position, leaf in enumerate(parts):
+        carries = is_upsert & F.coalesce(F.get(F.col(AUTHORED), F.lit(position)), F.lit(True))
         value = F.when(carries, F.struct(leaf.of(state).alias("v")))
         values.append(F.last(value, ignorenulls=True).over(within).getField("v"))
-    whole = partial_columns.rebuilt(parts, shape, state, values)
-    return lives.withColumn(states.AFTER, F.when(is_upsert, whole)).drop(_LIFE)
+    full_state = partial_columns.rebuilt(parts, shape, state, values)
+    return with_life.withColumn(states.AFTER, F.when(is_upsert, full_state)).drop(_LIFE)
 
 
 def runs(entries: DataFrame, shape: Shape) -> DataFrame:
@@ -95,16 +95,16 @@ def runs(entries: DataFrame, shape: Shape) -> DataFrame:
     numbered = before.withColumn(_BOUNDARY, (~goes_on).cast("int")).drop(_PREVIOUS)
     numbered = numbered.withColumn(_RUN, F.sum(_BOUNDARY).over(along))
     order = F.struct(*_order())
-    cut = numbered.groupBy(*keys, _RUN).agg(
+    run_rows = numbered.groupBy(*keys, _RUN).agg(
         F.min_by(KIND, order).alias(KIND),
         F.min_by(states.SEQUENCE, order).alias(START),
         F.max_by(states.AFTER, order).alias(states.AFTER),
         F.min_by(BASE, order).alias(BASE),
     )
     following = Window.partitionBy(*keys).orderBy(_RUN)
-    ended = cut.withColumn(END, F.lead(START).over(following)).where(F.col(KIND) == UPSERT)
-    wide = F.col(END).isNull() | F.col(START).isNull() | (F.col(START) < F.col(END))
-    return ended.where(wide | F.col(BASE).isNotNull()).drop(_RUN, KIND)
+    ended = run_rows.withColumn(END, F.lead(START).over(following)).where(F.col(KIND) == UPSERT)
+    has_width = F.col(END).isNull() | F.col(START).isNull() | (F.col(START) < F.col(END))
+    return ended.where(has_width | F.col(BASE).isNotNull()).drop(_RUN, KIND)
 
 
 def last_states(entries: DataFrame, shape: Shape) -> DataFrame:

@@ -59,15 +59,15 @@ def file_size(options: ApplyOptions) -> int:
 
     :raises InvalidConfiguration: :data:`FILE_SIZE` is not a number of bytes
     """
-    given = options.target_properties.get(FILE_SIZE)
-    if given is None:
+    configured = options.target_properties.get(FILE_SIZE)
+    if configured is None:
         return _FILE_SIZE
-    if not given.isdecimal() or int(given) < 1:
+    if not configured.isdecimal() or int(configured) < 1:
         raise InvalidConfiguration(
-            f"target_properties: {FILE_SIZE} = {given!r} is no number of bytes.",
+            f"target_properties: {FILE_SIZE} = {configured!r} is no number of bytes.",
             remedy=f"give a whole number, for instance {_FILE_SIZE}.",
         )
-    return int(given)
+    return int(configured)
 
 
 def rows_per_file(session: SparkSession, uri: str, options: ApplyOptions) -> int | None:
@@ -110,9 +110,9 @@ def tuned(
     confs = {}
     if rewritten > _COPY_FROM * rows:
         confs[_DELETION_VECTORS] = "false"
-    most = _rows_per_file(rows, bytes_, options)
-    if most is not None and int(session.conf.get(_ROWS_PER_FILE, None) or 0) == 0:
-        confs[_ROWS_PER_FILE] = str(most)
+    row_limit = _rows_per_file(rows, bytes_, options)
+    if row_limit is not None and int(session.conf.get(_ROWS_PER_FILE, None) or 0) == 0:
+        confs[_ROWS_PER_FILE] = str(row_limit)
     return replace(merge, confs={**merge.confs, **confs})
 
 
@@ -140,24 +140,24 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
     statistics += [c for c in clustering_columns(shape, options) if c not in statistics]
     if shape.sequence_type is not None:
         statistics += [options.start_column, options.end_column]
-    ours = {
+    table_properties = {
         "delta.enableDeletionVectors": "true",
         "delta.enableChangeDataFeed": "true" if options.publish_changes else "false",
     }
     if statistics:
-        ours["delta.dataSkippingStatsColumns"] = ",".join(map(quote, statistics))
-    given = {k: v for k, v in options.target_properties.items() if k.startswith("delta.")}
-    ours |= {**mapping([*shape.values, *added_columns(options)]), **given}
+        table_properties["delta.dataSkippingStatsColumns"] = ",".join(map(quote, statistics))
+    user_properties = {k: v for k, v in options.target_properties.items() if k.startswith("delta.")}
+    table_properties |= {**mapping([*shape.values, *added_columns(options)]), **user_properties}
     if (
-        ours.get("delta.columnMapping.mode", "none") != "none"
-        and ours["delta.enableChangeDataFeed"] == "true"
+        table_properties.get("delta.columnMapping.mode", "none") != "none"
+        and table_properties["delta.enableChangeDataFeed"] == "true"
     ):
         raise InvalidConfiguration(
             "A new target cannot have column mapping (which names with spaces or any of ,;{}()= need) and a "
             "published change feed at once: Delta refuses the write that makes such a table.",
             remedy="rename the columns with select, or drop publish_changes.",
         )
-    return ours
+    return table_properties
 
 
 def mapping(columns: Sequence[str]) -> dict[str, str]:
@@ -186,11 +186,11 @@ def complete(
 
     :param seen: the target before this step; None if this step created it
     """
-    wanted = clustering_columns(shape, options)
-    if wanted and (seen is None or seen.lacks_clustering(properties(shape, options))):
-        session.sql(f"ALTER TABLE {table(target)} CLUSTER BY ({', '.join(map(quote, wanted))})")
-    own = {k: v for k, v in options.target_properties.items() if not k.startswith("delta.")}
-    missing = {k: v for k, v in own.items() if seen is None or k not in seen.properties}
+    cluster_columns = clustering_columns(shape, options)
+    if cluster_columns and (seen is None or seen.lacks_clustering(properties(shape, options))):
+        session.sql(f"ALTER TABLE {table(target)} CLUSTER BY ({', '.join(map(quote, cluster_columns))})")
+    user_properties = {k: v for k, v in options.target_properties.items() if not k.startswith("delta.")}
+    missing = {k: v for k, v in user_properties.items() if seen is None or k not in seen.properties}
     if missing:
-        listed = ", ".join(f"{string(key)} = {string(value)}" for key, value in missing.items())
-        session.sql(f"ALTER TABLE {table(target)} SET TBLPROPERTIES ({listed})")
+        assignments = ", ".join(f"{string(key)} = {string(value)}" for key, value in missing.items())
+        session.sql(f"ALTER TABLE {table(target)} SET TBLPROPERTIES ({assignments})")

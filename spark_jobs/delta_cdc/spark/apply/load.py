@@ -94,13 +94,13 @@ def stamped(context: StepContext, snapshot: DataFrame) -> DataFrame:
     """Add version and time of the step's commit."""
     options, version = context.options, max(context.step.at, 0)
     expressions = " ".join([*options.sequences, options.delete_sequence or ""]).lower()
-    moment = F.lit(None).cast("timestamp")
+    commit_time = F.lit(None).cast("timestamp")
     if context.has_history and reserved_columns.COMMIT_TIMESTAMP in expressions:
-        moment = feed.commit_timestamp(context.session, context.source, version)
+        commit_time = feed.commit_timestamp(context.session, context.source, version)
     return snapshot.withColumns(
         {
             reserved_columns.COMMIT_VERSION: F.lit(version).cast("bigint"),
-            reserved_columns.COMMIT_TIMESTAMP: moment,
+            reserved_columns.COMMIT_TIMESTAMP: commit_time,
         }
     )
 
@@ -118,10 +118,12 @@ def write_step(spec: ApplySpec, step: LoadStep, target_rows: DataFrame, shape: S
     else:
         writer = writer.mode("append").option("mergeSchema", "true")
     # The rows are assumed to be as wide as the source's.
-    like = spec.source_uri if step.staging is None else step.staging.uri
-    most = None if step.is_empty else layout.rows_per_file(target_rows.sparkSession, like, options)
-    if most is not None:
-        writer = writer.option("maxRecordsPerFile", most)
+    sizing_table = spec.source_uri if step.staging is None else step.staging.uri
+    row_limit = (
+        None if step.is_empty else layout.rows_per_file(target_rows.sparkSession, sizing_table, options)
+    )
+    if row_limit is not None:
+        writer = writer.option("maxRecordsPerFile", row_limit)
     if options.partition_by and (step.kind == "reset" or step.planned_on is None):
         writer = writer.partitionBy(*options.partition_by)
     return lambda: writer.save(spec.target_uri)
@@ -137,9 +139,9 @@ def as_target(snapshot: DataFrame, shape: Shape, options: ApplyOptions) -> DataF
         added = [F.col(states.SEQUENCE), F.lit(None).cast(shape.sequence_type)]
     elif rows.marks_deletes(options):
         added = [F.lit(False)]
-    named = zip(added, rows.added_columns(options), strict=True)
+    added_with_names = zip(added, rows.added_columns(options), strict=True)
     return snapshot.select(
-        *[quote(name) for name in shape.values], *[value.alias(name) for value, name in named]
+        *[quote(name) for name in shape.values], *[value.alias(name) for value, name in added_with_names]
     )
 
 

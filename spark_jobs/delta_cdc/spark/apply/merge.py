@@ -85,18 +85,18 @@ class Merge:
     def run(self, session: SparkSession) -> None:
         """Run the statement."""
         self.source.createOrReplaceTempView(_VIEW)
-        before = {name: session.conf.get(name, None) for name in self.confs}
+        previous = {name: session.conf.get(name, None) for name in self.confs}
         try:
             for name, value in self.confs.items():
                 session.conf.set(name, value)
             session.sql(self.statement)
         finally:
             session.catalog.dropTempView(_VIEW)
-            for name, old in before.items():
-                if old is None:
+            for name, value_before in previous.items():
+                if value_before is None:
                     session.conf.unset(name)
                 else:
-                    session.conf.set(name, old)
+                    session.conf.set(name, value_before)
 
     def counted(self, session: SparkSession) -> dict[str, int]:
         """Return how many rows the statement would insert, update and delete; writes nothing.
@@ -105,11 +105,14 @@ class Merge:
         """
         self.source.createOrReplaceTempView(_VIEW)
         action = self._chosen(
-            [f"raise_error({one.raises})" if one.raises else f"'{one.action}'" for one in self.clauses]
+            [
+                f"raise_error({clause.raises})" if clause.raises else f"'{clause.action}'"
+                for clause in self.clauses
+            ]
         )
         text = f"SELECT action, count(*) AS n FROM ({self._joined({'action': action})}) GROUP BY action"
-        found = {row["action"]: row["n"] for row in session.sql(text).collect()}
-        return {done: found.get(name, 0) for name, done in _DONE.items()}
+        counts = {row["action"]: row["n"] for row in session.sql(text).collect()}
+        return {count_name: counts.get(name, 0) for name, count_name in _DONE.items()}
 
     def written(self, session: SparkSession) -> DataFrame:
         """Return the rows that the statement would insert or update, with their new values.
@@ -132,9 +135,9 @@ class Merge:
 
         :param values: one for each clause
         """
-        found = f"(t.{quote(_FOUND)} IS NOT NULL)"
+        has_row = f"(t.{quote(_FOUND)} IS NOT NULL)"
         cases = " ".join(
-            f"WHEN {'' if clause.matched else 'NOT '}{found} AND {clause.condition or 'true'} THEN {value}"
+            f"WHEN {'' if clause.matched else 'NOT '}{has_row} AND {clause.condition or 'true'} THEN {value}"
             for clause, value in zip(self.clauses, values, strict=True)
         )
         return f"CASE {cases} END"

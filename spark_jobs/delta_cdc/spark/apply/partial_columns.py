@@ -54,16 +54,16 @@ def leaves(shape: Shape, options: ApplyOptions) -> tuple[Leaf, ...]:
 
     :raises ColumnNotFound: a configured list names an unknown column
     """
-    found: list[Leaf] = []
+    all_leaves: list[Leaf] = []
     for name in shape.values:
         if name in shape.keys:
             continue
-        whole = Leaf((name,), shape.schema[name].dataType)
-        fields = list(_fields(whole))
-        touched = options.columns_to_update is not None or any(_keeps_null(leaf, options) for leaf in fields)
-        found += fields if touched else [whole]
+        column = Leaf((name,), shape.schema[name].dataType)
+        fields = list(_fields(column))
+        is_split = options.columns_to_update is not None or any(_keeps_null(leaf, options) for leaf in fields)
+        all_leaves += fields if is_split else [column]
     _refuse_unknown_names(shape, options)
-    return tuple(found)
+    return tuple(all_leaves)
 
 
 def _fields(leaf: Leaf) -> Iterator[Leaf]:
@@ -85,9 +85,9 @@ def _keeps_null(leaf: Leaf, options: ApplyOptions) -> bool:
 
 
 def _refuse_unknown_names(shape: Shape, options: ApplyOptions) -> None:
-    known = _known_names(shape)
+    known_names = _known_names(shape)
     for argument in ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"):
-        missing = [name for name in getattr(options, argument) or () if name.lower() not in known]
+        missing = [name for name in getattr(options, argument) or () if name.lower() not in known_names]
         if missing:
             raise ColumnNotFound(
                 f"{argument}: {', '.join(map(repr, missing))} is no column, and no field of a struct, of the "
@@ -97,11 +97,11 @@ def _refuse_unknown_names(shape: Shape, options: ApplyOptions) -> None:
 
 
 def _known_names(shape: Shape) -> set[str]:
-    known = {key.lower() for key in shape.keys}
+    all_names = {key.lower() for key in shape.keys}
     for name in shape.values:
         for leaf in _fields(Leaf((name,), shape.schema[name].dataType)):
-            known |= set(leaf.names)
-    return known
+            all_names |= set(leaf.names)
+    return all_names
 
 
 def carried(plain: DataFrame, options: ApplyOptions) -> Column:
@@ -134,9 +134,9 @@ def authored(parts: Sequence[Leaf], options: ApplyOptions, state: Column, carrie
         flags = [leaf.of(state).isNotNull() if _keeps_null(leaf, options) else F.lit(True) for leaf in parts]
         return F.array(*flags)
     names = F.transform(carried, F.lower)
-    named = [F.arrays_overlap(names, F.array(*[F.lit(name) for name in leaf.names])) for leaf in parts]
+    carries_leaf = [F.arrays_overlap(names, F.array(*[F.lit(name) for name in leaf.names])) for leaf in parts]
     # A NULL element makes the comparison NULL; treat it as naming no column.
-    return F.array(*[carried.isNull() | F.coalesce(one, F.lit(False)) for one in named])
+    return F.array(*[carried.isNull() | F.coalesce(flag, F.lit(False)) for flag in carries_leaf])
 
 
 def names_unknown(shape: Shape, options: ApplyOptions, carried: Column, columns: Sequence[str]) -> Column:
@@ -148,18 +148,18 @@ def names_unknown(shape: Shape, options: ApplyOptions, carried: Column, columns:
         return F.lit(False)
     landing = {name.lower() for name in shape.values}
     others = {name.lower() for name in columns} - landing
-    known = [F.lit(name) for name in sorted(_known_names(shape) | others)]
-    below = [F.lit(f"{name}.") for name in sorted(others)]
+    known_names = [F.lit(name) for name in sorted(_known_names(shape) | others)]
+    field_prefixes = [F.lit(f"{name}.") for name in sorted(others)]
 
     def is_unknown(name: Column) -> Column:
         lower = F.lower(name)
-        found = lower.isin(*known)
-        for prefix in below:
-            found = found | lower.startswith(prefix)
-        return name.isNull() | ~found
+        is_known = lower.isin(*known_names)
+        for prefix in field_prefixes:
+            is_known = is_known | lower.startswith(prefix)
+        return name.isNull() | ~is_known
 
-    named = F.exists(carried, is_unknown)
-    return F.coalesce(named, F.lit(False))
+    has_unknown = F.exists(carried, is_unknown)
+    return F.coalesce(has_unknown, F.lit(False))
 
 
 def rebuilt(parts: Sequence[Leaf], shape: Shape, state: Column, values: Sequence[Column]) -> Column:
@@ -187,5 +187,5 @@ def _value(path: tuple[str, ...], data_type: DataType, by_path: dict[tuple[str, 
         return by_path[path]
     assert isinstance(data_type, T.StructType)
     fields = [_value((*path, f.name), f.dataType, by_path).alias(f.name) for f in data_type.fields]
-    below = [value for other, value in by_path.items() if other[: len(path)] == path]
-    return F.when(~balanced(and_, [value.isNull() for value in below]), F.struct(*fields))
+    leaf_values = [value for other, value in by_path.items() if other[: len(path)] == path]
+    return F.when(~balanced(and_, [value.isNull() for value in leaf_values]), F.struct(*fields))

@@ -172,9 +172,9 @@ def projected(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> Da
     derived = {name: text for name, text in options.partition_by.items() if text is not None}
     rows = states.projected(_alive(rows, options, keep), options.where, options.select, keep)
     if derived:
-        every = [quote(name) for name in rows.columns if name not in keep]
+        all_columns = [quote(name) for name in rows.columns if name not in keep]
         partitions = [f"{text} AS {quote(name)}" for name, text in derived.items()]
-        rows = states.beside(rows, "partition_by", [*every, *partitions], keep)
+        rows = states.beside(rows, "partition_by", [*all_columns, *partitions], keep)
     values = [name for name in rows.columns if name not in keep]
     landing = _landing(values, options, set(derived))
     return rows if landing == values else rows.select(*[quote(name) for name in (*landing, *keep)])
@@ -200,17 +200,17 @@ def _landing(values: Sequence[str], options: ApplyOptions, derived: set[str]) ->
     if listed is not None:
         chosen = set(states.match(values, listed, "column_list", where)) | derived
         return [name for name in values if name in chosen or name.lower() in keys]
-    out = set(states.match(values, left_out or (), "except_column_list", where))
-    lost = sorted(name for name in out if name.lower() in keys)
-    if lost:
+    excluded = set(states.match(values, left_out or (), "except_column_list", where))
+    excluded_keys = sorted(name for name in excluded if name.lower() in keys)
+    if excluded_keys:
         raise InvalidConfiguration(
-            f"except_column_list leaves out the key {', '.join(map(repr, lost))}.",
+            f"except_column_list leaves out the key {', '.join(map(repr, excluded_keys))}.",
             remedy="a target without its keys cannot be merged into: take the key off except_column_list.",
         )
     if options.columns_to_update is not None:
         # This column describes the event; it is not part of the row.
-        out |= {name for name in values if name.lower() == options.columns_to_update.lower()}
-    return [name for name in values if name not in out]
+        excluded |= {name for name in values if name.lower() == options.columns_to_update.lower()}
+    return [name for name in values if name not in excluded]
 
 
 def read(

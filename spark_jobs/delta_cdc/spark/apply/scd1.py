@@ -106,16 +106,16 @@ def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, e
     # If the source inserts a key that the target already has, two rows of the source share it.
     first, existed = shape.keys[0], sql.column("s", _EXISTED)
     problem = f"concat('{b.DUPLICATE_MARK}', CAST({sql.column('s', first)} AS STRING))"
-    kept = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({problem}) END"
+    checked_key = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({problem}) END"
     unexpected = f"NOT {existed} AND {is_alive()}" if soft else f"NOT {existed}"
-    clauses = [Clause(True, unexpected, "update", {first: kept}, raises=problem)]
+    clauses = [Clause(True, unexpected, "update", {first: checked_key}, raises=problem)]
     if not soft:
         clauses.insert(0, Clause(True, f"{operation} = 'delete'", "delete"))
     if others:
         clauses.append(Clause(True, None, "update", others))
     # The values of a row that is deleted without having existed are unknown.
-    known = sql.column("s", _SEEN) if soft else f"{operation} = 'upsert'"
-    clauses.append(Clause(False, known, "insert", values))
+    has_values = sql.column("s", _SEEN) if soft else f"{operation} = 'upsert'"
+    clauses.append(Clause(False, has_values, "insert", values))
     on = keys_match(shape.keys)
     return Merge(target, changed(batch), (*on, *b.pruning(batch)), tuple(clauses), evolve)
 

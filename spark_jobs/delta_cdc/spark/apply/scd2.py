@@ -79,8 +79,10 @@ def in_order_only(events: DataFrame, shape: Shape) -> DataFrame:
         {broken: F.max(lacks_sequence()).over(key), first: F.first(st.BEFORE).over(along)}
     )
     kept = marked.where(~lacks_sequence())
-    follows = F.when(F.row_number().over(along) == 1, F.col(first)).otherwise(F.lag(st.AFTER).over(along))
-    before = F.when(F.col(broken), follows).otherwise(F.col(st.BEFORE))
+    previous_state = F.when(F.row_number().over(along) == 1, F.col(first)).otherwise(
+        F.lag(st.AFTER).over(along)
+    )
+    before = F.when(F.col(broken), previous_state).otherwise(F.col(st.BEFORE))
     return kept.withColumn(st.BEFORE, before).drop(broken, first)
 
 
@@ -94,14 +96,14 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
     keys = shape.key_columns
     order = Window.partitionBy(*keys).orderBy(reserved_columns.ORDER)
     previous_after = F.lag(F.col(st.AFTER).isNotNull()).over(order)
-    two = F.greatest(st.N_BEFORE, st.N_AFTER) > 1
+    has_two_states = F.greatest(st.N_BEFORE, st.N_AFTER) > 1
     # A state before that no change wrote, or a second row beside an existing one: two rows share the key.
     broken = previous_after.isNotNull() & (previous_after != F.col(st.BEFORE).isNotNull())
     boundary = F.col(KIND).isin("open", "close").cast("int")
-    numbered = events.withColumn(b.IS_DUPLICATE, two | F.coalesce(broken, F.lit(False)))
+    numbered = events.withColumn(b.IS_DUPLICATE, has_two_states | F.coalesce(broken, F.lit(False)))
     numbered = numbered.where((F.col(KIND) != "none") | F.col(b.IS_DUPLICATE) | (F.col(st.UNKNOWN) > 0))
     numbered = numbered.withColumn(SEGMENT, F.sum(boundary).over(order))
-    cut = numbered.groupBy(*keys, SEGMENT).agg(
+    ranges = numbered.groupBy(*keys, SEGMENT).agg(
         F.min_by(KIND, reserved_columns.ORDER).alias(KIND),
         F.min_by(st.SEQUENCE, reserved_columns.ORDER).alias(START),
         F.max_by(st.AFTER, reserved_columns.ORDER).alias(st.AFTER),
@@ -114,7 +116,7 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
     along = Window.partitionBy(*keys).orderBy(SEGMENT)
     next_start = F.lead(START).over(along)
     return (
-        cut.withColumn(FIRST, F.row_number().over(along) == 1)
+        ranges.withColumn(FIRST, F.row_number().over(along) == 1)
         .withColumn(END, next_start)
         .withColumn(_DISORDER, (F.col(SEGMENT) > 0) & next_start.isNotNull() & ~(F.col(START) < next_start))
     )
@@ -196,14 +198,14 @@ def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
     closing = F.struct(F.lit(CLOSE).alias(ROW), F.col(START).alias(START), F.col(START).alias(END))
     current = F.struct(F.lit(CURRENT).alias(ROW), F.col(START).alias(START), F.col(END).alias(END))
     adding = F.struct(F.lit(INSERT).alias(ROW), F.col(START).alias(START), F.col(END).alias(END))
-    what = (
+    plan = (
         F.when(kind == "touch", F.array(current))
         .when(first & (kind == "open"), F.array(closing, adding))
         .when(first, F.array(closing))
         .when(kind == "open", F.array(adding))
     )
     return batch.rows.select(
-        *shape.key_columns, F.col(st.AFTER), F.inline(what)
+        *shape.key_columns, F.col(st.AFTER), F.inline(plan)
     ).select(
         *shape.key_columns,
         *[
@@ -219,7 +221,7 @@ def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, e
     row, start, end = (sql.column("s", name) for name in (ROW, START, END))
     values = from_source(shape.others)
     close = {options.end_column: end}
-    go_on = {**values, options.end_column: end}
+    keep_open = {**values, options.end_column: end}
     add = {
         **from_source(shape.values),
         options.start_column: start,
@@ -231,7 +233,7 @@ def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, e
     missing = f"{row} = '{CURRENT}' AND ({end} IS NULL OR {start} < {end})"
     clauses = (
         Clause(True, f"{row} = '{CLOSE}'", "update", close),
-        Clause(True, None, "update", go_on),
+        Clause(True, None, "update", keep_open),
         Clause(False, f"({row} = '{INSERT}' OR {missing})", "insert", add),
     )
     return Merge(target, plan_rows(batch, shape), tuple(on), clauses, evolve)

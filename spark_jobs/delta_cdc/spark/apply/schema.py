@@ -47,8 +47,8 @@ def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
         ]
     else:
         return [] if found == wanted else None
-    for one, other, where in pairs:
-        inner = lacking(one, other, where)
+    for found_part, wanted_part, part_path in pairs:
+        inner = lacking(found_part, wanted_part, part_path)
         if inner is None:
             return None
         new += inner
@@ -62,23 +62,23 @@ def check_target(context: StepContext, shape: Shape) -> bool:
     :raises ConfigurationDrift: the sequence's type differs from that of the history
     """
     spec, options = context.spec, context.spec.options
-    wanted = target_schema(shape, options)
+    desired = target_schema(shape, options)
     target = context.session.read.format("delta").load(spec.target_uri)
     existing = {f.name.lower(): f for f in target.schema.fields}
-    new = [f.name for f in wanted.fields if f.name.lower() not in existing]
+    new = [f.name for f in desired.fields if f.name.lower() not in existing]
     history = {name.lower() for name in rows.added_columns(options)}
-    for field in wanted.fields:
-        found = existing.get(field.name.lower())
-        if found is None:
+    for field in desired.fields:
+        target_field = existing.get(field.name.lower())
+        if target_field is None:
             continue
-        ours = field.name.lower() in history
-        nested = lacking(found.dataType, field.dataType, field.name)
+        is_history_column = field.name.lower() in history
+        nested = lacking(target_field.dataType, field.dataType, field.name)
         # A sequence with more parts has another order than the existing history.
-        if nested is not None and not (ours and nested):
+        if nested is not None and not (is_history_column and nested):
             new += nested
             continue
-        types = f"{found.dataType.simpleString()}, not {field.dataType.simpleString()}"
-        if options.stored_as_scd_type == 2 and ours:
+        types = f"{target_field.dataType.simpleString()}, not {field.dataType.simpleString()}"
+        if options.stored_as_scd_type == 2 and is_history_column:
             raise ConfigurationDrift(
                 f"{spec.target_uri} was built with a sequence of another type: {field.name} is {types}.",
                 remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",

@@ -39,5 +39,5 @@ def greater(
         return other if one is None else one
     assert data_type is not None
     values = [from_text(text, data_type) for text in (one, other)]
-    found = session.range(1).select(as_text(F.greatest(*values), data_type).alias("greatest")).collect()
-    return str(found[0]["greatest"])
+    rows = session.range(1).select(as_text(F.greatest(*values), data_type).alias("greatest")).collect()
+    return str(rows[0]["greatest"])

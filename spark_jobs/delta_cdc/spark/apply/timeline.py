@@ -128,11 +128,11 @@ def with_absences(timelines: DataFrame, events: DataFrame, shape: Shape) -> Data
 
     :param events: of all keys: their sequences are the snapshots
     """
-    every = events.agg(F.sort_array(F.collect_set(states.SEQUENCE)).alias(_VERSIONS))
-    at = (
+    versions = events.agg(F.sort_array(F.collect_set(states.SEQUENCE)).alias(_VERSIONS))
+    position = (
         F.when(F.col(RANK) == 0, 0).otherwise(F.array_position(_VERSIONS, F.col(states.SEQUENCE))).cast("int")
     )
-    placed = timelines.crossJoin(F.broadcast(every)).withColumn(_AT, at)
+    placed = timelines.crossJoin(F.broadcast(versions)).withColumn(_AT, position)
     following = F.lead(_AT).over(shape.per_key.orderBy(_AT))
     absent = placed.withColumn(_NEXT, following).where(
         (F.col(KIND) == UPSERT)

@@ -93,28 +93,28 @@ def refuse_moving(rows: DataFrame, argument: str, expressions: Sequence[str]) ->
     :param argument: the argument that contains the expressions
     :raises InvalidExpression: names the argument, the text, and what in it depends on something else
     """
-    known = {name.lower() for name in rows.columns}
-    judged = [text for text in expressions if not _is_column(text, known)]
-    if not judged:
+    column_names = {name.lower() for name in rows.columns}
+    texts = [text for text in expressions if not _is_column(text, column_names)]
+    if not texts:
         return
     judge = _Judge(rows)
-    if judge.finding(judged) is None:
+    if judge.finding(texts) is None:
         return
-    for text in judged:
-        found = judge.finding([text])
-        if found is not None:
+    for text in texts:
+        problem = judge.finding([text])
+        if problem is not None:
             raise InvalidExpression(
-                f"{argument} = {text!r} is no function of the row alone: {found}.",
+                f"{argument} = {text!r} is no function of the row alone: {problem}.",
                 remedy=f"make {argument} of the row's own columns; a value that has to come from elsewhere "
                 "belongs into a column of the source.",
             )
 
 
-def _is_column(text: str, known: set[str]) -> bool:
+def _is_column(text: str, column_names: set[str]) -> bool:
     """Return whether a text is a column, a field of one, or all fields of one."""
     stripped = text.strip().removesuffix(".*")
     parts = _NAMES.findall(stripped)
-    return ".".join(parts) == stripped and bool(parts) and _bare(parts[0]).lower() in known
+    return ".".join(parts) == stripped and bool(parts) and _bare(parts[0]).lower() in column_names
 
 
 def _bare(name: str) -> str:
@@ -135,28 +135,28 @@ class _Judge:
     def finding(self, texts: Sequence[str]) -> str | None:
         """Return why expressions are not functions of the row alone; None if they are."""
         tokens = [_tokens(text) for text in texts]
-        found = next(filter(None, map(self._in_text, tokens)), None)
-        if found is not None:
-            return found
-        masked = ["".join(self._masked(one)) for one in tokens]
+        problem = next(filter(None, map(self._in_text, tokens)), None)
+        if problem is not None:
+            return problem
+        masked = ["".join(self._masked(text_tokens)) for text_tokens in tokens]
         plans = None
-        refused = "a constant in it cannot be worked out"
-        for asked in [masked] if masked == list(texts) else [masked, list(texts)]:
+        plan_error = "a constant in it cannot be worked out"
+        for candidates in [masked] if masked == list(texts) else [masked, list(texts)]:
             try:
-                plans = plans or self._explained(asked)
+                plans = plans or self._explained(candidates)
             except (AnalysisException, ParseException) as error:
-                known = _REASONS.get(error.getCondition() or "")
-                if known is not None:
-                    return known
-                refused = reason(error)
+                reason_text = _REASONS.get(error.getCondition() or "")
+                if reason_text is not None:
+                    return reason_text
+                plan_error = reason(error)
         if plans is None:
-            return f"Spark cannot plan it over the columns of the row ({refused})"
+            return f"Spark cannot plan it over the columns of the row ({plan_error})"
         return _in_plan(plans[0]) or next(filter(None, map(self._in_words, tokens)), None)
 
     # -- in the text ----------------------------------------------------------------------------
     def _in_text(self, tokens: Sequence[_Token]) -> str | None:
-        seen = [token for token in tokens if token.kind != "gap"]
-        for token, following in zip(seen, [*seen[1:], _Token("other", "")], strict=True):
+        significant = [token for token in tokens if token.kind != "gap"]
+        for token, following in zip(significant, [*significant[1:], _Token("other", "")], strict=True):
             if token.kind != "name":
                 continue
             if following.kind == "text" and token.text.lower() in _TYPES and _is_word(following):
@@ -168,9 +168,9 @@ class _Judge:
                 )
         return None
 
-    def _is_users(self, called: str) -> bool:
+    def _is_users(self, function_name: str) -> bool:
         """Return whether a called function is a user's, not one of Spark's own."""
-        *path, name = [_bare(part).lower() for part in _NAMES.findall(called)]
+        *path, name = [_bare(part).lower() for part in _NAMES.findall(function_name)]
         if path:
             return path[-1] != "builtin"
         if self._user_functions is None:
@@ -193,10 +193,10 @@ class _Judge:
 
     def _in_words(self, tokens: Sequence[_Token]) -> str | None:
         """Return the finding if Spark evaluates a text as the clock during planning; else None."""
-        for place, token in enumerate(tokens):
+        for position, token in enumerate(tokens):
             if token.kind != "text" or not _is_word(token):
                 continue
-            parts = [f"'{_MARK}'" if at == place else one.text for at, one in enumerate(tokens)]
+            parts = [f"'{_MARK}'" if index == position else other.text for index, other in enumerate(tokens)]
             try:
                 plans = self._explained(["".join(parts)])
             except (AnalysisException, ParseException):
@@ -218,9 +218,9 @@ class _Judge:
     def _explain(self, texts: Sequence[str]) -> str:
         with quietly():
             # This aggregate takes values of any type, and nullability does not change its plan.
-            found = [F.collect_list(F.expr(text)).alias(f"_{at}") for at, text in enumerate(texts)]
-            asked = self._empty.agg(*found)
-            rows = self._session.sql("EXPLAIN EXTENDED SELECT * FROM {asked}", asked=asked).collect()
+            aggregates = [F.collect_list(F.expr(text)).alias(f"_{index}") for index, text in enumerate(texts)]
+            relation = self._empty.agg(*aggregates)
+            rows = self._session.sql("EXPLAIN EXTENDED SELECT * FROM {asked}", asked=relation).collect()
         return str(rows[0][0])
 
 
@@ -234,19 +234,19 @@ def _parts(plan: str) -> tuple[str, str] | None:
 
 def _in_plan(analysed: str) -> str | None:
     """Return the part of an analysed plan that shows that an expression depends on more than the row."""
-    below = re.findall(r"^([ :]*)\+- ", analysed, re.MULTILINE)
-    if any(":" in indent for indent in below):
+    indents = re.findall(r"^([ :]*)\+- ", analysed, re.MULTILINE)
+    if any(":" in indent for indent in indents):
         return "it has a subquery, and reads other rows"
-    if len(below) != 1:
+    if len(indents) != 1:
         return f"{_MANY_ROWS}, or calls a user's function"
-    for pattern, why in (
+    for pattern, cause in (
         (_CLOCK, "is the clock, and changes from one look to the next"),
         (_SESSION, "depends on the session that asks"),
         (_SALTED, "without an initialisation vector takes one by chance"),
     ):
-        found = pattern.search(analysed)
-        if found:
-            return f"{_called(found[1])} {why}"
+        match = pattern.search(analysed)
+        if match:
+            return f"{_called(match[1])} {cause}"
     return None
 
 

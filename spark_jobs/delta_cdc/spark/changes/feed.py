@@ -111,14 +111,14 @@ def refuse_without_metadata(rows: DataFrame, source: str) -> None:
 def _loaded(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame:
     """Load with the schema as of a version. Delta fixes it here, so the confs are not needed later."""
     confs: dict[str, str] = {}
-    for more in _SCHEMA_AS_OF:
-        confs |= more
+    for further_confs in _SCHEMA_AS_OF:
+        confs |= further_confs
         try:
             with confs_for_a_moment(session, confs):
                 return reader.option("versionAsOf", at).load(source)
         except Exception as error:
             # Only tables with column mapping need the second conf.
-            if "DELTA_ILLEGAL_OPTION" not in str(error) or more is _SCHEMA_AS_OF[-1]:
+            if "DELTA_ILLEGAL_OPTION" not in str(error) or further_confs is _SCHEMA_AS_OF[-1]:
                 raise
     raise AssertionError("every attempt returns or raises")
 
@@ -131,13 +131,13 @@ def _refuse_other_schema(
     Our own sessions have the conf set permanently (:mod:`delta_cdc.spark.sessions`); we must not set it in a
     user's session.
     """
-    then = {field.name: field.dataType for field in snapshot_rows(session, source, at, columns).schema}
-    now = {field.name: field.dataType for field in rows.schema}
-    other = [name for name in columns if now.get(name) != then[name]]
-    if other:
+    types_then = {field.name: field.dataType for field in snapshot_rows(session, source, at, columns).schema}
+    types_now = {field.name: field.dataType for field in rows.schema}
+    changed_columns = [name for name in columns if types_now.get(name) != types_then[name]]
+    if changed_columns:
         raise SchemaChangeInRange(
             f"The change feed of {source} can only be read with a schema newer than that of version {at}: "
-            f"{', '.join(other)} changed since.",
+            f"{', '.join(changed_columns)} changed since.",
             remedy="read it with a Spark session that is not remote, or with a later ending_version.",
         )
 

@@ -76,12 +76,12 @@ def change_rows(
     """
     if with_row_id and read_range.method != "row_tracking":
         raise ValueError(f"{read_range.method} knows no row ids")
-    slice_ = session.read.format("delta").load(hadoop_uri(location(manifests_uri, read_range)))
-    marks = str(slice_.schema[SIDES].metadata.get(MARKS, ""))
+    manifest = session.read.format("delta").load(hadoop_uri(location(manifests_uri, read_range)))
+    marks = str(manifest.schema[SIDES].metadata.get(MARKS, ""))
     wanted = [quote(name) for name in (*columns, *METADATA_COLUMNS, ORDER)] + [ROW_ID] * with_row_id
     if read_range.method == "change_files":
-        return _fed(slice_, columns, marks).select(*wanted)
-    read = _read(slice_, read_range, columns)
+        return _feed_rows(manifest, columns, marks).select(*wanted)
+    read = _read(manifest, read_range, columns)
     has_added_or_removed = marks.strip(BEFORE_MARK + AFTER_MARK) != "" or not marks
     parts = (
         [_added_or_removed(_part(read, "[id]", marks), read_range, columns)] if has_added_or_removed else []
@@ -92,27 +92,27 @@ def change_rows(
     return rows.union(parts[1].select(*wanted)) if len(parts) > 1 else rows
 
 
-def _read(slice_: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
+def _read(manifest: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
     names = [quote(name) for name in (*columns, SIDES)]
     if read_range.method != "row_tracking":
-        nothing = F.lit(None).cast("bigint")
-        return slice_.select(*names, nothing.alias(ROW_ID), nothing.alias(_ROW_VERSION))
+        null_id = F.lit(None).cast("bigint")
+        return manifest.select(*names, null_id.alias(ROW_ID), null_id.alias(_ROW_VERSION))
     # Not "_metadata.row_id": the table may have a column of the name _metadata.
-    hidden = slice_.metadataColumn("_metadata")
-    row_version = hidden["row_commit_version"].alias(_ROW_VERSION)
-    return slice_.select(*names, hidden["row_id"].alias(ROW_ID), row_version)
+    metadata = manifest.metadataColumn("_metadata")
+    row_version = metadata["row_commit_version"].alias(_ROW_VERSION)
+    return manifest.select(*names, metadata["row_id"].alias(ROW_ID), row_version)
 
 
-def _fed(slice_: DataFrame, columns: Sequence[str], marks: str) -> DataFrame:
+def _feed_rows(manifest: DataFrame, columns: Sequence[str], marks: str) -> DataFrame:
     """Return the rows of the change data feed."""
     names = [quote(name) for name in columns]
     if CHANGED_MARK in marks:
         names.append(CHANGE_TYPE)
-    if SIDE_VERSION in slice_.columns:
-        one_each = (F.col(SIDE_VERSION).alias(ORDER), F.col(SIDE_TIME).alias(_TIME))
-        read = slice_.select(*names, F.col(SIDES).alias(_SIDE), *one_each)
+    if SIDE_VERSION in manifest.columns:
+        version_and_time = (F.col(SIDE_VERSION).alias(ORDER), F.col(SIDE_TIME).alias(_TIME))
+        read = manifest.select(*names, F.col(SIDES).alias(_SIDE), *version_and_time)
     else:
-        read = _part(slice_.select(*names, SIDES), f"[{marks}]", marks)
+        read = _part(manifest.select(*names, SIDES), f"[{marks}]", marks)
     return read.select(
         *[quote(name) for name in columns],
         _kind(marks).alias(CHANGE_TYPE),
@@ -125,14 +125,14 @@ def _fed(slice_: DataFrame, columns: Sequence[str], marks: str) -> DataFrame:
 def _kind(marks: str) -> Column:
     """Return the change type of a row by the tag of its side."""
     kinds = {CHANGED_MARK: F.col(CHANGE_TYPE), DELETED_MARK: F.lit("delete"), INSERTED_MARK: F.lit("insert")}
-    found = None
+    kind = None
     for mark in marks:
-        found = (
+        kind = (
             kinds[mark]
-            if found is None
-            else F.when(F.col(_SIDE).startswith(mark), kinds[mark]).otherwise(found)
+            if kind is None
+            else F.when(F.col(_SIDE).startswith(mark), kinds[mark]).otherwise(kind)
         )
-    return F.lit(None).cast("string") if found is None else found
+    return F.lit(None).cast("string") if kind is None else kind
 
 
 def _part(read: DataFrame, marks: str, present: str) -> DataFrame:
@@ -142,17 +142,17 @@ def _part(read: DataFrame, marks: str, present: str) -> DataFrame:
     :param marks: the tags, as a regular expression
     :param present: all tags of the file manifest
     """
-    kept = [quote(name) for name in read.columns if name != SIDES]
-    one = F.col(_SIDE)
+    column_names = [quote(name) for name in read.columns if name != SIDES]
+    side = F.col(_SIDE)
     is_all = not re.sub(marks, "", present)
     # Filter by the partition column first: files without such a side are not read.
     rows = read if is_all else read.where(F.col(SIDES).rlike(marks))
-    rows = rows.select(*kept, F.explode(F.split(SIDES, ",")).alias(_SIDE))
-    return (rows if is_all else rows.where(one.rlike(f"^{marks}"))).select(
-        *kept,
-        one,
-        F.regexp_extract(one, "[0-9]+", 0).cast("bigint").alias(ORDER),
-        F.substring_index(one, "@", -1).cast("bigint").alias(_TIME),
+    rows = rows.select(*column_names, F.explode(F.split(SIDES, ",")).alias(_SIDE))
+    return (rows if is_all else rows.where(side.rlike(f"^{marks}"))).select(
+        *column_names,
+        side,
+        F.regexp_extract(side, "[0-9]+", 0).cast("bigint").alias(ORDER),
+        F.substring_index(side, "@", -1).cast("bigint").alias(_TIME),
     )
 
 
@@ -173,7 +173,7 @@ def _added_or_removed(read: DataFrame, read_range: ReadRange, columns: Sequence[
 def _matched(read: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
     """Return the changes found by matching row ids before and after."""
     state = F.struct(
-        *[F.col(quote(name)).alias(f"{PLAN_PREFIX}{at}") for at, name in enumerate(columns)],
+        *[F.col(quote(name)).alias(f"{PLAN_PREFIX}{index}") for index, name in enumerate(columns)],
         F.col(_ROW_VERSION).alias(_ROW_VERSION),
     )
     before, after = F.col(_SIDE).startswith(BEFORE_MARK), F.col(_SIDE).startswith(AFTER_MARK)
@@ -189,16 +189,16 @@ def _matched(read: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> 
 
 def _transitions(pairs: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
     """Return the change rows of (row id, state before, state after)."""
-    was, is_ = F.col(_N_BEFORE) > 0, F.col(_N_AFTER) > 0
-    versions = [F.col(f"{which}.{_ROW_VERSION}") for which in (_BEFORE, _AFTER)]
+    existed, exists = F.col(_N_BEFORE) > 0, F.col(_N_AFTER) > 0
+    versions = [F.col(f"{side}.{_ROW_VERSION}") for side in (_BEFORE, _AFTER)]
 
-    def row(kind: str, which: str) -> Column:
-        return F.struct(F.lit(kind).alias(_TYPE), F.col(which).alias(_STATE))
+    def row(kind: str, side: str) -> Column:
+        return F.struct(F.lit(kind).alias(_TYPE), F.col(side).alias(_STATE))
 
     changes = (
         F.when((F.col(_N_BEFORE) > 1) | (F.col(_N_AFTER) > 1), F.raise_error(_shared(read_range)))
-        .when(~was, F.array(row("insert", _AFTER)))
-        .when(~is_, F.array(row("delete", _BEFORE)))
+        .when(~existed, F.array(row("insert", _AFTER)))
+        .when(~exists, F.array(row("delete", _BEFORE)))
         .when(
             ~versions[0].eqNullSafe(versions[1]),
             F.array(row("update_preimage", _BEFORE), row("update_postimage", _AFTER)),
@@ -208,11 +208,11 @@ def _transitions(pairs: DataFrame, read_range: ReadRange, columns: Sequence[str]
     exploded = pairs.select(
         ROW_ID, ORDER, version.alias(COMMIT_VERSION), time.alias(_TIME), F.explode(changes).alias(_ROW)
     )
-    row_ = F.col(_ROW)
-    state = row_[_STATE]
+    change = F.col(_ROW)
+    state = change[_STATE]
     return exploded.select(
         *[state[f"{PLAN_PREFIX}{at}"].alias(name) for at, name in enumerate(columns)],
-        row_[_TYPE].alias(METADATA_COLUMNS[0]),
+        change[_TYPE].alias(METADATA_COLUMNS[0]),
         F.col(COMMIT_VERSION),
         F.timestamp_millis(F.col(_TIME)).alias(COMMIT_TIMESTAMP),
         F.col(ORDER),

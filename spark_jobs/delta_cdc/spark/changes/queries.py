@@ -109,31 +109,33 @@ def answer(
             remedy="name the key columns.",
         )
     keep = [*METADATA_COLUMNS, ORDER, *([ROW_ID] if by_row_id else [])]
-    known = rows.select(*[quote(name) for name in (*columns, *keep)])
-    found = states.projected(known, options.where, options.select, keep)
-    values = [name for name in found.columns if name not in keep]
+    change_columns = rows.select(*[quote(name) for name in (*columns, *keep)])
+    projected = states.projected(change_columns, options.where, options.select, keep)
+    values = [name for name in projected.columns if name not in keep]
     states.refuse_reserved(values, source)
     states.refuse_doubled(values, "select")
     place = f"{source}, {versions}"
     if not options.is_net and options.where is None:
-        changes = found if options.raw else _of_known_types(found, options.query == "append_only", place)
+        changes = (
+            projected if options.raw else _of_known_types(projected, options.query == "append_only", place)
+        )
         return changes.select(*map(quote, values), *METADATA_COLUMNS)
     keys = [ROW_ID] if by_row_id else list(states.match(values, options.keys, "keys", source))
-    _refuse_without_equality(found, keys)
-    placed = found.withColumn(_POSITION, _position(keys, place))
+    _refuse_without_equality(projected, keys)
+    with_positions = projected.withColumn(_POSITION, _position(keys, place))
     if options.is_net:
-        return _net(placed, keys, values, place, both=options.query == "min_delta")
-    changes = _changes_by_key(placed, keys, values, place)
+        return _net(with_positions, keys, values, place, both=options.query == "min_delta")
+    changes = _changes_by_key(with_positions, keys, values, place)
     return changes.where(f"{CHANGE_TYPE} = 'insert'") if options.query == "append_only" else changes
 
 
 def named_in_plan(error: BaseException) -> DeltaCdcError | None:
     """Return the named error that a change query raised while Spark read it; None for any other error."""
-    found = _RAISED.search(str(error))
-    if found is None:
+    match = _RAISED.search(str(error))
+    if match is None:
         return None
-    named = {error.__name__: error for error in _REMEDIES}[found[1]]
-    return named(found[2], remedy=found[3])
+    error_class = {error.__name__: error for error in _REMEDIES}[match[1]]
+    return error_class(match[2], remedy=match[3])
 
 
 def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -213,8 +215,8 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
         return last.where(is_after() & ~unchanged).select(*state, kind, *METADATA_COLUMNS[1:])
     first_values = [before.getField(name).alias(name) for name in values]
 
-    def row(kind: str, found: Sequence[Column]) -> Column:
-        return F.struct(*found, F.lit(kind).alias(CHANGE_TYPE))
+    def row(kind: str, state_values: Sequence[Column]) -> Column:
+        return F.struct(*state_values, F.lit(kind).alias(CHANGE_TYPE))
 
     changes = (
         F.when(is_before() & existed, F.array(row("delete", first_values)))
@@ -288,10 +290,12 @@ def _example(keys: Sequence[str], version: Column) -> list[str | Column]:
 
 
 def _unknown(place: str) -> Column:
-    what = _shown(F.col(CHANGE_TYPE))
-    known = ", which Delta's change feed does not know."
-    where = _example((), F.col(COMMIT_VERSION))
-    return raised(WrongReader, [f"{place}: a row has the _change_type ", what, ", ", *where, known])
+    type_text = _shown(F.col(CHANGE_TYPE))
+    explanation = ", which Delta's change feed does not know."
+    example = _example((), F.col(COMMIT_VERSION))
+    return raised(
+        WrongReader, [f"{place}: a row has the _change_type ", type_text, ", ", *example, explanation]
+    )
 
 
 def _null_key(keys: Sequence[str], place: str) -> Column:

@@ -68,7 +68,7 @@ def change_rows(
 def _united(parts: list[DataFrame]) -> DataFrame:
     """Return the rows of all parts, by a tree of unions: a Spark Connect server refuses deep plans."""
     while len(parts) > 1:
-        pairs = [one.union(two) for one, two in zip(parts[::2], parts[1::2], strict=False)]
+        pairs = [left.union(right) for left, right in zip(parts[::2], parts[1::2], strict=False)]
         parts = [*pairs, *parts[len(pairs) * 2 :]]
     return parts[0]
 

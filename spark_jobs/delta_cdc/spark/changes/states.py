@@ -41,14 +41,14 @@ def resolve(rows: DataFrame, argument: str, expressions: Sequence[str]) -> DataF
     """
     try:
         with quietly():
-            found = analysed(rows.selectExpr(*expressions))
+            resolved = analysed(rows.selectExpr(*expressions))
     except (AnalysisException, ParseException) as error:
         raise InvalidExpression(
             f"{argument} = {list(expressions)!r} does not resolve against the source: {reason(error)}",
             remedy=f"correct {argument}; it is Spark SQL over the source's columns.",
         ) from error
     refuse_moving(rows, argument, expressions)
-    return found
+    return resolved
 
 
 def match(names: Iterable[str], wanted: Sequence[str], argument: str, where: str) -> tuple[str, ...]:
@@ -93,9 +93,9 @@ def projected(rows: DataFrame, where: str | None, select: Sequence[str], keep: S
         check_predicate(rows.drop(*keep), "where", where)
         rows = rows.where(F.expr(where))
     if select:
-        every = [quote(name) for name in rows.columns if name not in keep]
-        chosen = [text for item in select for text in (every if item.strip() == "*" else [item])]
-        rows = beside(rows, "select", chosen, keep)
+        all_columns = [quote(name) for name in rows.columns if name not in keep]
+        projections = [text for item in select for text in (all_columns if item.strip() == "*" else [item])]
+        rows = beside(rows, "select", projections, keep)
     return rows
 
 
@@ -151,20 +151,20 @@ def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) 
     """
     state = F.struct(*[F.col(quote(name)) for name in values])
     # Each new column object is a call to the JVM, so reuse them.
-    was, is_now, sequence = is_before(), is_after(), F.col(SEQUENCE)
-    n_after = F.count_if(is_now)
+    is_state_before, is_state_after, sequence = is_before(), is_after(), F.col(SEQUENCE)
+    n_after = F.count_if(is_state_after)
     # Clustered by key alone, the aggregation below and every later one by key need no second shuffle.
     return (
         rows.repartition(*[F.col(quote(key)) for key in keys])
         .groupBy(*[F.col(quote(key)) for key in keys], ORDER)
         .agg(
-            F.first(F.when(was, state), ignorenulls=True).alias(BEFORE),
-            F.first(F.when(is_now, state), ignorenulls=True).alias(AFTER),
-            F.when(n_after > 0, F.first(F.when(is_now, sequence), ignorenulls=True))
-            .otherwise(F.first(F.when(was, sequence), ignorenulls=True))
+            F.first(F.when(is_state_before, state), ignorenulls=True).alias(BEFORE),
+            F.first(F.when(is_state_after, state), ignorenulls=True).alias(AFTER),
+            F.when(n_after > 0, F.first(F.when(is_state_after, sequence), ignorenulls=True))
+            .otherwise(F.first(F.when(is_state_before, sequence), ignorenulls=True))
             .alias(SEQUENCE),
-            F.count_if(was).alias(N_BEFORE),
+            F.count_if(is_state_before).alias(N_BEFORE),
             n_after.alias(N_AFTER),
-            F.count_if(~(was | is_now)).alias(UNKNOWN),
+            F.count_if(~(is_state_before | is_state_after)).alias(UNKNOWN),
         )
     )

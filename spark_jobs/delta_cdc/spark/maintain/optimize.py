@@ -71,8 +71,8 @@ def statement(spec: OptimizeSpec) -> str:
     where = f" WHERE {spec.where}" if spec.where is not None else ""
     if spec.purge:
         return f"REORG TABLE {table(spec.table_uri)}{where} APPLY (PURGE)"
-    along = f" ZORDER BY ({', '.join(map(quote, spec.zorder_by))})" if spec.zorder_by else ""
-    return f"OPTIMIZE {table(spec.table_uri)}{' FULL' if spec.full else ''}{where}{along}"
+    zorder = f" ZORDER BY ({', '.join(map(quote, spec.zorder_by))})" if spec.zorder_by else ""
+    return f"OPTIMIZE {table(spec.table_uri)}{' FULL' if spec.full else ''}{where}{zorder}"
 
 
 @contextmanager

@@ -48,8 +48,10 @@ def needed(events: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
         any further columns, which are passed on
     """
     is_truncate = F.col(KIND) == TRUNCATE
-    of_keys, place = events.where(~is_truncate), [*shape.keys, states.SEQUENCE]
-    kept = of_keys.join(_places(of_keys, events.where(is_truncate), shape, options), place, "left_semi")
+    key_events, position_columns = events.where(~is_truncate), [*shape.keys, states.SEQUENCE]
+    kept = key_events.join(
+        _places(key_events, events.where(is_truncate), shape, options), position_columns, "left_semi"
+    )
     if options.apply_as_truncates is None:
         return kept
     return kept.unionByName(_truncates(events.where(is_truncate), options))
@@ -71,44 +73,48 @@ def _is_soft(options: ApplyOptions) -> bool:
     return options.delete_mode == "soft" and options.stored_as_scd_type == 1
 
 
-def _places(of_keys: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+def _places(key_events: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Return the keys and sequences of the events that stay."""
-    sequence, along = F.col(states.SEQUENCE), shape.per_key
-    groups = of_keys.groupBy(*shape.key_columns, sequence).agg(
+    sequence, window = F.col(states.SEQUENCE), shape.per_key
+    groups = key_events.groupBy(*shape.key_columns, sequence).agg(
         (F.count_distinct(CONTENT) == 1).alias(_SURE),
         F.min(KIND).alias(KIND),
         F.first(AUTHORED).alias(AUTHORED),
     )
     last = F.when(F.col(_SURE), sequence)
-    base = F.max(last).over(along)
+    base = F.max(last).over(window)
     if _is_soft(options):
         # Keep the last values, even of a deleted row; conflicting events may hold the only ones.
         upsert = F.when(F.col(_SURE) & (F.col(KIND) == UPSERT), sequence)
-        alone = F.when(F.min(_SURE).over(along), base)
-        base = F.coalesce(F.max(upsert).over(along), alone)
-    groups = groups.withColumns({_BASE: base, _KIND: F.max_by(KIND, last).over(along)})
+        alone = F.when(F.min(_SURE).over(window), base)
+        base = F.coalesce(F.max(upsert).over(window), alone)
+    groups = groups.withColumns({_BASE: base, _KIND: F.max_by(KIND, last).over(window)})
     on_top = F.col(_BASE).isNull() | (sequence >= F.col(_BASE))
-    place = [*shape.key_columns, sequence]
+    position_columns = [*shape.key_columns, sequence]
     if not options.is_partial:
-        return groups.where(on_top).select(*place)
-    lives = _with_life(groups, truncates, shape, options)
+        return groups.where(on_top).select(*position_columns)
+    groups_with_life = _with_life(groups, truncates, shape, options)
     in_life = _in_life(options)
     boundary = sequence.eqNullSafe(F.col(_DIED))
-    stay = lives.where(on_top | boundary | (in_life & ~F.col(_SURE))).select(*place)
-    says = in_life & F.col(_SURE) & (F.col(KIND) == UPSERT) & (sequence <= F.col(_BASE))
-    return stay.unionByName(_authors(lives.where(says), shape, options)).distinct()
+    stay = groups_with_life.where(on_top | boundary | (in_life & ~F.col(_SURE))).select(*position_columns)
+    sets_values = in_life & F.col(_SURE) & (F.col(KIND) == UPSERT) & (sequence <= F.col(_BASE))
+    return stay.unionByName(_authors(groups_with_life.where(sets_values), shape, options)).distinct()
 
 
 def _with_life(groups: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Add where the row at ``_BASE`` began: after a delete (``_DIED``), or at a truncate (``_CUT``)."""
     sequence = F.col(states.SEQUENCE)
     deletes = F.col(_SURE) & (F.col(KIND) == DELETE) & (sequence < F.col(_BASE))
-    lives = groups.withColumn(_DIED, F.max(F.when(deletes, sequence)).over(shape.per_key))
+    groups_with_life = groups.withColumn(_DIED, F.max(F.when(deletes, sequence)).over(shape.per_key))
     if options.apply_as_truncates is None:
-        return lives.withColumn(_CUT, F.lit(None).cast(groups.schema[states.SEQUENCE].dataType))
-    cuts = truncates.agg(F.collect_set(states.SEQUENCE).alias(_CUTS))
-    before = F.array_max(F.filter(_CUTS, lambda cut: cut <= F.col(_BASE)))
-    return lives.crossJoin(F.broadcast(cuts)).withColumn(_CUT, before).drop(_CUTS)
+        return groups_with_life.withColumn(_CUT, F.lit(None).cast(groups.schema[states.SEQUENCE].dataType))
+    truncate_sequences = truncates.agg(F.collect_set(states.SEQUENCE).alias(_CUTS))
+    last_truncate = F.array_max(F.filter(_CUTS, lambda cut: cut <= F.col(_BASE)))
+    return (
+        groups_with_life.crossJoin(F.broadcast(truncate_sequences))
+        .withColumn(_CUT, last_truncate)
+        .drop(_CUTS)
+    )
 
 
 def _in_life(options: ApplyOptions) -> Column:
@@ -121,13 +127,13 @@ def _in_life(options: ApplyOptions) -> Column:
     return after & since & (F.col(_KIND) == UPSERT)
 
 
-def _authors(says: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+def _authors(upserts: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Return the keys and sequences of the upserts that last set each partial column."""
-    every = F.array_repeat(F.lit(True), len(partial_columns.leaves(shape, options)))
-    leaves = says.select(
+    all_columns = F.array_repeat(F.lit(True), len(partial_columns.leaves(shape, options)))
+    leaves = upserts.select(
         *shape.key_columns,
         states.SEQUENCE,
-        F.posexplode(F.coalesce(F.col(AUTHORED), every)).alias(_LEAF, _SURE),
+        F.posexplode(F.coalesce(F.col(AUTHORED), all_columns)).alias(_LEAF, _SURE),
     )
     last = (
         leaves.where(F.col(_SURE))

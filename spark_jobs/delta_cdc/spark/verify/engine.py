@@ -59,7 +59,7 @@ def run(spark: SparkSession, spec: VerifySpec) -> JobResult:
             return JobResult("stale", error=failure.to_dict(), message=str(failure))
         if EQUALS_SOURCE in spec.checks:
             checks.append(_if_possible(spec, lambda: source.compared(session, spec)))
-    return JobResult("committed", tables=tuple(one.to_dict() for one in checks))
+    return JobResult("committed", tables=tuple(check.to_dict() for check in checks))
 
 
 def _if_possible(spec: VerifySpec, check: Callable[[], Check]) -> Check:

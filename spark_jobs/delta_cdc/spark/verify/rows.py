@@ -77,8 +77,8 @@ def checked(session: SparkSession, spec: VerifySpec, wanted: Sequence[str]) -> l
     keys = states.match(rows.columns, options.keys, "keys", spec.target_uri)
     per_key = _per_key(rows, keys, options)
     # Wrong rows are usually few; if not, slow samples are acceptable.
-    broken = balanced(or_, [F.col(name) > 0 for name in wanted])
-    wrong = per_key.where(broken).localCheckpoint()
+    breaks_rule = balanced(or_, [F.col(name) > 0 for name in wanted])
+    wrong = per_key.where(breaks_rule).localCheckpoint()
     sums = [F.sum(name) if name == NULL_KEYS else F.count_if(F.col(name) > 0) for name in wanted]
     totals = wrong.agg(*[total.alias(name) for name, total in zip(wanted, sums, strict=True)]).collect()[0]
     return [_check(name, totals[name] or 0, wrong, keys) for name in wanted]
@@ -152,19 +152,19 @@ def differences(
         return ok(check, f"{detail}.")
     # The samples that a check shows contain every kind.
     share = max(1, MOST_SAMPLES // len(counts))
-    first: list[str] = []
-    rest: list[str] = []
+    first_samples: list[str] = []
+    other_samples: list[str] = []
     for kind in counts:
         texts = [f"{kind}: {text}" for text in keys_of(wrong.where(F.col(KIND) == kind), keys)]
-        first += texts[:share]
-        rest += texts[share:]
+        first_samples += texts[:share]
+        other_samples += texts[share:]
     amounts = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     return finding(
         check,
         f"{amounts} ({detail}).",
         remedy(set(counts)),
         count=sum(counts.values()),
-        samples=(*first, *rest),
+        samples=(*first_samples, *other_samples),
     )
 
 
