@@ -99,7 +99,7 @@ def _pipeline_rows(session: SparkSession, uri: str, pipeline: str) -> DataFrame:
     return table_rows.where(F.col("pipeline") == pipeline)
 
 
-def _written(
+def _write_sealed(
     session: SparkSession,
     uri: str,
     seal: Seal,
@@ -220,7 +220,7 @@ def write(
         # An attempt that died used this seal for another range; only its rows show that.
         return _write_unsealed(save)
 
-    outcome = _written(session, uri, seal, prepared, again)
+    outcome = _write_sealed(session, uri, seal, prepared, again)
     if outcome.status == "committed":
         return None
     if outcome.status == "skipped":
@@ -311,7 +311,7 @@ def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: 
         missing = _beyond(rejects, quarantined, exact=True).localCheckpoint()
         return Outcome("committed") if missing.isEmpty() else _write_unsealed(lambda: save(missing))
 
-    outcome = _written(session, spec.quarantine_uri, seal, lambda: save, again)
+    outcome = _write_sealed(session, spec.quarantine_uri, seal, lambda: save, again)
     if outcome.status != "committed":
         raise ConcurrentModification(
             f"Other runs keep writing to the quarantine {spec.quarantine_uri}: {outcome.message}",

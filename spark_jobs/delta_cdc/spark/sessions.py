@@ -247,7 +247,7 @@ def close(session: Any) -> None:
     session by its own timeout.
     """
     # Not stop(): it could wait forever, holding a lock that every other session needs.
-    releasing = threading.Thread(target=_asked, args=(session, "release_session"), daemon=True)
+    releasing = threading.Thread(target=_request, args=(session, "release_session"), daemon=True)
     releasing.start()
     releasing.join(_RELEASED)
     session.release_session_on_close = False
@@ -263,16 +263,16 @@ def end(spark: Any) -> None:
         clones = list(_open.get(spark.session_id, ()))
         _ended.add(spark)
     sessions = [spark, *clones]
-    interrupted = [_asked(session, "interrupt_all") for session in sessions]
+    interrupted = [_request(session, "interrupt_all") for session in sessions]
     if any(interrupted):
         # If a session is released before the server has registered its interruption, the server keeps it.
         time.sleep(_NOTED)
     for session in sessions:
         # Not stop(): it waits for a lock that the interrupted thread may hold.
-        _asked(session, "release_session")
+        _request(session, "release_session")
 
 
-def _asked(session: Any, method_name: str) -> Any:
+def _request(session: Any, method_name: str) -> Any:
     try:
         return getattr(session.client, method_name)()
     except Exception as error:  # noqa: BLE001 - the other sessions must be released as well

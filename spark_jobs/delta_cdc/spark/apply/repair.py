@@ -59,9 +59,9 @@ def repair(session: SparkSession, spec: ApplySpec, step: RepairStep) -> Prepared
     context = StepContext.of(session, spec, step)
     options = context.options
     if options.takes_events:
-        return _from_events(context, _chosen(context) or _keys_of_events(context))
+        return _from_events(context, _selected_keys(context) or _keys_of_events(context))
     if options.stored_as_scd_type == 1:
-        return _from_snapshot(context, _chosen(context) or _keys_of_states(context))
+        return _from_snapshot(context, _selected_keys(context) or _keys_of_states(context))
     if options.is_partial:
         raise InvalidConfiguration(
             f"{spec.target_uri}: history whose events carry some of the columns only cannot be repaired from "
@@ -71,7 +71,7 @@ def repair(session: SparkSession, spec: ApplySpec, step: RepairStep) -> Prepared
     return _from_states(context)
 
 
-def _chosen(context: StepContext) -> KeySelection | None:
+def _selected_keys(context: StepContext) -> KeySelection | None:
     """Return the keys that the step names; None if a range determines them."""
     step = context.step
     if not isinstance(step, RepairStep) or (step.keys_where is None and not step.replayed):
@@ -253,7 +253,7 @@ def _from_states(context: StepContext) -> PreparedStep:
     """Recompute history from each key's first change that the feed still has; earlier history stays."""
     changes, shape = from_events.states_of(context)
     evolve = schema.check_target(context, shape)
-    selection = _chosen(context) or _keys_of_states(context)
+    selection = _selected_keys(context) or _keys_of_states(context)
     batch = from_events.checked_states(context, selection.of(changes, shape), shape)
     valid = batch.rows.where(F.col(events.REASON).isNull())
     keys = shape.key_columns

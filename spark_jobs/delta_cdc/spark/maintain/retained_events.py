@@ -50,7 +50,7 @@ def needed(events: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     is_truncate = F.col(KIND) == TRUNCATE
     key_events, position_columns = events.where(~is_truncate), [*shape.keys, states.SEQUENCE]
     kept = key_events.join(
-        _places(key_events, events.where(is_truncate), shape, options), position_columns, "left_semi"
+        _kept_positions(key_events, events.where(is_truncate), shape, options), position_columns, "left_semi"
     )
     if options.apply_as_truncates is None:
         return kept
@@ -73,7 +73,9 @@ def _is_soft(options: ApplyOptions) -> bool:
     return options.delete_mode == "soft" and options.stored_as_scd_type == 1
 
 
-def _places(key_events: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+def _kept_positions(
+    key_events: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions
+) -> DataFrame:
     """Return the keys and sequences of the events that stay."""
     sequence, window = F.col(states.SEQUENCE), shape.per_key
     groups = key_events.groupBy(*shape.key_columns, sequence).agg(
