@@ -26,12 +26,14 @@ log = logging.getLogger(__name__)
 def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
     """Set the properties on every table that lacks one; check all tables before altering the first.
 
+    All errors below are raised before the first table is altered.
+
     :return: per table ``{table, table_id, location, changed}``; the log shows since when the feed is on
         (:func:`delta_cdc.planning.table_properties.described`)
-    :raises TableNotFound: names the table; as for the errors below, nothing has been altered
-    :raises NotADeltaTable: for a view, or a table of another format
-    :raises ReservedColumnName: for a table whose columns have the change feed's names
-    :raises UnsafeLogStore: for a table on S3 that one of several drivers would alter
+    :raises TableNotFound: names the table
+    :raises NotADeltaTable: a name is a view, or a table of another format
+    :raises ReservedColumnName: a table has a column with a name of the change feed
+    :raises UnsafeLogStore: a table is on S3, and several drivers may write
     """
     with private_session(spark) as session:
         return _enabled(session, spec)
@@ -116,5 +118,5 @@ def _detail(session: SparkSession, name: str) -> dict[str, Any]:
 
 
 def _sql(name: str) -> str:
-    """Return a table, as the user named it, in SQL."""
+    """Return the SQL name of a table that the user named."""
     return table(hadoop_uri(name))

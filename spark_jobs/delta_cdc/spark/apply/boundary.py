@@ -1,4 +1,4 @@
-"""Recompute history from a boundary on; history before the boundary stays unchanged."""
+"""Recompute history from a boundary on. History before the boundary stays unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def at_horizon(
     :param runs: desired rows; some events below the boundary may no longer exist
     :param existing: rows of the target
     :param boundary: a sequence
-    :return: both, without the rows that stay unchanged
+    :return: desired rows and rows of the target, without the rows that stay unchanged
     """
     keys = shape.key_columns
     reaches = F.col(FOUND_END).isNull() | (F.col(FOUND_END) >= boundary)
@@ -45,12 +45,12 @@ def at_horizon(
 def since(
     runs: DataFrame, existing: DataFrame, firsts: DataFrame, shape: Shape
 ) -> tuple[DataFrame, DataFrame]:
-    """Keep history from before the first change of each key.
+    """Keep history that is older than the first change of each key.
 
-    :param runs: desired rows; a row that was open before the first change has no start: it takes the start
+    :param runs: desired rows; a row that was open before the first change has no start, and takes the start
         of the target's last row before that change
-    :param firsts: keys, :data:`FIRST`, and the state before that change (NULL: there was none)
-    :return: both, without the rows that stay unchanged
+    :param firsts: keys, :data:`FIRST`, and the state before that change (NULL: no state)
+    :return: desired rows and rows of the target, without the rows that stay unchanged
     """
     keys = shape.key_columns
     names = list(shape.keys)
@@ -65,7 +65,7 @@ def since(
     wanted = runs.join(firsts.select(*keys, FIRST), on=names).join(spanning, on=names, how="left")
     start = F.coalesce(START, _SPANNING, FIRST)
     wanted = wanted.withColumn(START, start).where(F.col(END).isNull() | (F.col(START) < F.col(END)))
-    # The source had no such row when its first change came, so the target's row ends at that change.
+    # The source had no row before the key's first change, so the target's row ends at that change.
     closed = touched.where(~F.col(_HAD) & (F.col(START) < F.col(FIRST))).select(
         *keys, START, F.col(FIRST).alias(END), F.col(FOUND).alias(states.AFTER)
     )

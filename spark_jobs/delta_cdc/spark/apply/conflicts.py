@@ -1,8 +1,8 @@
-"""Conflicting events: several events of one key at one sequence become one, or are refused.
+"""Resolve conflicting events: merge several events of one key and sequence into one, or refuse them.
 
 Upserts merge into one if they agree on every column (or struct field) that more than one of them carries;
-exact duplicates are the simplest case. A delete wins over upserts. Upserts that disagree are a conflict,
-which the options resolve.
+exact duplicates are the simplest case. A delete wins over upserts. If upserts disagree, they conflict, and
+the options decide.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _GREATEST, _N = f"{PLAN_PREFIX}greatest", f"{PLAN_PREFIX}n"
 
 
 def resolved(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame:
-    """Reduce events to one per key and sequence; quarantine those in conflict if the options say so.
+    """Reduce events to one per key and sequence; quarantine conflicting events if the options request it.
 
-    :param events: valid events; truncates pass through. :data:`IN_BATCH` shows which of them are new
-    :raises ConflictingEvents: upserts disagree, and the options say to fail, or ``last_by`` does not
-        distinguish them
-    :raises KeyNotUnique: likewise, in a snapshot
+    :param events: valid events; truncates pass through. :data:`IN_BATCH` flags the new ones
+    :raises ConflictingEvents: upserts disagree, and ``on_conflict`` is ``fail`` or ``last_by`` gives them no
+        order
+    :raises KeyNotUnique: the same, for a snapshot
     """
     group = [*shape.key_columns, F.col(states.SEQUENCE)]
     names = [*shape.keys, states.SEQUENCE]
@@ -58,7 +58,7 @@ def resolved(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame
         conflicting = merged_events.where(_CONFLICT)
         if context.options.on_conflict != "quarantine":
             _refuse(context, totals["conflicts"], b.samples(conflicting, names, F.lit(True)))
-        # An event that was applied earlier is taken out, too: its key is recomputed without it.
+        # This also removes conflicting events that were applied earlier: the key is recomputed without them.
         new_positions = conflicting.where(IN_BATCH).select(*group)
         context.set_aside(tied.join(new_positions, on=names, how="left_semi"), shape, F.lit("tied"))
         merged_events = merged_events.where(~F.col(_CONFLICT))
@@ -87,7 +87,7 @@ def _refuse(context: StepContext, count: int, sample: str) -> NoReturn:
 
 
 def _one_each(tied: DataFrame, shape: Shape, options: ApplyOptions, group: list[Column]) -> DataFrame:
-    """Return one event per group, with flags: whether its events differ, and whether they conflict."""
+    """Return one event per group, with two flags: its events differ, and its events conflict."""
     counts = F.lit(True)
     if options.last_by:
         tied = tied.withColumn(_GREATEST, F.max(TIE).over(Window.partitionBy(*group)))
@@ -127,7 +127,7 @@ def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Sh
         conflicts.append(~F.min(compared).eqNullSafe(F.max(compared)))
         uneven.append(F.count_if(carries) != n_upserts)
         carried.append(F.max(carries))
-        # In a struct, because NULL is a valid value, too.
+        # The struct keeps NULL, which is a valid value.
         values.append(F.first(F.when(carries, F.struct(value.alias("v"))), ignorenulls=True).getField("v"))
     disagree = balanced(or_, [F.lit(False), *conflicts])
     any_state = F.first(F.when(is_upsert, F.col(states.AFTER)), ignorenulls=True)

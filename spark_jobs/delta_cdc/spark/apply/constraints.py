@@ -1,7 +1,7 @@
-"""Writes that the target itself refuses: which rule is broken, and by which rows.
+"""Name errors of writes that the target refuses: which rule is broken, and by which rows.
 
-Delta checks rules while it writes, and reports at most one row. So we search the rows to be written only
-after a failure: a write that succeeds pays nothing for it.
+Delta checks its rules during the write and reports at most one row. This module searches for the other rows
+after a failure only, so a successful write costs nothing extra.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         f"change the table's columns, or the rows with select; {_AGAIN}",
     ),
 )
-#: The user's expressions were resolved before, so here the table's columns do not fit.
+#: By now the user's expressions have been resolved, so this error means that the table's columns do not fit.
 _OF_COLUMNS = ("DATATYPE_MISMATCH",)
 _PART = r"(?:\w+|`(?:[^`]|``)+`)"
 _NAME = rf"{_PART}(?:\.{_PART})*"
@@ -153,7 +153,7 @@ def broken(text: str) -> str | None:
 
 
 def _in_folder(error: Exception) -> str | None:
-    """Return the condition of rows in a partition whose folder cannot be made; None for other errors."""
+    """Return the condition of rows whose partition folder has too long a name; None for other errors."""
     column, is_partition, value = (too_long_a_name(error) or "").partition("=")
     partition_value = literal(unquote(value)) if is_partition else None
     return f"{quote(unquote(column))} = {partition_value}" if partition_value else None

@@ -1,8 +1,8 @@
 """Compare desired rows with the target's rows: what a MERGE has to insert, update and delete.
 
-The comparison with rows of the target stays lazy. Spark computes it inside the MERGE, so it uses the version
-of the target that the MERGE commits on; a difference computed earlier would silently overwrite what others
-wrote in between, without any conflict.
+The comparison stays lazy, so that Spark computes it inside the MERGE, on the version of the target that the
+MERGE commits on. A difference computed earlier would silently overwrite the commits of other writers in
+between, without any conflict.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 OPERATION, _REPLACED = f"{PLAN_PREFIX}operation", f"{PLAN_PREFIX}replaced"
-#: Values (struct) of a row of the target, and its end.
+#: Columns of a row of the target: its values (struct) and its end.
 FOUND, FOUND_END = f"{PLAN_PREFIX}existing", f"{PLAN_PREFIX}existing_end"
 UPSERT, INSERT, UPDATE, DELETE, MARK = "upsert", "insert", "update", "delete", "mark"
-#: Computed once, inside the MERGE's own transaction, because its source reads the target.
+#: Conf of a MERGE whose source reads the target: Delta computes the source once, inside the transaction.
 LAZY = {"spark.databricks.delta.merge.materializeSource": "auto"}
 
 
@@ -44,7 +44,7 @@ def target_rows(
 ) -> DataFrame:
     """Return rows of the target: keys, values as :data:`FOUND`, start and end, or the soft-delete flag.
 
-    :param pruning: SQL conditions on keys, of the alias ``t``, that skip files
+    :param pruning: SQL conditions on the keys of the alias ``t`` that skip files
     """
     rows = session.read.format("delta").load(target).alias("t")
     for condition in pruning:
@@ -69,7 +69,7 @@ def target_rows(
 
 
 def _converted(value: Column, current_type: DataType, desired_type: DataType) -> Column:
-    """Convert a value of the target to the type of the rows, whose structs may have more fields."""
+    """Convert a value of the target to the type of the desired rows, whose structs may have more fields."""
     if current_type == desired_type:
         return value
     if isinstance(current_type, T.StructType) and isinstance(desired_type, T.StructType):
@@ -100,11 +100,11 @@ def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared
     """Return the operation for each key's row, type 1.
 
     :param last: :func:`delta_cdc.spark.apply.intervals.last_states`
-    :param compared: the base is the target's row; else the MERGE's own conditions compare with the target
+    :param compared: the base is the target's row; otherwise the conditions of the MERGE compare
     """
     soft = options.delete_mode == "soft"
-    # If no event carries the values of a deleted row, the target's values stay. But if a conflict took out
-    # all upserts of a key that had no row before, no row remains.
+    # If no event carries the values of a deleted row, the target keeps its values. But if a conflict removed
+    # all upserts of a key that had no row before, the row is deleted.
     deletion = F.when(F.col(FROM_NOTHING), DELETE).otherwise(MARK) if soft else F.lit(DELETE)
     has_values = F.col(states.AFTER).isNotNull()
     deleted = F.col(DELETED) & ~has_values if soft else F.col(DELETED)
@@ -136,7 +136,7 @@ def merge_states(
 ) -> Merge:
     """Return the MERGE of type 1: one source row per key.
 
-    :param rows: of :func:`operations`
+    :param rows: from :func:`operations`
     :param known: the target's columns before the statement
     :param compared: every row differs from the target's
     :param lazy: the rows are computed from rows of the target
@@ -169,9 +169,9 @@ def merge_states(
 
 
 def _same(shape: Shape, target_schema: StructType, *, soft: bool) -> str:
-    """Return SQL: the target's row (``t``) already has the values of the source's row.
+    """Return the SQL condition that the target's row (``t``) already has the values of the source's row.
 
-    A column that the statement itself adds, or adds a field to, cannot be compared in it.
+    The statement cannot compare a column that it adds, or to which it adds a field.
     """
     types = {field.name.lower(): field.dataType for field in target_schema.fields}
     parts = []
@@ -195,13 +195,13 @@ def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False, in_pla
     """Return the operations for runs of keys whose open row, if any, is the base of their timeline.
 
     :param runs: :func:`delta_cdc.spark.apply.intervals.runs`
-    :param growing: the sequence must lie above the start of the open row; else Spark raises
+    :param growing: the sequence must be above the start of the open row; otherwise Spark raises
         :class:`~delta_cdc.core.errors.SequenceNotIncreasing` when it evaluates the rows
-    :param in_place: an event at exactly that start replaces the row anyway, because it is the same event
-    :return: keys, start, end, values (flat), operation; no row where the target's row stays unchanged
+    :param in_place: an event at exactly that start replaces the row, because it is the same event
+    :return: keys, start, end, values (flat), operation; only for rows of the target that change
     """
     base, end = F.col(BASE), F.col(END)
-    # An event at the start of the base replaces it: one row of the target, not two.
+    # An event at the start of the base replaces the base: the target has one row, not two.
     at_start = Window.partitionBy(*shape.key_columns, START)
     replaced = F.count("*").over(at_start) > 1
     runs = runs.withColumn(_REPLACED, replaced)
@@ -221,7 +221,7 @@ def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False, in_pla
 
 
 def against_rows(runs: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
-    """Return the operations for all rows of keys that are recomputed as a whole; see :func:`against_base`.
+    """Return the operations for keys whose whole history is recomputed; see :func:`against_base`.
 
     :param existing: :func:`target_rows` of these keys
     """
@@ -255,9 +255,9 @@ def _flat(rows: DataFrame, shape: Shape, further_columns: Sequence[str]) -> Data
 def merge_history(
     target: str, rows: DataFrame, shape: Shape, options: ApplyOptions, pruning: Sequence[str], *, evolve: bool
 ) -> Merge:
-    """Return the MERGE of type 2, keyed on keys and start.
+    """Return the MERGE of type 2, which matches rows by keys and start.
 
-    :param rows: of :func:`against_base` and :func:`against_rows`
+    :param rows: from :func:`against_base` and :func:`against_rows`
     """
     operation, start, end = (sql.column("s", name) for name in (OPERATION, START, END))
     values = from_source(shape.values)

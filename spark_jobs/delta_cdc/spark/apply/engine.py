@@ -1,4 +1,4 @@
-"""Runs the steps of one apply spec: each step is one sealed commit in the target."""
+"""Run the steps of one apply spec: each step is one sealed commit in the target."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Most limits of allowed lateness that a seal keeps. An older one has no event left to exclude.
+#: Number of allowed-lateness limits that a seal keeps. Older limits have no event left to exclude.
 _KEPT_HORIZONS = 50
 
 #: How often a step is attempted if executors keep dying.
@@ -86,7 +86,7 @@ def _run_steps(session: SparkSession, spec: ApplySpec) -> JobResult:
 
 
 def _milestone(spec: ApplySpec, position: int) -> str:
-    """Return the step's number among the commits that share the range; "" if there is only one."""
+    """Return the text ``Commit 1 of 3`` for a step whose range takes several commits; "" for other steps."""
     parts = [index for index, step in enumerate(spec.steps) if step.kind == "apply"]
     return (
         f"Commit {parts.index(position) + 1} of {len(parts)}" if len(parts) > 1 and position in parts else ""
@@ -94,7 +94,7 @@ def _milestone(spec: ApplySpec, position: int) -> str:
 
 
 def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
-    """Find out what the first step with rows would do. The later steps depend on its commit."""
+    """Report what the first step with rows would do; count the later steps, which depend on its commit."""
     row_steps = (at for at, step in enumerate(spec.steps) if not isinstance(step, StateStep))
     position = next(row_steps, 0)
     step = spec.steps[position]
@@ -123,11 +123,12 @@ def _following(
 ) -> TargetStep | str:
     """Return the step, planned on exactly the version that the previous step committed.
 
-    If a RESTORE or a replacement came between the previous step's last observation and its commit, return
-    only a text with the reason: nothing may be committed on top, because the next planner looks back only to
-    the version that the newest seal was planned on.
+    If the target was restored or replaced after the previous step observed it and before that step
+    committed, return the reason as text. This step must not commit then, because the next planner checks
+    only the versions after the one that the newest seal was planned on.
 
-    :param state: after the previous step; ``version`` is its commit
+    :param state: the state after the previous step
+    :param version: the version that the previous step committed
     """
     target_state = look(session, spec.target_uri)
     if previous.planned_on is not None:
@@ -142,9 +143,9 @@ def _following(
 
 
 def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
-    """Run a step, and retry if an executor dies that held rows the step had computed.
+    """Run a step; run it again if an executor with its computed rows is lost.
 
-    Spark itself cannot recompute these rows, because local checkpoints drop their lineage.
+    Spark cannot recompute these rows, because a local checkpoint drops their lineage.
     """
     for attempt in range(1, _ATTEMPTS):
         try:
@@ -184,7 +185,7 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
     try:
         outcome = commit(session, seal, prepared.write, _destination(session, spec, prepared))
     except Exception as error:
-        # Either the key unexpectedly exists, or the target has changed since the last observation.
+        # Either the source inserts an existing key, or the target changed after it was observed.
         if b.DUPLICATE_MARK in str(error) and step.planned_on is not None:
             reason = overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
         if reason is None:
@@ -197,7 +198,7 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
 
 
 def _destination(session: SparkSession, spec: ApplySpec, prepared: PreparedStep) -> Destination:
-    """Return what an error needs to describe a write that the target refuses."""
+    """Return where the step writes and which rows, for the error if the target refuses the write."""
     merge, inserts = prepared.merge, prepared.inserts
     keys = prepared.shape.keys if prepared.shape is not None else ()
     if merge is not None:
@@ -206,10 +207,10 @@ def _destination(session: SparkSession, spec: ApplySpec, prepared: PreparedStep)
 
 
 def with_horizons(step: AnyTargetStep) -> AnyTargetStep:
-    """Return a step with its limits of allowed lateness (``horizons``), each with its first version.
+    """Return the step with its limits of allowed lateness (``horizons``), each with its first version.
 
-    The plan of a range contains the limit for that range; the previous seal contains the version. A limit
-    that was withdrawn no longer holds. Limits only rise while one is set.
+    The plan of a range contains the limit for that range; the previous seal contains the earlier limits and
+    their first versions. A limit that the user removed no longer applies. Limits only rise while one is set.
     """
     earlier_limits = step.before.horizons if step.before is not None else ()
     if isinstance(step, StateStep) or not step.horizons or not earlier_limits:
@@ -237,15 +238,16 @@ def _range(step: TargetStep) -> str:
 def _tidy(
     session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape | None, before: TableState | None
 ) -> None:
-    """Complete the target's layout and empty the staging table. The step is committed: failing only warns.
+    """Complete the target's layout and empty the staging table; a failure only warns.
 
-    The next run does both again: it finds what is still missing, and its batch replaces this one.
+    The step is committed already, and the next run does both again: it completes the layout, and its batch
+    replaces this one.
     """
     try:
         if shape is not None:
             layout.complete(session, spec.target_uri, shape, spec.options, before)
         if isinstance(step, LoadStep | ApplyStep) and step.staging is not None:
-            # The target holds the batch; any later read uses the version of a newer batch.
+            # The target has these rows now. Later steps read a newer batch.
             session.sql(f"DELETE FROM {table(step.staging.uri)}")
         if isinstance(step, RepairStep) and step.replayed:
             quarantine.forget(session, spec.quarantine_uri, spec.pipeline, step.seal_number)
@@ -275,7 +277,7 @@ def _prepare(session: SparkSession, spec: ApplySpec, step: TargetStep) -> Prepar
 
 
 def _state(spec: ApplySpec, step: TargetStep, prepared: PreparedStep) -> PipelineState:
-    """Return the pipeline state that a step passes on."""
+    """Return the pipeline state after a step."""
     begins = step.before is None or isinstance(step, LoadStep)
     before = PipelineState(step.watermark, 0, loaded_version=step.at) if begins else step.before
     assert before is not None

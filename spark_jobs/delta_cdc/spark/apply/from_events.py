@@ -1,8 +1,8 @@
 """Apply events: compute the rows of the affected keys from events, and write the difference to the target.
 
-A batch is *in order* if every event lies above the highest sequence applied before: the target's open row is
-then the state of its key. Keys with a late event are recomputed from all of their events in the log; so are
-all keys if a truncate is late, or if a log is loaded or reloaded.
+A batch is *in order* if the sequence of every event is above the highest one applied so far. Then the
+target's open row is the current state of its key. Keys with a late event are recomputed from all of their
+events in the log; if a truncate is late, or a log is loaded or reloaded, all keys are.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Most truncates that a seal keeps; they only show that the log has some.
+#: Number of truncates that a seal keeps; they only show that the log has some.
 _KEPT_TRUNCATES = 100
-#: Stands for an unknown number of rows: above every limit.
+#: An unknown number of rows, greater than every limit.
 _UNKNOWN = 1 << 40
 _BEFORE, _NEW = f"{PLAN_PREFIX}sequence_before", f"{PLAN_PREFIX}new"
 
@@ -76,8 +76,8 @@ def batch_rows(context: StepContext) -> DataFrame:
 def all_rows(context: StepContext) -> DataFrame:
     """Return all rows of the source as of the step, with the version that added them if it is needed.
 
-    Below the allowed lateness some events count, and others came too late to count. To recompute from all
-    events, we distinguish them by the version that added them, which only a log with row tracking records.
+    Of the events below the allowed lateness, some count and others arrived too late. The version that added
+    an event distinguishes them; only a log with row tracking records it.
     """
     step, source_rows = context.step, _as_of_step(context)
     if step.at < 0:
@@ -103,7 +103,7 @@ def _tracks_rows(source_rows: DataFrame) -> bool:
 
 
 def _checked(context: StepContext, source_events: Events) -> tuple[b.Batch, DataFrame, DataFrame]:
-    """Return a checked batch, its valid events, and rows with the sequence of every snapshot or event."""
+    """Return the checked batch, its valid events, and rows with the sequences of all snapshots or events."""
     batch = events.checked(context, source_events)
     discarded = batch.totals[b.LATE]
     if discarded and not _tracks_rows(_as_of_step(context)):
@@ -113,7 +113,7 @@ def _checked(context: StepContext, source_events: Events) -> tuple[b.Batch, Data
             "distinguish them from events that count.",
             remedy="set delta.enableRowTracking on the log, or take these events out of it.",
         )
-    # A snapshot still counts if none of its rows remains.
+    # A snapshot counts even if the filter or the quarantine removes all of its rows.
     partly = context.options.where is not None or context.quarantined is not None
     valid = batch.rows.where(F.col(events.REASON).isNull()).withColumn(conflicts.IN_BATCH, F.lit(True))
     return batch, valid, source_events.sequences if partly else batch.rows
@@ -152,9 +152,9 @@ def apply(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
 
 
 def refuse_other_order(context: StepContext, shape: Shape) -> None:
-    """Refuse a sequence whose type differs from that of the highest one applied.
+    """Refuse a sequence whose type differs from the type that the target was built with.
 
-    :raises ConfigurationDrift: names both
+    :raises ConfigurationDrift: names both types
     """
     assert shape.order_type is not None
     recorded = context.step.before.configuration if context.step.before is not None else {}
@@ -169,7 +169,7 @@ def refuse_other_order(context: StepContext, shape: Shape) -> None:
 def _newest(context: StepContext, sequences: DataFrame, shape: Shape) -> str | None:
     """Return the sequence of the newest snapshot.
 
-    :raises SnapshotNotAscending: a snapshot is not newer than the last one applied
+    :raises SnapshotNotAscending: a snapshot is not newer than the last applied one
     """
     order_type, applied = shape.order_type, context.step.highest_sequence
     assert order_type is not None
@@ -215,9 +215,9 @@ def _is_small(context: StepContext) -> bool:
 class ComputedRows:
     """The rows to be written for some keys.
 
-    :param rows: of :mod:`delta_cdc.spark.apply.difference`
-    :param compared: they exclude rows that are already the same in the target
-    :param lazy: computing them reads rows of the target
+    :param rows: keys, values and operations, see :mod:`delta_cdc.spark.apply.difference`
+    :param compared: ``rows`` excludes rows that the target already has unchanged
+    :param lazy: Spark reads the target to compute ``rows``
     """
 
     rows: DataFrame
@@ -226,7 +226,7 @@ class ComputedRows:
 
 
 def current_rows(context: StepContext, shape: Shape, pruning: Sequence[str] = ()) -> DataFrame:
-    """Return the rows of the target; of a history, the open ones."""
+    """Return the rows of the target; of a history, only the open rows."""
     existing = difference.target_rows(
         context.session, context.spec.target_uri, shape, context.options, pruning
     )
@@ -242,7 +242,7 @@ def operations(
     growing: bool = False,
     in_place: bool = True,
 ) -> DataFrame:
-    """Return the operations that bring the target from the base of each timeline to its last event."""
+    """Return the operations that change the target from the base of each timeline to its last event."""
     entries = intervals.inherited(entries, shape, context.options)
     if context.has_history:
         runs = intervals.runs(entries, shape)
@@ -261,11 +261,11 @@ def _in_order(
     without: DataFrame | None = None,
     snapshots: DataFrame | None = None,
 ) -> ComputedRows:
-    """Compute rows of keys on top of the target's current rows.
+    """Compute rows of keys from the target's current rows and the new events.
 
     :param everything: all keys of the target are affected (truncates, snapshots), not only those with events
-    :param without: keys that are excluded here
-    :param snapshots: their sequences; None for a log
+    :param without: keys to exclude
+    :param snapshots: the sequences of the snapshots; None for a log
     """
     resolved = conflicts.resolved(context, valid, shape)
     is_truncate = F.col(events.KIND) == events.TRUNCATE
@@ -311,10 +311,10 @@ def from_all_events(
             horizon = from_text(step.horizons[-1][1], shape.order_type)
             runs, existing = boundary.at_horizon(runs, existing, shape, horizon)
         return ComputedRows(difference.against_rows(runs, existing, shape), compared=True)
-    # Each event of this batch is in its key's timeline, unless all its key's events are quarantined.
+    # Each key of this batch has a timeline, unless all of its events are quarantined.
     lazy = step.kind != "apply" or selection == KeySelection() or options.on_conflict == "quarantine"
     if lazy:
-        # Rows of the target whose key has no event: nothing in the log justifies them, so they go.
+        # Delete rows of the target whose key has no event in the log.
         entries = timeline.of_target(existing, entries, shape, dead=True).unionByName(entries)
         no_base = F.lit(None).cast(entries.schema[intervals.BASE].dataType)
         entries = entries.withColumn(intervals.BASE, no_base)
@@ -324,10 +324,10 @@ def from_all_events(
 
 
 def _since_oldest(context: StepContext, existing: DataFrame, shape: Shape) -> tuple[DataFrame, DataFrame]:
-    """Keep history from before the oldest snapshot that still exists.
+    """Keep history that is older than the oldest snapshot of the source.
 
-    :return: rows of the target: per key the row that is open at the oldest snapshot, and all rows that are
-        open or end at or after it
+    :return: two sets of rows of the target: the row of each key that is open at the oldest snapshot; and all
+        rows that are open, or that end at or after this snapshot
     """
     order_type = shape.order_type
     assert order_type is not None
@@ -352,7 +352,7 @@ def desired_entries(
 ) -> DataFrame:
     """Return the timeline of keys from all of their events in the source, including truncates.
 
-    :param earlier: rows of the target that come before the events
+    :param earlier: rows of the target that are older than the events
     """
     options = context.options
     source_events = context.events(all_rows(context))
@@ -366,7 +366,7 @@ def desired_entries(
     # Replayed events are treated as new.
     is_new = F.lit(context.replays)
     if context.replays:
-        # Events that still cannot be applied stay in the quarantine, under the new seal.
+        # Events that are still invalid stay in the quarantine, under the new seal.
         invalid = selection.of(source_events.rows.where(F.col(events.REASON).isNotNull()), shape)
         context.set_aside(invalid, shape, F.col(events.REASON))
     if batch is not None:
@@ -430,7 +430,7 @@ def prepared(
 
 # -- states whose events carry some of the columns ------------------------------------------------
 def apply_states(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:
-    """Prepare the MERGE of a range of a change feed whose upserts do not set every column."""
+    """Prepare the MERGE of a range of a change feed whose upserts may set only some columns."""
     context = StepContext.of(session, spec, step)
     changes, shape = states_of(context)
     evolve = schema.check_target(context, shape)
@@ -451,7 +451,7 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> Pre
 
 
 def _with_duplicate_check(current: DataFrame, valid: DataFrame, shape: Shape) -> DataFrame:
-    """Let Spark raise if the source inserts a key that has a row (not deleted) in the target: a duplicate."""
+    """Let Spark raise for a duplicate: the source inserts a key that has an undeleted row in the target."""
     keys = shape.key_columns
     is_new = F.min_by(F.col(states.BEFORE).isNull(), reserved_columns.ORDER).alias(_NEW)
     joined = current.join(valid.groupBy(*keys).agg(is_new), on=list(shape.keys))
@@ -464,9 +464,9 @@ def _with_duplicate_check(current: DataFrame, valid: DataFrame, shape: Shape) ->
 
 
 def _refuse_disorder(context: StepContext, valid: DataFrame, shape: Shape) -> None:
-    """Refuse sequences that do not increase from change to change of a key, or that lie in its history.
+    """Refuse sequences that do not increase with each change of a key, or that are inside its history.
 
-    :raises SequenceNotIncreasing: with sample keys
+    :raises SequenceNotIncreasing: names sample keys
     """
     if scd2.orders_by_commit(context.options):
         return
@@ -484,7 +484,7 @@ def _refuse_disorder(context: StepContext, valid: DataFrame, shape: Shape) -> No
 
 
 def _changes_tracked(shape: Shape, options: ApplyOptions) -> Column:
-    """Return whether an update carries a tracked column with another value."""
+    """Return whether an update carries a new value of a tracked column."""
     changes = [F.lit(False)]
     for position, leaf in enumerate(partial_columns.leaves(shape, options)):
         if leaf.path[0] not in shape.tracked:
@@ -496,7 +496,7 @@ def _changes_tracked(shape: Shape, options: ApplyOptions) -> Column:
 
 
 def states_of(context: StepContext) -> tuple[DataFrame, Shape]:
-    """Return the events of a change feed, with the state before each, and their shape."""
+    """Return the events of a change feed, each with the state before it, and their shape."""
     options = context.options
     changes, shape = rows.read(from_feed.change_rows(context), options, context.source)
     carried = () if options.columns_to_update is None else (partial_columns.CARRIED,)
@@ -505,14 +505,14 @@ def states_of(context: StepContext) -> tuple[DataFrame, Shape]:
 
 
 def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> b.Batch:
-    """Materialise the events of a feed once; refuse or quarantine what cannot be applied."""
+    """Materialise the events of a feed once; refuse or quarantine invalid events."""
     valid, order_type = F.col(events.REASON).isNull(), shape.order_type
     highest = F.lit(None).cast("string")
     if order_type is not None:
         highest = as_text(F.max(F.when(valid, F.col(states.SEQUENCE))), order_type)
     window = shape.per_key.orderBy(reserved_columns.ORDER)
     had_row = F.lag(F.col(states.AFTER).isNotNull()).over(window)
-    # Two states in one version, a state before that no change wrote, or a second row beside an existing one.
+    # A key has two rows: two states in one version, a state before that no change wrote, or a second insert.
     is_broken = had_row.isNotNull() & (had_row != F.col(states.BEFORE).isNotNull())
     is_duplicate = (F.greatest(states.N_BEFORE, states.N_AFTER) > 1) | is_broken
     batch = b.materialise(

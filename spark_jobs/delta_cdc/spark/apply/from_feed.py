@@ -1,4 +1,4 @@
-"""Apply a feed's changes: the feed contains the states before and after, so the target need not be read."""
+"""Apply a feed's changes. The feed contains the states before and after, so nothing reads the target."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def change_rows(context: StepContext) -> DataFrame:
-    """Return the change rows of a step as they are."""
+    """Return the change rows of a step, without any filter or projection."""
     step, staging = context.step, context.staging
     if staging is not None:
         return captured.staged_rows(context.session, staging, step.source_columns)
@@ -52,7 +52,7 @@ def merge(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
     except (NullKey, NullSequence):
         if not quarantines:
             raise
-    # Only a range that has such rows pays for the search.
+    # Only a range with such rows needs this second pass.
     return _merge(context, _without_invalid(context, changes, shape), shape, evolve=evolve)
 
 
@@ -84,7 +84,7 @@ def _merge(context: StepContext, by_version: DataFrame, shape: Shape, *, evolve:
 
 
 def _without_invalid(context: StepContext, changes: DataFrame, shape: Shape) -> DataFrame:
-    """Quarantine states whose key can't be matched again, and events that have no place in a key's history.
+    """Quarantine states with a NULL key, and events without a sequence.
 
     :return: the other states, per key and version
     """

@@ -1,9 +1,9 @@
-"""Compute the rows a key should have from its timeline.
+"""Compute the desired rows of a key from its timeline.
 
 An entry of the timeline is an event, or a *base*: the state of the key before its events. Entries have the
-columns of events (:mod:`delta_cdc.spark.apply.events`), and each key has one per position: :data:`RANK` (a
-base comes before all events) and :data:`PLACE` (the sequence; for a feed, the commit's version). Truncates
-are entries of every key that is recomputed.
+columns of events (:mod:`delta_cdc.spark.apply.events`), and each key has one entry per position: :data:`RANK`
+(a base comes before all events) and :data:`PLACE` (the sequence; for a feed, the commit's version). Every
+recomputed key has an entry for each truncate.
 
 Worked example, tracked = name, type 2::
 
@@ -48,7 +48,7 @@ _PREVIOUS = f"{PLAN_PREFIX}previous"
 
 
 def _order() -> list[Column]:
-    """Return the order of entries. A truncate comes before an event at its own sequence: it acts below it."""
+    """Return the order of entries. A truncate precedes events of its sequence: it does not affect them."""
     return [F.col(RANK), F.col(PLACE), F.col(KIND) == UPSERT]
 
 
@@ -57,9 +57,9 @@ def _along(shape: Shape) -> WindowSpec:
 
 
 def inherited(entries: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
-    """Fill the partial columns of every upsert: take those it does not carry from the state before it.
+    """Fill the columns that an upsert does not carry with the values of the state before it.
 
-    A delete ends inheritance. If events are complete, nothing changes.
+    After a delete, an upsert takes no older values. If events carry all columns, nothing changes.
     """
     if not options.is_partial:
         return entries
@@ -82,8 +82,8 @@ def runs(entries: DataFrame, shape: Shape) -> DataFrame:
     """Return the rows of history, type 2.
 
     :param entries: after :func:`inherited`
-    :return: keys, start, end (NULL: open), values (struct), base (of the run's first entry). Rows of zero
-        width are included only with a base, so that they can be deleted
+    :return: keys, start, end (NULL: open), values (struct), base (of the run's first entry). Rows that end at
+        their start are included only with a base, so that the target's row is deleted
     """
     keys = shape.key_columns
     along = _along(shape)
@@ -112,7 +112,7 @@ def last_states(entries: DataFrame, shape: Shape) -> DataFrame:
 
     :param entries: after :func:`inherited`; a base that is soft-deleted is a delete
     :return: keys, values (struct; for a deleted key those of its last upsert, NULL if it had none), deleted,
-        base (as in :func:`runs`) and its soft-delete flag, and whether the key began as :data:`NO_ROW`
+        base (as in :func:`runs`) and its soft-delete flag, and whether the key began with :data:`NO_ROW`
     """
     keys = shape.key_columns
     order = F.struct(*_order())

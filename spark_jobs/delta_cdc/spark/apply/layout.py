@@ -1,4 +1,4 @@
-"""How targets lie on disk: properties, partitions, clustering, and how a MERGE writes its files."""
+"""Set the physical layout of targets: properties, partitions, clustering, and the files of a MERGE."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 _MAX_CLUSTERING_COLUMNS = 4
-# Parquet's own restriction, lifted by column mapping.
+# Parquet does not allow these characters in column names; column mapping does.
 _NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")
 
 
@@ -32,20 +32,20 @@ FILE_SIZE = "delta_cdc.targetFileSize"
 _FILE_SIZE = 256 * 1024**2
 _ROWS_PER_FILE = "spark.sql.files.maxRecordsPerFile"
 _DELETION_VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
-#: Below this, a MERGE writes little either way, and checking first would cost more.
+#: A MERGE of fewer rows writes little in any case, so the check would cost more than it saves.
 _MANY_ROWS = 10_000
 #: Spark broadcasts batches of up to this many rows.
 MOST_SENT = 100_000
-#: And up to this many (compressed) bytes, by the source's log, so that a small driver can hold them.
+#: It does so up to this many (compressed) bytes, by the source's log, so that a small driver can hold them.
 _MOST_BYTES = 8 * 1024**2
-#: Share of a target's rows, rewritten by one MERGE, above which whole files are written. Vectors leave the
-#: old rows in place: of 1,000,000 rows in 85 MB, rewriting half of them added 42 MB, so that every later scan
-#: opens 127 MB, and whole files 85 MB, once.
+#: If one MERGE rewrites a greater share of a target's rows, it writes whole files. Deletion vectors leave the
+#: old rows in place: rewriting half of 1,000,000 rows in 85 MB added 42 MB, so that every later scan opens
+#: 127 MB; whole files cost 85 MB once.
 _COPY_FROM = 0.5
 
 
 def extent(session: SparkSession, uri: str) -> tuple[int, int]:
-    """Return rows and bytes of a table; rows that deletion vectors hide are in the bytes alone.
+    """Return the number of rows and of bytes of a table; only the bytes include rows that vectors hide.
 
     Delta answers from its log, without opening a data file.
     """
@@ -71,10 +71,9 @@ def file_size(options: ApplyOptions) -> int:
 
 
 def rows_per_file(session: SparkSession, uri: str, options: ApplyOptions) -> int | None:
-    """Return how many rows a data file may hold, judged by the rows of a table; None if that is unknown.
+    """Return how many rows a data file may hold, by the row size of a table; None if that is unknown.
 
-    Spark starts a new file at this limit. It makes at most as many files as the size requires, plus one per
-    task.
+    Spark starts a new file at this limit, so it writes at most one file per task more than the size requires.
     """
     return _rows_per_file(*extent(session, uri), options)
 
@@ -94,12 +93,12 @@ def tuned(
 ) -> Merge:
     """Return a MERGE that rewrites whole files if deletion vectors would cost more, and writes no huge files.
 
-    A source of few rows is broadcast: Spark does not trust the size of a checkpoint, and would needlessly
-    shuffle all keys of the target.
+    A source of few rows is broadcast, because Spark does not trust the size of a checkpoint and would
+    needlessly shuffle all keys of the target.
 
-    :param changed: rows of its source
-    :param rewritten: most rows of the target that it updates or deletes
-    :param size: bytes that were read for it, by the source's log; None if unknown
+    :param changed: number of rows of its source
+    :param rewritten: maximum number of target rows that it updates or deletes
+    :param size: number of bytes that were read for it, by the source's log; None if unknown
     """
     if changed <= MOST_SENT and size is not None and size <= _MOST_BYTES:
         merge = replace(merge, source=merge.source.hint("broadcast"))
@@ -117,13 +116,13 @@ def tuned(
 
 
 def has_statistics(shape: Shape, name: str) -> bool:
-    """Return whether Delta keeps bounds of a column, so that the table can be clustered by it."""
+    """Return whether Delta keeps bounds of a column, which clustering needs."""
     kinds = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
     return name in shape.values and isinstance(shape.schema[name].dataType, kinds)
 
 
 def clustering_columns(shape: Shape, options: ApplyOptions) -> tuple[str, ...]:
-    """Return the clustering columns: those configured, else the first keys of a clusterable type."""
+    """Return the clustering columns: the configured ones, or else the first keys of a clusterable type."""
     if options.cluster_by is not None:
         return options.cluster_by
     if options.partition_by:
@@ -132,9 +131,9 @@ def clustering_columns(shape: Shape, options: ApplyOptions) -> tuple[str, ...]:
 
 
 def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
-    """Return Delta's table properties of a new target; the user's properties win.
+    """Return Delta's table properties of a new target; the user's properties have priority.
 
-    :raises InvalidConfiguration: for column mapping together with a published change feed
+    :raises InvalidConfiguration: column mapping is combined with a published change feed
     """
     statistics = [k for k in shape.keys if has_statistics(shape, k) and k not in shape.partitions]
     statistics += [c for c in clustering_columns(shape, options) if c not in statistics]
@@ -161,14 +160,14 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
 
 
 def mapping(columns: Sequence[str]) -> dict[str, str]:
-    """Return the property that a table with columns of these names needs, if it needs one."""
+    """Return the property for column mapping if the column names need it; otherwise nothing."""
     return {"delta.columnMapping.mode": "name"} if any(map(_NEEDS_MAPPING.search, columns)) else {}
 
 
 def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Range-partition and sort rows for a load, so that the key ranges of files do not overlap.
 
-    The writer ignores ``clusterBy``; without this, every file would span all keys.
+    The writer ignores ``clusterBy``; without this order, every file would span all keys.
     """
     order = [F.col(quote(name)) for name in (*options.partition_by, *clustering_columns(shape, options))]
     if not order:
@@ -179,12 +178,12 @@ def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
 def complete(
     session: SparkSession, target: str, shape: Shape, options: ApplyOptions, seen: TableState | None
 ) -> None:
-    """Set what the load's own commit cannot: clustering, and the user's own properties.
+    """Set what the commit of a load cannot set: clustering, and properties that don't begin with ``delta.``.
 
-    The writer ignores ``clusterBy`` and drops properties that don't begin with ``delta.``. Each needs its own
-    commit after the load; after a crash in between, the next run completes them.
+    The writer ignores ``clusterBy`` and drops such properties. Each needs a separate commit after the load;
+    after a crash in between, the next run completes them.
 
-    :param seen: the target before this step; None if this step created it
+    :param seen: the state of the target before this step; None if this step created it
     """
     cluster_columns = clustering_columns(shape, options)
     if cluster_columns and (seen is None or seen.lacks_clustering(properties(shape, options))):

@@ -1,4 +1,4 @@
-"""The MERGE: its text, and, for a dry run, the counts of what it would do."""
+"""Build and run a MERGE; count its effect for a dry run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _WRITES = f"{PLAN_PREFIX}writes"
 
 
 def from_source(names: Iterable[str]) -> dict[str, str]:
-    """Return columns with the SQL of their values in the MERGE's source."""
+    """Return each column with the SQL of its value in the MERGE's source."""
     return {name: sql.column("s", name) for name in names}
 
 
 def keys_match(keys: Sequence[str]) -> list[str]:
-    """Return conjuncts of ON: a row of the source and a row of the target have the same key."""
+    """Return the conditions of ON that a row of the source and a row of the target have the same key."""
     return [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in keys]
 
 
@@ -59,9 +59,9 @@ class Clause:
 class Merge:
     """A MERGE of ``source`` (alias ``s``) into the table ``target`` (alias ``t``).
 
-    :param on: conjuncts of ON
-    :param clauses: in order; the first whose condition holds acts
-    :param confs: Spark confs for this statement alone
+    :param on: conditions of ON, joined by AND
+    :param clauses: in order; the first clause whose condition is true acts
+    :param confs: Spark confs for this statement only
     """
 
     target: str
@@ -99,9 +99,9 @@ class Merge:
                     session.conf.set(name, value_before)
 
     def counted(self, session: SparkSession) -> dict[str, int]:
-        """Return how many rows the statement would insert, update and delete; writes nothing.
+        """Return how many rows the statement would insert, update and delete. Nothing is written.
 
-        It fails if the statement would fail.
+        This fails if the statement would fail.
         """
         self.source.createOrReplaceTempView(_VIEW)
         action = self._chosen(
@@ -117,7 +117,7 @@ class Merge:
     def written(self, session: SparkSession) -> DataFrame:
         """Return the rows that the statement would insert or update, with their new values.
 
-        They have the columns that an insert sets: only Delta knows a new row's values of other columns.
+        They have the columns that an insert sets, because only Delta knows the other values of a new row.
         """
         self.source.createOrReplaceTempView(_VIEW)
         kept = set(session.read.format("delta").load(self.target).columns)

@@ -1,7 +1,7 @@
-"""Partial columns: which columns an event carries, and how to build a state from them.
+"""Find out which columns an event carries (partial columns), and build a state from them.
 
-A ``Leaf`` is a column, or, if events may carry parts of it, a field of a struct column. Keys are not
-included: every event carries them.
+A ``Leaf`` is a column; or a field of a struct column, if events may carry single fields. Every event carries
+the keys, so these are no leaves.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Leaf:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the lower-case names that include this column or field: its own, and its structs'."""
+        """Return the names that include this column or field: its own and those of its structs."""
         return tuple(".".join(self.path[: at + 1]).lower() for at in range(len(self.path)))
 
     def of(self, state: Column) -> Column:
@@ -123,10 +123,10 @@ def carried(plain: DataFrame, options: ApplyOptions) -> Column:
 
 
 def authored(parts: Sequence[Leaf], options: ApplyOptions, state: Column, carried: Column) -> Column:
-    """Return which columns and fields an upsert carries, as booleans in order; NULL if it is always all.
+    """Return which columns and fields an upsert carries, as booleans in order; NULL if events carry all.
 
-    :param state: struct of its values
-    :param carried: array of the names it carries (``columns_to_update``); NULL means all
+    :param state: struct of the upsert's values
+    :param carried: array of the names that it carries (``columns_to_update``); NULL means all
     """
     if not options.is_partial:
         return F.lit(None).cast("array<boolean>")
@@ -135,14 +135,14 @@ def authored(parts: Sequence[Leaf], options: ApplyOptions, state: Column, carrie
         return F.array(*flags)
     names = F.transform(carried, F.lower)
     carries_leaf = [F.arrays_overlap(names, F.array(*[F.lit(name) for name in leaf.names])) for leaf in parts]
-    # A NULL element makes the comparison NULL; treat it as naming no column.
+    # A NULL element makes the comparison NULL; it names no column.
     return F.array(*[carried.isNull() | F.coalesce(flag, F.lit(False)) for flag in carries_leaf])
 
 
 def names_unknown(shape: Shape, options: ApplyOptions, carried: Column, columns: Sequence[str]) -> Column:
     """Return whether an event names a column that does not exist (``columns_to_update``).
 
-    :param columns: of the source; an event may also name columns that do not land
+    :param columns: columns of the source; an event may also name columns that the target does not get
     """
     if options.columns_to_update is None:
         return F.lit(False)
@@ -165,10 +165,10 @@ def names_unknown(shape: Shape, options: ApplyOptions, carried: Column, columns:
 def rebuilt(parts: Sequence[Leaf], shape: Shape, state: Column, values: Sequence[Column]) -> Column:
     """Build a state (struct of all values) from the values of its columns and fields.
 
-    A struct that was split is NULL if all of its fields are NULL.
+    A struct that was split into fields becomes NULL if all of its fields are NULL.
 
-    :param state: struct that has the keys
-    :param values: one for each of ``parts``
+    :param state: struct that contains the keys
+    :param values: one value for each of ``parts``
     """
     by_path = {leaf.path: value for leaf, value in zip(parts, values, strict=True)}
     columns = []

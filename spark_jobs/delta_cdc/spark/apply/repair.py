@@ -1,7 +1,7 @@
 """Reload and repair: compute rows of the target again, and write only the differences.
 
 A key's desired rows come from the source as of the watermark (type 1 of a feed, reload), from the feed since
-a version (type 2 of a feed: earlier history stays), or from all of its events (change logs, snapshots).
+a version (type 2 of a feed; earlier history stays), or from all of the key's events (change logs, snapshots).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def reload(session: SparkSession, spec: ApplySpec, step: ReloadStep) -> Prepared
 
 
 def repair(session: SparkSession, spec: ApplySpec, step: RepairStep) -> PreparedStep:
-    """Prepare the difference for the keys that a range changed, that were chosen, or that are quarantined."""
+    """Prepare the difference for some keys: those that a range changed, chosen ones, or quarantined ones."""
     context = StepContext.of(session, spec, step)
     options = context.options
     if options.takes_events:
@@ -72,7 +72,7 @@ def repair(session: SparkSession, spec: ApplySpec, step: RepairStep) -> Prepared
 
 
 def _selected_keys(context: StepContext) -> KeySelection | None:
-    """Return the keys that the step names; None if a range determines them."""
+    """Return the keys that the step chooses or replays; None if its range determines the keys."""
     step = context.step
     if not isinstance(step, RepairStep) or (step.keys_where is None and not step.replayed):
         return None
@@ -93,12 +93,12 @@ def _keys(changed: DataFrame, shape: Shape) -> KeySelection:
 
 # -- all events of a key ------------------------------------------------------------------------
 def event_shape(context: StepContext) -> Shape:
-    """Return the shape of the rows that a source of events makes."""
+    """Return the shape of the rows that a source of events produces."""
     return context.events(from_events.all_rows(context).limit(0)).shape
 
 
 def _keys_of_events(context: StepContext) -> KeySelection:
-    """Return the keys of the events of a range; all keys if a truncate is among them."""
+    """Return the keys of the events of a range; all keys if the range has a truncate."""
     range_events = context.events(from_events.batch_rows(context))
     if context.options.source_kind == "snapshot":
         # A snapshot also changes the keys that are missing from it.
@@ -124,7 +124,7 @@ def _from_events(context: StepContext, selection: KeySelection) -> PreparedStep:
 
 # -- the source as of a version -----------------------------------------------------------------
 def _from_snapshot(context: StepContext, selection: KeySelection) -> PreparedStep:
-    """Bring chosen keys to the source's state as of the step: delete keys that the source lacks."""
+    """Bring chosen keys to the source's state as of the step; delete keys that the source does not have."""
     snapshot, shape = load.read(context)
     evolve = schema.check_target(context, shape)
     computed, highest = _compared(context, selection, snapshot, shape)
@@ -142,16 +142,16 @@ def _from_snapshot(context: StepContext, selection: KeySelection) -> PreparedSte
 def _compared(
     context: StepContext, selection: KeySelection, snapshot: DataFrame, shape: Shape
 ) -> tuple[ComputedRows, str | None]:
-    """Return the rows to be written for chosen keys, and their greatest sequence as text.
+    """Return the rows to write for chosen keys, and their greatest sequence as text.
 
-    :param snapshot: of :func:`delta_cdc.spark.apply.load.read`
+    :param snapshot: from :func:`delta_cdc.spark.apply.load.read`
     """
     options, history = context.options, context.has_history
     keys = shape.key_columns
     upserts = selection.of(as_upserts(context, snapshot, shape), shape).repartition(*keys).localCheckpoint()
     valid = upserts
     if options.on_invalid == "quarantine":
-        # The others were quarantined when they came.
+        # An earlier step has quarantined the other rows.
         valid = upserts.where(~unusable(shape))
     load.checked(context, valid, shape)
     if history:
@@ -190,9 +190,9 @@ def as_upserts(context: StepContext, snapshot: DataFrame, shape: Shape) -> DataF
 
 
 def _deletes(context: StepContext, missing: DataFrame, shape: Shape, like: DataFrame) -> DataFrame:
-    """Return deletes of rows of the target; their sequence comes from the row itself or from the commit.
+    """Return deletes of rows of the target; their sequence comes from the row or from the commit.
 
-    :param like: entries of the timeline, for their types
+    :param like: entries of the timeline, for the types
     """
     options = context.options
     flat = load.stamped(context, missing.select(f"{difference.FOUND}.*"))
@@ -220,7 +220,7 @@ def unusable(shape: Shape) -> Column:
 def _with_history_check(
     context: StepContext, selection: KeySelection, upserts: DataFrame, shape: Shape
 ) -> DataFrame:
-    """Let Spark raise, when it evaluates the rows, if a row would open inside closed history."""
+    """Let Spark raise, when it evaluates the rows, if a row would start inside closed history."""
     options = context.options
     if set(options.sequences) <= {reserved_columns.COMMIT_VERSION}:
         return upserts
@@ -243,7 +243,7 @@ def _with_history_check(
 
 # -- the feed since a version -------------------------------------------------------------------
 def _keys_of_states(context: StepContext) -> KeySelection:
-    """Return the keys of the changes of a range, including those that a filter leaves out."""
+    """Return the keys of the changes of a range, including keys that a filter removes."""
     plain = replace(context.options, where=None, apply_as_deletes=None)
     changes, shape = from_events.states_of(replace(context, options=plain))
     return _keys(changes.where(F.col(reserved_columns.ORDER) <= context.step.ending_version), shape)
@@ -272,7 +272,7 @@ def _from_states(context: StepContext) -> PreparedStep:
     existing = difference.target_rows(context.session, context.spec.target_uri, shape, context.options)
     runs, existing = boundary.since(runs, existing, firsts, shape)
     computed = ComputedRows(difference.against_rows(runs, existing, shape), compared=True)
-    # Keys without changes in the feed since then are compared with the source's current rows.
+    # Keys without changes in the feed are compared with the source's rows as of the watermark.
     unchanged = replace(selection, without=firsts.select(*keys))
     others, highest = _compared(context, unchanged, *load.read(context))
     return from_events.prepared(context, [computed, others], shape, (), evolve=evolve, highest=highest)

@@ -1,4 +1,4 @@
-"""SCD type 2: history as half-open rows, computed from a key's events in order.
+"""SCD type 2: compute history as half-open rows from a key's events in order.
 
 Worked example, tracked = name, sequence = commit version::
 
@@ -12,8 +12,8 @@ Worked example, tracked = name, sequence = commit version::
 
 An event is a *boundary* (open or close) unless both its states agree on the tracked columns. A range
 (``segment``) is a boundary with the touches after it; range 0 holds the touches before the first boundary.
-Every range yields the values of its last event, from its own start to the start of the next. The state before
-an event comes with the event (the feed's pre-image), so the target is not read: the MERGE matches the open
+Every range yields the values of its last event, from its own start to the start of the next range. An event
+contains the state before it (the feed's pre-image), so nothing reads the target. The MERGE matches the open
 row of a key by ``end IS NULL``.
 """
 
@@ -69,8 +69,8 @@ def lacks_sequence() -> Column:
 def in_order_only(events: DataFrame, shape: Shape) -> DataFrame:
     """Remove classified events without a sequence from their keys' histories.
 
-    The next event's state before becomes the state before the removed event. Otherwise a change that began
-    with a removed event would be lost.
+    The next event takes over the state before the removed event. Otherwise a change that began with a removed
+    event would be lost.
     """
     key = shape.per_key
     along = key.orderBy(reserved_columns.ORDER)
@@ -90,14 +90,14 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
     """Split a key's events into ranges (``segment``).
 
     :return: per key and range: kind of its first event, start, end (start of the next range, or NULL), first
-        (whether it is the key's first), values of its last event (struct ``after``), duplicate and disorder
-        (a start that is not above the one before)
+        (whether it is the key's first range), values of its last event (struct ``after``), duplicate, and
+        disorder (the start of the next range is not above its own start)
     """
     keys = shape.key_columns
     order = Window.partitionBy(*keys).orderBy(reserved_columns.ORDER)
     previous_after = F.lag(F.col(st.AFTER).isNotNull()).over(order)
     has_two_states = F.greatest(st.N_BEFORE, st.N_AFTER) > 1
-    # A state before that no change wrote, or a second row beside an existing one: two rows share the key.
+    # Two rows share the key: a state before that no change wrote, or a second insert.
     broken = previous_after.isNotNull() & (previous_after != F.col(st.BEFORE).isNotNull())
     boundary = F.col(KIND).isin("open", "close").cast("int")
     numbered = events.withColumn(b.IS_DUPLICATE, has_two_states | F.coalesce(broken, F.lit(False)))
@@ -123,7 +123,7 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
 
 
 def validated(context: StepContext, cut: DataFrame, shape: Shape) -> b.Batch:
-    """Materialise the ranges; refuse what apply.md refuses, with counts and sample keys."""
+    """Materialise the ranges; refuse invalid rows, with counts and sample keys."""
     assert shape.sequence_type is not None
     boundary = F.col(KIND).isin("open", "close")
     conditions = {
@@ -155,10 +155,10 @@ def validated(context: StepContext, cut: DataFrame, shape: Shape) -> b.Batch:
 
 
 def refuse_not_above_history(context: StepContext, boundaries: DataFrame, shape: Shape) -> None:
-    """Compare first boundaries with the history of their keys, including closed rows.
+    """Refuse boundaries whose sequence is not above the history of their key, including closed rows.
 
-    Only keys with a sequence not above the highest ever applied can violate the order, so normally no key
-    needs a lookup.
+    A sequence above the highest one applied so far cannot violate the order, so normally no key needs a
+    lookup.
 
     :param boundaries: keys, and the sequences (:data:`START`) at which a row opens or closes
     """
@@ -185,12 +185,12 @@ def boundaries(batch: b.Batch) -> DataFrame:
 
 
 def orders_by_commit(options: ApplyOptions) -> bool:
-    """Return whether the commit's version alone orders the history, which always grows."""
+    """Return whether only the commit's version, which always grows, orders the history."""
     return {*options.sequences, options.delete_sequence} <= {reserved_columns.COMMIT_VERSION, None}
 
 
 def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
-    """Turn ranges into the MERGE's source: each row unique by key, row kind and start.
+    """Turn ranges into the MERGE's source, whose rows are unique by key, row kind and start.
 
     A key's first range also determines the operation on the key's open row in the target.
     """
@@ -217,7 +217,7 @@ def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
 
 
 def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, evolve: bool) -> Merge:
-    """Return the MERGE: it matches open rows by key and ``end IS NULL``; additions match no row."""
+    """Return the MERGE. It matches open rows by key and ``end IS NULL``; rows to add match no row."""
     row, start, end = (sql.column("s", name) for name in (ROW, START, END))
     values = from_source(shape.others)
     close = {options.end_column: end}
@@ -229,7 +229,7 @@ def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, e
     }
     on = keys_match(shape.keys)
     on += [f"{sql.column('t', options.end_column)} IS NULL", f"{row} <> '{INSERT}'", *b.pruning(batch)]
-    # A touch whose key has no open row (the target started without a snapshot) opens one.
+    # If the target started without a snapshot, a touched key may have no open row; then the touch opens one.
     missing = f"{row} = '{CURRENT}' AND ({end} IS NULL OR {start} < {end})"
     clauses = (
         Clause(True, f"{row} = '{CLOSE}'", "update", close),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
-    """Return a target's columns: the rows' own, and start and end, or the soft-delete flag."""
+    """Return a target's columns: those of the rows, and start and end, or the soft-delete flag."""
     added = [
         T.StructField(name, shape.sequence_type or T.BooleanType()) for name in rows.added_columns(options)
     ]
@@ -25,9 +25,9 @@ def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
 
 
 def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
-    """Return the nested fields of ``wanted`` that ``found`` lacks; None if it cannot take the values.
+    """Return the nested fields of ``wanted`` that ``found`` lacks; None if ``found`` cannot take the values.
 
-    Nullability of parts is ignored: Delta stores and enforces it.
+    The comparison ignores nullability of parts, because Delta stores and enforces it.
     """
     pairs: list[tuple[DataType, DataType, str]]
     if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
@@ -58,7 +58,7 @@ def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
 def check_target(context: StepContext, shape: Shape) -> bool:
     """Check that the target can take rows of a shape; return whether it needs new columns.
 
-    :raises TargetSchemaClash: for a column of another type, or a new one if evolution is off
+    :raises TargetSchemaClash: a column has another type, or is new and schema evolution is off
     :raises ConfigurationDrift: the sequence's type differs from that of the history
     """
     spec, options = context.spec, context.spec.options
@@ -73,7 +73,7 @@ def check_target(context: StepContext, shape: Shape) -> bool:
             continue
         is_history_column = field.name.lower() in history
         nested = lacking(target_field.dataType, field.dataType, field.name)
-        # A sequence with more parts has another order than the existing history.
+        # Further parts would give a sequence another order than the existing history has.
         if nested is not None and not (is_history_column and nested):
             new += nested
             continue

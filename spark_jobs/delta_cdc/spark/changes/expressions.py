@@ -1,17 +1,16 @@
-"""The user's expressions: each must be a function of the row alone.
+"""Refuse expressions of the user whose value depends on more than the row.
 
-Different sessions and tasks evaluate them on states of rows read at different times: a row that left a filter
-because time passed would never be deleted, and a random sequence orders nothing. So we judge what Spark makes
-of an expression, not its text:
+Different sessions and tasks evaluate an expression on states of rows at different times. If a row left a
+filter because time passed, it would never be deleted; and a random sequence orders nothing. The checks use
+Spark's plan of an expression, not its text:
 
 - Spark's own check of determinism. Spark refuses an aggregate over non-deterministic input: random values,
   the file or the task that reads the row, Java methods.
-- The analysed plan of that aggregate, over a relation with the same columns and no rows. Below the aggregate
-  there is only this relation; a subquery, a window or a SQL function would add more. Whatever depends on the
-  clock or the session counts as deterministic, but the plan contains its name.
+- The analysed plan of that aggregate, over a relation with the same columns and no rows. The only input of
+  the aggregate is this relation; a subquery, a window or a SQL function would add nodes. Spark treats the
+  clock and the session as deterministic, but the plan contains the names of their functions.
 - The optimised plan, for texts that a cast reads as the clock (``'now'``). The parser already evaluates typed
-  literals of such texts (``DATE'today'``): only these, and functions made by users, are searched for in the
-  text.
+  literals of such texts (``DATE'today'``), so these and user-defined functions are searched for in the text.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 _GAP = r"(?: \s+ | --[^\n]* | /\*.*?\*/ )"
 _STRING = r"""(?: [rR]? (?: '((?:[^'\\]|\\.|'')*)' | "((?:[^"\\]|\\.|"")*)" ) )"""
 _NAME = r"(?: `(?:[^`]|``)*` | \w+ )"
-#: SQL, as far as needed here. Adjacent texts are one token, and so is a qualified name.
+#: Tokens of SQL, as far as needed here. Adjacent texts form one token, and so does a qualified name.
 _TOKEN = re.compile(
     rf"""(?P<gap> {_GAP} )
     | (?P<text> {_STRING} (?: {_GAP}* {_STRING} )* )
@@ -46,7 +45,7 @@ _TOKEN = re.compile(
 _STRINGS = re.compile(f"{_STRING} | {_GAP}", re.VERBOSE | re.DOTALL)
 _NAMES = re.compile(_NAME, re.VERBOSE)
 
-#: Names in an analysed plan of the clock and the session. ``name()#7`` is a column of that name.
+#: Names of the clock and the session in an analysed plan. ``name()#7`` is a column with that name.
 #: The two-argument convert_timezone uses the session's zone, as each cast of a timestamp does.
 _CLOCK = re.compile(
     r"(?<![\w.`])(now|localtimestamp|current_(?:date|time|timestamp)|current_batch_timestamp)\((?!\)#)",
@@ -57,15 +56,16 @@ _SESSION = re.compile(
     r"(current_\w+|user|session_user|version|is_member|is_account_group_member|variablereference)\((?!\)#)",
     re.IGNORECASE,
 )
-#: Spark counts it as deterministic, but draws a random initialisation vector if none is given (not for ECB).
+#: Spark treats this function as deterministic, but without ECB it uses a random initialisation vector by
+#: default.
 _SALTED = re.compile(
     r"(?<![\w.`])(aes_encrypt)\(.*?(?<!ECB)(?<!ecb), \w+, cast\( as binary\), ", re.IGNORECASE | re.DOTALL
 )
-#: Texts that Spark reads as the clock if it casts them to a date or timestamp; a time zone may follow.
+#: Texts that a cast to a date or timestamp reads as the clock; a time zone may follow.
 _WORD = re.compile(r"\s*(?:now|today|tomorrow|yesterday)(?:\s+\S+)?\s*", re.IGNORECASE)
 _TYPES = {"date", "timestamp", "timestamp_ntz", "timestamp_ltz"}
 
-#: A date that replaces such a text. Spark formats dates differently, so it stays recognisable.
+#: A date that replaces such a text. A cast reformats it, so the plan then no longer contains this text.
 _MARK = "1601-2-3"
 
 _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
@@ -86,12 +86,11 @@ class _Token(NamedTuple):
 
 
 def refuse_moving(rows: DataFrame, argument: str, expressions: Sequence[str]) -> None:
-    """Refuse expressions that are not functions of the row alone.
+    """Refuse expressions whose value depends on more than the row. No Spark job starts.
 
-    No Spark job starts. The expressions resolve against ``rows``.
-
+    :param rows: the rows over which the expressions resolve
     :param argument: the argument that contains the expressions
-    :raises InvalidExpression: names the argument, the text, and what in it depends on something else
+    :raises InvalidExpression: names the argument, the text, and the part that depends on more than the row
     """
     column_names = {name.lower() for name in rows.columns}
     texts = [text for text in expressions if not _is_column(text, column_names)]
@@ -111,7 +110,7 @@ def refuse_moving(rows: DataFrame, argument: str, expressions: Sequence[str]) ->
 
 
 def _is_column(text: str, column_names: set[str]) -> bool:
-    """Return whether a text is a column, a field of one, or all fields of one."""
+    """Return whether a text is a column, a field of a column, or all fields of a column."""
     stripped = text.strip().removesuffix(".*")
     parts = _NAMES.findall(stripped)
     return ".".join(parts) == stripped and bool(parts) and _bare(parts[0]).lower() in column_names
@@ -122,10 +121,10 @@ def _bare(name: str) -> str:
 
 
 class _Judge:
-    """Checks expressions with Spark, over a relation with the columns of some rows, but without rows."""
+    """Check expressions with Spark, over an empty relation with the columns of some rows."""
 
     def __init__(self, rows: DataFrame) -> None:
-        # All columns are nullable: Spark omits from a plan what a non-nullable column makes superfluous.
+        # All columns are nullable, because Spark drops parts of a plan that are needless for other columns.
         columns = [T.StructField(field.name, field.dataType) for field in rows.schema.fields]
         self._session: SparkSession = rows.sparkSession
         self._empty = self._session.createDataFrame([], T.StructType(columns))
@@ -133,7 +132,7 @@ class _Judge:
         self._user_functions: set[str] | None = None
 
     def finding(self, texts: Sequence[str]) -> str | None:
-        """Return why expressions are not functions of the row alone; None if they are."""
+        """Return why expressions depend on more than the row; None if they do not."""
         tokens = [_tokens(text) for text in texts]
         problem = next(filter(None, map(self._in_text, tokens)), None)
         if problem is not None:
@@ -169,7 +168,7 @@ class _Judge:
         return None
 
     def _is_users(self, function_name: str) -> bool:
-        """Return whether a called function is a user's, not one of Spark's own."""
+        """Return whether a user defined the called function."""
         *path, name = [_bare(part).lower() for part in _NAMES.findall(function_name)]
         if path:
             return path[-1] != "builtin"
@@ -178,11 +177,11 @@ class _Judge:
         return name in self._user_functions
 
     def _masked(self, tokens: Sequence[_Token]) -> Iterator[str]:
-        """Yield tokens, each with a substitute if a plan could confuse it with the clock or the session."""
+        """Yield the tokens; replace those that look like the clock or the session in a plan."""
         previous = ""
         for token in tokens:
             name = _bare(token.text)
-            # A plan shows a column with its id, but the alias of a struct's field as it is.
+            # A plan shows a column with its id, but the alias of a struct's field without one.
             is_free = previous.lower() == "as" or name.lower() not in self._names
             if token.kind == "text" and _is_telling(token.text):
                 yield "'text'"
@@ -200,7 +199,7 @@ class _Judge:
             try:
                 plans = self._explained(["".join(parts)])
             except (AnalysisException, ParseException):
-                # A name or a schema: no cast reads it.
+                # The text is a name or a schema, which no cast reads.
                 continue
             if plans is None or _MARK not in plans[1]:
                 return f"{token.text} in it is read as the clock, and changes from one look to the next"

@@ -1,8 +1,8 @@
-"""Change rows of a range that is read from data files: through its file manifest, without the change feed.
+"""Read the change rows of a range from data files, through its file manifest, without the change feed.
 
 A file manifest (:mod:`delta_cdc.delta_log.file_manifests`) is a separate Delta table that lists files of the
-source; its partition column :data:`SIDES` shows when each file was added and removed. Delta itself does
-everything about reading the files (deletion vectors, column mapping, row ids).
+source; its partition column :data:`SIDES` shows when each file was added and removed. Delta reads the files,
+with deletion vectors, column mapping and row ids.
 """
 
 from __future__ import annotations
@@ -61,13 +61,14 @@ def change_rows(
 ) -> DataFrame:
     """Read the change rows of a range (``segment``) from its file manifest.
 
-    ``row_tracking`` matches the rows before and after each commit (of a net range: before and after all of
-    them) by row id: a row on one side only was inserted or deleted; a row on both sides was updated if its
-    row commit version differs, else only carried over. The other read methods count the rows of added files
-    as inserted and those of removed files as deleted; change files state the change of their rows.
+    ``row_tracking`` matches the rows before and after each commit (in a net range: before the first and after
+    the last commit) by row id. A row on one side only was inserted or deleted. A row on both sides was
+    updated if its row commit version differs; otherwise it only moved to another file. The other read methods
+    treat rows of added files as inserted and rows of removed files as deleted; change files contain the
+    change type of their rows.
 
-    The rows of a net range are ordered by its last version. Their commit is that of the row's last change if
-    row tracking knows it, else the last version.
+    The order of all rows of a net range is its last version. Their commit is that of the row's last change if
+    row tracking records it, otherwise the last version.
 
     :param columns: the table's columns as of the end of the range for which the manifest was written
     :param with_row_id: also return :data:`ROW_ID`; only row tracking has it
@@ -136,16 +137,15 @@ def _kind(marks: str) -> Column:
 
 
 def _part(read: DataFrame, marks: str, present: str) -> DataFrame:
-    """Give each row once per side of its file that has one of the tags: the side, its version as ORDER, and
-    its time.
+    """Return each row once per matching side of its file, with the side, its version (ORDER) and its time.
 
-    :param marks: the tags, as a regular expression
+    :param marks: the tags of the sides to return, as a regular expression
     :param present: all tags of the file manifest
     """
     column_names = [quote(name) for name in read.columns if name != SIDES]
     side = F.col(_SIDE)
     is_all = not re.sub(marks, "", present)
-    # Filter by the partition column first: files without such a side are not read.
+    # The filter on the partition column skips files without such a side.
     rows = read if is_all else read.where(F.col(SIDES).rlike(marks))
     rows = rows.select(*column_names, F.explode(F.split(SIDES, ",")).alias(_SIDE))
     return (rows if is_all else rows.where(side.rlike(f"^{marks}"))).select(
@@ -157,7 +157,7 @@ def _part(read: DataFrame, marks: str, present: str) -> DataFrame:
 
 
 def _added_or_removed(read: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
-    """Return the rows of files as inserted or deleted, according to the files."""
+    """Return the rows of added files as inserted, and those of removed files as deleted."""
     inserted = F.col(_SIDE).startswith(INSERTED_MARK)
     version, time = _commit(read_range, F.when(inserted, F.col(_ROW_VERSION)))
     return read.select(
@@ -188,7 +188,7 @@ def _matched(read: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> 
 
 
 def _transitions(pairs: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
-    """Return the change rows of (row id, state before, state after)."""
+    """Return the change rows of pairs (row id, state before, state after)."""
     existed, exists = F.col(_N_BEFORE) > 0, F.col(_N_AFTER) > 0
     versions = [F.col(f"{side}.{_ROW_VERSION}") for side in (_BEFORE, _AFTER)]
 
@@ -224,7 +224,7 @@ def _commit(read_range: ReadRange, row_version: Column) -> tuple[Column, Column]
     """Return version and time (epoch milliseconds) of a pair's last change."""
     if not read_range.net or read_range.method != "row_tracking":
         return F.col(ORDER), F.col(_TIME)
-    # RESTORE brings back rows whose row commit version lies before the range.
+    # RESTORE brings back rows whose row commit version is older than the range.
     versions, times = zip(*read_range.timestamps, strict=True)
     times_by_version = F.map_from_arrays(F.lit(list(versions)), F.lit(list(times)))
     time = F.try_element_at(times_by_version, row_version)

@@ -1,17 +1,17 @@
-"""The four change queries, as functions of change rows.
+"""Compute the four change queries from change rows.
 
 Every read method yields the same change rows: a table's columns, ``_change_type``, ``_commit_version``,
-``_commit_timestamp``, and :data:`~delta_cdc.core.reserved_columns.ORDER`. Sorted by version, and within a
-version with the state before ahead of the state after, the rows of one key are its history::
+``_commit_timestamp``, and :data:`~delta_cdc.core.reserved_columns.ORDER`. The rows of one key are its history
+if they are sorted by version, and within a version with the state before first::
 
     key 3     delete c @5   insert c2 @6        first row is a state before: the row existed before the range
                                                 last row is a state after: it exists after the range
     net       update_preimage c, update_postimage c2   both @6, the key's last change
 
 So the first and the last row of each key give the net effect of a range: one shuffle, one sort, one pass. In
-the history of a unique key, states before and after alternate; two of the same kind in a row mean that two
-rows share the key, which is an error: we never pick one. The error is detected while the rows are read, so
-Spark raises it at the action; :func:`named_in_plan` restores its class.
+the history of a unique key, states before and after alternate. Two consecutive states of the same kind mean
+that two rows share the key. This is an error; the query never picks one of the rows. Spark detects the error
+while it reads the rows, so the action raises it; :func:`named_in_plan` restores its class.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import QueryOptions
 
-#: Twice the order, plus one for a state after: a row's position in the history of its key.
+#: A row's position in the history of its key: twice the order, plus one for a state after.
 _POSITION = f"{PLAN_PREFIX}position"
 _PREVIOUS, _NEXT = f"{PLAN_PREFIX}previous", f"{PLAN_PREFIX}next"
 _PREVIOUS_TYPE, _NEXT_TYPE = f"{PLAN_PREFIX}previous_type", f"{PLAN_PREFIX}next_type"
 _LEFT, _CAME, _RANK = (f"{PLAN_PREFIX}{name}" for name in ("left", "came", "rank"))
 
-#: Most characters of a key that an error shows.
+#: Maximum number of characters of a key that an error shows.
 _SHOWN = 200
 _REMEDIES: dict[type[DeltaCdcError], str] = {
     KeyNotUnique: "add columns to keys until a row is unique, or remove the duplicates from the source.",
@@ -70,7 +70,7 @@ _REMEDIES: dict[type[DeltaCdcError], str] = {
     ReadMethodUnavailable: SHARED_REMEDY,
     SequenceNotIncreasing: "use sequence_by='_commit_version', or an expression that always grows.",
 }
-#: Spark adds text before, between and after, and a key may contain any text.
+#: Spark adds text around and between these parts, and a key may contain any text.
 _RAISED = re.compile(
     rf"\[USER_RAISED_EXCEPTION\]\s*({'|'.join(error.__name__ for error in _REMEDIES)}): (.*?) "
     rf"Remedy: ({'|'.join(map(re.escape, _REMEDIES.values()))})",
@@ -90,17 +90,18 @@ def answer(
     """Return the answer to a change query, lazily.
 
     :param rows: change rows of the range
-    :param options: which query, its keys, filter and projection
-    :param source: the table, for messages; ``versions`` likewise, for instance ``versions 3-9``
+    :param options: the query, its keys, filter and projection
+    :param source: the table, for messages
+    :param versions: the range for messages, for instance ``versions 3-9``
     :param columns: the table's columns
-    :param by_row_id: the table's row ids (:data:`~delta_cdc.core.reserved_columns.ROW_ID`) are in for keys
+    :param by_row_id: use the table's row ids (:data:`~delta_cdc.core.reserved_columns.ROW_ID`) as keys
     :return: the table's columns or the projection, ``_change_type``, ``_commit_version`` and
         ``_commit_timestamp``; reading it raises ``KeyNotUnique``, ``NullKey`` and ``WrongReader`` as a Spark
         exception whose text names class, table, version, an example and the remedy
-    :raises InvalidConfiguration: for arguments that don't go together
-    :raises ColumnNotFound: for a key that is not a column
-    :raises InvalidExpression: for an expression that does not resolve, or a key without an equality
-    :raises ReservedColumnName: for a projection called like a column of ours
+    :raises InvalidConfiguration: the arguments contradict each other
+    :raises ColumnNotFound: a key is not a column
+    :raises InvalidExpression: an expression does not resolve, or Spark cannot compare a key
+    :raises ReservedColumnName: a projection has a name that the engine needs
     """
     validation.check_query(options)
     if options.is_net and not options.keys and not by_row_id:
@@ -139,9 +140,9 @@ def named_in_plan(error: BaseException) -> DeltaCdcError | None:
 
 
 def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Drop rows that were removed and added unchanged in one version: they moved to another file.
+    """Drop rows that a version removed and added unchanged, because they only moved to another file.
 
-    Of k deletes and m inserts of equal rows, min(k, m) of each are dropped. Updates stay.
+    For k deletes and m inserts of equal rows, min(k, m) of each are dropped. Updates stay.
 
     :param rows: change rows of a version, or of several
     :param columns: the table's columns
@@ -154,7 +155,7 @@ def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
         {
             _LEFT: F.count_if(kind == "delete").over(alike),
             _CAME: F.count_if(kind == "insert").over(alike),
-            # Rows of one type are alike: "delete" sorts before "insert", and both before updates.
+            # Rows of one type are equal. "delete" sorts before "insert", and both before updates.
             _RANK: F.row_number().over(by_type),
         }
     )
@@ -190,9 +191,9 @@ def _history(keys: Sequence[str]) -> WindowSpec:
 
 
 def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str, *, both: bool) -> DataFrame:
-    """Return the net effect per key: the states at both ends, or only the one after."""
+    """Return the net effect per key: the states at both ends, or only the last state."""
     history = _history(keys)
-    # Over the whole history it is computed once per key, not once per row.
+    # Spark computes a window over the whole history once per key, not once per row.
     whole = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     state = [F.col(quote(name)) for name in values]
     along = rows.withColumns(
@@ -230,7 +231,7 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
 
 
 def _changes_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str) -> DataFrame:
-    """Return every change by key: a state without its counterpart in its version is an insert or a delete."""
+    """Return every change by key. A state without a counterpart in its version is an insert or a delete."""
     history = _history(keys)
     along = rows.withColumns(
         {

@@ -1,14 +1,14 @@
-"""Deletes events of a change log that are older than the allowed lateness, and raises that limit.
+"""Delete events of a change log that are older than the allowed lateness, and raise that limit.
 
 The ``horizon`` is the lowest sequence that the log's allowed lateness still admits. Targets stay correct.
 
-1. **delete**: one MERGE deletes the events that arrived before the current ``horizon`` was set, lie below
-   it, and are needed by no consumer (:mod:`delta_cdc.spark.maintain.retained_events`). Its maintenance tag
-   shows readers of the log that the source retracted no event
-2. **raise**: one ALTER sets the new ``horizon``, and records that all below the old one is deleted
+1. **delete**: one MERGE deletes the events that arrived before the log got its current ``horizon``, whose
+   sequence is below it, and that no consumer needs (:mod:`delta_cdc.spark.maintain.retained_events`). The
+   maintenance tag of this commit shows readers of the log that the source retracted no event
+2. **raise**: one ALTER sets the new ``horizon`` and records that the events below the old one are deleted
 
-After a crash between the two steps, the next run finds those events deleted already. The planner ensures
-that every consumer has read all events from before the ``horizon`` was set
+If a run crashes between the two steps, the next run has nothing to delete and only raises. The planner
+ensures that every consumer has read all events that arrived before the ``horizon`` was set
 (:mod:`delta_cdc.planning.expiry`).
 """
 
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A hash that identifies a row of the log. Exact duplicates share it, so all of them stay or all go.
+#: A hash that identifies a row of the log. Exact duplicates share it, so they stay or are deleted together.
 ROW = f"{PLAN_PREFIX}row"
 _READER, _STAYS = f"{PLAN_PREFIX}reader", f"{PLAN_PREFIX}stays"
 _VIEW = f"{PLAN_PREFIX}expired"
-#: Formats that give different values different texts.
+#: Formats that give different values different texts, as a hash needs.
 _JSON = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd G HH:mm:ss.SSSSSS",
@@ -66,9 +66,9 @@ def run(session: SparkSession, spec: ExpireSpec) -> JobResult:
     """Run the requested steps of an expiry.
 
     :return: counts ``deleted``; a dry run counts what it would delete
-    :raises InvalidConfiguration: the new ``horizon`` is no valid sequence of a consumer, or lies above the
-        highest sequence that a consumer has applied
-    :raises ConcurrentModification: the log is not the table that the plan is for
+    :raises InvalidConfiguration: a consumer cannot read the new ``horizon`` as a sequence, or the ``horizon``
+        is above the highest sequence that a consumer has applied
+    :raises ConcurrentModification: the log was replaced after planning
     """
     table_state = look(session, spec.table_uri)
     if table_state.table_id != spec.table_id:
@@ -79,7 +79,7 @@ def run(session: SparkSession, spec: ExpireSpec) -> JobResult:
     current = table_state.properties.get(LATENESS_HORIZON)
     log_rows = session.read.format("delta").load(spec.table_uri)
     types = _order_types(log_rows, spec)
-    horizon = _raised_horizon(session, spec, types, current)
+    horizon = _raised_limit(session, spec, types, current)
     deleted = 0
     if spec.below is not None:
         rows = expired(
@@ -90,7 +90,7 @@ def run(session: SparkSession, spec: ExpireSpec) -> JobResult:
             deleted = _delete(session, spec, spec.below, rows, types)
     failpoints.reached("expired")
     if not spec.dry_run:
-        horizon = _set_horizon(session, spec, types, horizon)
+        horizon = _set_limit(session, spec, types, horizon)
     outcome = {"deleted": deleted, "horizon": horizon or current}
     return JobResult(
         "planned" if spec.dry_run else "committed", counts={"deleted": deleted}, tables=(outcome,)
@@ -101,7 +101,7 @@ def run(session: SparkSession, spec: ExpireSpec) -> JobResult:
 def _delete(
     session: SparkSession, spec: ExpireSpec, below: str, rows: DataFrame, types: Sequence[DataType]
 ) -> int:
-    """Delete rows, given as :data:`ROW`; return how many rows that is."""
+    """Delete the rows with these hashes (:data:`ROW`); return the number of deleted rows."""
     rows.createOrReplaceTempView(_VIEW)
     columns = session.read.format("delta").load(spec.table_uri).columns
     values = ", ".join(f"t.{quote(name)}" for name in columns)
@@ -123,7 +123,7 @@ def _delete(
 
 
 def _bounds(spec: ExpireSpec, below: str, types: Sequence[DataType]) -> list[str]:
-    """Return conditions that skip files: every deleted row lies below the ``horizon`` of every consumer."""
+    """Return conditions that skip files: the sequence of every deleted row is below the ``horizon``."""
     bounds = []
     for seal, order_type in zip(spec.readers, types, strict=True):
         options = validation.options_of(seal)
@@ -134,9 +134,9 @@ def _bounds(spec: ExpireSpec, below: str, types: Sequence[DataType]) -> list[str
 
 
 def expired(session: SparkSession, spec: ExpireSpec, below: str, *, is_tracked: bool) -> DataFrame:
-    """Return the rows that no consumer needs, as :data:`ROW`.
+    """Return the hashes (:data:`ROW`) of the rows that no consumer needs.
 
-    :param is_tracked: the log has row tracking: each row has the version that added it
+    :param is_tracked: the log has row tracking, so each row has the version that added it
     """
     rows = _rows_before(session, spec, is_tracked=is_tracked)
     all_readers = None
@@ -154,8 +154,8 @@ def expired(session: SparkSession, spec: ExpireSpec, below: str, *, is_tracked: 
 def _rows_before(session: SparkSession, spec: ExpireSpec, *, is_tracked: bool) -> DataFrame:
     """Return the rows of the log that arrived before its ``horizon`` was set.
 
-    A row that arrived later and lies below it is too late for every consumer, so it must not make an
-    earlier event superfluous.
+    A later row below the ``horizon`` is too late for every consumer, so it must not replace an earlier
+    event.
     """
     assert spec.since is not None
     reader, version = session.read.format("delta"), F.lit(None).cast("bigint")
@@ -169,7 +169,7 @@ def _rows_before(session: SparkSession, spec: ExpireSpec, *, is_tracked: bool) -
 
 
 def _flagged_rows(rows: DataFrame, spec: ExpireSpec, below: str, seal: Seal) -> DataFrame:
-    """Return the rows that a consumer does not need, and those that it needs (``_STAYS``)."""
+    """Return the rows below the ``horizon``, with a flag if this consumer needs them (``_STAYS``)."""
     options = validation.options_of(seal)
     all_events = _read(rows, seal, replace(options, where=None), spec)
     assert all_events.shape.order_type is not None
@@ -185,7 +185,7 @@ def _flagged_rows(rows: DataFrame, spec: ExpireSpec, below: str, seal: Seal) -> 
         _text(F.struct(KIND, states.AFTER, AUTHORED)).alias(retained_events.CONTENT),
         _row(),
     )
-    # Read the log's rows once; later steps use a few columns only.
+    # The checkpoint reads the log once; later steps use few columns.
     needed_events = retained_events.needed(reader_events.localCheckpoint(), filtered_events.shape, options)
     return unneeded.unionByName(needed_events.select(ROW, F.lit(True).alias(_STAYS)))
 
@@ -212,12 +212,12 @@ def _order_types(log_rows: DataFrame, spec: ExpireSpec) -> list[DataType]:
     return [shape.order_type for shape in shapes if shape.order_type is not None]
 
 
-def _raised_horizon(
+def _raised_limit(
     session: SparkSession, spec: ExpireSpec, types: Sequence[DataType], current: str | None
 ) -> str | None:
-    """Return the new ``horizon``; None if the log has it already, or a higher one.
+    """Return the new ``horizon``; None if the log has this or a higher one.
 
-    :raises InvalidConfiguration: it is no sequence of a consumer, or above the highest that it has applied
+    :raises InvalidConfiguration: a consumer cannot read it as a sequence, or has applied only lower sequences
     """
     if spec.horizon is None or spec.horizon == current:
         return None
@@ -241,7 +241,7 @@ def _raised_horizon(
 
 
 def _is_higher(session: SparkSession, horizon: str, current: str | None, types: Sequence[DataType]) -> bool:
-    """Return whether a ``horizon`` lies above the log's own."""
+    """Return whether a ``horizon`` is higher than the log's current one."""
     higher = any(_compared(session, horizon, order_type, current)[1] for order_type in types)
     if not higher:
         log.info("the horizon stays at %s, because %s would lower it", current, horizon)
@@ -249,7 +249,7 @@ def _is_higher(session: SparkSession, horizon: str, current: str | None, types: 
 
 
 def _compared(session: SparkSession, text: str, order_type: DataType, other: str | None) -> tuple[Any, bool]:
-    """Return a text as a sequence, and whether it lies above another (true if ``other`` is None)."""
+    """Return a text as a sequence, and whether it is higher than ``other`` (true if ``other`` is None)."""
     value = _cast_text(text, order_type)
     bound = F.lit(None).cast(order_type) if other is None else _cast_text(other, order_type)
     row = session.range(1).select(as_text(value, order_type), F.coalesce(value > bound, F.lit(True)))
@@ -274,12 +274,12 @@ def _cast_text(text: str, order_type: DataType) -> Column:
     return F.when(balanced(and_, [value.isNotNull() for value in values]), F.struct(*values))
 
 
-def _set_horizon(
+def _set_limit(
     session: SparkSession, spec: ExpireSpec, types: Sequence[DataType], horizon: str | None
 ) -> str | None:
-    """Set the new ``horizon``, and the one below which all is deleted.
+    """Set the new ``horizon``, and record the one below which all events are deleted.
 
-    If another writer set a higher ``horizon`` meanwhile, set that one again.
+    If another writer set a higher ``horizon`` at the same time, set the higher one again.
 
     :return: the ``horizon`` that was set; None if it did not change
     """
@@ -307,7 +307,7 @@ def _alter(session: SparkSession, uri: str, properties: Mapping[str, str]) -> No
 
 
 def _set_since(session: SparkSession, uri: str, version: int) -> list[str]:
-    """Return each ``horizon`` that a commit after a version set."""
+    """Return each ``horizon`` that a commit newer than the version set."""
     history = session.sql(f"DESCRIBE HISTORY {table(uri)}").where(f"version > {int(version)}")
     rows = history.where("operation = 'SET TBLPROPERTIES'").select("operationParameters").collect()
     changes = [json.loads(row["operationParameters"].get("properties", "{}")) for row in rows]

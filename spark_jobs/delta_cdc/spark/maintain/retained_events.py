@@ -1,9 +1,9 @@
-"""Selects the events below a ``horizon`` that a consumer still needs to apply later events correctly.
+"""Select the events below a ``horizon`` that a consumer still needs to apply later events correctly.
 
 A ``horizon`` is the lowest sequence that the log's allowed lateness admits.
 
-The last event of each key stays, because events at or after the ``horizon`` apply on top of it. If events may
-carry only some of the columns, all events stay that set a value of the current row. A deleted row that stays
+The last event of each key stays, because later events apply to its state. If events may carry only some of
+the columns, all events stay that set a value of the current row. A deleted row that stays
 in its target (soft delete) keeps its last values, so the events that set these stay.
 
 An event is *sure* if it is the only one of its key and sequence. The outcome of conflicting events depends on
@@ -60,8 +60,8 @@ def needed(events: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
 def _truncates(events: DataFrame, options: ApplyOptions) -> DataFrame:
     """Return the truncates that stay: the last one.
 
-    With soft deletes and partial columns all stay, because rows keep their values from before a truncate,
-    column by column.
+    With soft deletes and partial columns all truncates stay, because a row keeps its older values column by
+    column.
     """
     if _is_soft(options) and options.is_partial:
         return events
@@ -86,7 +86,7 @@ def _kept_positions(
     last = F.when(F.col(_SURE), sequence)
     base = F.max(last).over(window)
     if _is_soft(options):
-        # Keep the last values, even of a deleted row; conflicting events may hold the only ones.
+        # Keep the last values of a deleted row too; only conflicting events may have them.
         upsert = F.when(F.col(_SURE) & (F.col(KIND) == UPSERT), sequence)
         alone = F.when(F.min(_SURE).over(window), base)
         base = F.coalesce(F.max(upsert).over(window), alone)
@@ -104,7 +104,7 @@ def _kept_positions(
 
 
 def _with_life(groups: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
-    """Add where the row at ``_BASE`` began: after a delete (``_DIED``), or at a truncate (``_CUT``)."""
+    """Add the sequences of the last delete (``_DIED``) and truncate (``_CUT``) that precede ``_BASE``."""
     sequence = F.col(states.SEQUENCE)
     deletes = F.col(_SURE) & (F.col(KIND) == DELETE) & (sequence < F.col(_BASE))
     groups_with_life = groups.withColumn(_DIED, F.max(F.when(deletes, sequence)).over(shape.per_key))

@@ -1,4 +1,4 @@
-"""Compares a type 1 target with the open rows of a type 2 target of the same source."""
+"""Compare a type 1 target with the open rows of a type 2 target of the same source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REMEDY = "compare each of the two with its source (equals_source), and repair t
 
 
 def compared(session: SparkSession, spec: VerifySpec) -> Check:
-    """Compare the two targets in the columns that both have."""
+    """Compare the columns that both targets have."""
     assert spec.current is not None
     other, options = spec.current, spec.options
     own_rows = _living(at_version(session, spec.target_uri, spec.target_version), options)

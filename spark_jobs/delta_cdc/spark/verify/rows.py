@@ -1,4 +1,4 @@
-"""Checks a target's own rows, independently of its source, in one scan."""
+"""Check a target's own rows, independently of its source, in one scan."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import ApplyOptions, VerifySpec
 
-#: The kind of difference in a key or a row; and of how many rows.
+#: The kind of a difference in a key or a row, and the number of rows with it.
 KIND, AMOUNT = f"{PLAN_PREFIX}kind", f"{PLAN_PREFIX}n"
 _START, _END, _NEXT = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end", f"{PLAN_PREFIX}next"
 _NEXT_END, _ROWS = f"{PLAN_PREFIX}next_end", f"{PLAN_PREFIX}rows"
 
-#: Messages of each check: if it passes, and if it fails.
+#: Messages of each check: for a pass, and for a failure.
 _MESSAGES = {
     NULL_KEYS: ("no key is NULL.", "{count} row(s) have NULL in a key column."),
     UNIQUE_KEYS: ("every key has one row.", "{count} key(s) have more than one row."),
@@ -114,7 +114,7 @@ def _history(rows: DataFrame, keys: Sequence[str], options: ApplyOptions) -> Dat
         F.col(quote(options.start_column)).alias(_START),
         F.col(quote(options.end_column)).alias(_END),
     )
-    # If any two rows of a key overlap, two neighbours do. Only ONE_OPEN_ROW reports two open rows.
+    # If any two rows of a key overlap, two neighbours overlap. Only ONE_OPEN_ROW reports two open rows.
     placed = periods.withColumns({_NEXT: F.lead(start).over(along), _NEXT_END: F.lead(end).over(along)})
     overlaps = F.when(end.isNull(), F.col(_NEXT_END).isNotNull()).otherwise(F.col(_NEXT) < end)
     unbounded = start.isNull() | F.coalesce(~(start < end), F.lit(False))
@@ -141,16 +141,16 @@ def differences(
 ) -> Check:
     """Return the result of a comparison.
 
-    :param wrong: the keys that differ, with :data:`KIND`; and :data:`AMOUNT`, if that is not always 1
-    :param detail: what was compared
-    :param remedy: returns what to do about some kinds of differences
+    :param wrong: the keys that differ, with :data:`KIND`, and with :data:`AMOUNT` if it is not always 1
+    :param detail: what was compared, for the message
+    :param remedy: returns the remedy for some kinds of differences
     """
     copies = F.abs(F.col(AMOUNT)) if AMOUNT in wrong.columns else F.lit(1)
     wrong = wrong.select(*[quote(key) for key in keys], KIND, copies.alias(AMOUNT)).localCheckpoint()
     counts = dict(map(tuple, wrong.groupBy(KIND).agg(F.sum(AMOUNT)).orderBy(KIND).collect()))
     if not counts:
         return ok(check, f"{detail}.")
-    # The samples that a check shows contain every kind.
+    # The first samples cover every kind, because a check shows only these.
     share = max(1, MOST_SAMPLES // len(counts))
     first_samples: list[str] = []
     other_samples: list[str] = []
@@ -169,7 +169,7 @@ def differences(
 
 
 def keys_of(rows: DataFrame, keys: Sequence[str]) -> tuple[str, ...]:
-    """Return at most MOST_SAMPLES keys as text."""
+    """Return up to MOST_SAMPLES keys as text."""
     shown = [f"coalesce(cast({quote(key)} AS string), 'NULL') AS {quote(key)}" for key in keys]
     sample = rows.selectExpr(*shown).limit(MOST_SAMPLES).collect()
     return tuple(", ".join(f"{key} = {row[key]}" for key in keys) for row in sample)

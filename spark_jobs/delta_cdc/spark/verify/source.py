@@ -1,13 +1,13 @@
-"""Compares a target with its source as of the watermark.
+"""Compare a target with its source as of the watermark.
 
-The functions of a reload compute the expected rows. Instead of a write, a comparison follows; it ignores the
+The functions of a reload compute the expected rows. Then a comparison replaces the write; it ignores the
 sequence that a repaired row would get.
 
-* A feed, or a table of which every version is a full copy: compares the rows as of the watermark with the
-  target's open rows. The source no longer contains closed rows.
-* Events: computes each key's rows, also closed ones, from all of its events, except rows that were closed
-  before the allowed lateness.
-* Without keys: counts rows by their hash.
+* A feed, or a table whose versions are full copies: compare the rows as of the watermark with the target's
+  open rows. The source no longer contains closed rows.
+* Events: compute all rows of each key, including closed rows, from all of its events; rows that were closed
+  before the allowed lateness are excluded.
+* Without keys: count rows by their hash.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NO_KEYS = "RESTORE the target to the version before the damage, or replace all 
 def compared(session: SparkSession, spec: VerifySpec) -> Check:
     """Compare all rows.
 
-    :raises DeltaCdcError: the source is unreadable, or its rows do not convert to the target's
+    :raises DeltaCdcError: the source is unreadable, or its rows cannot be converted to the target's
     """
     assert spec.source_uri is not None
     assert spec.step is not None
@@ -89,14 +89,14 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
 
 
 def _target(job: StepContext, shape: Shape) -> DataFrame:
-    """Return the target's rows; of a history the open ones."""
+    """Return the target's rows; of a history, only the open rows."""
     rows = difference.target_rows(job.session, job.spec.target_uri, shape, job.options)
     return rows.where(F.col(difference.FOUND_END).isNull()) if job.options.stored_as_scd_type == 2 else rows
 
 
 # -- states -------------------------------------------------------------------------------------
 def _states(job: StepContext) -> tuple[DataFrame, Shape]:
-    """Return the source's rows as of the watermark: keys, values, and whether they are comparable."""
+    """Return the source's rows as of the watermark: keys, values, number, and whether they are usable."""
     snapshot, shape = load.read(job)
     upserts = repair.as_upserts(job, snapshot.where(~b.null_key(shape)), shape)
     upserts = upserts.withColumn(_UNUSABLE, repair.unusable(shape))
@@ -149,7 +149,7 @@ def _wrong(expected: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
         marked = F.coalesce(F.col(intervals.FOUND_DELETED), F.lit(False))
     is_expected, is_present = F.coalesce(~F.col(intervals.DELETED), F.lit(False)), exists & ~marked
     differs = ~same(difference.FOUND, states.AFTER, shape.schema, shape.values)
-    # A deleted row that stays in the target (soft delete), if the source has its last values.
+    # A soft-deleted row stays in the target; it can be compared if the source has its last values.
     stays = (
         F.lit(intervals.FOUND_DELETED in existing.columns) & ~is_expected & F.col(states.AFTER).isNotNull()
     )
@@ -163,7 +163,7 @@ def _wrong(expected: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
         .when(stays & differs, CHANGED)
     )
     if intervals.FROM_NOTHING in expected.columns:
-        # Upserts without effect leave no row, not even one that is marked as deleted.
+        # Upserts without effect leave no row in the target, not even a soft-deleted one.
         nothing = F.col(intervals.FROM_NOTHING) & F.col(states.AFTER).isNull()
         kind = kind.when(exists & nothing, SURPLUS)
     return joined.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
@@ -182,7 +182,7 @@ def _detail(job: StepContext, rows_text: str, notes: Sequence[str]) -> str:
 
 # -- without keys -------------------------------------------------------------------------------
 def _without_keys(job: StepContext, *, keeps_all: bool) -> Check:
-    """Compare how often each row occurs on both sides, by its hash."""
+    """Compare how often each row occurs on both sides, by the hash of the row."""
     snapshot, shape = load.read(job)
     of_target = _target(job, shape).select(
         F.col(difference.FOUND).alias(states.AFTER), F.lit(-1).alias(AMOUNT)
