@@ -42,7 +42,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     target_version, counts, timestamp. When something was applied, the target's asset gets an event through
     the alias ``delta_cdc:<pipeline>``.
 
-    The options, what they mean, and which of them stand in ``limits``, ``policies``, ``layout`` and
+    The options, what they mean, and which of them belong in ``limits``, ``policies``, ``layout`` and
     ``repair``: :data:`delta_cdc.core.option_schema.APPLY`.
 
     :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark

@@ -50,7 +50,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         the same storage, its credentials never in confs or on the command line. None is the identity of the
         machine. (templated)
     :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
+        the DAG shows them (templated)
     :param deploy_mode: ``client`` or ``cluster``; None takes the connection's. (templated)
     :param jars: JARs for Spark, Delta's (and Kafka's) among them; None hands over the provider's own.
         (templated)

@@ -40,11 +40,11 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
 
     A dry run shows what would be taken now, and what the apply would do with what the log holds already.
 
-    The options, what they mean, and which of them stand in ``limits``, ``policies``, ``layout`` and
+    The options, what they mean, and which of them belong in ``limits``, ``policies``, ``layout`` and
     ``repair``: :data:`delta_cdc.core.option_schema.INGEST`.
 
     :param kafka_options: options of the Kafka client, by the names of its own configuration, winning over
-        those of ``kafka_conn_id``; no secrets: they stand in the DAG (templated)
+        those of ``kafka_conn_id``; no secrets: the DAG shows them (templated)
     :param kafka_conn_id: Airflow connection of type ``kafka``, whose extra holds the configuration of the
         client (templated)
     :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark

@@ -131,7 +131,7 @@ class DeltaReadChangesOperator(StagingOperator):
     update_preimage, update_postimage and delete beside it, unless the batch was found instead of made: then
     the log tells the rows alone (and all, where files were written).
 
-    The options, what they mean, and which of them stand in ``limits`` and ``policies``:
+    The options, what they mean, and which of them belong in ``limits`` and ``policies``:
     :data:`delta_cdc.core.option_schema.READ`.
 
     :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark

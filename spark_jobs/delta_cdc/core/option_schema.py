@@ -381,7 +381,7 @@ APPLY = _by_name(
     Option(
         "repair_quarantined",
         FLAG,
-        "The keys that stand in the quarantine table",
+        "The keys that are in the quarantine table",
         default=False,
         of_run=True,
         group="repair",
