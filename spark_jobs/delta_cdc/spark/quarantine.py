@@ -203,16 +203,16 @@ def write(
     """
     uri, pipeline = spec.quarantine_uri, spec.pipeline
     first, last = step.starting_version, step.ending_version
-    own = f"seal = {step.seal_number} AND starting_version >= {first} AND ending_version <= {last}"
+    own_rows = f"seal = {step.seal_number} AND starting_version >= {first} AND ending_version <= {last}"
 
     def prepared() -> Callable[[], object] | None:
         writer = rows.write.format("delta")
         if not exists(session, uri):
             return partial(writer.mode("error").options(**_PROPERTIES).save, uri)
-        same = f"{own} AND starting_version = {first} AND ending_version = {last}"
-        if not _pipeline_rows(session, uri, pipeline).where(same).isEmpty():
+        same_range = f"{own_rows} AND starting_version = {first} AND ending_version = {last}"
+        if not _pipeline_rows(session, uri, pipeline).where(same_range).isEmpty():
             return None
-        replaced = f"pipeline = {string(pipeline)} AND {own}"
+        replaced = f"pipeline = {string(pipeline)} AND {own_rows}"
         return partial(writer.mode("overwrite").option("replaceWhere", replaced).save, uri)
 
     def again(save: Callable[[], object]) -> Outcome:
@@ -375,6 +375,6 @@ def forget_records(session: SparkSession, spec: IngestSpec, settled: DataFrame) 
 def forget_files(session: SparkSession, spec: IngestSpec, files: Sequence[str]) -> None:
     """Delete the rows of files that were unreadable in an earlier delivery and are readable now."""
     if files and exists(session, spec.quarantine_uri):
-        listed = ", ".join(map(string, files))
-        condition = f"raw IS NULL AND position.file IN ({listed})"
+        file_list = ", ".join(map(string, files))
+        condition = f"raw IS NULL AND position.file IN ({file_list})"
         _delete(session, spec.quarantine_uri, spec.pipeline, spec.step.seal_number, condition)

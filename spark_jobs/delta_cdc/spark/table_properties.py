@@ -95,9 +95,9 @@ def _tables_of(session: SparkSession, schema: str) -> tuple[str, ...]:
         ) from error
     names = [f"{schema}.{row['tableName']}" for row in rows if not row["isTemporary"]]
     delta_tables = tuple(name for name in names if _is_delta(session, name))
-    left_out = sorted(set(names) - set(delta_tables))
-    if left_out:
-        log.info("not Delta tables, left out: %s", ", ".join(left_out))
+    other_tables = sorted(set(names) - set(delta_tables))
+    if other_tables:
+        log.info("not Delta tables, left out: %s", ", ".join(other_tables))
     if not delta_tables:
         raise InvalidConfiguration(
             f"The schema {schema} has no Delta table.", remedy="name the tables by path, or another schema."

@@ -32,14 +32,14 @@ def at_horizon(
     """
     keys = shape.key_columns
     reaches = F.col(FOUND_END).isNull() | (F.col(FOUND_END) >= boundary)
-    touched = existing.where(reaches)
-    spanning = touched.where(F.col(START) < boundary).groupBy(*keys).agg(F.max(START).alias(_SPANNING))
-    wanted = runs.where(F.col(END).isNull() | (F.col(END) >= boundary))
-    wanted = wanted.join(spanning, on=list(shape.keys), how="left")
+    overlapping = existing.where(reaches)
+    spanning = overlapping.where(F.col(START) < boundary).groupBy(*keys).agg(F.max(START).alias(_SPANNING))
+    desired = runs.where(F.col(END).isNull() | (F.col(END) >= boundary))
+    desired = desired.join(spanning, on=list(shape.keys), how="left")
     start = F.when(F.col(START) < boundary, F.coalesce(F.col(_SPANNING), F.col(START))).otherwise(
         F.col(START)
     )
-    return wanted.withColumn(START, start).drop(_SPANNING), touched
+    return desired.withColumn(START, start).drop(_SPANNING), overlapping
 
 
 def since(
@@ -61,12 +61,12 @@ def since(
     existing_rows = existing_rows.join(spanning, on=names)
     is_last = F.coalesce(F.col(START) == F.col(_SPANNING), F.lit(False))
     reaches = F.col(FOUND_END).isNull() | (F.col(FOUND_END) >= F.col(FIRST))
-    touched = existing_rows.where(reaches | (F.col(_HAD) & is_last))
-    wanted = runs.join(firsts.select(*keys, FIRST), on=names).join(spanning, on=names, how="left")
+    overlapping = existing_rows.where(reaches | (F.col(_HAD) & is_last))
+    desired = runs.join(firsts.select(*keys, FIRST), on=names).join(spanning, on=names, how="left")
     start = F.coalesce(START, _SPANNING, FIRST)
-    wanted = wanted.withColumn(START, start).where(F.col(END).isNull() | (F.col(START) < F.col(END)))
+    desired = desired.withColumn(START, start).where(F.col(END).isNull() | (F.col(START) < F.col(END)))
     # The source had no row before the key's first change, so the target's row ends at that change.
-    closed = touched.where(~F.col(_HAD) & (F.col(START) < F.col(FIRST))).select(
+    closed = overlapping.where(~F.col(_HAD) & (F.col(START) < F.col(FIRST))).select(
         *keys, START, F.col(FIRST).alias(END), F.col(FOUND).alias(states.AFTER)
     )
-    return wanted.select(*keys, START, END, states.AFTER).unionByName(closed), touched
+    return desired.select(*keys, START, END, states.AFTER).unionByName(closed), overlapping

@@ -63,8 +63,8 @@ def resolved(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame
         context.set_aside(tied.join(new_positions, on=names, how="left_semi"), shape, F.lit("tied"))
         merged_events = merged_events.where(~F.col(_CONFLICT))
     without_conflict = events.join(crowded, on=names, how="left_anti")
-    kept = [quote(name) for name in events.columns if name in merged_events.columns]
-    return without_conflict.select(*kept).unionByName(merged_events.select(*kept))
+    column_names = [quote(name) for name in events.columns if name in merged_events.columns]
+    return without_conflict.select(*column_names).unionByName(merged_events.select(*column_names))
 
 
 def _refuse(context: StepContext, count: int, sample: str) -> NoReturn:
@@ -97,9 +97,9 @@ def _one_each(tied: DataFrame, shape: Shape, options: ApplyOptions, group: list[
     merged = F.struct(*[value.alias(name) for name, value in all_merged.items()])
     if options.last_by:
         last_merged = _combined(counts, parts, shape)
-        chosen = F.struct(*[value.alias(name) for name, value in last_merged.items()])
+        last_event = F.struct(*[value.alias(name) for name, value in last_merged.items()])
         merged = F.when(
-            all_merged[_CONFLICT] | all_merged[_DIFFERENT] & (all_merged[KIND] == DELETE), chosen
+            all_merged[_CONFLICT] | all_merged[_DIFFERENT] & (all_merged[KIND] == DELETE), last_event
         ).otherwise(merged)
     groups = tied.groupBy(*group).agg(
         merged.alias("m"),

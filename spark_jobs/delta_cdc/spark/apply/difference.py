@@ -174,20 +174,20 @@ def _same(shape: Shape, target_schema: StructType, *, soft: bool) -> str:
     The statement cannot compare a column that it adds, or to which it adds a field.
     """
     types = {field.name.lower(): field.dataType for field in target_schema.fields}
-    parts = []
+    conditions = []
     for name in shape.values:
         if name in shape.keys:
             continue
         target_type = types.get(name.lower())
         if target_type is None or lacking(target_type, shape.schema[name].dataType, name) != []:
             unset = [sql.column(alias, name) for alias in ("s" if target_type is None else "st")]
-            parts.append(" AND ".join(f"{side} IS NULL" for side in unset))
+            conditions.append(" AND ".join(f"{side} IS NULL" for side in unset))
             continue
         sides = [comparable_sql(sql.column(alias, name), shape.schema[name].dataType) for alias in "ts"]
-        parts.append(" <=> ".join(sides))
+        conditions.append(" <=> ".join(sides))
     if soft:
-        parts.append(f"{sql.column('t', DELETED_COLUMN)} <=> {sql.column('s', DELETED)}")
-    return " AND ".join(parts) or "true"
+        conditions.append(f"{sql.column('t', DELETED_COLUMN)} <=> {sql.column('s', DELETED)}")
+    return " AND ".join(conditions) or "true"
 
 
 # -- type 2 -------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def _milestone(spec: ApplySpec, position: int) -> str:
 
 def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
     """Report what the first step with rows would do; count the later steps, which depend on its commit."""
-    row_steps = (at for at, step in enumerate(spec.steps) if not isinstance(step, StateStep))
+    row_steps = (index for index, step in enumerate(spec.steps) if not isinstance(step, StateStep))
     position = next(row_steps, 0)
     step = spec.steps[position]
     step = with_horizons(step)
@@ -278,8 +278,8 @@ def _prepare(session: SparkSession, spec: ApplySpec, step: TargetStep) -> Prepar
 
 def _state(spec: ApplySpec, step: TargetStep, prepared: PreparedStep) -> PipelineState:
     """Return the pipeline state after a step."""
-    begins = step.before is None or isinstance(step, LoadStep)
-    before = PipelineState(step.watermark, 0, loaded_version=step.at) if begins else step.before
+    is_first = step.before is None or isinstance(step, LoadStep)
+    before = PipelineState(step.watermark, 0, loaded_version=step.at) if is_first else step.before
     assert before is not None
     return replace(
         before,

@@ -52,7 +52,7 @@ def _order() -> list[Column]:
     return [F.col(RANK), F.col(PLACE), F.col(KIND) == UPSERT]
 
 
-def _along(shape: Shape) -> WindowSpec:
+def _key_window(shape: Shape) -> WindowSpec:
     return shape.per_key.orderBy(*_order())
 
 
@@ -63,9 +63,9 @@ def inherited(entries: DataFrame, shape: Shape, options: ApplyOptions) -> DataFr
     """
     if not options.is_partial:
         return entries
-    along = _along(shape)
+    window = _key_window(shape)
     is_upsert = F.col(KIND) == UPSERT
-    with_life = entries.withColumn(_LIFE, F.sum((~is_upsert).cast("int")).over(along))
+    with_life = entries.withColumn(_LIFE, F.sum((~is_upsert).cast("int")).over(window))
     keys = shape.key_columns
     within = Window.partitionBy(*keys, _LIFE).orderBy(*_order())
     parts, state = partial_columns.leaves(shape, options), F.col(states.AFTER)
@@ -86,14 +86,14 @@ def runs(entries: DataFrame, shape: Shape) -> DataFrame:
         their start are included only with a base, so that the target's row is deleted
     """
     keys = shape.key_columns
-    along = _along(shape)
+    window = _key_window(shape)
     is_upsert = F.col(KIND) == UPSERT
-    before = entries.withColumn(_PREVIOUS, F.lag(states.AFTER).over(along))
+    before = entries.withColumn(_PREVIOUS, F.lag(states.AFTER).over(window))
     goes_on = (
         is_upsert & F.col(_PREVIOUS).isNotNull() & same(_PREVIOUS, states.AFTER, shape.schema, shape.tracked)
     )
     numbered = before.withColumn(_BOUNDARY, (~goes_on).cast("int")).drop(_PREVIOUS)
-    numbered = numbered.withColumn(_RUN, F.sum(_BOUNDARY).over(along))
+    numbered = numbered.withColumn(_RUN, F.sum(_BOUNDARY).over(window))
     order = F.struct(*_order())
     run_rows = numbered.groupBy(*keys, _RUN).agg(
         F.min_by(KIND, order).alias(KIND),

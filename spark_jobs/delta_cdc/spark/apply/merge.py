@@ -120,13 +120,13 @@ class Merge:
         They have the columns that an insert sets, because only Delta knows the other values of a new row.
         """
         self.source.createOrReplaceTempView(_VIEW)
-        kept = set(session.read.format("delta").load(self.target).columns)
+        target_columns = set(session.read.format("delta").load(self.target).columns)
         inserts = [clause for clause in self.clauses if clause.action == "insert"]
         names = [name for name in inserts[0].sets if all(name in clause.sets for clause in inserts)]
         columns = {}
         for name in names:
-            old = sql.column("t", name) if name in kept else "NULL"
-            columns[name] = self._chosen([clause.sets.get(name, old) for clause in self.clauses])
+            current_value = sql.column("t", name) if name in target_columns else "NULL"
+            columns[name] = self._chosen([clause.sets.get(name, current_value) for clause in self.clauses])
         acts = self._chosen([str(clause.action != "delete").lower() for clause in self.clauses])
         return session.sql(self._joined({**columns, _WRITES: acts})).where(quote(_WRITES)).drop(_WRITES)
 
@@ -144,10 +144,10 @@ class Merge:
 
     def _joined(self, columns: Mapping[str, str]) -> str:
         """Return the query that joins columns of the source's rows with those of the matching target rows."""
-        listed = ", ".join(f"{value} AS {quote(name)}" for name, value in columns.items())
+        select_list = ", ".join(f"{value} AS {quote(name)}" for name, value in columns.items())
         return "\n".join(
             [
-                f"SELECT {listed} FROM",
+                f"SELECT {select_list} FROM",
                 f"(SELECT s.*, true AS {quote(_SOURCE)} FROM {quote(_VIEW)} AS s) AS s",
                 f"LEFT JOIN (SELECT *, true AS {quote(_FOUND)} FROM {sql.table(self.target)}) AS t",
                 f"ON {' AND '.join(self.on)}",

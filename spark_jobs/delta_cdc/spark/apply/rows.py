@@ -195,12 +195,12 @@ def _landing(values: Sequence[str], options: ApplyOptions, derived: set[str]) ->
     :raises InvalidConfiguration: a key is excluded
     :raises ColumnNotFound: a name is not a projected column
     """
-    where, listed, left_out = "the projected rows", options.column_list, options.except_column_list
+    where, names, except_names = "the projected rows", options.column_list, options.except_column_list
     keys = {name.lower() for name in options.keys}
-    if listed is not None:
-        chosen = set(states.match(values, listed, "column_list", where)) | derived
-        return [name for name in values if name in chosen or name.lower() in keys]
-    excluded = set(states.match(values, left_out or (), "except_column_list", where))
+    if names is not None:
+        included = set(states.match(values, names, "column_list", where)) | derived
+        return [name for name in values if name in included or name.lower() in keys]
+    excluded = set(states.match(values, except_names or (), "except_column_list", where))
     excluded_keys = sorted(name for name in excluded if name.lower() in keys)
     if excluded_keys:
         raise InvalidConfiguration(

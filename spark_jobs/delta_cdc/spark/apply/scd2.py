@@ -50,12 +50,12 @@ CURRENT, CLOSE, INSERT = "current", "close", "insert"
 def classified(states: DataFrame, shape: Shape) -> DataFrame:
     """Classify each event: ``open``, ``touch``, ``close`` or ``none`` (nothing changed)."""
     before, after = F.col(st.BEFORE), F.col(st.AFTER)
-    both = before.isNotNull() & after.isNotNull()
+    has_both = before.isNotNull() & after.isNotNull()
     kind = (
         F.when(before.isNull() & after.isNull(), "none")
-        .when(both & same(st.BEFORE, st.AFTER, shape.schema, shape.values), "none")
+        .when(has_both & same(st.BEFORE, st.AFTER, shape.schema, shape.values), "none")
         .when(after.isNull(), "close")
-        .when(both & same(st.BEFORE, st.AFTER, shape.schema, shape.tracked), "touch")
+        .when(has_both & same(st.BEFORE, st.AFTER, shape.schema, shape.tracked), "touch")
         .otherwise("open")
     )
     return states.withColumn(KIND, kind)
@@ -73,17 +73,17 @@ def in_order_only(events: DataFrame, shape: Shape) -> DataFrame:
     event would be lost.
     """
     key = shape.per_key
-    along = key.orderBy(reserved_columns.ORDER)
+    window = key.orderBy(reserved_columns.ORDER)
     broken, first = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
     marked = events.withColumns(
-        {broken: F.max(lacks_sequence()).over(key), first: F.first(st.BEFORE).over(along)}
+        {broken: F.max(lacks_sequence()).over(key), first: F.first(st.BEFORE).over(window)}
     )
-    kept = marked.where(~lacks_sequence())
-    previous_state = F.when(F.row_number().over(along) == 1, F.col(first)).otherwise(
-        F.lag(st.AFTER).over(along)
+    with_sequence = marked.where(~lacks_sequence())
+    previous_state = F.when(F.row_number().over(window) == 1, F.col(first)).otherwise(
+        F.lag(st.AFTER).over(window)
     )
     before = F.when(F.col(broken), previous_state).otherwise(F.col(st.BEFORE))
-    return kept.withColumn(st.BEFORE, before).drop(broken, first)
+    return with_sequence.withColumn(st.BEFORE, before).drop(broken, first)
 
 
 def segments(events: DataFrame, shape: Shape) -> DataFrame:
@@ -94,15 +94,15 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
         disorder (the start of the next range is not above its own start)
     """
     keys = shape.key_columns
-    order = Window.partitionBy(*keys).orderBy(reserved_columns.ORDER)
-    previous_after = F.lag(F.col(st.AFTER).isNotNull()).over(order)
+    event_window = Window.partitionBy(*keys).orderBy(reserved_columns.ORDER)
+    previous_after = F.lag(F.col(st.AFTER).isNotNull()).over(event_window)
     has_two_states = F.greatest(st.N_BEFORE, st.N_AFTER) > 1
     # Two rows share the key: a state before that no change wrote, or a second insert.
     broken = previous_after.isNotNull() & (previous_after != F.col(st.BEFORE).isNotNull())
     boundary = F.col(KIND).isin("open", "close").cast("int")
     numbered = events.withColumn(b.IS_DUPLICATE, has_two_states | F.coalesce(broken, F.lit(False)))
     numbered = numbered.where((F.col(KIND) != "none") | F.col(b.IS_DUPLICATE) | (F.col(st.UNKNOWN) > 0))
-    numbered = numbered.withColumn(SEGMENT, F.sum(boundary).over(order))
+    numbered = numbered.withColumn(SEGMENT, F.sum(boundary).over(event_window))
     ranges = numbered.groupBy(*keys, SEGMENT).agg(
         F.min_by(KIND, reserved_columns.ORDER).alias(KIND),
         F.min_by(st.SEQUENCE, reserved_columns.ORDER).alias(START),
@@ -113,10 +113,10 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
         F.sum(st.UNKNOWN).alias(st.UNKNOWN),
         F.count("*").alias(st.EVENTS),
     )
-    along = Window.partitionBy(*keys).orderBy(SEGMENT)
-    next_start = F.lead(START).over(along)
+    range_window = Window.partitionBy(*keys).orderBy(SEGMENT)
+    next_start = F.lead(START).over(range_window)
     return (
-        ranges.withColumn(FIRST, F.row_number().over(along) == 1)
+        ranges.withColumn(FIRST, F.row_number().over(range_window) == 1)
         .withColumn(END, next_start)
         .withColumn(_DISORDER, (F.col(SEGMENT) > 0) & next_start.isNotNull() & ~(F.col(START) < next_start))
     )

@@ -79,18 +79,20 @@ def change_rows(
         raise ValueError(f"{read_range.method} knows no row ids")
     manifest = session.read.format("delta").load(hadoop_uri(location(manifests_uri, read_range)))
     marks = str(manifest.schema[SIDES].metadata.get(MARKS, ""))
-    wanted = [quote(name) for name in (*columns, *METADATA_COLUMNS, ORDER)] + [ROW_ID] * with_row_id
+    output_columns = [quote(name) for name in (*columns, *METADATA_COLUMNS, ORDER)] + [ROW_ID] * with_row_id
     if read_range.method == "change_files":
-        return _feed_rows(manifest, columns, marks).select(*wanted)
-    read = _read(manifest, read_range, columns)
+        return _feed_rows(manifest, columns, marks).select(*output_columns)
+    file_rows = _read(manifest, read_range, columns)
     has_added_or_removed = marks.strip(BEFORE_MARK + AFTER_MARK) != "" or not marks
     parts = (
-        [_added_or_removed(_part(read, "[id]", marks), read_range, columns)] if has_added_or_removed else []
+        [_added_or_removed(_part(file_rows, "[id]", marks), read_range, columns)]
+        if has_added_or_removed
+        else []
     )
     if BEFORE_MARK in marks:
-        parts.append(_matched(_part(read, "[+-]", marks), read_range, columns))
-    rows = parts[0].select(*wanted)
-    return rows.union(parts[1].select(*wanted)) if len(parts) > 1 else rows
+        parts.append(_matched(_part(file_rows, "[+-]", marks), read_range, columns))
+    rows = parts[0].select(*output_columns)
+    return rows.union(parts[1].select(*output_columns)) if len(parts) > 1 else rows
 
 
 def _read(manifest: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
@@ -111,10 +113,10 @@ def _feed_rows(manifest: DataFrame, columns: Sequence[str], marks: str) -> DataF
         names.append(CHANGE_TYPE)
     if SIDE_VERSION in manifest.columns:
         version_and_time = (F.col(SIDE_VERSION).alias(ORDER), F.col(SIDE_TIME).alias(_TIME))
-        read = manifest.select(*names, F.col(SIDES).alias(_SIDE), *version_and_time)
+        file_rows = manifest.select(*names, F.col(SIDES).alias(_SIDE), *version_and_time)
     else:
-        read = _part(manifest.select(*names, SIDES), f"[{marks}]", marks)
-    return read.select(
+        file_rows = _part(manifest.select(*names, SIDES), f"[{marks}]", marks)
+    return file_rows.select(
         *[quote(name) for name in columns],
         _kind(marks).alias(CHANGE_TYPE),
         F.col(ORDER).alias(COMMIT_VERSION),
@@ -136,17 +138,17 @@ def _kind(marks: str) -> Column:
     return F.lit(None).cast("string") if kind is None else kind
 
 
-def _part(read: DataFrame, marks: str, present: str) -> DataFrame:
+def _part(file_rows: DataFrame, marks: str, present: str) -> DataFrame:
     """Return each row once per matching side of its file, with the side, its version (ORDER) and its time.
 
     :param marks: the tags of the sides to return, as a regular expression
     :param present: all tags of the file manifest
     """
-    column_names = [quote(name) for name in read.columns if name != SIDES]
+    column_names = [quote(name) for name in file_rows.columns if name != SIDES]
     side = F.col(_SIDE)
     is_all = not re.sub(marks, "", present)
     # The filter on the partition column skips files without such a side.
-    rows = read if is_all else read.where(F.col(SIDES).rlike(marks))
+    rows = file_rows if is_all else file_rows.where(F.col(SIDES).rlike(marks))
     rows = rows.select(*column_names, F.explode(F.split(SIDES, ",")).alias(_SIDE))
     return (rows if is_all else rows.where(side.rlike(f"^{marks}"))).select(
         *column_names,
@@ -156,11 +158,11 @@ def _part(read: DataFrame, marks: str, present: str) -> DataFrame:
     )
 
 
-def _added_or_removed(read: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
+def _added_or_removed(file_rows: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
     """Return the rows of added files as inserted, and those of removed files as deleted."""
     inserted = F.col(_SIDE).startswith(INSERTED_MARK)
     version, time = _commit(read_range, F.when(inserted, F.col(_ROW_VERSION)))
-    return read.select(
+    return file_rows.select(
         *[quote(name) for name in columns],
         F.when(inserted, "insert").otherwise("delete").alias(METADATA_COLUMNS[0]),
         version.alias(COMMIT_VERSION),
@@ -170,14 +172,14 @@ def _added_or_removed(read: DataFrame, read_range: ReadRange, columns: Sequence[
     )
 
 
-def _matched(read: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
+def _matched(file_rows: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
     """Return the changes found by matching row ids before and after."""
     state = F.struct(
         *[F.col(quote(name)).alias(f"{PLAN_PREFIX}{index}") for index, name in enumerate(columns)],
         F.col(_ROW_VERSION).alias(_ROW_VERSION),
     )
     before, after = F.col(_SIDE).startswith(BEFORE_MARK), F.col(_SIDE).startswith(AFTER_MARK)
-    pairs = read.groupBy(ROW_ID, ORDER).agg(
+    pairs = file_rows.groupBy(ROW_ID, ORDER).agg(
         F.first(F.col(_TIME)).alias(_TIME),
         F.first(F.when(before, state), ignorenulls=True).alias(_BEFORE),
         F.first(F.when(after, state), ignorenulls=True).alias(_AFTER),

@@ -151,7 +151,7 @@ def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     alike = Window.partitionBy(COMMIT_VERSION, *content)
     by_type = alike.orderBy(CHANGE_TYPE)
     kind = F.col(CHANGE_TYPE)
-    counted = rows.withColumns(
+    with_counts = rows.withColumns(
         {
             _LEFT: F.count_if(kind == "delete").over(alike),
             _CAME: F.count_if(kind == "insert").over(alike),
@@ -160,8 +160,8 @@ def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
         }
     )
     rank = F.when(kind == "insert", F.col(_RANK) - F.col(_LEFT)).otherwise(F.col(_RANK))
-    stays = ~kind.isin("delete", "insert") | (rank > F.least(_LEFT, _CAME))
-    return counted.where(stays).select(*[F.col(quote(name)) for name in rows.columns])
+    is_change = ~kind.isin("delete", "insert") | (rank > F.least(_LEFT, _CAME))
+    return with_counts.where(is_change).select(*[F.col(quote(name)) for name in rows.columns])
 
 
 # -- without keys -------------------------------------------------------------------------------
@@ -196,18 +196,18 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
     # Spark computes a window over the whole history once per key, not once per row.
     whole = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     state = [F.col(quote(name)) for name in values]
-    along = rows.withColumns(
+    with_neighbours = rows.withColumns(
         {
             _NEXT: F.lead(_POSITION).over(history),
             states.BEFORE: F.first(F.when(is_before(), F.struct(*state))).over(whole),
         }
     )
     takes_turns = (F.col(_POSITION) % 2) != (F.col(_NEXT) % 2)
-    at = F.shiftright(_NEXT, 1)
-    last = along.where(
+    version = F.shiftright(_NEXT, 1)
+    last = with_neighbours.where(
         F.when(F.col(_NEXT).isNull(), True)
         .when(takes_turns, False)
-        .otherwise(_not_unique(keys, at, place).cast("boolean"))
+        .otherwise(_not_unique(keys, version, place).cast("boolean"))
     )
     existed, before = F.col(states.BEFORE).isNotNull(), F.col(states.BEFORE)
     unchanged = existed & same(states.BEFORE, None, rows.schema, values)
@@ -233,7 +233,7 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
 def _changes_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str) -> DataFrame:
     """Return every change by key. A state without a counterpart in its version is an insert or a delete."""
     history = _history(keys)
-    along = rows.withColumns(
+    with_neighbours = rows.withColumns(
         {
             _PREVIOUS: F.lag(_POSITION).over(history),
             _PREVIOUS_TYPE: F.lag(CHANGE_TYPE).over(history),
@@ -255,8 +255,8 @@ def _changes_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str],
         .when(is_before(), "update_preimage")
         .otherwise("update_postimage")
     )
-    refused = _not_unique(keys, F.col(ORDER), place).cast("boolean")
-    return along.where(F.when(unique, True).otherwise(refused)).select(
+    duplicate_error = _not_unique(keys, F.col(ORDER), place).cast("boolean")
+    return with_neighbours.where(F.when(unique, True).otherwise(duplicate_error)).select(
         *[F.col(quote(name)) for name in values], change_type.alias(CHANGE_TYPE), *METADATA_COLUMNS[1:]
     )
 

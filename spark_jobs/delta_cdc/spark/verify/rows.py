@@ -89,18 +89,18 @@ def _per_key(rows: DataFrame, keys: Sequence[str], options: ApplyOptions) -> Dat
     columns = [F.col(quote(key)) for key in keys]
     null_key = balanced(or_, [column.isNull() for column in columns])
     if options.stored_as_scd_type == 1:
-        counted = rows.groupBy(*columns).agg(F.count("*").alias(_ROWS))
-        broken = {UNIQUE_KEYS: F.when(F.col(_ROWS) > 1, F.col(_ROWS))}
+        key_counts = rows.groupBy(*columns).agg(F.count("*").alias(_ROWS))
+        rule_breaks = {UNIQUE_KEYS: F.when(F.col(_ROWS) > 1, F.col(_ROWS))}
     else:
-        counted = _history(rows, keys, options)
-        broken = {name: F.col(name) for name in (ONE_OPEN_ROW, OVERLAPS, START_BEFORE_END)}
-    return counted.select(
+        key_counts = _history(rows, keys, options)
+        rule_breaks = {name: F.col(name) for name in (ONE_OPEN_ROW, OVERLAPS, START_BEFORE_END)}
+    return key_counts.select(
         *columns,
         F.when(null_key, F.col(_ROWS)).otherwise(0).alias(NULL_KEYS),
         # Rows with a NULL key count for NULL_KEYS only.
         *[
             F.when(~null_key, F.coalesce(value, F.lit(0))).otherwise(0).alias(name)
-            for name, value in broken.items()
+            for name, value in rule_breaks.items()
         ],
     )
 
@@ -108,14 +108,14 @@ def _per_key(rows: DataFrame, keys: Sequence[str], options: ApplyOptions) -> Dat
 def _history(rows: DataFrame, keys: Sequence[str], options: ApplyOptions) -> DataFrame:
     columns = [F.col(quote(key)) for key in keys]
     start, end = F.col(_START), F.col(_END)
-    along = Window.partitionBy(*columns).orderBy(start, end.asc_nulls_last())
+    window = Window.partitionBy(*columns).orderBy(start, end.asc_nulls_last())
     periods = rows.select(
         *columns,
         F.col(quote(options.start_column)).alias(_START),
         F.col(quote(options.end_column)).alias(_END),
     )
     # If any two rows of a key overlap, two neighbours overlap. Only ONE_OPEN_ROW reports two open rows.
-    placed = periods.withColumns({_NEXT: F.lead(start).over(along), _NEXT_END: F.lead(end).over(along)})
+    placed = periods.withColumns({_NEXT: F.lead(start).over(window), _NEXT_END: F.lead(end).over(window)})
     overlaps = F.when(end.isNull(), F.col(_NEXT_END).isNotNull()).otherwise(F.col(_NEXT) < end)
     unbounded = start.isNull() | F.coalesce(~(start < end), F.lit(False))
     n_open = F.count_if(end.isNull())
@@ -170,6 +170,6 @@ def differences(
 
 def keys_of(rows: DataFrame, keys: Sequence[str]) -> tuple[str, ...]:
     """Return up to MOST_SAMPLES keys as text."""
-    shown = [f"coalesce(cast({quote(key)} AS string), 'NULL') AS {quote(key)}" for key in keys]
-    sample = rows.selectExpr(*shown).limit(MOST_SAMPLES).collect()
+    key_texts = [f"coalesce(cast({quote(key)} AS string), 'NULL') AS {quote(key)}" for key in keys]
+    sample = rows.selectExpr(*key_texts).limit(MOST_SAMPLES).collect()
     return tuple(", ".join(f"{key} = {row[key]}" for key in keys) for row in sample)

@@ -150,7 +150,7 @@ def _wrong(expected: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
     is_expected, is_present = F.coalesce(~F.col(intervals.DELETED), F.lit(False)), exists & ~marked
     differs = ~same(difference.FOUND, states.AFTER, shape.schema, shape.values)
     # A soft-deleted row stays in the target; it can be compared if the source has its last values.
-    stays = (
+    is_soft_deleted = (
         F.lit(intervals.FOUND_DELETED in existing.columns) & ~is_expected & F.col(states.AFTER).isNotNull()
     )
     kind = (
@@ -159,8 +159,8 @@ def _wrong(expected: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
         .when(is_expected & ~is_present, MISSING)
         .when(~is_expected & is_present, SURPLUS)
         .when(is_expected & differs, CHANGED)
-        .when(stays & ~exists, MISSING)
-        .when(stays & differs, CHANGED)
+        .when(is_soft_deleted & ~exists, MISSING)
+        .when(is_soft_deleted & differs, CHANGED)
     )
     if intervals.FROM_NOTHING in expected.columns:
         # Upserts without effect leave no row in the target, not even a soft-deleted one.
@@ -188,14 +188,14 @@ def _without_keys(job: StepContext, *, keeps_all: bool) -> Check:
         F.col(difference.FOUND).alias(states.AFTER), F.lit(-1).alias(AMOUNT)
     )
     all_rows = snapshot.select(shape.state.alias(states.AFTER), F.lit(1).alias(AMOUNT)).unionByName(of_target)
-    shown = shape.values[:3]
+    shown_columns = shape.values[:3]
     value = comparable(F.col(states.AFTER), shape.schema)
-    counted = all_rows.groupBy(F.xxhash64(value).alias(_HASH)).agg(
+    hash_counts = all_rows.groupBy(F.xxhash64(value).alias(_HASH)).agg(
         F.sum(AMOUNT).alias(AMOUNT),
-        *[F.first(F.col(states.AFTER).getField(name)).alias(name) for name in shown],
+        *[F.first(F.col(states.AFTER).getField(name)).alias(name) for name in shown_columns],
     )
     kind = F.when(F.col(AMOUNT) > 0, MISSING).when(F.lit(keeps_all) & (F.col(AMOUNT) < 0), SURPLUS)
-    wrong = counted.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
+    wrong = hash_counts.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
     notes = [] if keeps_all else ["rows that the source has expired stay in the target"]
     detail = _detail(job, "rows, by count and hash,", notes)
-    return differences(EQUALS_SOURCE, wrong, shown, detail, lambda _: _NO_KEYS)
+    return differences(EQUALS_SOURCE, wrong, shown_columns, detail, lambda _: _NO_KEYS)
