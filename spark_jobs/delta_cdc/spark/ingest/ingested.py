@@ -83,13 +83,13 @@ def rows(spec: IngestSpec) -> list[dict[str, Any]]:
         return [{"file": QUARANTINE, "status": REPLAYED}]
     if spec.step.kind == "renew":
         return [{"file": "", "status": RESEALED}]
-    bad = {file.uri for file, _ in unreadable(spec)}
-    found: list[dict[str, Any]] = []
+    unreadable_uris = {file.uri for file, _ in unreadable(spec)}
+    entries: list[dict[str, Any]] = []
     for file in spec.files:
-        status = MISSING if file.missing else UNREADABLE if file.uri in bad else TAKEN
-        known = {"file": file.uri, "size": file.size, "modified": file.modified, "etag": file.etag}
-        found.append({**known, "status": status})
-    found += [
+        status = MISSING if file.missing else UNREADABLE if file.uri in unreadable_uris else TAKEN
+        file_values = {"file": file.uri, "size": file.size, "modified": file.modified, "etag": file.etag}
+        entries.append({**file_values, "status": status})
+    entries += [
         {
             "topic": part.topic,
             "partition": part.partition,
@@ -99,16 +99,16 @@ def rows(spec: IngestSpec) -> list[dict[str, Any]]:
         }
         for part in spec.offsets
     ]
-    return found
+    return entries
 
 
 def _frame(session: SparkSession, spec: IngestSpec) -> DataFrame:
     """Return the rows as a DataFrame that Spark computes in one task, without Python workers."""
     values = {"pipeline": F.lit(spec.pipeline), "seal": F.lit(spec.step.seal_number)}
     text = F.lit(json.dumps(rows(spec)))
-    found = session.range(0, 1, 1, 1).select(F.inline(F.from_json(text, f"array<struct<{_fields()}>>")))
+    entries = session.range(0, 1, 1, 1).select(F.inline(F.from_json(text, f"array<struct<{_fields()}>>")))
     values["recorded_at"] = F.current_timestamp()
-    return found.select(
+    return entries.select(
         *[values.get(name, F.col(name)).cast(kind).alias(name) for name, kind in COLUMNS.items()]
     )
 

@@ -91,23 +91,23 @@ def read(session: SparkSession, spec: IngestSpec, options: Mapping[str, str] | N
     :param options: see :mod:`delta_cdc.core.kafka_options`; None takes those that this driver got
     :raises InvalidConfiguration: the options are invalid
     """
-    given = handed_over(session) if options is None else options
-    reading = {
-        **{f"kafka.{name}": value for name, value in for_java(given).items()},
-        "kafka.bootstrap.servers": servers_of(spec.source_uri, given),
+    client_options = handed_over(session) if options is None else options
+    read_options = {
+        **{f"kafka.{name}": value for name, value in for_java(client_options).items()},
+        "kafka.bootstrap.servers": servers_of(spec.source_uri, client_options),
         # Fail on missing offsets; otherwise Spark skips them silently.
         "failOnDataLoss": "true",
     }
-    found: DataFrame | None = None
+    frame: DataFrame | None = None
     for ranges in _rounds(spec.offsets):
-        read = session.read.format("kafka").options(**reading, **_offsets(ranges)).load()
-        found = read if found is None else found.union(read)
-    if found is None:
+        read = session.read.format("kafka").options(**read_options, **_offsets(ranges)).load()
+        frame = read if frame is None else frame.union(read)
+    if frame is None:
         return session.createDataFrame([], _RECORD_DDL)
     raw, undecoded = lines.as_raw(F.col("value").cast("string"))
     key, _ = lines.as_raw(F.col("key").cast("string"))
     position = F.struct(F.lit(None), F.lit(None), "topic", "partition", "offset")
-    return found.select(
+    return frame.select(
         raw,
         key.alias(change_log.KEY),
         undecoded,
@@ -158,14 +158,16 @@ def named(error: Exception, spec: IngestSpec) -> DeltaCdcError | None:
 def _rounds(offsets: Iterable[OffsetRange]) -> list[list[OffsetRange]]:
     """Split ranges into rounds with at most one per partition, because Spark reads one per partition."""
     rounds: list[list[OffsetRange]] = []
-    taken: dict[tuple[str, int], int] = {}
-    for one in offsets:
-        if one.starting_offset >= one.ending_offset:
+    last_rounds: dict[tuple[str, int], int] = {}
+    for offset_range in offsets:
+        if offset_range.starting_offset >= offset_range.ending_offset:
             continue
-        number = taken[one.topic, one.partition] = taken.get((one.topic, one.partition), -1) + 1
+        number = last_rounds[offset_range.topic, offset_range.partition] = (
+            last_rounds.get((offset_range.topic, offset_range.partition), -1) + 1
+        )
         if number == len(rounds):
             rounds.append([])
-        rounds[number].append(one)
+        rounds[number].append(offset_range)
     return rounds
 
 
@@ -173,10 +175,12 @@ def _offsets(ranges: list[OffsetRange]) -> dict[str, str]:
     partitions: dict[str, list[int]] = {}
     starting: dict[str, dict[str, int]] = {}
     ending: dict[str, dict[str, int]] = {}
-    for one in ranges:
-        partitions.setdefault(one.topic, []).append(one.partition)
-        starting.setdefault(one.topic, {})[str(one.partition)] = one.starting_offset
-        ending.setdefault(one.topic, {})[str(one.partition)] = one.ending_offset
+    for offset_range in ranges:
+        partitions.setdefault(offset_range.topic, []).append(offset_range.partition)
+        starting.setdefault(offset_range.topic, {})[str(offset_range.partition)] = (
+            offset_range.starting_offset
+        )
+        ending.setdefault(offset_range.topic, {})[str(offset_range.partition)] = offset_range.ending_offset
     return {
         "assign": json.dumps(partitions),
         "startingOffsets": json.dumps(starting),

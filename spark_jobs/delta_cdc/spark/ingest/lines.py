@@ -66,12 +66,12 @@ def completed(
 
     :param records: RAW, PUBLISHED and POSITION, and the columns that the other arguments use
     """
-    none = F.lit(None).cast("string")
+    null_text = F.lit(None).cast("string")
     columns = [F.col(RAW)]
     if record is not None:
         names = F.lit(None) if present is None else F.array(*[F.lit(name) for name in present])
         columns += [record.alias(RECORD), names.cast("array<string>").alias(PRESENT)]
-    columns += [none.alias(KEY), (none if undecoded is None else undecoded).alias(UNDECODED)]
+    columns += [null_text.alias(KEY), (null_text if undecoded is None else undecoded).alias(UNDECODED)]
     return records.select(*columns, PUBLISHED, POSITION)
 
 
@@ -118,29 +118,29 @@ def numbered(records: DataFrame, columns: Sequence[Column]) -> DataFrame:
     Each part into which Spark splits a file has its start offset, and Spark reads a part in order. So the
     numbers do not depend on the split.
     """
-    found, in_order = in_files(records, columns)
-    names = found.columns[: len(columns)]
+    ordered, in_order = in_files(records, columns)
+    names = ordered.columns[: len(columns)]
     row = F.row_number().over(in_order) - 1
-    return found.select(*names, PUBLISHED, place(F.col(FILE), row).alias(POSITION))
+    return ordered.select(*names, PUBLISHED, place(F.col(FILE), row).alias(POSITION))
 
 
 def in_files(records: DataFrame, columns: Sequence[Column]) -> tuple[DataFrame, WindowSpec]:
     """Return the given columns of records, with PUBLISHED and FILE, and the records' order in their files."""
     meta = records.metadataColumn("_metadata")
-    found = records.select(
+    rows = records.select(
         *columns,
         _uri(meta.getField("file_path")).alias(FILE),
         meta.getField("file_modification_time").cast("timestamp").alias(PUBLISHED),
         meta.getField("file_block_start").alias(_START),
         F.monotonically_increasing_id().alias(_ID),
     )
-    return found, Window.partitionBy(FILE).orderBy(_START, _ID)
+    return rows, Window.partitionBy(FILE).orderBy(_START, _ID)
 
 
 def place(file: Column, row: Column) -> Column:
     """Return the POSITION of a record in a file."""
-    none = F.lit(None)
-    return F.struct(file, row, none, none, none).cast(POSITION_DDL)
+    null = F.lit(None)
+    return F.struct(file, row, null, null, null).cast(POSITION_DDL)
 
 
 def _uri(file_path: Column) -> Column:

@@ -47,8 +47,8 @@ class Quoting:
     def of(options: Mapping[str, str]) -> Quoting:
         """Return the quoting that reader options set; RFC 4180 by default."""
         separator = (option(options, "sep", "delimiter") or ",").replace("\\t", "\t")
-        given = option(options, "quote")
-        quote = '"' if given is None else given.strip("\0")
+        quote_option = option(options, "quote")
+        quote = '"' if quote_option is None else quote_option.strip("\0")
         blanks = rf"(?:(?!{re.escape(separator)})[\x01-\x09\x0b\x0c\x0e-\x20])*+"
         return Quoting(
             separator,
@@ -85,17 +85,17 @@ class Quoting:
 
     def values(self, text: str) -> list[str] | None:
         """Return the values of a record; None if its quoting is wrong."""
-        value, found, at = re.compile(self._value), [], 0
+        value, fields, position = re.compile(self._value), [], 0
         while True:
-            match = value.match(text, at)
+            match = value.match(text, position)
             if match is None:
                 return None
-            found.append(self._unquoted(match[0]))
+            fields.append(self._unquoted(match[0]))
             if match.end() == len(text):
-                return found
+                return fields
             if not text.startswith(self.separator, match.end()):
                 return None
-            at = match.end() + len(self.separator)
+            position = match.end() + len(self.separator)
 
     def _unquoted(self, value: str) -> str:
         inner = re.fullmatch(

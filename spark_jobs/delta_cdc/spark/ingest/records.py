@@ -42,9 +42,9 @@ def read(
     if options.format == "csv":
         types = (declared(options), known)
         return delimited.read(session, files, options.format_options, types, needs_rows=needs_rows)
-    found = lines.read(session, files, options.format_options, needs_rows=needs_rows)
-    found = found.where(F.trim(RAW) != "")
-    return lines.completed(found, undecoded=found[UNDECODED])
+    text_lines = lines.read(session, files, options.format_options, needs_rows=needs_rows)
+    text_lines = text_lines.where(F.trim(RAW) != "")
+    return lines.completed(text_lines, undecoded=text_lines[UNDECODED])
 
 
 def again(found: DataFrame, options: IngestOptions, known: T.StructType | None) -> DataFrame:
@@ -67,13 +67,13 @@ def declared(options: IngestOptions) -> T.StructType | None:
     """
     if not options.schema:
         return None
-    found = T.StructType.fromDDL(options.schema)
-    if not isinstance(found, T.StructType):
+    schema = T.StructType.fromDDL(options.schema)
+    if not isinstance(schema, T.StructType):
         raise InvalidConfiguration(
             f"schema {options.schema!r} names no columns.",
             remedy='write it as Spark does: "id INT, v STRING".',
         )
-    return found
+    return schema
 
 
 def readable(spec: IngestSpec) -> list[SourceFile]:
@@ -84,11 +84,11 @@ def readable(spec: IngestSpec) -> list[SourceFile]:
 
 def unreadable(spec: IngestSpec) -> list[tuple[SourceFile, str]]:
     """Return the files that are unreadable as a whole, each with the reason."""
-    found = [(file, file.unreadable or _unseen(file.uri)) for file in spec.files if not file.missing]
-    return [(file, reason) for file, reason in found if reason]
+    reasons = [(file, file.unreadable or _skip_reason(file.uri)) for file in spec.files if not file.missing]
+    return [(file, reason) for file, reason in reasons if reason]
 
 
-def _unseen(uri: str) -> str:
+def _skip_reason(uri: str) -> str:
     """Return why Spark silently skips a file of this name; "" if it reads the file."""
     name = uri.rsplit("/", 1)[-1]
     if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):

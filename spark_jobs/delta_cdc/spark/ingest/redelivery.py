@@ -50,12 +50,12 @@ def place(*, exact: bool) -> Column:
 
     A record of a topic always has its exact position.
     """
-    at = F.col(POSITION)
-    row = at.getField("row") if exact else F.lit(None).cast("bigint")
+    position = F.col(POSITION)
+    row = position.getField("row") if exact else F.lit(None).cast("bigint")
     return F.struct(
-        at.getField("file").alias("file"),
+        position.getField("file").alias("file"),
         row.alias("row"),
-        *[at.getField(name).alias(name) for name in ("topic", "partition", "offset")],
+        *[position.getField(name).alias(name) for name in ("topic", "partition", "offset")],
     )
 
 
@@ -64,34 +64,34 @@ def identity(rows: DataFrame, types: dict[str, T.DataType]) -> Column:
 
     :param types: columns to compare, with a type that fits both sides; a column that ``rows`` lacks is NULL
     """
-    there = {name.lower(): name for name in rows.columns}
+    names_by_lower = {name.lower(): name for name in rows.columns}
     parts = []
     for name, kind in types.items():
-        own = there.get(name.lower())
-        value = F.lit(None).cast(kind) if own is None else _as(rows, own, kind)
+        column_name = names_by_lower.get(name.lower())
+        value = F.lit(None).cast(kind) if column_name is None else _as(rows, column_name, kind)
         parts.append(comparable(value, kind).alias(name))
     return F.struct(*parts)
 
 
 def _as(rows: DataFrame, name: str, kind: T.DataType) -> Column:
-    value, own = F.col(quote(name)), rows.schema[name].dataType
-    if isinstance(kind, T.StringType) and not isinstance(own, T.AtomicType):
+    value, column_type = F.col(quote(name)), rows.schema[name].dataType
+    if isinstance(kind, T.StringType) and not isinstance(column_type, T.AtomicType):
         return F.to_json(value)
-    return value if own == kind else value.cast(kind)
+    return value if column_type == kind else value.cast(kind)
 
 
 def compared(events: DataFrame, log: DataFrame) -> dict[str, T.DataType]:
     """Return the columns, with their types, for comparing events with their log."""
-    found = {field.name: field.dataType for field in log.schema.fields}
-    known = {name.lower(): name for name in found}
+    types = {field.name: field.dataType for field in log.schema.fields}
+    names_by_lower = {name.lower(): name for name in types}
     for field in events.schema.fields:
-        own = known.setdefault(field.name.lower(), field.name)
-        theirs = found.get(own, field.dataType)
-        nested = not isinstance(theirs, T.AtomicType)
+        log_name = names_by_lower.setdefault(field.name.lower(), field.name)
+        log_type = types.get(log_name, field.dataType)
+        nested = not isinstance(log_type, T.AtomicType)
         # The text of a nested value omits NULLs, and so also fields that one side lacks.
-        kind = T.StringType() if nested and theirs != field.dataType else wider(theirs, field.dataType)
-        found[own] = theirs if kind is None else kind
-    return {name: kind for name, kind in found.items() if name not in LOG_COLUMNS or name in _TELLING}
+        kind = T.StringType() if nested and log_type != field.dataType else wider(log_type, field.dataType)
+        types[log_name] = log_type if kind is None else kind
+    return {name: kind for name, kind in types.items() if name not in LOG_COLUMNS or name in _TELLING}
 
 
 def beyond(rows: DataFrame, held: DataFrame, own: Column, theirs: Column) -> DataFrame:
@@ -102,8 +102,8 @@ def beyond(rows: DataFrame, held: DataFrame, own: Column, theirs: Column) -> Dat
     place = F.struct(F.col(f"{POSITION}.row"), F.col(f"{POSITION}.offset"))
     numbers = F.row_number().over(Window.partitionBy(_KEY).orderBy(place))
     counted = rows.withColumn(_KEY, own).withColumn(_NUMBER, numbers).alias("r")
-    known = held.select(theirs.alias(_KEY)).groupBy(_KEY).agg(F.count("*").alias(_HELD)).alias("h")
-    joined = counted.join(known, F.col(f"r.{_KEY}") == F.col(f"h.{_KEY}"), "left")
+    held_counts = held.select(theirs.alias(_KEY)).groupBy(_KEY).agg(F.count("*").alias(_HELD)).alias("h")
+    joined = counted.join(held_counts, F.col(f"r.{_KEY}") == F.col(f"h.{_KEY}"), "left")
     more = F.col(_NUMBER) > F.coalesce(F.col(_HELD), F.lit(0))
     return joined.where(more).select("r.*").drop(_KEY, _NUMBER)
 
@@ -113,6 +113,8 @@ def without(rows: DataFrame, held: DataFrame) -> DataFrame:
 
     One record may yield several events; one commit wrote all of them.
     """
-    known = held.select(place(exact=True).alias(_KEY)).distinct()
-    own = rows.withColumn(_KEY, place(exact=True))
-    return own.join(known, _KEY, "left_anti").select(*[F.col(quote(name)) for name in rows.columns])
+    held_records = held.select(place(exact=True).alias(_KEY)).distinct()
+    keyed_rows = rows.withColumn(_KEY, place(exact=True))
+    return keyed_rows.join(held_records, _KEY, "left_anti").select(
+        *[F.col(quote(name)) for name in rows.columns]
+    )

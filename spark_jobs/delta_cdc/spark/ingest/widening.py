@@ -37,15 +37,15 @@ def wider(one: T.DataType, other: T.DataType) -> T.DataType | None:
     return _atomic(one, other)
 
 
-def _atomic(one: T.DataType, other: T.DataType) -> T.DataType | None:
+def _atomic(first: T.DataType, second: T.DataType) -> T.DataType | None:
     texts = (T.StringType, T.CharType, T.VarcharType)
-    if isinstance(one, texts) and isinstance(other, texts):
+    if isinstance(first, texts) and isinstance(second, texts):
         # Ignore lengths and collations.
         return T.StringType()
-    for narrow, wide in ((one, other), (other, one)):
+    for narrow, wide in ((first, second), (second, first)):
         if wide.simpleString() in _WIDER.get(narrow.simpleString(), ()):
             return wide
-    decimals = [_as_decimal(kind) for kind in (one, other)]
+    decimals = [_as_decimal(kind) for kind in (first, second)]
     if decimals[0] is None or decimals[1] is None:
         return None
     return _decimal(decimals[0], decimals[1])
@@ -58,19 +58,19 @@ def _as_decimal(kind: T.DataType) -> T.DecimalType | None:
     return T.DecimalType(digits, 0) if digits is not None else None
 
 
-def _decimal(one: T.DecimalType, other: T.DecimalType) -> T.DecimalType | None:
-    scale = max(one.scale, other.scale)
-    precision = max(one.precision - one.scale, other.precision - other.scale) + scale
+def _decimal(first: T.DecimalType, second: T.DecimalType) -> T.DecimalType | None:
+    scale = max(first.scale, second.scale)
+    precision = max(first.precision - first.scale, second.precision - second.scale) + scale
     return T.DecimalType(precision, scale) if precision <= 38 else None
 
 
-def _structs(one: T.StructType, other: T.StructType) -> T.DataType | None:
-    there = {field.name.lower(): field for field in other.fields}
+def _structs(first: T.StructType, second: T.StructType) -> T.DataType | None:
+    unmatched = {field.name.lower(): field for field in second.fields}
     fields = []
-    for field in one.fields:
-        match = there.pop(field.name.lower(), None)
+    for field in first.fields:
+        match = unmatched.pop(field.name.lower(), None)
         kind = field.dataType if match is None else wider(field.dataType, match.dataType)
         if kind is None:
             return None
         fields.append(T.StructField(field.name, kind))
-    return T.StructType([*fields, *[T.StructField(f.name, f.dataType) for f in there.values()]])
+    return T.StructType([*fields, *[T.StructField(f.name, f.dataType) for f in unmatched.values()]])

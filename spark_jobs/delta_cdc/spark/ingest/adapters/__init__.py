@@ -63,10 +63,10 @@ def named(name: str) -> Adapter:
         return Adapter(partial(adapters.check, name), partial(adapters.needs_rows, name), _EVENTS[name])
     if "." not in name and ":" not in name:
         raise unknown(f"adapter is {name!r}", name, BUNDLED, "the name")
-    return _of(name, *_found(name))
+    return _adapter_of(name, *_located(name))
 
 
-def _found(name: str) -> tuple[Any, str]:
+def _located(name: str) -> tuple[Any, str]:
     """Import a user's module; return it with the name of the function in it."""
     module, _, function = name.partition(":")
     if function:
@@ -97,22 +97,22 @@ def _broken(name: str, error: Exception) -> Exception:
     )
 
 
-def _of(name: str, module: Any, function: str) -> Adapter:
+def _adapter_of(name: str, module: Any, function: str) -> Adapter:
     events = getattr(module, function, None)
     if not callable(events):
         raise invalid(
             f"adapter is {name!r}, and {module.__name__} has no function {function!r}",
             "write it as package.module.function; it takes (records, context) and returns events.",
         )
-    alone = function != "events"
+    is_function = function != "events"
     return Adapter(
-        _as_given if alone else getattr(module, "check", _as_given),
-        _no_rows if alone else getattr(module, "needs_rows", _no_rows),
+        _unchanged if is_function else getattr(module, "check", _unchanged),
+        _no_rows if is_function else getattr(module, "needs_rows", _no_rows),
         events,
     )
 
 
-def _as_given(options: dict[str, Any], **_: Any) -> dict[str, Any]:
+def _unchanged(options: dict[str, Any], **_: Any) -> dict[str, Any]:
     return dict(options)
 
 

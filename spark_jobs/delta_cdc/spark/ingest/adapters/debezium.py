@@ -54,9 +54,9 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     meta = _meta_names(columns, options)
     left_out = [*meta, *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
-    read = {name: value for name, value in columns.items() if name in payload}
-    frame = _without_placeholders(parsing.opened(frame, list(read)), read, options)
-    frame = parsing.valued(frame, read, context.keys, ways)
+    payload_values = {name: value for name, value in columns.items() if name in payload}
+    frame = _without_placeholders(parsing.opened(frame, list(payload_values)), payload_values, options)
+    frame = parsing.valued(frame, payload_values, context.keys, ways)
     op, error = _operation(options)
     return parsing.events(
         frame,
@@ -125,15 +125,15 @@ def _of_images(frame: DataFrame, context: Context, options: dict[str, Any]) -> D
 def _key_payload() -> Column:
     """Return the message's key as an object, without its schema."""
     key = F.when(parsing.object_flaw(F.col(parsing.KEY)).isNull(), F.col(parsing.KEY))
-    inside = parsing.json_object(key, ["payload", "schema"])
-    has_schema = inside.getField("payload").isNotNull() & inside.getField("schema").isNotNull()
-    return F.when(has_schema, inside.getField("payload")).otherwise(key)
+    members = parsing.json_object(key, ["payload", "schema"])
+    has_schema = members.getField("payload").isNotNull() & members.getField("schema").isNotNull()
+    return F.when(has_schema, members.getField("payload")).otherwise(key)
 
 
 def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
     """Read the fields that ``add.fields`` added to the row's columns."""
     prefix, fields = options["field_prefix"], f"{parsing.ROW}_told"
-    wanted = {
+    sources = {
         **{order.member(name): (f"{prefix}{name}",) for name in (*ENVELOPE, "deleted")},
         **{
             order.source_name(name): (f"{prefix}source_{name}", f"{prefix}{name}")
@@ -142,14 +142,14 @@ def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> Dat
     }
     names = list(dict.fromkeys(_flat_names(prefix)))
     frame = frame.withColumn(fields, parsing.json_object(F.col(_PAYLOAD), names))
-    found = {
-        own: F.coalesce(*[F.col(fields).getField(name) for name in several])
-        for own, several in wanted.items()
+    members = {
+        column: F.coalesce(*[F.col(fields).getField(name) for name in candidates])
+        for column, candidates in sources.items()
     }
-    found[order.source_name("connector")] = F.coalesce(
-        F.lit(options["connector"]), found[order.source_name("connector")]
+    members[order.source_name("connector")] = F.coalesce(
+        F.lit(options["connector"]), members[order.source_name("connector")]
     )
-    frame = frame.withColumns(found).drop(fields)
+    frame = frame.withColumns(members).drop(fields)
     return frame.withColumns({parsing.ROW: F.col(_PAYLOAD), parsing.INDEX: F.lit(1)})
 
 
@@ -157,8 +157,8 @@ def _meta_names(columns: Mapping[str, Value], options: dict[str, Any]) -> list[s
     if not options["unwrapped"]:
         return []
     prefix = options["field_prefix"]
-    shown = [name for name in columns if name.startswith(prefix)]
-    return list(dict.fromkeys([*shown, *_flat_names(prefix)]))
+    prefixed = [name for name in columns if name.startswith(prefix)]
+    return list(dict.fromkeys([*prefixed, *_flat_names(prefix)]))
 
 
 def _flat_names(prefix: str) -> list[str]:
@@ -176,13 +176,19 @@ def _without_placeholders(
 ) -> DataFrame:
     """Set placeholders of unavailable values to NULL, and list their columns."""
     texts = F.col(parsing.TEXTS)
-    marks = types.placeholders(options["unavailable_value_placeholder"])
+    placeholders = types.placeholders(options["unavailable_value_placeholder"])
     if not columns:
         return frame.withColumn(_UNAVAILABLE, F.array().cast("array<string>"))
-    missing = {name: F.coalesce(texts.getField(name).isin(*marks), F.lit(False)) for name in columns}
-    named = F.array_compact(F.array(*[F.when(where, F.lit(name)) for name, where in missing.items()]))
-    blanked = F.struct(*[F.when(~where, texts.getField(name)).alias(name) for name, where in missing.items()])
-    frame = frame.withColumn(_UNAVAILABLE, named.cast("array<string>"))
+    is_missing = {
+        name: F.coalesce(texts.getField(name).isin(*placeholders), F.lit(False)) for name in columns
+    }
+    missing_names = F.array_compact(
+        F.array(*[F.when(condition, F.lit(name)) for name, condition in is_missing.items()])
+    )
+    blanked = F.struct(
+        *[F.when(~condition, texts.getField(name)).alias(name) for name, condition in is_missing.items()]
+    )
+    frame = frame.withColumn(_UNAVAILABLE, missing_names.cast("array<string>"))
     return frame.withColumn(parsing.TEXTS, F.when(texts.isNotNull(), blanked))
 
 
@@ -190,20 +196,20 @@ def _without_placeholders(
 def _operation(options: dict[str, Any]) -> tuple[Column, Column]:
     code = F.col(order.member("op"))
     op, error = plain.operation(code, OPERATIONS, {})
-    absent = code.isNull()
+    is_absent = code.isNull()
     if options["unwrapped"]:
         deleted = F.lower(F.col(order.member("deleted")))
         op = (
             F.when(deleted == "true", change_log.DELETE)
-            .when(absent & (deleted == "false"), change_log.UPSERT)
+            .when(is_absent & (deleted == "false"), change_log.UPSERT)
             .otherwise(op)
         )
-        absent = absent & deleted.isNull()
+        is_absent = is_absent & deleted.isNull()
         prefix = options["field_prefix"]
-        missing = f"no value for {prefix}op or {prefix}deleted, so a delete could not be told"
+        no_operation = f"no value for {prefix}op or {prefix}deleted, so a delete could not be told"
     else:
-        missing = "no value for op: no change event"
-    error = F.when(absent, missing).when(op.isNull(), error)
+        no_operation = "no value for op: no change event"
+    error = F.when(is_absent, no_operation).when(op.isNull(), error)
     no_row = F.col(parsing.ROW).isNull() & op.isin(change_log.UPSERT, change_log.DELETE)
     error = F.coalesce(error, F.when(no_row, "no value for after, or of a delete for before or a key"))
     op = F.when(F.col(parsing.INDEX) == 0, change_log.DELETE).otherwise(op)
@@ -226,7 +232,7 @@ def _with_sequence(frame: DataFrame, options: dict[str, Any], context: Context) 
         return frame.withColumns({_PLACE: parsing.joined([place, index]), _LACKING: lacking})
     source = F.struct(*[order.source(name).alias(name) for name in order.SOURCE_FIELDS])
     envelope = {name: F.col(order.member(name)) for name in ENVELOPE if name != "source"}
-    seen = frame.withColumns({**envelope, "source": source})
-    place = plain.sequence_of(seen, options, context)
-    found = seen.withColumns({_PLACE: place, _LACKING: F.lit("no value for sequence_by")})
-    return found.drop(*ENVELOPE)
+    with_envelope = frame.withColumns({**envelope, "source": source})
+    place = plain.sequence_of(with_envelope, options, context)
+    sequenced = with_envelope.withColumns({_PLACE: place, _LACKING: F.lit("no value for sequence_by")})
+    return sequenced.drop(*ENVELOPE)

@@ -80,11 +80,11 @@ def _rank(op: Column) -> Column:
 
 def _postgresql(op: Column, in_order: bool) -> Column:
     # [commit before the transaction, or null; position of the change]
-    both = values.texts(source("sequence"))
-    commit, change = F.get(both, F.lit(0)), F.get(both, F.lit(1))
+    positions = values.texts(source("sequence"))
+    commit, change = F.get(positions, F.lit(0)), F.get(positions, F.lit(1))
     # Before the first commit after a snapshot it is null; the snapshot's rows sort below then, too.
-    first = F.when(_is_read(op), change).otherwise(F.lit("0")) if in_order else F.lit("0")
-    committed = F.when(F.size(both) == 2, F.coalesce(commit, first))
+    before_first = F.when(_is_read(op), change).otherwise(F.lit("0")) if in_order else F.lit("0")
+    committed = F.when(F.size(positions) == 2, F.coalesce(commit, before_first))
     return parsing.joined([values.digits(committed, _WIDE), _rank(op), values.digits(change, _WIDE)])
 
 
@@ -109,18 +109,18 @@ def _sqlserver(op: Column, in_order: bool) -> Column:
 def _oracle(op: Column, in_order: bool) -> Column:
     commit = F.coalesce(source("commit_scn"), F.when(_is_read(op), source("scn")))
     redo = F.lower(source("rs_id"))
-    groups = [F.regexp_extract(redo, _REDO, at) for at in (1, 2, 3)]
+    groups = [F.regexp_extract(redo, _REDO, group) for group in (1, 2, 3)]
     # Without it, changes of one key with the same change number are conflicting events, which apply detects.
     has_redo = redo.isNotNull() & redo.rlike(_REDO)
     place = F.concat(F.lpad(groups[0], 10, "0"), F.lit("."), groups[1], F.lit("."), groups[2])
-    none = "0000000000.00000000.0000"
+    no_redo = "0000000000.00000000.0000"
     number = F.coalesce(values.digits(source("ssn"), _NARROW), F.lit("0" * _NARROW))
     return parsing.joined(
         [
             values.digits(commit, _WIDE),
             _rank(op),
             values.digits(source("scn"), _WIDE),
-            F.when(has_redo, place).otherwise(none),
+            F.when(has_redo, place).otherwise(no_redo),
             number,
         ]
     )
@@ -145,13 +145,15 @@ def place(connector: str | None, op: Column, in_order: bool = False) -> tuple[Co
     if connector is not None:
         make, needed = PLACES[connector]
         return make(op, in_order), F.lit(f"no value for {needed}")
-    named = F.lower(source("connector"))
-    found, told = F.lit(None).cast("string"), F.lit(None).cast("string")
+    connector_name = F.lower(source("connector"))
+    position, lacking = F.lit(None).cast("string"), F.lit(None).cast("string")
     for name, (make, needed) in PLACES.items():
-        found = F.when(named == name, make(op, in_order)).otherwise(found)
-        told = F.when(named == name, f"no value for {needed}").otherwise(told)
-    shown = F.coalesce(F.substring(named, 1, 40), F.lit(""))
+        position = F.when(connector_name == name, make(op, in_order)).otherwise(position)
+        lacking = F.when(connector_name == name, f"no value for {needed}").otherwise(lacking)
+    shown_name = F.coalesce(F.substring(connector_name, 1, 40), F.lit(""))
     unknown = F.concat(
-        F.lit("no order is known for the connector '"), shown, F.lit("': give adapter_options sequence_by")
+        F.lit("no order is known for the connector '"),
+        shown_name,
+        F.lit("': give adapter_options sequence_by"),
     )
-    return found, F.coalesce(told, unknown)
+    return position, F.coalesce(lacking, unknown)

@@ -35,27 +35,27 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     """Return the events of a batch of records."""
     options = context.options
     frame = parsing.started(records)
-    given = parsing.record_types(frame)
-    own = [options["operation_column"]]
+    parsed_types = parsing.record_types(frame)
+    meta_columns = [options["operation_column"]]
     if options["change_sequence"]:
-        own.append(options["change_sequence"])
-    columns = parsing.layout(frame, context, own)
+        meta_columns.append(options["change_sequence"])
+    columns = parsing.layout(frame, context, meta_columns)
     stamp = options["timestamp_column"]
     if stamp is not None and not any(name.lower() == stamp.lower() for name in columns):
         columns[stamp] = values.plain_value(T.TimestampType())
-    left_out = [*own, *options["except_column_list"]]
+    left_out = [*meta_columns, *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
     frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
-    told = F.col(quote(own[0])).cast("string")
-    if given is not None and not any(name.lower() == own[0].lower() for name in given):
-        told = F.lit(None).cast("string")
+    operation_text = F.col(quote(meta_columns[0])).cast("string")
+    if parsed_types is not None and not any(name.lower() == meta_columns[0].lower() for name in parsed_types):
+        operation_text = F.lit(None).cast("string")
     is_load = _file_name().rlike(_LOAD_FILE)
-    absent = told.isNull() | (F.trim(told) == "")
-    op, error = plain.operation(told, OPERATIONS, {})
+    is_absent = operation_text.isNull() | (F.trim(operation_text) == "")
+    op, error = plain.operation(operation_text, OPERATIONS, {})
     # Outside a full load, a record without operation is an invalid event.
-    op = F.when(absent & is_load, change_log.UPSERT).otherwise(op)
-    no_op = F.concat(F.lit("no value for "), F.lit(own[0]), F.lit(", and no file of a full load"))
-    error = F.when(absent, F.when(~is_load, no_op)).otherwise(error)
+    op = F.when(is_absent & is_load, change_log.UPSERT).otherwise(op)
+    no_op = F.concat(F.lit("no value for "), F.lit(meta_columns[0]), F.lit(", and no file of a full load"))
+    error = F.when(is_absent, F.when(~is_load, no_op)).otherwise(error)
     sequence, lacking = _sequence(options, is_load)
     timestamp = F.col(quote(stamp)).try_cast("timestamp") if stamp is not None else None
     return parsing.events(
@@ -82,17 +82,17 @@ def _sequence(options: dict[str, Any], is_load: Column) -> tuple[Column, str]:
         name = options["change_sequence"]
         number = values.digits(F.col(quote(name)).cast("string"), _CHANGE_DIGITS)
         # Full loads sort below every change, all with the same sequence: a full load has each key once.
-        found = F.when(is_load, F.lit("0" * _CHANGE_DIGITS)).otherwise(number)
+        fixed_number = F.when(is_load, F.lit("0" * _CHANGE_DIGITS)).otherwise(number)
         phase = F.when(is_load, _LOADED).otherwise(_CHANGED)
-        return parsing.joined([phase, found]), f"no value for {name}, or no whole number in it"
+        return parsing.joined([phase, fixed_number]), f"no value for {name}, or no whole number in it"
     name = F.regexp_extract(_file_name(), r"^([^.]*)", 1)
     fixed = F.when(F.length(name).between(1, _NAME_WIDTH), F.rpad(name, _NAME_WIDTH, "."))
     row = values.digits(position.getField("row").cast("string"), _ROW_DIGITS)
     parts = [F.when(is_load, _LOADED).otherwise(_CHANGED)]
     if options["timestamp_column"]:
         moment = F.col(quote(options["timestamp_column"])).try_cast("timestamp")
-        shown = F.date_format(moment, "yyyy-MM-dd HH:mm:ss.SSSSSS")
-        in_range = F.when(F.year(moment).between(0, 9999), shown)
+        moment_text = F.date_format(moment, "yyyy-MM-dd HH:mm:ss.SSSSSS")
+        in_range = F.when(F.year(moment).between(0, 9999), moment_text)
         parts.append(F.when(is_load, F.lit("0000-00-00 00:00:00.000000")).otherwise(in_range))
     lacking = f"no value for {options['timestamp_column'] or 'the file'}, or no file to order by"
     return parsing.joined([*parts, fixed, row]), lacking

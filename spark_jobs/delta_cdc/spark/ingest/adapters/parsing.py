@@ -134,26 +134,30 @@ def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[
     :param frame: with :data:`ROW`, or records of CSV or Parquet from :func:`started`
     :param own: columns that describe the record, not payload: text, unless the user declared them
     """
-    given = record_types(frame)
+    parsed_types = record_types(frame)
     misspelt: dict[str, tuple[str, ...]] = {}
     if context.declared is not None:
-        found = {field.name: field.dataType for field in context.declared.fields}
+        column_types = {field.name: field.dataType for field in context.declared.fields}
     else:
-        found = {field.name: field.dataType for field in context.known.fields} if context.known else {}
-        flat = [name for name, kind in found.items() if not _is_nested(kind)]
-        shown = given if given is not None else shown_types(frame, ROW, [*flat, *own], context.keys)
-        own_names = {name.lower(): name for name in found}
-        for name, kind in shown.items():
+        column_types = {field.name: field.dataType for field in context.known.fields} if context.known else {}
+        flat = [name for name, kind in column_types.items() if not _is_nested(kind)]
+        batch_types = (
+            parsed_types if parsed_types is not None else shown_types(frame, ROW, [*flat, *own], context.keys)
+        )
+        log_names = {name.lower(): name for name in column_types}
+        for name, kind in batch_types.items():
             # Objects may gain members; other columns of the log keep their types.
-            known = own_names.get(name.lower(), name)
-            if known in found:
-                misspelt[known] = tuple(values.spelt_otherwise(found[known], kind))
-                kind = values.merged(found[known], kind)
-            found[known] = kind
-    found |= {name: T.StringType() for name in own if not _has(found, name)}
+            log_name = log_names.get(name.lower(), name)
+            if log_name in column_types:
+                misspelt[log_name] = tuple(values.spelt_otherwise(column_types[log_name], kind))
+                kind = values.merged(column_types[log_name], kind)
+            column_types[log_name] = kind
+    column_types |= {name: T.StringType() for name in own if not _has(column_types, name)}
     return {
-        name: replace(values.plain_value(data_type), misspelt=misspelt.get(name, ()) if given is None else ())
-        for name, data_type in found.items()
+        name: replace(
+            values.plain_value(data_type), misspelt=misspelt.get(name, ()) if parsed_types is None else ()
+        )
+        for name, data_type in column_types.items()
     }
 
 
@@ -164,7 +168,7 @@ def _is_nested(kind: T.DataType) -> bool:
 
 
 def _has(names: Iterable[str], name: str) -> bool:
-    return name.lower() in {one.lower() for one in names}
+    return name.lower() in {existing.lower() for existing in names}
 
 
 def record_types(frame: DataFrame) -> dict[str, T.DataType] | None:
@@ -183,22 +187,28 @@ def shown_types(
 
     :param spelt: preferred spellings of names that occur in several cases
     """
-    row, names = F.col(quote(text)), list(known)
+    row, known_names = F.col(quote(text)), list(known)
     keys = F.json_object_keys(row)
-    has_new = F.size(F.array_except(keys, F.array(*map(F.lit, names)))) > 0 if names else keys.isNotNull()
-    looked = frame.agg(F.schema_of_variant_agg(F.when(has_new, F.try_parse_json(row)))).collect()[0][0]
+    has_new = (
+        F.size(F.array_except(keys, F.array(*map(F.lit, known_names)))) > 0
+        if known_names
+        else keys.isNotNull()
+    )
+    inferred_ddl = frame.agg(F.schema_of_variant_agg(F.when(has_new, F.try_parse_json(row)))).collect()[0][0]
     # Names that are not plain words are quoted.
-    ddl = re.sub(r"`(?:[^`]|``)*`|\bOBJECT<", lambda m: "STRUCT<" if m[0] == "OBJECT<" else m[0], looked)
-    found: dict[str, T.DataType] = {}
+    ddl = re.sub(
+        r"`(?:[^`]|``)*`|\bOBJECT<", lambda m: "STRUCT<" if m[0] == "OBJECT<" else m[0], inferred_ddl
+    )
+    new_types: dict[str, T.DataType] = {}
     if not ddl.startswith("STRUCT<"):
-        return found
+        return new_types
     schema = T.DataType.fromDDL(ddl)
     assert isinstance(schema, T.StructType)
     for field in sorted(schema.fields, key=lambda field: field.name not in spelt):
         kind = inferred(field.dataType)
-        if kind is not None and not _has([*names, *found], field.name):
-            found[field.name] = kind
-    return found
+        if kind is not None and not _has([*known_names, *new_types], field.name):
+            new_types[field.name] = kind
+    return new_types
 
 
 def inferred(seen: T.DataType) -> T.DataType | None:
@@ -206,8 +216,8 @@ def inferred(seen: T.DataType) -> T.DataType | None:
     if isinstance(seen, T.NullType):
         return None
     if isinstance(seen, T.StructType):
-        below = {field.name: inferred(field.dataType) for field in seen.fields}
-        fields = [T.StructField(name, kind) for name, kind in below.items() if kind is not None]
+        member_types = {field.name: inferred(field.dataType) for field in seen.fields}
+        fields = [T.StructField(name, kind) for name, kind in member_types.items() if kind is not None]
         return T.StructType(fields) if fields else None
     if isinstance(seen, T.ArrayType):
         element = inferred(seen.elementType)
@@ -237,21 +247,21 @@ class Alternatives:
         by_value: dict[Value, list[int]] = {}
         for way, columns in self.ways.items():
             by_value.setdefault(columns.get(name, otherwise), []).append(way)
-        found: list[tuple[Value, Column | None]] = [
+        encodings: list[tuple[Value, Column | None]] = [
             (value, self.by.isin(ways)) for value, ways in by_value.items() if value != otherwise
         ]
-        return [*found, (otherwise, None)]
+        return [*encodings, (otherwise, None)]
 
 
 def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Add the texts of the columns (values for Parquet), and the columns that the record carries."""
     if RECORD in frame.columns:
-        return _taken_apart(frame, columns)
+        return _opened_record(frame, columns)
     # A batch may have no columns, but a struct needs one.
     columns = list(columns) or [f"{PLAN_PREFIX}none"]
     by_lower = {name.lower(): name for name in columns}
     lower_names = F.array(*[F.lit(name) for name in by_lower])
-    odd = F.filter(
+    respelt_names = F.filter(
         F.array_except(F.col(CARRIED), F.array(*map(F.lit, columns))),
         lambda key: F.array_contains(lower_names, F.lower(key)),
     )
@@ -259,21 +269,27 @@ def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
         {TEXTS: json_object(F.col(ROW), columns), CARRIED: F.json_object_keys(F.col(ROW))}
     )
     no_object = F.col(TEXTS).isNull() | F.col(CARRIED).isNull()
-    respelt = F.concat(F.lit("a column of another case than in the log: "), F.get(odd, F.lit(0)))
-    unread = F.when(F.col(ROW).isNull(), None).when(no_object, NOT_JSON).when(F.size(odd) > 0, respelt)
+    respelt_error = F.concat(
+        F.lit("a column of another case than in the log: "), F.get(respelt_names, F.lit(0))
+    )
+    unread = (
+        F.when(F.col(ROW).isNull(), None)
+        .when(no_object, NOT_JSON)
+        .when(F.size(respelt_names) > 0, respelt_error)
+    )
     return frame.withColumn(UNREAD, F.coalesce(F.col(UNREAD), unread))
 
 
-def _taken_apart(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    given = record_types(frame)
-    assert given is not None
-    by_lower = {name.lower(): name for name in given}
+def _opened_record(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    parsed_types = record_types(frame)
+    assert parsed_types is not None
+    by_lower = {name.lower(): name for name in parsed_types}
     texts = [
         F.col(f"{RECORD}.{quote(by_lower[name.lower()])}").alias(name)
         for name in columns
         if name.lower() in by_lower
     ]
-    present = F.array(*[F.lit(name) for name in given])
+    present = F.array(*[F.lit(name) for name in parsed_types])
     return frame.withColumns(
         {TEXTS: F.struct(*texts), CARRIED: F.coalesce(F.col(_PRESENT), present), ROW: F.lit("")}
     )
@@ -289,28 +305,30 @@ def valued(
     """
     texts = frame.schema[TEXTS].dataType
     assert isinstance(texts, T.StructType)
-    given = {field.name: field.dataType for field in texts.fields}
-    made: dict[str, Column] = {}
+    text_types = {field.name: field.dataType for field in texts.fields}
+    converted_columns: dict[str, Column] = {}
     for name, value in columns.items():
-        if name not in given:
-            made[name] = F.lit(None).cast(value.data_type)
+        if name not in text_types:
+            converted_columns[name] = F.lit(None).cast(value.data_type)
             continue
         text = F.col(TEXTS).getField(name)
         if isinstance(value.data_type, T.StringType) and RECORD not in frame.columns:
             text = _with_numbers(text, name)
-        if not isinstance(given[name], T.StringType):
-            made[name] = values.converted(text, given[name], value.data_type)
+        if not isinstance(text_types[name], T.StringType):
+            converted_columns[name] = values.converted(text, text_types[name], value.data_type)
             continue
-        made[name] = _either(text, [(value, None)] if ways is None else ways.of(name, value))
-    frame = frame.withColumns(made)
+        converted_columns[name] = _with_alternatives(
+            text, [(value, None)] if ways is None else ways.of(name, value)
+        )
+    frame = frame.withColumns(converted_columns)
     lower_keys = {key.lower() for key in keys}
-    misfits = {name: _misfit(name, value) for name, value in columns.items() if name in given}
-    of_keys = [misfit for name, misfit in misfits.items() if name.lower() in lower_keys]
-    nothing = F.lit(None).cast("string")
+    misfits = {name: _misfit(name, value) for name, value in columns.items() if name in text_types}
+    key_misfits = [misfit for name, misfit in misfits.items() if name.lower() in lower_keys]
+    null_text = F.lit(None).cast("string")
     return frame.withColumns(
         {
-            MISFIT: F.coalesce(*misfits.values(), nothing),
-            KEY_MISFIT: F.coalesce(*of_keys, nothing),
+            MISFIT: F.coalesce(*misfits.values(), null_text),
+            KEY_MISFIT: F.coalesce(*key_misfits, null_text),
         }
     )
 
@@ -334,20 +352,20 @@ def _misfit(name: str, value: Value) -> Column:
     )
     for member in value.misspelt:
         # A string value that looks like the member matches too; better a false error than a lost value.
-        has_it = text.contains(f'"{member}":')
+        is_respelt = text.contains(f'"{member}":')
         error = F.coalesce(
-            F.when(has_it, f"column {name} has a member in another case than the log: {member}"), error
+            F.when(is_respelt, f"column {name} has a member in another case than the log: {member}"), error
         )
     return error
 
 
-def _either(text: Column, ways: list[tuple[Value, Column | None]]) -> Column:
-    *others, (last, _) = ways
-    found = values.decoded(text, last)
-    for value, where in others:
-        assert where is not None
-        found = F.when(where, values.decoded(text, value)).otherwise(found)
-    return found
+def _with_alternatives(text: Column, ways: list[tuple[Value, Column | None]]) -> Column:
+    *others, (default, _) = ways
+    decoded = values.decoded(text, default)
+    for value, condition in others:
+        assert condition is not None
+        decoded = F.when(condition, values.decoded(text, value)).otherwise(decoded)
+    return decoded
 
 
 # -- events -------------------------------------------------------------------------------------
@@ -356,12 +374,15 @@ def refuse_reserved(names: Iterable[str]) -> None:
 
     :raises ReservedColumnName: names them
     """
-    taken = [name for name in names if name.lower() in change_log.LOG_COLUMNS or name.startswith(PLAN_PREFIX)]
-    if taken:
+    reserved_names = [
+        name for name in names if name.lower() in change_log.LOG_COLUMNS or name.startswith(PLAN_PREFIX)
+    ]
+    if reserved_names:
         raise ReservedColumnName(
-            f"The records have the column(s) {', '.join(taken)}, names that the change log has for itself.",
+            f"The records have the column(s) {', '.join(reserved_names)}, "
+            "names that the change log has for itself.",
             remedy="rename them where they come from, or leave them out with adapter_options "
-            f"{{'except_column_list': {taken}}}.",
+            f"{{'except_column_list': {reserved_names}}}.",
         )
 
 
@@ -372,17 +393,18 @@ def payload_columns(
 
     :raises ColumnNotFound: the records have columns, but not this key
     """
-    without = {name.lower() for name in left_out}
-    found = {name: value.data_type for name, value in columns.items() if name.lower() not in without}
-    missing = [key for key in context.keys if not _has(found, key)]
-    if missing and found:
+    excluded = {name.lower() for name in left_out}
+    payload_types = {name: value.data_type for name, value in columns.items() if name.lower() not in excluded}
+    missing = [key for key in context.keys if not _has(payload_types, key)]
+    if missing and payload_types:
         raise ColumnNotFound(
-            f"The records have no key column {', '.join(map(repr, missing))} (they have {', '.join(found)}).",
+            f"The records have no key column {', '.join(map(repr, missing))} "
+            f"(they have {', '.join(payload_types)}).",
             remedy="correct keys, or declare the columns with schema.",
         )
-    refuse_reserved(found)
+    refuse_reserved(payload_types)
     # A batch without readable records has no columns.
-    return found | {key: T.StringType() for key in missing}
+    return payload_types | {key: T.StringType() for key in missing}
 
 
 def events(
@@ -420,15 +442,15 @@ def events(
             else F.array_except(F.col(CARRIED), F.array(*map(F.lit, no_payload)).cast("array<string>"))
         )
     else:
-        mine = F.col(CARRIED) if carried is None else F.coalesce(carried, F.col(CARRIED))
-        lower = [F.lit(name.lower()) for name in (payload if no_payload is None else no_payload)]
+        carried_names = F.col(CARRIED) if carried is None else F.coalesce(carried, F.col(CARRIED))
+        lower_names = [F.lit(name.lower()) for name in (payload if no_payload is None else no_payload)]
         is_other = no_payload is not None
-        names = F.filter(mine, lambda name: F.lower(name).isin(*lower) != F.lit(is_other))
+        names = F.filter(carried_names, lambda name: F.lower(name).isin(*lower_names) != F.lit(is_other))
     if left_out is not None:
         names = F.array_except(names, left_out)
-    nothing = F.lit(None).cast("string")
+    null_text = F.lit(None).cast("string")
     op = F.when(is_blank(frame), change_log.IGNORE).otherwise(op)
-    problem = F.coalesce(nothing if error is None else error, F.when(sequence.isNull(), lacking))
+    problem = F.coalesce(null_text if error is None else error, F.when(sequence.isNull(), lacking))
     misfit = F.when(op == change_log.UPSERT, F.col(MISFIT)).when(op == change_log.DELETE, F.col(KEY_MISFIT))
     reason = (
         F.when(F.col(UNREAD).isNotNull(), F.col(UNREAD))
@@ -443,7 +465,7 @@ def events(
             for name, data_type in payload.items()
         ]
     )
-    found = frame.select(
+    built = frame.select(
         F.col(RAW).alias(change_log.RAW),
         F.col(POSITION).alias(change_log.POSITION),
         op.alias(change_log.OP),
@@ -457,13 +479,15 @@ def events(
     )
     # Invalid events have no operation, so they do not enter the counts.
     is_event = F.col(change_log.ERROR).isNull()
-    return found.withColumn(change_log.OP, F.when(is_event, F.col(change_log.OP)))
+    return built.withColumn(change_log.OP, F.when(is_event, F.col(change_log.OP)))
 
 
 def type_of(frame: DataFrame, name: str) -> T.DataType:
     """Return the type of a frame's column, whose name is compared without case."""
-    found = next((field for field in frame.schema.fields if field.name.lower() == name.lower()), None)
-    return frame.schema[name].dataType if found is None else found.dataType
+    matching_field = next(
+        (field for field in frame.schema.fields if field.name.lower() == name.lower()), None
+    )
+    return frame.schema[name].dataType if matching_field is None else matching_field.dataType
 
 
 def split_in_two(frame: DataFrame, is_split: Column) -> DataFrame:

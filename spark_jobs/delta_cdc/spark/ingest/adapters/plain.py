@@ -49,11 +49,11 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     """
     options = context.options
     frame = parsing.started(records)
-    own = _own(options)
-    columns = parsing.layout(frame, context, own)
-    named = _named_columns(options, columns)
-    columns |= {name: values.plain_value(T.StringType()) for name in named}
-    left_out = [*own, *named, *options["except_column_list"]]
+    meta_columns = _meta_columns(options)
+    columns = parsing.layout(frame, context, meta_columns)
+    extra_columns = _named_columns(options, columns)
+    columns |= {name: values.plain_value(T.StringType()) for name in extra_columns}
+    left_out = [*meta_columns, *extra_columns, *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
     frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
     position = F.col(parsing.POSITION)
@@ -63,11 +63,11 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         else {}
     )
     op, error = _operation(frame, options)
-    listed = _listed(frame, options)
-    if listed is not None:
-        error = F.coalesce(error, _unknown_name(listed, list(columns)))
+    listed_names = _listed(frame, options)
+    if listed_names is not None:
+        error = F.coalesce(error, _unknown_name(listed_names, list(columns)))
     frame, op, sequence = _with_old_keys(frame, options, op, sequence_of(frame, options, context))
-    none = F.lit(None).cast("string")
+    null_text = F.lit(None).cast("string")
     timestamp = None
     if options["source_timestamp"] is not None:
         (timestamp,) = resolved(frame, "source_timestamp", (options["source_timestamp"],))
@@ -77,15 +77,15 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         payload,
         op=op,
         sequence=sequence,
-        lacking=none if options["sequence_by"] is None else lacking(options),
+        lacking=null_text if options["sequence_by"] is None else lacking(options),
         error=error,
         source_timestamp=timestamp,
-        carried=listed,
+        carried=listed_names,
         no_payload=None if context.declared is not None else left_out,
     )
 
 
-def _own(options: dict[str, Any]) -> list[str]:
+def _meta_columns(options: dict[str, Any]) -> list[str]:
     """Return the columns that describe the event, and do not belong to its row."""
     names = [options["operation_column"], options["columns_to_update"], *(options["old_keys"] or {}).values()]
     return [name for name in names if name is not None]
@@ -94,8 +94,8 @@ def _own(options: dict[str, Any]) -> list[str]:
 def _named_columns(options: dict[str, Any], columns: Mapping[str, Value]) -> list[str]:
     """Return bare names in ``sequence_by`` and ``source_timestamp`` that are not columns: read as text."""
     texts = [*(options["sequence_by"] or ()), options["source_timestamp"] or ""]
-    known = {name.lower() for name in (*columns, ROW, OFFSET)}
-    return [text for text in dict.fromkeys(texts) if _NAME.match(text) and text.lower() not in known]
+    existing_names = {name.lower() for name in (*columns, ROW, OFFSET)}
+    return [text for text in dict.fromkeys(texts) if _NAME.match(text) and text.lower() not in existing_names]
 
 
 # -- operation ----------------------------------------------------------------------------------
@@ -116,10 +116,10 @@ def operation(value: Column, usual: dict[str, str], given: dict[str, str]) -> tu
     op = F.lit(None).cast("string")
     for texts, column in ((usual, F.lower(trimmed)), (given, trimmed)):
         for kind in dict.fromkeys(texts.values()):
-            named = [text.strip() for text, meant in texts.items() if meant == kind]
-            op = F.when(column.isin(named), kind).otherwise(op)
-    shown = F.coalesce(F.substring(trimmed, 1, 40), F.lit(""))
-    error = F.when(op.isNull(), F.concat(F.lit("unknown operation '"), shown, F.lit("'")))
+            matching_texts = [text.strip() for text, meant in texts.items() if meant == kind]
+            op = F.when(column.isin(matching_texts), kind).otherwise(op)
+    shown_value = F.coalesce(F.substring(trimmed, 1, 40), F.lit(""))
+    error = F.when(op.isNull(), F.concat(F.lit("unknown operation '"), shown_value, F.lit("'")))
     return op, error
 
 
@@ -159,18 +159,18 @@ def sequence_of(frame: DataFrame, options: dict[str, Any], context: Context) -> 
     types = [T.StringType() if as_number else kind for kind, as_number in zip(types, numbered, strict=True)]
     if len(parts) == 1 and not options.get("old_keys"):
         return in_type(parts[0], types[0], context)
-    made = []
+    fixed_parts = []
     for text, column, data_type, as_number in zip(texts, parts, types, numbered, strict=True):
-        found = column if as_number else values.part(column, data_type)
-        if found is None:
+        fixed_part = column if as_number else values.part(column, data_type)
+        if fixed_part is None:
             raise InvalidExpression(
                 f"sequence_by has the part {text!r} of type {data_type.simpleString()}, which has no text of "
                 "a fixed width; with several parts (or old_keys), each needs one.",
                 remedy="use whole numbers, dates and timestamps as parts, or write one expression whose text "
                 "order is the order, for instance with lpad.",
             )
-        made.append(found)
-    return parsing.joined(made)
+        fixed_parts.append(fixed_part)
+    return parsing.joined(fixed_parts)
 
 
 def lacking(options: dict[str, Any]) -> str:
@@ -182,15 +182,15 @@ def in_type(sequence: Column, data_type: T.DataType, context: Context) -> Column
     """Return a sequence in the log's sequence type."""
     if context.sequence_type is None:
         return sequence
-    wanted = T.DataType.fromDDL(context.sequence_type)
-    if isinstance(wanted, T.StringType) and not isinstance(data_type, T.StringType):
+    log_type = T.DataType.fromDDL(context.sequence_type)
+    if isinstance(log_type, T.StringType) and not isinstance(data_type, T.StringType):
         raise InvalidExpression(
             f"sequence_by is of type {data_type.simpleString()}, and the log's sequences are texts: the two "
             "would not sort together.",
             remedy="declare its column as it was declared when the log was made (or not at all), or begin a "
             "new log.",
         )
-    return values.converted(sequence, data_type, wanted)
+    return values.converted(sequence, data_type, log_type)
 
 
 # -- keys that change, columns that are listed --------------------------------------------------
@@ -204,12 +204,12 @@ def _with_old_keys(
     frame = frame.withColumns({f"{parsing.INDEX}op": op, f"{parsing.INDEX}sequence": sequence})
     pairs = []
     for key, column in old.items():
-        data_type = parsing.type_of(frame, key)
-        given = parsing.type_of(frame, column)
-        pairs.append((key, values.converted(F.col(quote(column)), given, data_type)))
+        key_type = parsing.type_of(frame, key)
+        old_type = parsing.type_of(frame, column)
+        pairs.append((key, values.converted(F.col(quote(column)), old_type, key_type)))
     # A NULL old key, as in an insert, does not mean a changed key.
-    changed = parsing.any_of([value.isNotNull() & (value != F.col(quote(key))) for key, value in pairs])
-    is_change = (F.col(f"{parsing.INDEX}op") == change_log.UPSERT) & F.coalesce(changed, F.lit(False))
+    is_changed = parsing.any_of([value.isNotNull() & (value != F.col(quote(key))) for key, value in pairs])
+    is_change = (F.col(f"{parsing.INDEX}op") == change_log.UPSERT) & F.coalesce(is_changed, F.lit(False))
     frame = parsing.split_in_two(frame, is_change)
     is_old = F.col(parsing.INDEX) == 0
     frame = frame.withColumns(
@@ -232,21 +232,21 @@ def _listed(frame: DataFrame, options: dict[str, Any]) -> Column | None:
     if isinstance(parsing.type_of(frame, name), T.ArrayType):
         return column.cast("array<string>")
     # A JSON array is still text here; a damaged one becomes a single name, which is unknown.
-    listed = F.coalesce(values.texts(column), F.array(column))
+    json_names = F.coalesce(values.texts(column), F.array(column))
     is_json = F.ltrim(column).startswith("[")
-    split = F.transform(F.split(column, ","), lambda name: F.trim(name))
-    return F.when(is_json, listed).when(F.length(F.trim(column)) > 0, split)
+    split_names = F.transform(F.split(column, ","), lambda name: F.trim(name))
+    return F.when(is_json, json_names).when(F.length(F.trim(column)) > 0, split_names)
 
 
 def _unknown_name(listed: Column, columns: Sequence[str]) -> Column:
     """Return the error for a list with a name that neither the record nor the log has."""
     lower = [F.lit(name.lower()) for name in columns]
-    own = F.transform(F.col(parsing.CARRIED), lambda name: F.lower(name))
+    record_names = F.transform(F.col(parsing.CARRIED), lambda name: F.lower(name))
 
     def is_odd(name: Column) -> Column:
-        is_known = F.lower(name).isin(*lower) | F.array_contains(own, F.lower(name))
+        is_known = F.lower(name).isin(*lower) | F.array_contains(record_names, F.lower(name))
         return ~F.coalesce(is_known, F.lit(False))
 
-    odd = F.filter(listed, is_odd)
-    shown = F.coalesce(F.get(odd, F.lit(0)), F.lit("null"))
-    return F.when(F.size(odd) > 0, F.concat(F.lit("columns_to_update names no column: "), shown))
+    unknown_names = F.filter(listed, is_odd)
+    shown = F.coalesce(F.get(unknown_names, F.lit(0)), F.lit("null"))
+    return F.when(F.size(unknown_names) > 0, F.concat(F.lit("columns_to_update names no column: "), shown))

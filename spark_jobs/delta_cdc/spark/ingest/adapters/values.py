@@ -88,15 +88,15 @@ def _floating(text: Column, data_type: T.DataType) -> Column:
     value = text.try_cast(data_type)
     is_infinite = F.abs(value) == F.lit(float("inf")).cast(data_type)
     # Java accepts a trailing d or f as a type suffix.
-    named = F.lower(text).rlike(r"inf|nan")
-    fits = named | (text.rlike(r"[0-9.]\s*\z") & (significant <= _DOUBLE_DIGITS) & ~is_infinite)
+    is_named = F.lower(text).rlike(r"inf|nan")
+    fits = is_named | (text.rlike(r"[0-9.]\s*\z") & (significant <= _DOUBLE_DIGITS) & ~is_infinite)
     return F.when(fits, value)
 
 
-def _bytes(text: Column, how: str) -> Column:
-    if how == "base64url":
+def _bytes(text: Column, encoding: str) -> Column:
+    if encoding == "base64url":
         return F.try_to_binary(F.translate(text, "-_", "+/"), F.lit("base64"))
-    if how == "hex":
+    if encoding == "hex":
         even = F.length(text) % 2 == 0
         return F.when(even & text.rlike(r"^[0-9A-Fa-f]*\z"), F.unhex(text))
     return F.try_to_binary(text, F.lit("base64"))
@@ -130,42 +130,45 @@ def converted(value: Column, given: T.DataType, wanted: T.DataType) -> Column:
     if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
         return _struct_converted(value, given, wanted)
     if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        one, other = given.elementType, wanted.elementType
-        made = F.transform(value, lambda element: converted(element, one, other))
-        odd = F.exists(value, lambda element: element.isNotNull() & converted(element, one, other).isNull())
-        return F.when(~F.coalesce(odd, F.lit(False)), made)
-    there = value.try_cast(wanted)
-    return F.when(there.try_cast(given).eqNullSafe(value), there)
+        given_element, wanted_element = given.elementType, wanted.elementType
+        elements = F.transform(value, lambda element: converted(element, given_element, wanted_element))
+        has_misfit = F.exists(
+            value,
+            lambda element: element.isNotNull() & converted(element, given_element, wanted_element).isNull(),
+        )
+        return F.when(~F.coalesce(has_misfit, F.lit(False)), elements)
+    cast_value = value.try_cast(wanted)
+    return F.when(cast_value.try_cast(given).eqNullSafe(value), cast_value)
 
 
 def _struct_converted(value: Column, given: T.StructType, wanted: T.StructType) -> Column:
     """Convert field by field; a missing field is NULL, and a field that ``wanted`` lacks is dropped."""
     by_lower = {field.name.lower(): field for field in given.fields}
-    fields, odd = [], [F.lit(False)]
+    fields, misfits = [], [F.lit(False)]
     for field in wanted.fields:
-        own = by_lower.get(field.name.lower())
-        if own is None:
+        given_field = by_lower.get(field.name.lower())
+        if given_field is None:
             fields.append(F.lit(None).cast(field.dataType).alias(field.name))
             continue
-        part = value.getField(own.name)
-        made = converted(part, own.dataType, field.dataType)
-        odd.append(part.isNotNull() & made.isNull())
-        fields.append(made.alias(field.name))
-    return F.when(value.isNotNull() & ~balanced(or_, odd), F.struct(*fields))
+        part = value.getField(given_field.name)
+        converted_part = converted(part, given_field.dataType, field.dataType)
+        misfits.append(part.isNotNull() & converted_part.isNull())
+        fields.append(converted_part.alias(field.name))
+    return F.when(value.isNotNull() & ~balanced(or_, misfits), F.struct(*fields))
 
 
 def merged(one: T.DataType, other: T.DataType) -> T.DataType:
     """Return a type with the members of both, at any depth, if they are objects; else the first type."""
     if isinstance(one, T.StructType) and isinstance(other, T.StructType):
-        shown = {field.name.lower(): field for field in other.fields}
+        other_fields = {field.name.lower(): field for field in other.fields}
         fields = [
-            T.StructField(f.name, merged(f.dataType, shown[f.name.lower()].dataType))
-            if f.name.lower() in shown
+            T.StructField(f.name, merged(f.dataType, other_fields[f.name.lower()].dataType))
+            if f.name.lower() in other_fields
             else f
             for f in one.fields
         ]
-        own = {field.name.lower() for field in one.fields}
-        fields += [T.StructField(f.name, f.dataType) for f in other.fields if f.name.lower() not in own]
+        own_names = {field.name.lower() for field in one.fields}
+        fields += [T.StructField(f.name, f.dataType) for f in other.fields if f.name.lower() not in own_names]
         return T.StructType(fields)
     if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
         return T.ArrayType(merged(one.elementType, other.elementType))
@@ -176,15 +179,15 @@ def spelt_otherwise(one: T.DataType, other: T.DataType) -> list[str]:
     """Return members of ``other`` whose names differ from those of ``one`` in case only."""
     if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
         return spelt_otherwise(one.elementType, other.elementType)
-    found: list[str] = []
+    names: list[str] = []
     if isinstance(one, T.StructType) and isinstance(other, T.StructType):
-        own = {field.name.lower(): field for field in one.fields}
+        fields_by_name = {field.name.lower(): field for field in one.fields}
         for field in other.fields:
-            mine = own.get(field.name.lower())
-            if mine is not None:
-                found += [field.name] if mine.name != field.name else []
-                found += spelt_otherwise(mine.dataType, field.dataType)
-    return found
+            same_field = fields_by_name.get(field.name.lower())
+            if same_field is not None:
+                names += [field.name] if same_field.name != field.name else []
+                names += spelt_otherwise(same_field.dataType, field.dataType)
+    return names
 
 
 # -- encodings ----------------------------------------------------------------------------------
@@ -200,7 +203,7 @@ def decimal_text(unscaled: Column, scale: Column) -> Column:
     # For a negative number, the complement, which is its absolute value minus one.
     inverted = F.translate(F.lpad(digits, 32, "F"), "0123456789ABCDEF", "FEDCBA9876543210")
     padded = F.when(is_negative, inverted).otherwise(F.lpad(digits, 32, "0"))
-    high, low = [F.conv(F.substring(padded, at, 16), 16, 10).cast("decimal(38,0)") for at in (1, 17)]
+    high, low = [F.conv(F.substring(padded, start, 16), 16, 10).cast("decimal(38,0)") for start in (1, 17)]
     size = F.try_add(F.try_multiply(high, F.lit(str(2**64)).cast("decimal(38,0)")), low)
     size = F.try_add(size, F.when(is_negative, 1).otherwise(0).cast("decimal(38,0)"))
     sign = F.when(is_negative, F.lit("-")).otherwise(F.lit(""))
@@ -219,11 +222,11 @@ _TO_MICROS: dict[str, tuple[int, int]] = {
 
 def _micros(text: Column, unit: str) -> Column:
     """Return a whole number of a unit in microseconds, rounded down."""
-    number, (times, by) = text.try_cast("bigint"), _TO_MICROS[unit]
-    if by == 1:
-        return F.try_multiply(number, F.lit(times)) if times > 1 else number
-    towards_zero = F.call_function("div", number, F.lit(by).cast("bigint"))
-    return towards_zero - F.when((number < 0) & (number % by != 0), 1).otherwise(0)
+    number, (factor, divisor) = text.try_cast("bigint"), _TO_MICROS[unit]
+    if divisor == 1:
+        return F.try_multiply(number, F.lit(factor)) if factor > 1 else number
+    towards_zero = F.call_function("div", number, F.lit(divisor).cast("bigint"))
+    return towards_zero - F.when((number < 0) & (number % divisor != 0), 1).otherwise(0)
 
 
 def epoch_timestamp(text: Column, unit: str) -> Column:
@@ -301,14 +304,14 @@ def part(value: Column, data_type: T.DataType) -> Column | None:
         width = max(_WIDTH, data_type.precision if isinstance(data_type, T.DecimalType) else 0)
         # For a negative number, its distance to the greatest of that width, so that -1 is above -2.
         nines = F.lit("9" * width).cast("decimal(38,0)")
-        below = F.try_add(nines, value.cast("decimal(38,0)")).cast("string")
-        negative = F.concat(F.lit("-"), F.lpad(below, width, "0"))
+        distance = F.try_add(nines, value.cast("decimal(38,0)")).cast("string")
+        negative = F.concat(F.lit("-"), F.lpad(distance, width, "0"))
         return F.when(value < 0, negative).otherwise(F.lpad(value.cast("string"), width, "0"))
     if isinstance(data_type, T.DateType):
         return F.when(F.year(value).between(0, 9999), F.date_format(value, "yyyy-MM-dd"))
     if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
-        shown = F.date_format(value, "yyyy-MM-dd HH:mm:ss.SSSSSS")
-        return F.when(F.year(value).between(0, 9999), shown)
+        timestamp_text = F.date_format(value, "yyyy-MM-dd HH:mm:ss.SSSSSS")
+        return F.when(F.year(value).between(0, 9999), timestamp_text)
     return None
 
 
@@ -424,53 +427,57 @@ def decoded(text: Column, value: Value) -> Column:
     shape = wire(value)
     if isinstance(shape, T.StringType):
         return _leaf(text, value)
-    inside = T.StructType().add("v", shape).add("broken", "string")
+    wrapper = T.StructType().add("v", shape).add("broken", "string")
     options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": "broken"}
-    read = F.from_json(F.concat(F.lit('{"v":'), text, F.lit("}")), inside, options)
-    found, misfits = _fitted(read.getField("v"), value)
-    return F.when(read.getField("broken").isNull() & ~misfits & is_json_value(text), found)
+    parsed = F.from_json(F.concat(F.lit('{"v":'), text, F.lit("}")), wrapper, options)
+    fitted, misfits = _fitted(parsed.getField("v"), value)
+    return F.when(parsed.getField("broken").isNull() & ~misfits & is_json_value(text), fitted)
 
 
-def _fitted(given: Column, value: Value) -> tuple[Column, Column]:
+def _fitted(parsed: Column, value: Value) -> tuple[Column, Column]:
     """Return a value built from its parts, and whether one of them does not fit."""
     if value.fields and value.coding == "text":
-        parts = {name: _fitted(given.getField(name), below) for name, below in value.fields}
-        made = F.struct(*[found.alias(name) for name, (found, _) in parts.items()])
-        return F.when(given.isNotNull(), made), balanced(or_, [bad for _, bad in parts.values()])
+        parts = {name: _fitted(parsed.getField(name), below) for name, below in value.fields}
+        built = F.struct(*[fitted.alias(name) for name, (fitted, _) in parts.items()])
+        return F.when(parsed.isNotNull(), built), balanced(
+            or_, [is_misfit for _, is_misfit in parts.values()]
+        )
     if value.element is not None:
         element = value.element
         if isinstance(value.data_type, T.MapType):
-            made = F.transform_values(given, lambda _, one: _fitted(one, element)[0])
-            bad = F.exists(F.map_values(given), lambda one: _fitted(one, element)[1])
+            built = F.transform_values(parsed, lambda _, item: _fitted(item, element)[0])
+            is_misfit = F.exists(F.map_values(parsed), lambda item: _fitted(item, element)[1])
         else:
-            made = F.transform(given, lambda one: _fitted(one, element)[0])
-            bad = F.exists(given, lambda one: _fitted(one, element)[1])
-        return made, F.coalesce(bad, F.lit(False))
-    found = _leaf(given, value)
-    return found, given.isNotNull() & found.isNull()
+            built = F.transform(parsed, lambda item: _fitted(item, element)[0])
+            is_misfit = F.exists(parsed, lambda item: _fitted(item, element)[1])
+        return built, F.coalesce(is_misfit, F.lit(False))
+    fitted = _leaf(parsed, value)
+    return fitted, parsed.isNotNull() & fitted.isNull()
 
 
 def _leaf(text: Column, value: Value) -> Column:
-    how, _, detail = value.coding.partition(":")
+    kind, _, detail = value.coding.partition(":")
     wanted = value.data_type
-    if how == "decimal":
+    if kind == "decimal":
         return _number(decimal_text(_bytes(text, "base64"), F.lit(int(detail))), int(detail), wanted)
-    if how == "scaled":
+    if kind == "scaled":
         scale = text.getField("scale").try_cast("int")
         return _number(decimal_text(_bytes(text.getField("value"), "base64"), scale), 18, wanted)
-    if how == "decimal_or_scaled":
-        inside = T.StructType().add("scale", "string").add("value", "string")
-        whole = F.from_json(F.when(is_json_value(text), text), inside, JSON_OPTIONS)
-        either = _leaf(whole, Value(wanted, "scaled"))
-        return F.when(text.startswith("{"), either).otherwise(_leaf(text, Value(wanted, f"decimal:{detail}")))
-    if how == "bytes":
+    if kind == "decimal_or_scaled":
+        scaled_type = T.StructType().add("scale", "string").add("value", "string")
+        scaled_object = F.from_json(F.when(is_json_value(text), text), scaled_type, JSON_OPTIONS)
+        scaled_number = _leaf(scaled_object, Value(wanted, "scaled"))
+        return F.when(text.startswith("{"), scaled_number).otherwise(
+            _leaf(text, Value(wanted, f"decimal:{detail}"))
+        )
+    if kind == "bytes":
         return converted(_bytes(text, detail), T.BinaryType(), wanted)
-    if how == "text":
+    if kind == "text":
         return scalar(text, wanted)
-    if how.endswith("_or_text"):
-        number = _moment(text, how.removesuffix("_or_text"), detail, wanted)
+    if kind.endswith("_or_text"):
+        number = _moment(text, kind.removesuffix("_or_text"), detail, wanted)
         return F.when(text.rlike(r"^\s*-?\d+\s*\z"), number).otherwise(scalar(text, wanted))
-    return _moment(text, how, detail, wanted)
+    return _moment(text, kind, detail, wanted)
 
 
 def _number(text: Column, scale: int, wanted: T.DataType) -> Column:
@@ -481,11 +488,11 @@ def _number(text: Column, scale: int, wanted: T.DataType) -> Column:
     return scalar(text, wanted)
 
 
-def _moment(text: Column, how: str, unit: str, wanted: T.DataType) -> Column:
+def _moment(text: Column, kind: str, unit: str, wanted: T.DataType) -> Column:
     if isinstance(wanted, T.IntegralType):
         return text.try_cast(wanted)
-    if how == "days":
+    if kind == "days":
         return converted(epoch_date(text), T.DateType(), wanted)
-    if how == "time":
+    if kind == "time":
         return converted(time_of_day(text, unit), T.StringType(), wanted)
     return converted(epoch_timestamp(text, unit), T.TimestampType(), wanted)
