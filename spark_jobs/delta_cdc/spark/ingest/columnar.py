@@ -56,12 +56,12 @@ def again(records: DataFrame, types: Sequence[T.StructType | None]) -> DataFrame
     :param records: RAW, PUBLISHED and POSITION
     :param types: known types of columns by name, the declared ones first; other columns are text
     """
-    known = {f.name.lower(): f for s in reversed(types) if s is not None for f in s.fields}
+    known_fields = {f.name.lower(): f for s in reversed(types) if s is not None for f in s.fields}
     with_names = records.withColumn(_NAMES, F.json_object_keys(RAW))
     name_rows = with_names.select(F.explode(_NAMES).alias(_NAMES)).distinct().collect()
     fields = [
-        T.StructField(row[_NAMES], known[row[_NAMES].lower()].dataType)
-        if row[_NAMES].lower() in known
+        T.StructField(row[_NAMES], known_fields[row[_NAMES].lower()].dataType)
+        if row[_NAMES].lower() in known_fields
         else T.StructField(row[_NAMES], T.StringType())
         for row in name_rows
     ]
@@ -87,8 +87,8 @@ def _merged(
     session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]
 ) -> T.StructType | None:
     """Return the schema that files with the same columns share; None if their types differ."""
-    several = "true" if len(files) > 1 else "false"
-    reader = session.read.options(**options).option("mergeSchema", several)
+    merge = "true" if len(files) > 1 else "false"
+    reader = session.read.options(**options).option("mergeSchema", merge)
     try:
         return reader.parquet(*text.paths(files)).schema
     except Exception as error:

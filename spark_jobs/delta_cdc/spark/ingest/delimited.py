@@ -76,11 +76,11 @@ class _Columns:
             return "the header of its file is not UTF-8"
         if not self.is_quoted:
             return "the header of its file is not quoted as format_options say, or has a line break in a name"
-        seen: set[str] = set()
+        earlier_names: set[str] = set()
         for name in self.names:
-            if name.lower() in seen:
+            if name.lower() in earlier_names:
                 return f"the header of its file names the column {name} twice"
-            seen.add(name.lower())
+            earlier_names.add(name.lower())
         return ""
 
     def type_of(self, name: str) -> T.DataType:
@@ -277,9 +277,9 @@ class _Lines:
         lines = self._in_records()
         ordered = F.sort_array(F.collect_list(F.struct(_ROW, RAW)))
         line_break = reader_options.option(self.options, "lineSep") or "\n"
-        whole = F.array_join(F.transform(ordered, lambda line: line.getField(RAW)), line_break)
+        joined_lines = F.array_join(F.transform(ordered, lambda line: line.getField(RAW)), line_break)
         grouped = lines.groupBy(text.FILE, _RECORD, _UNCLOSED_ROW).agg(
-            whole.alias(RAW), F.min(_ROW).alias(_ROW), F.first(PUBLISHED).alias(PUBLISHED)
+            joined_lines.alias(RAW), F.min(_ROW).alias(_ROW), F.first(PUBLISHED).alias(PUBLISHED)
         )
         raw, undecoded = text.as_raw(_without_carriage_return(F.col(RAW), self.options))
         unclosed = F.when(F.col(_UNCLOSED_ROW).isNotNull(), UNCLOSED)
@@ -364,8 +364,8 @@ def _part(lines: DataFrame, columns: _Columns, options: Mapping[str, str]) -> _P
     raw = F.concat(F.lit(columns.header + "\n"), F.col(RAW)) if columns.header else F.col(RAW)
     if columns.flaw:
         rows = lines.withColumn(RAW, raw)
-        nothing, flaw = F.lit(None), F.lit(columns.flaw)
-        return _Part(text.completed(rows, record=nothing, present=(), undecoded=flaw), columns)
+        null, flaw = F.lit(None), F.lit(columns.flaw)
+        return _Part(text.completed(rows, record=null, present=(), undecoded=flaw), columns)
     parsing = {**_parsing(options), "columnNameOfCorruptRecord": _CORRUPT}
     lines = lines.withColumn(_PARSED, F.from_csv(RAW, columns.ddl(), parsing))
     parsed = F.col(_PARSED)

@@ -78,8 +78,8 @@ def declared(options: IngestOptions) -> T.StructType | None:
 
 def readable(spec: IngestSpec) -> list[SourceFile]:
     """Return the readable files."""
-    aside = {file.uri for file, _ in unreadable(spec)}
-    return [file for file in spec.files if not file.missing and file.uri not in aside]
+    unreadable_uris = {file.uri for file, _ in unreadable(spec)}
+    return [file for file in spec.files if not file.missing and file.uri not in unreadable_uris]
 
 
 def unreadable(spec: IngestSpec) -> list[tuple[SourceFile, str]]:

@@ -61,12 +61,12 @@ def with_source(frame: DataFrame, text: Column) -> DataFrame:
 
 def is_table(name: str) -> Column:
     """Return whether an event belongs to a table: ``table``, optionally prefixed by schema or database."""
-    *above, table = name.lower().split(".")
-    own = F.lower(F.coalesce(source("table"), source("collection"))).eqNullSafe(table)
-    if not above:
-        return own
-    outer = F.lower(F.coalesce(source("schema"), source("db"))).eqNullSafe(above[-1])
-    return own & outer
+    *qualifiers, table = name.lower().split(".")
+    is_same_name = F.lower(F.coalesce(source("table"), source("collection"))).eqNullSafe(table)
+    if not qualifiers:
+        return is_same_name
+    is_same_schema = F.lower(F.coalesce(source("schema"), source("db"))).eqNullSafe(qualifiers[-1])
+    return is_same_name & is_same_schema
 
 
 def _is_read(op: Column) -> Column:

@@ -153,9 +153,9 @@ def _wider(first: T.DataType, second: T.DataType) -> T.DataType:
         return max((first, second), key=lambda kind: _WIDTHS.index(kind.simpleString()))
     if isinstance(first, T.DecimalType) and isinstance(second, T.DecimalType):
         scale = max(first.scale, second.scale)
-        whole = max(first.precision - first.scale, second.precision - second.scale)
-        if whole + scale <= 38:
-            return T.DecimalType(whole + scale, scale)
+        whole_digits = max(first.precision - first.scale, second.precision - second.scale)
+        if whole_digits + scale <= 38:
+            return T.DecimalType(whole_digits + scale, scale)
     return T.StringType()
 
 

@@ -360,9 +360,9 @@ def _misfit(name: str, value: Value) -> Column:
 
 
 def _with_alternatives(text: Column, ways: list[tuple[Value, Column | None]]) -> Column:
-    *others, (default, _) = ways
+    *conditional, (default, _) = ways
     decoded = values.decoded(text, default)
-    for value, condition in others:
+    for value, condition in conditional:
         assert condition is not None
         decoded = F.when(condition, values.decoded(text, value)).otherwise(decoded)
     return decoded
@@ -492,8 +492,8 @@ def type_of(frame: DataFrame, name: str) -> T.DataType:
 
 def split_in_two(frame: DataFrame, is_split: Column) -> DataFrame:
     """Return two rows for a record whose key changed, :data:`INDEX` 0 (the old key) and 1; else one row."""
-    both = F.when(is_split, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1)))
-    return frame.withColumn(INDEX, F.explode(both))
+    indexes = F.when(is_split, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1)))
+    return frame.withColumn(INDEX, F.explode(indexes))
 
 
 def joined(parts: Sequence[Column]) -> Column:

@@ -238,15 +238,17 @@ def _listed(frame: DataFrame, options: dict[str, Any]) -> Column | None:
     return F.when(is_json, json_names).when(F.length(F.trim(column)) > 0, split_names)
 
 
-def _unknown_name(listed: Column, columns: Sequence[str]) -> Column:
+def _unknown_name(listed_names: Column, columns: Sequence[str]) -> Column:
     """Return the error for a list with a name that neither the record nor the log has."""
-    lower = [F.lit(name.lower()) for name in columns]
+    known_names = [F.lit(name.lower()) for name in columns]
     record_names = F.transform(F.col(parsing.CARRIED), lambda name: F.lower(name))
 
     def is_odd(name: Column) -> Column:
-        is_known = F.lower(name).isin(*lower) | F.array_contains(record_names, F.lower(name))
+        is_known = F.lower(name).isin(*known_names) | F.array_contains(record_names, F.lower(name))
         return ~F.coalesce(is_known, F.lit(False))
 
-    unknown_names = F.filter(listed, is_odd)
-    shown = F.coalesce(F.get(unknown_names, F.lit(0)), F.lit("null"))
-    return F.when(F.size(unknown_names) > 0, F.concat(F.lit("columns_to_update names no column: "), shown))
+    unknown_names = F.filter(listed_names, is_odd)
+    first_name = F.coalesce(F.get(unknown_names, F.lit(0)), F.lit("null"))
+    return F.when(
+        F.size(unknown_names) > 0, F.concat(F.lit("columns_to_update names no column: "), first_name)
+    )

@@ -69,16 +69,16 @@ def _date(text: Column, data_type: T.DataType) -> Column:
 def _decimal(text: Column, data_type: T.DataType) -> Column:
     """Convert a decimal; more fraction digits than the type's scale do not fit (Spark would round)."""
     assert isinstance(data_type, T.DecimalType)
-    value, whole = text.try_cast(data_type), data_type.precision - data_type.scale
+    value, whole_digits = text.try_cast(data_type), data_type.precision - data_type.scale
     # Nearly all numbers have this form, and one pattern costs a fifth of parsing the text.
-    usual = rf"^[+-]?[0-9]{{1,{max(1, whole)}}}(\.[0-9]{{0,{data_type.scale}}})?\z"
+    plain_number = rf"^[+-]?[0-9]{{1,{max(1, whole_digits)}}}(\.[0-9]{{0,{data_type.scale}}})?\z"
     exponent = F.coalesce(F.regexp_extract(F.trim(text), _EXPONENT, 1).try_cast("int"), F.lit(0))
     mantissa = F.regexp_extract(text, _MANTISSA, 1)
     places = F.length(F.regexp_extract(mantissa, r"\.(\d*)$", 1)) - exponent
     # Trailing zeros do not count, on either side of the point.
     zeros = F.length(F.regexp_extract(F.translate(mantissa, ".", ""), "(0*)$", 1))
     fits = (places - zeros <= data_type.scale) | ~mantissa.rlike("[1-9]")
-    return F.when(text.rlike(usual), value).when(text.rlike(_NUMBER) & fits, value)
+    return F.when(text.rlike(plain_number), value).when(text.rlike(_NUMBER) & fits, value)
 
 
 def _floating(text: Column, data_type: T.DataType) -> Column:
@@ -357,9 +357,9 @@ def plain_value(data_type: T.DataType) -> Value:
 def aimed(value: Value, wanted: T.DataType) -> Value:
     """Return the same encoding with the type of the log or of the user."""
     if value.fields and isinstance(wanted, T.StructType):
-        own = dict(value.fields)
+        encodings = dict(value.fields)
         fields = tuple(
-            (f.name, aimed(own[f.name], f.dataType) if f.name in own else plain_value(f.dataType))
+            (f.name, aimed(encodings[f.name], f.dataType) if f.name in encodings else plain_value(f.dataType))
             for f in wanted.fields
         )
         fields += tuple((name, below) for name, below in value.fields if name not in wanted.names)
@@ -457,42 +457,42 @@ def _fitted(parsed: Column, value: Value) -> tuple[Column, Column]:
 
 def _leaf(text: Column, value: Value) -> Column:
     kind, _, detail = value.coding.partition(":")
-    wanted = value.data_type
+    data_type = value.data_type
     if kind == "decimal":
-        return _number(decimal_text(_bytes(text, "base64"), F.lit(int(detail))), int(detail), wanted)
+        return _number(decimal_text(_bytes(text, "base64"), F.lit(int(detail))), int(detail), data_type)
     if kind == "scaled":
         scale = text.getField("scale").try_cast("int")
-        return _number(decimal_text(_bytes(text.getField("value"), "base64"), scale), 18, wanted)
+        return _number(decimal_text(_bytes(text.getField("value"), "base64"), scale), 18, data_type)
     if kind == "decimal_or_scaled":
         scaled_type = T.StructType().add("scale", "string").add("value", "string")
         scaled_object = F.from_json(F.when(is_json_value(text), text), scaled_type, JSON_OPTIONS)
-        scaled_number = _leaf(scaled_object, Value(wanted, "scaled"))
+        scaled_number = _leaf(scaled_object, Value(data_type, "scaled"))
         return F.when(text.startswith("{"), scaled_number).otherwise(
-            _leaf(text, Value(wanted, f"decimal:{detail}"))
+            _leaf(text, Value(data_type, f"decimal:{detail}"))
         )
     if kind == "bytes":
-        return converted(_bytes(text, detail), T.BinaryType(), wanted)
+        return converted(_bytes(text, detail), T.BinaryType(), data_type)
     if kind == "text":
-        return scalar(text, wanted)
+        return scalar(text, data_type)
     if kind.endswith("_or_text"):
-        number = _moment(text, kind.removesuffix("_or_text"), detail, wanted)
-        return F.when(text.rlike(r"^\s*-?\d+\s*\z"), number).otherwise(scalar(text, wanted))
-    return _moment(text, kind, detail, wanted)
+        number = _moment(text, kind.removesuffix("_or_text"), detail, data_type)
+        return F.when(text.rlike(r"^\s*-?\d+\s*\z"), number).otherwise(scalar(text, data_type))
+    return _moment(text, kind, detail, data_type)
 
 
-def _number(text: Column, scale: int, wanted: T.DataType) -> Column:
-    if isinstance(wanted, T.StringType):
-        return _decimal(text, T.DecimalType(38, min(max(scale, 0), 38))).cast(wanted)
-    if isinstance(wanted, T.IntegralType):
-        return converted(_decimal(text, T.DecimalType(38, 0)), T.DecimalType(38, 0), wanted)
-    return scalar(text, wanted)
+def _number(text: Column, scale: int, data_type: T.DataType) -> Column:
+    if isinstance(data_type, T.StringType):
+        return _decimal(text, T.DecimalType(38, min(max(scale, 0), 38))).cast(data_type)
+    if isinstance(data_type, T.IntegralType):
+        return converted(_decimal(text, T.DecimalType(38, 0)), T.DecimalType(38, 0), data_type)
+    return scalar(text, data_type)
 
 
-def _moment(text: Column, kind: str, unit: str, wanted: T.DataType) -> Column:
-    if isinstance(wanted, T.IntegralType):
-        return text.try_cast(wanted)
+def _moment(text: Column, kind: str, unit: str, data_type: T.DataType) -> Column:
+    if isinstance(data_type, T.IntegralType):
+        return text.try_cast(data_type)
     if kind == "days":
-        return converted(epoch_date(text), T.DateType(), wanted)
+        return converted(epoch_date(text), T.DateType(), data_type)
     if kind == "time":
-        return converted(time_of_day(text, unit), T.StringType(), wanted)
-    return converted(epoch_timestamp(text, unit), T.TimestampType(), wanted)
+        return converted(time_of_day(text, unit), T.StringType(), data_type)
+    return converted(epoch_timestamp(text, unit), T.TimestampType(), data_type)
