@@ -1,6 +1,6 @@
-"""Reads records from Parquet files.
+"""Read records from Parquet files.
 
-Files with the same schema form a group, so that each record's own columns are known.
+Files with the same schema form a group, so that the reader knows the columns of each record.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read(
 ) -> DataFrame:
     """Return the records of Parquet files.
 
-    :raises SourceUnreadable: no type holds all values of a column; names two files with conflicting types
+    :raises SourceUnreadable: no type holds all values of a column; the error names two such files
     """
     groups = _groups(session, files, options)
     widest = _widest(groups)
@@ -54,7 +54,8 @@ def again(records: DataFrame, types: Sequence[T.StructType | None]) -> DataFrame
     """Parse records again from their raw text, the JSON of their columns.
 
     :param records: RAW, PUBLISHED and POSITION
-    :param types: known types of columns by name, the declared ones first; other columns are text
+    :param types: known types of columns: those of the option ``schema``, then those of the log. Other columns
+        are text
     """
     known_fields = {f.name.lower(): f for s in reversed(types) if s is not None for f in s.fields}
     with_names = records.withColumn(_NAMES, F.json_object_keys(RAW))
@@ -70,9 +71,9 @@ def again(records: DataFrame, types: Sequence[T.StructType | None]) -> DataFrame
     return text.completed(parsed, record=F.col(_PARSED)).withColumn(PRESENT, F.json_object_keys(RAW))
 
 
-# -- which files go together ----------------------------------------------------------------------
+# -- groups of files -----------------------------------------------------------------------------
 def _groups(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]) -> list[Group]:
-    """Group the files by their schemas, read from their footers."""
+    """Group the files by their schemas, which are in their footers."""
     by_columns: dict[tuple[str, ...], list[SourceFile]] = defaultdict(list)
     for file in files:
         by_columns[file.columns].append(file)
@@ -86,13 +87,13 @@ def _groups(session: SparkSession, files: Sequence[SourceFile], options: Mapping
 def _merged(
     session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]
 ) -> T.StructType | None:
-    """Return the schema that files with the same columns share; None if their types differ."""
+    """Return the common schema of files with the same columns; None if their types differ."""
     merge = "true" if len(files) > 1 else "false"
     reader = session.read.options(**options).option("mergeSchema", merge)
     try:
         return reader.parquet(*text.paths(files)).schema
     except Exception as error:
-        # Match by text: the error from the JVM has no class in Python.
+        # Compare the text, because the error from the JVM has no class in Python.
         if "CANNOT_MERGE" in str(error) or ILLEGAL in str(error):
             return None
         raise

@@ -1,8 +1,8 @@
-"""Reads records from CSV files.
+"""Read records from CSV files.
 
-Each file is read by its own header. Files with the same header form a group, so values never shift into other
-columns. A record's raw text is its line (several lines if a quoted value has line breaks), below the header
-line if there is one, so a later run can parse it without its file.
+The header of a file defines its columns. Files with the same header form a group, so values never shift into
+other columns. The raw text of a record is its line (or lines, if a quoted value has line breaks). If the file
+has a header, the raw text begins with it, so a later run can parse the record without its file.
 
 Quoting follows RFC 4180 unless options set other marks (:mod:`delta_cdc.spark.ingest.quoting`). A wrongly
 quoted line is an invalid record, because Spark's parser would guess its values.
@@ -38,15 +38,15 @@ _PATTERNS = {
     "timestampFormat": "TimestampType",
     "timestampNTZFormat": "TimestampNTZType",
 }
-#: Options of the file as a whole; the parser of a line does not use them.
+#: Options of a whole file. The parser of a line does not use them.
 _OF_FILES = ("header", "multiline", "encoding", "charset", "linesep")
 MISQUOTED = "its values are not quoted as format_options say (by default as RFC 4180 says)"
-#: To Spark's parser, NUL means "no such mark" (comment, escape), so a quoted value would lose it.
+#: For Spark's parser, NUL means that a mark (comment, escape) is not set, so a quoted value would lose NUL.
 WITH_NUL = "it has a NUL character, which is no text of CSV"
-#: The reason for each line of a quoted value without end: the quote that opens it is probably a mistake,
-#: and all of its lines are doubtful.
+#: The reason for each line of a quoted value without end. All these lines are doubtful, because the opening
+#: quote is probably a mistake.
 UNCLOSED = "a quoted value has no end in its file"
-#: A record with more lines counts as a quoted value without end, because a record has to fit in memory.
+#: A record with more lines counts as a quoted value without end, because a record must fit in memory.
 MOST_LINES = 10_000
 
 _ROW, _RECORD, _UNCLOSED_ROW = (f"{PLAN_PREFIX}{name}" for name in ("row", "record", "unclosed_row"))
@@ -58,8 +58,8 @@ _WITHIN, _ENDS_WITHIN = f"{PLAN_PREFIX}within", f"{PLAN_PREFIX}ends_within"
 class _Columns:
     """The columns of a group of files, in order.
 
-    :param header: the files' header line, verbatim; "" if they have none
-    :param patterns: names of Spark's types for which the user gave a pattern
+    :param header: the unchanged header line of the files; "" without a header
+    :param patterns: names of the Spark types for which the options give a pattern
     :param is_quoted: whether the header is one correctly quoted line
     """
 
@@ -84,9 +84,9 @@ class _Columns:
         return ""
 
     def type_of(self, name: str) -> T.DataType:
-        """Return the type to parse a column as: text, except dates and times with a pattern from the user.
+        """Return the type for the parser: text, except for dates and times if the options give a pattern.
 
-        The adapter converts texts strictly; the parser would round and truncate.
+        Text is safer, because the adapter converts texts strictly, and the parser would round and truncate.
         """
         known_type = self.types.get(name.lower(), T.StringType())
         return known_type if type(known_type).__name__ in self.patterns else T.StringType()
@@ -107,12 +107,13 @@ def read(
 ) -> DataFrame:
     """Return the records of CSV files.
 
-    :param types: known types of columns by name, the declared ones first; other columns are text
-    :raises InvalidConfiguration: the files have no header, and no schema is declared
+    :param types: known types of columns: those of the option ``schema``, then those of the log. Other columns
+        are text
+    :raises InvalidConfiguration: the files have no header, and the options have no ``schema``
     """
     known_types, quoting = _known(types), Quoting.of(options)
     has_header = reader_options.is_true(options, "header")
-    # Quoted values may have line breaks, unless the option is false.
+    # Quoted values may have line breaks, unless the option says "false".
     may_span = (reader_options.option(options, "multiLine") or "true").lower() != "false"
     headless = None if has_header else _Columns("", _declared(types), known_types, _patterns(options))
     if has_header or may_span:
@@ -121,7 +122,7 @@ def read(
         found = {file.uri: ("", False) for file in files}
     groups: dict[tuple[str, bool], list[SourceFile]] = defaultdict(list)
     for file in files:
-        # A file that is missing here has no lines, so no records.
+        # A file without an entry has no lines, so it has no records.
         if file.uri in found:
             header, spans = found[file.uri]
             groups[header if has_header else "", spans and may_span].append(file)
@@ -182,7 +183,7 @@ def _declared(types: Sequence[T.StructType | None]) -> tuple[str, ...]:
 
 
 def _empty(session: SparkSession, types: Sequence[T.StructType | None]) -> DataFrame:
-    """Return an empty frame with the known columns, for files without lines."""
+    """Return an empty frame with the known columns, for a batch whose files have no lines."""
     null = F.lit(None)
     empty = session.range(0).select(
         null.cast("string").alias(RAW),
@@ -194,7 +195,7 @@ def _empty(session: SparkSession, types: Sequence[T.StructType | None]) -> DataF
 
 
 def _columns(header: str, options: Mapping[str, str], known_types: Mapping[str, T.DataType]) -> _Columns:
-    """Return the columns of a header line; a column without name is named by position, as in Spark (_c0)."""
+    """Return the columns of a header line. The position names a column without name, as in Spark (_c0)."""
     names = Quoting.of(options).values(header)
     column_names = tuple(name.strip() or f"_c{place}" for place, name in enumerate(names or ()))
     return _Columns(header, column_names, known_types, _patterns(options), is_quoted=names is not None)
@@ -206,9 +207,9 @@ def _split_lines(
 ) -> tuple[DataFrame, Column]:
     """Return the lines of files, and their texts.
 
-    RFC 4180 ends a line with CR LF, most writers with LF alone. The text keeps the CR, because a line break
-    inside a value must not change; :func:`_ended` removes it at the end of a record. A CR without LF does not
-    end a line.
+    In RFC 4180, CR LF ends a line, but most writers write LF alone. The text keeps the CR, because a line
+    break inside a value must not change. :func:`_without_carriage_return` removes the CR at the end of a
+    record. A CR without LF does not end a line.
     """
     lines = text.cut(session, files, {"lineSep": "\n", **options})
     return lines, text.decoded(lines, options)
@@ -229,7 +230,7 @@ def _is_comment(line: Column, options: Mapping[str, str]) -> Column:
 def _headers(
     session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str], quoting: Quoting
 ) -> dict[str, tuple[str, bool]]:
-    """Return each file's first line that is neither empty nor a comment, and whether records span lines.
+    """Return the first line of each file, except empty lines and comments, and whether records span lines.
 
     Nearly all files have one record per line. If no line leaves a quoted value open, each line is a record.
     """
@@ -252,7 +253,7 @@ def _opens(line: Column, quoting: Quoting) -> Column:
 
 @dataclass(frozen=True)
 class _Lines:
-    """Turns lines of files with the same columns into records: RAW, UNDECODED, PUBLISHED and POSITION."""
+    """Converts lines of files with the same columns to records: RAW, UNDECODED, PUBLISHED and POSITION."""
 
     session: SparkSession
     files: Sequence[SourceFile]
@@ -268,12 +269,12 @@ class _Lines:
 
     def _records(self, records: DataFrame) -> DataFrame:
         """Remove empty lines, comments and headers."""
-        # Concatenated files repeat the header in the middle.
+        # A file that was concatenated from several files repeats the header.
         is_no_record = F.col(RAW).isin("", self.columns.header) | _is_comment(F.col(RAW), self.options)
         return records.where(~is_no_record)
 
     def assembled(self, needs_rows: bool) -> DataFrame:
-        """Return records that may span lines; a record's row is that of its first line."""
+        """Return records that may span lines. The row number of a record is that of its first line."""
         lines = self._in_records()
         ordered = F.sort_array(F.collect_list(F.struct(_ROW, RAW)))
         line_break = reader_options.option(self.options, "lineSep") or "\n"
@@ -289,9 +290,10 @@ class _Lines:
         return self._records(grouped.select(raw, reason.alias(UNDECODED), PUBLISHED, place.alias(POSITION)))
 
     def _in_records(self) -> DataFrame:
-        """Return lines with the number of their record in its file.
+        """Return the lines, each with the number of its record in the file.
 
-        Each line of a quoted value without end (:data:`UNCLOSED`) is a separate record, by _UNCLOSED_ROW.
+        Each line of a quoted value without end (:data:`UNCLOSED`) becomes a separate record, because it gets
+        its own _UNCLOSED_ROW.
         """
         rows, in_order = self._states()
         ends_within = F.when(F.col(_WITHIN), F.col(_STAYS)).otherwise(F.col(_OPENS))
@@ -304,10 +306,10 @@ class _Lines:
         return rows.withColumn(_UNCLOSED_ROW, unclosed)
 
     def _states(self) -> tuple[DataFrame, WindowSpec]:
-        """Return lines with :data:`_WITHIN`: whether each begins inside a quoted value.
+        """Return the lines with :data:`_WITHIN`: whether a line begins inside a quoted value.
 
-        Each line sets, unsets, keeps or inverts that state. So the state before a line is the one that the
-        last setting or unsetting line left, inverted once per later inverting line.
+        Each line sets, unsets, keeps or inverts this state. So the state at the start of a line is the state
+        after the last line that sets or unsets it, inverted once for each later line that inverts it.
         """
         lines, line = _split_lines(self.session, self.files, self.options)
         opens = _opens(line, self.quoting) & ~_is_comment(line, self.options)
@@ -329,8 +331,8 @@ class _Lines:
 def _parsing(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options of Spark's parser.
 
-    By default the parser escapes with a backslash, and reads a quoted empty value as NULL. Here it is an
-    empty text: ``nullValue`` is the NUL character, which no valid record contains.
+    By default, the parser uses the backslash as escape, and reads a quoted empty value as NULL. These options
+    make it an empty text: ``nullValue`` is the NUL character, which no valid record contains.
     """
     quoting = Quoting.of(options)
     given = {name: value for name, value in options.items() if name.lower() not in _OF_FILES}
@@ -339,10 +341,10 @@ def _parsing(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _flaw(options: Mapping[str, str]) -> Column:
-    """Return why a record is not the CSV that the options describe; NULL if it is."""
+    """Return why a record is not valid CSV by the options; NULL if it is valid."""
     quoting, raw = Quoting.of(options), F.col(RAW)
     if reader_options.option(options, "unescapedQuoteHandling") is not None:
-        # The user chose how Spark handles such records.
+        # This option of the user decides how Spark handles such records.
         return F.lit(None).cast("string")
     special = F.contains(raw, F.lit("\r"))
     if quoting.quote:
@@ -382,7 +384,7 @@ def _part(lines: DataFrame, columns: _Columns, options: Mapping[str, str]) -> _P
 
 
 def _value(parsed: Column, columns: _Columns, name: str) -> Column:
-    """Return a value; an empty text in a column whose known type is not text is NULL."""
+    """Return a value. An empty text becomes NULL if the known type of its column is not text."""
     value, known_type = parsed.getField(name), columns.types.get(name.lower(), T.StringType())
     is_text = isinstance(known_type, T.StringType) or not isinstance(columns.type_of(name), T.StringType)
     return value if is_text else F.nullif(value, F.lit(""))
@@ -404,7 +406,7 @@ def _reason(parsed: Column, as_text: Column, columns: _Columns) -> Column:
 
 
 def _united(parts: Sequence[_Part]) -> DataFrame:
-    """Combine the records of several groups; a record has NULL in columns that its group lacks."""
+    """Combine the records of several groups. A record has NULL in columns that its group lacks."""
     names: dict[str, str] = {}
     for part in parts:
         for name in part.columns.names if not part.columns.flaw else ():

@@ -1,12 +1,13 @@
-"""Runs one ingest: records the batch, writes its quarantine, then commits its events to the change log.
+"""Run one ingest: record the batch, write its quarantine, then commit its events to the change log.
 
-1. **read and check**: adapts, checks and counts the records, and compares them with the log, once
-2. **record**: writes the batch's files and offsets to the side table, under the batch's number. A second
-   driver with the same number stops here
-3. **quarantine**: writes the invalid records
-4. **commit**: writes the events in one commit of the log, sealed with the same number
+1. **read and check**: the driver reads the records once. It adapts, checks and counts them, and compares
+   them with the log.
+2. **record**: the driver writes the batch's files and offsets to the side table, under the batch's number. A
+   second driver with the same number stops here.
+3. **quarantine**: the driver writes the invalid records.
+4. **commit**: the driver writes the events in one commit of the log. Its seal has the same number.
 
-A crash between 2 and 4 leaves a batch that is recorded but not in the log; the next plan repeats that batch.
+A crash between 2 and 4 leaves a batch that is recorded but not in the log. The next plan repeats that batch.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Table property that marks a change log.
+#: The table property that marks a change log.
 CHANGE_LOG = "delta_cdc.changeLog"
 _STATISTICS = "delta.dataSkippingStatsColumns"
-#: Errors of Spark and Delta for a file, or a log, that vanished between planning and reading.
+#: Errors of Spark and Delta for a file or log that was deleted between planning and reading.
 _GONE = (
     "PATH_NOT_FOUND",
     "FAILED_READ_FILE.FILE_NOT_EXIST",
@@ -57,7 +58,7 @@ _GONE = (
     "DELTA_TABLE_NOT_FOUND",
     "DELTA_PATH_DOES_NOT_EXIST",
 )
-#: Errors for a damaged file.
+#: Errors of Spark for a damaged file.
 _DAMAGE = (
     "CANNOT_READ_FILE_FOOTER",
     columnar.ILLEGAL,
@@ -74,10 +75,10 @@ _DAMAGE = (
 def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None = None) -> JobResult:
     """Ingest one batch.
 
-    :param kafka_options: how to reach the brokers; None: the options that this driver was started with
-    :return: ``committed``; ``skipped`` or ``conflict`` if another driver recorded or committed a batch of
+    :param kafka_options: how to reach the brokers; None: use the options that this driver was started with
+    :return: ``committed``; ``skipped`` or ``conflict`` if another driver recorded or committed a batch with
         this number; ``stale`` if files or the log changed after planning
-    :raises DeltaCdcError: for bad input; nothing was written
+    :raises DeltaCdcError: the input is bad; in this case the driver writes nothing
     """
     feed.refuse_forbidden_confs(spark)
     for uri in (spec.log_uri, spec.ingested_uri, spec.quarantine_uri):
@@ -123,7 +124,7 @@ def described(spec: IngestSpec) -> str:
 def _sealed_since(session: SparkSession, spec: IngestSpec, log_state: TableState) -> str | None:
     """Return a message if a batch of this pipeline entered the log after planning.
 
-    The number alone does not show it: the plan may have seen that batch in the side table only.
+    The seal number alone cannot show this, because the plan may know that batch from the side table.
     """
     planned_on = spec.step.planned_on
     assert planned_on is not None
@@ -139,7 +140,10 @@ def _sealed_since(session: SparkSession, spec: IngestSpec, log_state: TableState
 
 
 def _other_horizon(spec: IngestSpec, log_state: TableState) -> str | None:
-    """Return a message if maintenance moved the log's ``horizon`` after planning: other records are late."""
+    """Return a message if maintenance moved the log's ``horizon`` after planning.
+
+    With another horizon, other records are late.
+    """
     horizon = log_state.properties.get(LATENESS_HORIZON)
     if horizon == spec.horizon:
         return None
@@ -150,9 +154,9 @@ def _other_horizon(spec: IngestSpec, log_state: TableState) -> str | None:
 def _read_batch(
     session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None
 ) -> Batch | JobResult:
-    """Read a batch; set a damaged file aside, and read the others again.
+    """Read a batch. If a file is damaged, mark it as unreadable and read the other files again.
 
-    A file has to fail twice, because a truncated response of the store looks like a truncated file.
+    A file must fail twice, because a truncated response of the store looks like a truncated file.
     """
     failed_once: set[str] = set()
     while True:
@@ -186,9 +190,9 @@ def _names_deleted(spec: IngestSpec, error_text: str) -> bool:
 
 
 def _damaged(spec: IngestSpec, error_text: str) -> str | None:
-    """Return the file that an error names as damaged; None for other errors.
+    """Return the damaged file that an error names; None for other errors.
 
-    Errors of an unavailable store look similar, but are temporary: no file is set aside for them.
+    Errors of an unavailable store look similar but are temporary, so they mark no file as unreadable.
     """
     if not any(mark in error_text for mark in _DAMAGE):
         return None
@@ -197,7 +201,7 @@ def _damaged(spec: IngestSpec, error_text: str) -> str | None:
 
 
 def _cause(error: Exception) -> str:
-    """Return the root cause of an error in one line."""
+    """Return the root cause of an error as one line."""
     return unquote(causes(error)[-1].line)
 
 
@@ -232,7 +236,7 @@ def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | 
 def _adapted(
     session: SparkSession, spec: IngestSpec, log_schema: Known | None, secrets: Mapping[str, str] | None
 ) -> DataFrame | None:
-    """Return the adapter's output for the records of a batch; None if the batch has nothing to read."""
+    """Return the adapter's output for the records of a batch; None if the batch has no records to read."""
     options = spec.options
     if spec.step.kind == "renew":
         return None
@@ -262,7 +266,7 @@ def _adapted(
 
 
 def _refuse_unknown_types(spec: IngestSpec, batch: Batch, log_schema: Known | None) -> None:
-    """Refuse to create a log of which no type is known, because its types are permanent."""
+    """Refuse to create a log if no column type is known, because the types of a log are permanent."""
     has_types = spec.options.schema or spec.options.format == "parquet" or batch.counts["events"]
     if log_schema is None and not has_types:
         raise SourceUnreadable(
@@ -291,7 +295,7 @@ def _rejected(
     """Return the rows that go to quarantine, and their number."""
     rejects, count = batch.rejects, batch.counts.get("quarantined", 0)
     if spec.step.kind == "replay":
-        # Records that are still invalid are in quarantine already.
+        # The quarantine already has the records that are still invalid.
         return None, 0
     if unreadable_files:
         files = quarantine.of_files(session, unreadable_files)
@@ -332,7 +336,7 @@ def _write_batch(
 def _append(batch: Batch, shape: Shape, options: ApplyOptions) -> Callable[[], object]:
     writer, uri = batch.events.write.format("delta"), batch.spec.log_uri
     if batch.have is None:
-        # One commit with events, properties and seal; it ignores files that a crash left behind.
+        # This one commit writes events, properties and seal. It ignores files that a crash left.
         writer = writer.mode("error").options(**layout.properties(shape, options))
     else:
         writer = writer.mode("append").option("mergeSchema", "true")
@@ -340,7 +344,7 @@ def _append(batch: Batch, shape: Shape, options: ApplyOptions) -> Callable[[], o
 
 
 def _layout(batch: Batch) -> tuple[Shape, ApplyOptions]:
-    """Return a log's layout as for targets: clustered by its keys, with statistics of its sequence."""
+    """Return the layout of a log: as for a target, clustered by its keys, with statistics of its sequence."""
     options = batch.spec.options
     columns = {field.name.lower(): field for field in batch.payload.fields}
     if batch.have is not None:
@@ -368,7 +372,7 @@ def _layout(batch: Batch) -> tuple[Shape, ApplyOptions]:
 def _finish(
     session: SparkSession, batch: Batch, shape: Shape, options: ApplyOptions, seen: TableState | None
 ) -> None:
-    """Run the steps after a commit; a failure is a warning, because the next run repeats them."""
+    """Run the steps after a commit. A failure is only a warning, because the next run repeats these steps."""
     spec = batch.spec
     try:
         layout.complete(session, spec.log_uri, shape, options, seen)
@@ -389,7 +393,7 @@ def _seal(spec: IngestSpec, counts: dict[str, int]) -> Seal:
         state=PipelineState(
             applied_to=None,
             applied_from=step.applied_from,
-            # The next plan compares it with the side table, to detect missing rows.
+            # The next plan compares this number with the side table to detect missing rows.
             configuration={**step.configuration, "rows": len(ingested.rows(spec))},
         ),
         step=SealStep(

@@ -1,4 +1,4 @@
-"""Turns records into events: checks them, casts them to the log's types, and counts them, in one pass."""
+"""Turn records into events: check them, cast them to the log's types, and count them, in one pass."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import IngestSpec
 
 LATE = "late_beyond_horizon"
-#: Why a row is an invalid event, and whether an earlier batch may have taken it.
+#: Why a row is an invalid event, and whether an earlier batch may contain the row.
 _REASON, _AGAIN = f"{PLAN_PREFIX}reason", f"{PLAN_PREFIX}again"
 _SAMPLES = 3
-#: The scan of a log filters by file name for at most so many files.
+#: A scan of the log filters by file name if the batch has at most this many redelivered files.
 _LISTED_FILES = 500
 
 
@@ -53,8 +53,8 @@ _LISTED_FILES = 500
 class Known:
     """The schema of an existing change log.
 
-    :param payload: the events' own columns
-    :param sequence: the type of its sequence
+    :param payload: the columns of the payload
+    :param sequence: the type of the sequence
     """
 
     payload: T.StructType
@@ -63,13 +63,13 @@ class Known:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch that was read and checked, but not written: the events in the log's schema, and the rejects.
+    """A batch that was read and checked, but not yet written: events in the log's schema, and rejects.
 
     :param spec: the spec, with unreadable files marked
     :param have: the log's schema; None if the log does not exist
     :param events: columns of the payload, then :data:`~delta_cdc.core.change_log.LOG_COLUMNS`
-    :param rejects: RAW, POSITION and ``reason`` of what goes to quarantine; None if all records are valid
-    :param settled: of a replay: RAW and POSITION of the records that are events or ignored
+    :param rejects: RAW, POSITION and ``reason`` of the records for quarantine; None if all records are valid
+    :param settled: only for a replay: RAW and POSITION of the records that became events or are ignored
     """
 
     spec: IngestSpec
@@ -99,16 +99,16 @@ def known(session: SparkSession, uri: str) -> Known:
 
 
 def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: DataFrame | None) -> Batch:
-    """Check and count what an adapter returned.
+    """Check and count the rows that an adapter returned.
 
     :param have: the log's schema; None if the log does not exist
-    :param held: the log's rows, to compare with records that an earlier batch may have taken
+    :param held: the log's rows, to compare with records that an earlier batch may contain
     :raises InvalidRecord: some records are invalid, and the options do not allow quarantine
     :raises ColumnNotFound: a key column is neither in a record nor in the log
     :raises TargetSchemaClash: a column's type differs from the log's
     """
     rows, payload, sequence = _checked(spec, adapted, have)
-    # One job parses and counts; later steps read its checkpoint.
+    # One job parses and counts the rows. Later steps read its checkpoint.
     rows = rows.localCheckpoint(eager=False)
     counts = _counted(rows)
     _refuse(spec, rows, counts)
@@ -128,7 +128,7 @@ def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: Dat
 
 
 def nothing(session: SparkSession, spec: IngestSpec, have: Known) -> Batch:
-    """Return an empty batch, for a batch without readable records."""
+    """Return an empty batch, for a spec without readable records."""
     empty = session.read.format("delta").load(spec.log_uri).limit(0)
     return Batch(spec, have, empty, have.payload, have.sequence)
 
@@ -137,7 +137,10 @@ def nothing(session: SparkSession, spec: IngestSpec, have: Known) -> Batch:
 def _checked(
     spec: IngestSpec, adapted: DataFrame, log_schema: Known | None
 ) -> tuple[DataFrame, T.StructType, T.DataType]:
-    """Return the columns of payload and log, why a row is invalid, and RAW where a later step needs it."""
+    """Return the rows with payload and log columns, the payload's schema, and the type of the sequence.
+
+    Each row has the reason why it is invalid, and RAW if a later step needs it.
+    """
     completed = _completed(spec, adapted)
     payload_columns = _payload(spec, completed.schema[PAYLOAD].dataType, log_schema)
     sequence = _sequence_type(spec, completed.schema[SEQUENCE].dataType, log_schema)
@@ -180,7 +183,7 @@ def _completed(spec: IngestSpec, adapted: DataFrame) -> DataFrame:
 def _payload(
     spec: IngestSpec, adapted_type: T.DataType, log_schema: Known | None
 ) -> list[tuple[T.StructField, Column]]:
-    """Return the payload's columns, with the log's names and types, and their expressions."""
+    """Return the columns of the payload, with the log's names and types, and their expressions."""
     assert isinstance(adapted_type, T.StructType)
     _refuse_reserved(spec, adapted_type)
     fields_by_name = {f.name.lower(): f for f in adapted_type.fields}
@@ -193,7 +196,7 @@ def _payload(
             value = value if kind is None else value.cast(kind)
             columns.append((T.StructField(known_field.name, kind or field.dataType), value))
     for field in fields_by_name.values():
-        # Keep a column that is always NULL, because events may list it among the columns they carry.
+        # Keep a column that is always NULL, because events may list it as a column that they carry.
         is_void = isinstance(field.dataType, T.NullType)
         kind = T.StringType() if is_void else field.dataType
         columns.append((T.StructField(field.name, kind), F.col(PAYLOAD).getField(field.name).cast(kind)))
@@ -202,9 +205,9 @@ def _payload(
 
 
 def _cast_type(spec: IngestSpec, known_field: T.StructField, batch_type: T.DataType) -> T.DataType | None:
-    """Return the log's type, to cast a column to it; None if the column needs no cast.
+    """Return the type to cast a column to, which is the log's; None if the column needs no cast.
 
-    Nested columns with new fields evolve in the log's commit.
+    A nested column with new fields needs no cast, because the commit adds these fields to the log.
     """
     if batch_type == known_field.dataType:
         return None
@@ -308,7 +311,7 @@ def _counted(rows: DataFrame) -> dict[str, int]:
 
 
 def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> None:
-    """Refuse invalid records if the options do not allow quarantine; late records are not an error."""
+    """Refuse invalid records if the options do not allow quarantine. Late records are not an error."""
     invalid_count = counts["quarantined"] - counts["late"]
     if not invalid_count or spec.options.on_invalid == "quarantine":
         return
@@ -329,7 +332,7 @@ def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> Non
 
 # -- redelivered events ---------------------------------------------------------------------------
 def _without_held(spec: IngestSpec, events: DataFrame, log_rows: DataFrame) -> DataFrame:
-    """Remove events that the log holds already."""
+    """Remove the events that the log already has."""
     replayed = spec.step.kind == "replay"
     may_repeat = F.lit(True) if replayed else F.col(_AGAIN)
     possible_repeats, new_events = events.where(may_repeat), events.where(~may_repeat)
@@ -347,5 +350,5 @@ def _without_held(spec: IngestSpec, events: DataFrame, log_rows: DataFrame) -> D
             F.struct(place.alias("place"), redelivery.identity(possible_repeats, types).alias("event")),
             F.struct(place.alias("place"), redelivery.identity(log_rows, types).alias("event")),
         )
-    # Compare once, because at the commit the log may hold more.
+    # Compare only once, because the log may have more rows at the commit.
     return new_events.unionByName(not_held.localCheckpoint())

@@ -1,4 +1,4 @@
-"""Reads records from files, in the schema that adapters expect (:mod:`delta_cdc.core.change_log`)."""
+"""Read records from files, in the schema that adapters expect (:mod:`delta_cdc.core.change_log`)."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["again", "check_format_options", "declared", "read", "readable", "unreadable"]
 
-#: By default, Spark lists many files in a job with one task per file.
+#: The conf that limits the tasks of a listing. By default, Spark lists many files with one task per file.
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 
 
 def read(
     session: SparkSession, spec: IngestSpec, needs_rows: bool, known: T.StructType | None = None
 ) -> DataFrame:
-    """Return the records of a batch's files, without files that are unreadable as a whole.
+    """Return the records of a batch's files. Omit files that are unreadable as a whole.
 
     :param session: a private session, because the function changes its confs
-    :param needs_rows: give each record its row number in its file, from 0. The number is the same at every
-        read, and requires a sort of each text file
-    :param known: the columns of the change log: types of CSV fields that are not declared
-    :raises InvalidConfiguration: reader options are not allowed, or CSV has no column names
+    :param needs_rows: number the records of each file from 0. The numbers are the same at every read; they
+        require a sort of each text file
+    :param known: the columns of the change log, which give the types of CSV fields that ``schema`` omits
+    :raises InvalidConfiguration: a reader option is not allowed, or CSV files have no column names
     :raises SourceUnreadable: columns of Parquet files have incompatible types
     """
     options, files = spec.options, readable(spec)
@@ -61,7 +61,7 @@ def again(found: DataFrame, options: IngestOptions, known: T.StructType | None) 
 
 
 def declared(options: IngestOptions) -> T.StructType | None:
-    """Return the declared columns; None if no schema is declared.
+    """Return the columns that the option ``schema`` defines; None without this option.
 
     :raises InvalidConfiguration: the text names no columns
     """
@@ -77,7 +77,7 @@ def declared(options: IngestOptions) -> T.StructType | None:
 
 
 def readable(spec: IngestSpec) -> list[SourceFile]:
-    """Return the readable files."""
+    """Return the files of a batch that Spark can read."""
     unreadable_uris = {file.uri for file, _ in unreadable(spec)}
     return [file for file in spec.files if not file.missing and file.uri not in unreadable_uris]
 

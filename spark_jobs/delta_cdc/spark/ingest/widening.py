@@ -1,12 +1,12 @@
-"""Finds the type that holds the values of two others without loss (of files, or of a batch and its log)."""
+"""Find the type that holds all values of two types without loss: of two files, or of a batch and its log."""
 
 from __future__ import annotations
 
 from pyspark.sql import types as T
 
-#: Digits that a whole number needs as a decimal.
+#: The number of digits of each integer type as a decimal.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-#: Each type, and the types that hold all of its values exactly.
+#: For each type, the types that hold all its values exactly.
 _WIDER = {
     "tinyint": ("smallint", "int", "bigint", "float", "double"),
     "smallint": ("int", "bigint", "float", "double"),
@@ -19,8 +19,8 @@ _WIDER = {
 def wider(one: T.DataType, other: T.DataType) -> T.DataType | None:
     """Return the narrowest type that holds all values of both; None if no such type exists.
 
-    The type of NULL fits every type. Struct fields match by name, ignoring case; the result also has the
-    fields that one side lacks.
+    The type of NULL fits every type. Struct fields match by name without regard to case; the result also has
+    the fields that only one type has.
     """
     if one == other or isinstance(other, T.NullType):
         return one
@@ -40,7 +40,7 @@ def wider(one: T.DataType, other: T.DataType) -> T.DataType | None:
 def _atomic(first: T.DataType, second: T.DataType) -> T.DataType | None:
     texts = (T.StringType, T.CharType, T.VarcharType)
     if isinstance(first, texts) and isinstance(second, texts):
-        # Ignore lengths and collations.
+        # Lengths and collations do not matter.
         return T.StringType()
     for narrow, wide in ((first, second), (second, first)):
         if wide.simpleString() in _WIDER.get(narrow.simpleString(), ()):

@@ -1,4 +1,4 @@
-"""How Debezium encodes values: by the schema in the message, else by the connector's options.
+"""Find how Debezium encodes values: from the schema in the message, else from the connector's options.
 
 | written as | becomes |
 |---|---|
@@ -6,7 +6,7 @@
 | `…Timestamp`, `…MicroTimestamp`, `…NanoTimestamp`, `…ZonedTimestamp`, Connect's `Timestamp` | timestamp |
 | `…Time`, `…MicroTime`, `…NanoTime`, Connect's `Time` | string HH:MM:SS.ffffff |
 | Connect's `Decimal` | decimal of its precision (38 if unknown) and scale |
-| `io.debezium.data.VariableScaleDecimal` | decimal(38,18), or the type of the log or the declared schema |
+| `io.debezium.data.VariableScaleDecimal` | decimal(38,18), or the type of the log or of the option `schema` |
 | `bytes`, `io.debezium.data.Bits` | binary |
 | JSON, XML, enumerations, UUID, intervals | string |
 | structs (geometry, point), arrays, maps with text keys | struct, array, map |
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.change_log import Context
 
 _SCALED = "io.debezium.data.VariableScaleDecimal"
-#: Logical types: the coding, and the Spark type.
+#: For each logical type: the coding and the Spark type.
 _LOGICAL = {
     "io.debezium.time.Date": ("days", "date"),
     "org.apache.kafka.connect.data.Date": ("days", "date"),
@@ -70,13 +70,14 @@ _WIDTHS = ("tinyint", "smallint", "int", "bigint")
 def columns_of(
     frame: DataFrame, context: Context, options: Mapping[str, Any], schema: str, schema_id: str
 ) -> tuple[dict[str, Value], parsing.Alternatives]:
-    """Return a batch's columns, and how the messages of each schema encode them.
+    """Return the columns of a batch, and their encodings in the messages of each schema.
 
-    One pass over the batch finds the schemas. If messages have no schema, and types are neither declared nor
-    in the log, a second pass infers types from their values.
+    One pass over the batch finds the schemas. If messages have no schema, and neither the option ``schema``
+    nor the log has their types, a second pass infers the types from the values.
 
-    :param schema: column with the message's schema as text; ``schema_id``: its hash
-    :raises InvalidConfiguration: an option is missing that the encoding of values depends on
+    :param schema: the column with the message's schema as text
+    :param schema_id: the column with the hash of this schema
+    :raises InvalidConfiguration: an option is missing on which the encoding of values depends
     """
     has_row = F.col(parsing.ROW).isNotNull()
     summary = frame.agg(
@@ -84,7 +85,7 @@ def columns_of(
         F.count_if(F.col(schema).isNull() & has_row).alias("bare"),
     ).collect()[0]
     schema_columns = {row[0]: row_columns(row[1], options) for row in sorted(summary["schemas"])}
-    # Other schemas (for instance of transaction messages in the topic) have no row.
+    # Other schemas in the topic (for instance of transaction messages) have no row.
     schema_columns = {way: columns for way, columns in schema_columns.items() if columns}
     known_types = _known_types(context)
     bare_columns: dict[str, Value] = {}
@@ -116,14 +117,14 @@ def columns_of(
     for name in names:
         schema_encoding = next((way[name] for way in ways.values() if name in way), None)
         kind = known_types.get(name) or types[name]
-        # A column without a value in the batch is one of the log, or declared: its type is known.
+        # A column without a value in the batch has a known type, from the log or from ``schema``.
         encoding = bare_columns.get(name) or schema_encoding or plain_value(known_types[name])
         columns[name] = aimed(encoding, kind) if kind is not None and name in bare_columns else encoding
     return columns, parsing.Alternatives(F.col(schema_id), ways)
 
 
 def _known_types(context: Context) -> dict[str, T.DataType]:
-    """Return the types that the user declared, or that the log has."""
+    """Return the types of the option ``schema``, or else those of the log."""
     known_schema = context.declared or context.known
     return {field.name: field.dataType for field in known_schema.fields} if known_schema is not None else {}
 
@@ -134,7 +135,7 @@ def _names(
     bare_columns: Mapping[str, Value],
     schema_columns: Mapping[int, Mapping[str, Value]],
 ) -> list[str]:
-    """Return the batch's columns: the declared ones only, or those of the log and new ones."""
+    """Return the columns of the batch: those of the option ``schema``, else those of the log and new ones."""
     if context.declared is not None:
         return list(known_types)
     names = list(known_types)
@@ -145,7 +146,7 @@ def _names(
 
 
 def _wider(first: T.DataType, second: T.DataType) -> T.DataType:
-    """Return a type for a column whose type changed inside a batch; string if no type holds both."""
+    """Return the type of a column whose type changed inside a batch; string if no type holds both types."""
     if first == second:
         return first
     names = [first.simpleString(), second.simpleString()]
@@ -161,7 +162,7 @@ def _wider(first: T.DataType, second: T.DataType) -> T.DataType:
 
 # -- by schema ----------------------------------------------------------------------------------
 def row_columns(text: str, options: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the row's columns from a message's schema; an empty dict if it describes no row."""
+    """Return the columns of the row from the schema of a message; an empty dict if it describes no row."""
     schema = json.loads(text)
     fields = schema.get("fields") or []
     if options["unwrapped"]:
@@ -173,7 +174,7 @@ def row_columns(text: str, options: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def value_of(schema: Mapping[str, Any], options: Mapping[str, Any]) -> Value:
-    """Return how a field of a Kafka Connect schema is encoded, and its Spark type.
+    """Return the encoding and the Spark type of a field of a Kafka Connect schema.
 
     :raises InvalidConfiguration: a map's keys are not text
     """
@@ -208,7 +209,7 @@ def _bytes_value(schema: Mapping[str, Any], name: str) -> Value:
     parameters = schema.get("parameters") or {}
     scale = int(parameters["scale"])
     precision = int(parameters.get("connect.decimal.precision") or 38)
-    # A database's decimal may exceed Spark's precision; a value that does not fit becomes an error.
+    # A decimal of a database may exceed Spark's precision. A value that does not fit becomes an error.
     fits = 0 <= scale <= 38 and precision <= 38
     decimal_type = (
         T.DecimalType(max(precision, scale), scale) if fits else T.DecimalType(38, min(max(scale, 0), 38))
@@ -218,7 +219,7 @@ def _bytes_value(schema: Mapping[str, Any], name: str) -> Value:
 
 # -- without schema -----------------------------------------------------------------------------
 def bare_value(name: str, data_type: T.DataType, options: Mapping[str, Any]) -> Value:
-    """Return how a value without schema is encoded, according to the connector's options.
+    """Return the encoding of a value without schema, from the connector's options.
 
     :raises InvalidConfiguration: an option is missing
     """
@@ -234,7 +235,7 @@ def bare_value(name: str, data_type: T.DataType, options: Mapping[str, Any]) -> 
     if isinstance(data_type, T.BinaryType):
         return Value(data_type, f"bytes:{BYTES[options['binary_handling_mode']]}")
     if isinstance(data_type, T.DateType):
-        # A number is days in every mode.
+        # In every mode, a number means days.
         return Value(data_type, "days_or_text")
     if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
         return Value(data_type, _timestamp_coding(name, options))
@@ -262,7 +263,7 @@ def _timestamp_coding(name: str, options: Mapping[str, Any]) -> str:
 
 
 def placeholders(text: str) -> list[str]:
-    """Return a connector's encodings of an unavailable value: as text, bytes, array, map, or UUIDs."""
+    """Return the encodings of a connector's placeholder: as text, bytes, array, map, or UUIDs."""
     encoded = text.encode()
     digest = bytearray(hashlib.md5(encoded, usedforsecurity=False).digest())
     digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
@@ -276,7 +277,7 @@ def placeholders(text: str) -> list[str]:
         json.dumps([text]),
         json.dumps([base64.b64encode(encoded).decode()]),
         json.dumps(list(encoded), separators=(",", ":")),
-        # Numbers are read as text, to keep all digits.
+        # The adapter reads numbers as text to keep all digits.
         json.dumps([str(byte) for byte in encoded], separators=(",", ":")),
         json.dumps({text: text}, separators=(",", ":")),
         json.dumps([str(uuid.UUID(bytes=bytes(digest)))]),

@@ -1,11 +1,13 @@
-"""Reads files that AWS Database Migration Service writes to S3: CSV, Parquet and JSON.
+"""Read files that AWS Database Migration Service writes to S3: CSV, Parquet and JSON.
 
-``Op`` contains a change's operation: ``I``, ``U`` or ``D``. A row of a full load has no ``Op`` (or ``I``,
-with ``includeOpForFullLoad``) and is in a file named ``LOAD…``; it is an upsert below every change.
+``Op`` contains the operation of a change: ``I``, ``U`` or ``D``. A row of a full load has no ``Op`` (or
+``I``, with ``includeOpForFullLoad``) and is in a file named ``LOAD…``. Such a row is an upsert that sorts
+below every change.
 
-Order: the change sequence, if the task writes one (``change_sequence``); else the commit's timestamp, if the
-task writes it (``timestamp_column``), then the file's name, which is its time, and the row in the file,
-because the changes of one transaction share a timestamp and are in order in the file.
+If the task writes a change sequence (``change_sequence``), this is the order. Otherwise, the order is the
+timestamp of the commit (``timestamp_column``, if the task writes it), then the name of the file, which is its
+time, then the row in the file. The row matters because the changes of one transaction share a timestamp and
+are in order in the file.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ if TYPE_CHECKING:
     from delta_cdc.core.change_log import Context
 
 OPERATIONS = {"i": change_log.UPSERT, "u": change_log.UPSERT, "d": change_log.DELETE}
-#: First part of the sequence: of full loads, and of changes.
+#: The first part of the sequence of full loads, and of changes.
 _LOADED, _CHANGED = "0", "1"
 _LOAD_FILE = r"^LOAD[0-9A-Fa-f]+"
-#: A change sequence is a time of 16 digits and a counter of 19.
+#: A change sequence has a time of 16 digits and a counter of 19 digits.
 _CHANGE_DIGITS, _NAME_WIDTH, _ROW_DIGITS = 35, 32, 12
 
 
@@ -52,7 +54,7 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     is_load = _file_name().rlike(_LOAD_FILE)
     is_absent = operation_text.isNull() | (F.trim(operation_text) == "")
     op, error = plain.operation(operation_text, OPERATIONS, {})
-    # Outside a full load, a record without operation is an invalid event.
+    # A record without operation that is not from a full load is an invalid event.
     op = F.when(is_absent & is_load, change_log.UPSERT).otherwise(op)
     no_op = F.concat(F.lit("no value for "), F.lit(meta_columns[0]), F.lit(", and no file of a full load"))
     error = F.when(is_absent, F.when(~is_load, no_op)).otherwise(error)
@@ -81,7 +83,7 @@ def _sequence(options: dict[str, Any], is_load: Column) -> tuple[Column, str]:
     if options["change_sequence"]:
         name = options["change_sequence"]
         number = values.digits(F.col(quote(name)).cast("string"), _CHANGE_DIGITS)
-        # Full loads sort below every change, all with the same sequence: a full load has each key once.
+        # All rows of full loads have one sequence, below every change, because a full load has each key once.
         fixed_number = F.when(is_load, F.lit("0" * _CHANGE_DIGITS)).otherwise(number)
         phase = F.when(is_load, _LOADED).otherwise(_CHANGED)
         return parsing.joined([phase, fixed_number]), f"no value for {name}, or no whole number in it"

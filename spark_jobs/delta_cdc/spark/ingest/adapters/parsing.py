@@ -1,12 +1,13 @@
-"""Helpers of all adapters: parse records into typed columns, and build events from them.
+"""Parse records into typed columns, and build events from these. All adapters share these helpers.
 
-:func:`opened` splits a record into texts, one per column; :func:`layout` takes the columns' types from the
-user, the log, or the batch's values (schemas in the records are the adapter's task); :func:`valued` converts
-each text to a value, or records which one does not fit; :func:`events` builds the event. No Python runs on
-rows.
+- :func:`layout` takes the types of the columns from the user, the log, or the values of the batch. If records
+  contain schemas, the adapter reads these itself.
+- :func:`opened` splits a record into texts, one per column.
+- :func:`valued` converts each text to a value, or reports a value that does not fit.
+- :func:`events` builds the events.
 
-The frames have the record's columns under their own names, and internal columns with the prefix
-:data:`~delta_cdc.core.sql.PLAN_PREFIX`, so that the user's expressions see the record only.
+No Python runs on rows. The columns of a record keep their names in the frames. Internal columns have the
+prefix :data:`~delta_cdc.core.sql.PLAN_PREFIX`, so that the user's expressions find only the record.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.change_log import Context
 
-#: JSON text of the object with the row's columns; the record itself, or a part of it.
+#: The JSON object with the columns of the row, as text: the record, or a part of the record.
 ROW = f"{PLAN_PREFIX}row"
-#: Index of an event among the events of one record.
+#: The index of an event among the events of one record.
 INDEX = f"{PLAN_PREFIX}index"
 #: Why a record is unreadable.
 UNREAD = f"{PLAN_PREFIX}unread"
-#: Which value does not fit its type; the same for keys only.
+#: The error for a value that does not fit its type: of all columns, and of the key columns only.
 MISFIT, KEY_MISFIT = f"{PLAN_PREFIX}misfit", f"{PLAN_PREFIX}key_misfit"
-#: Names of the columns that the record has.
+#: The names of the columns that a record has.
 CARRIED = f"{PLAN_PREFIX}carried"
 TEXTS = f"{PLAN_PREFIX}texts"
 RAW, POSITION = f"{PLAN_PREFIX}raw", f"{PLAN_PREFIX}position"
 RECORD, _PRESENT = f"{PLAN_PREFIX}record", f"{PLAN_PREFIX}present"
 KEY, PUBLISHED = f"{PLAN_PREFIX}key", f"{PLAN_PREFIX}published"
-#: Internal names of the columns that a frame of records has.
+#: The internal names of the columns of a frame of records.
 _OWN = {
     change_log.RAW: RAW,
     change_log.POSITION: POSITION,
@@ -60,21 +61,21 @@ NOT_JSON = "not JSON: not exactly one whole object"
 #: The reason for a record that only a lenient reader accepts.
 NOT_STRICT = "not strict JSON: a name twice in an object, single quotes, or a control character in a text"
 HALF_CHARACTER = "half of a surrogate pair stands alone (\\ud800 to \\udfff): no text can hold it"
-#: Two escapes that are one character together; any other escape of this range is half of one.
+#: Two escapes that together are one character. Any other escape of this range is half of a character.
 _PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = r"\\u[dD][89a-fA-F]"
-#: Part of every number that JSON readers would make a double, and that has more digits than a double holds.
+#: Matches in each number that JSON readers would read as double and that has too many digits for a double.
 _LONG_NUMBER = r"\.[0-9]{8}|[0-9]{8}\."
-#: From the end of the last match: text without numbers (quoted strings as a whole), then a number.
-#: Possessive, because Java uses a stack frame for each step that it may have to undo.
+#: Matches, from the end of the last match, text without numbers (including whole quoted strings), then a
+#: number. The loops are possessive, because Java uses a stack frame for each step that it may have to undo.
 _UP_TO_NUMBER = r'\G((?:[^"0-9-]++|"(?:[^"\\]++|\\.)*+")*+)(-?[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)'
 
 
 def started(records: DataFrame) -> DataFrame:
-    """Rename the columns of a frame of records, so that they do not clash with columns of the record.
+    """Rename the columns of a frame of records, because columns of the record may have the same names.
 
-    A JSON record that is not exactly one object gets its error here, before it is parsed; its :data:`ROW` is
-    NULL, as for a blank record.
+    If a JSON record is not exactly one object, its error is set here, without parsing the record. Its
+    :data:`ROW` is NULL, as for a blank record.
     """
     frame = records.withColumnsRenamed({name: own for name, own in _OWN.items() if name in records.columns})
     if RECORD in frame.columns:
@@ -85,7 +86,7 @@ def started(records: DataFrame) -> DataFrame:
 
 
 def is_blank(frame: DataFrame) -> Column:
-    """Return whether a JSON record is blank: a tombstone, or a line of spaces; false for CSV and Parquet."""
+    """Return whether a JSON record is blank (a tombstone or a line of spaces); false for CSV and Parquet."""
     if RECORD in frame.columns:
         return F.lit(False)
     return F.col(RAW).isNull() | (F.length(F.trim(F.col(RAW))) == 0)
@@ -94,7 +95,7 @@ def is_blank(frame: DataFrame) -> Column:
 def object_flaw(text: Column) -> Column:
     """Return why a text is not exactly one JSON object; NULL if it is one."""
     is_object = text.rlike(r"^[ \t\r\n]*\{")
-    # An escaped backslash does not begin an escape.
+    # After a backslash that is itself escaped, no escape begins.
     unpaired = F.regexp_replace(F.replace(text, F.lit("\\\\"), F.lit(" ")), _PAIR, " ")
     lenient = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
     members = F.json_object_keys(F.concat(F.lit('{"v":'), text, F.lit("}")))
@@ -107,7 +108,7 @@ def object_flaw(text: Column) -> Column:
 
 
 def exact(text: Column) -> Column:
-    """Return JSON with long numbers as strings, because Spark's reader would convert them to double."""
+    """Return JSON with long numbers as strings, because Spark's reader would read them as double."""
     return F.when(text.rlike(_LONG_NUMBER), F.regexp_replace(text, _UP_TO_NUMBER, '$1"$2"')).otherwise(text)
 
 
@@ -117,22 +118,23 @@ def json_object(text: Column, names: Sequence[str]) -> Column:
     :param text: one JSON value, such as :data:`ROW` or a part of it
     """
     members = T.StructType([T.StructField(name, T.StringType()) for name in names])
-    # Inside another object, a value that is not an object becomes NULL instead of a row of NULLs.
+    # Because of the outer object, a value of any other kind becomes NULL instead of a row of NULLs.
     inside = F.concat(F.lit('{"v":'), exact(text), F.lit("}"))
     return F.from_json(inside, T.StructType().add("v", members), JSON_OPTIONS).getField("v")
 
 
 # -- which columns, of which types --------------------------------------------------------------
 def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[str, Value]:
-    """Return the record's columns, and how each is encoded.
+    """Return the columns of the records, each with its encoding.
 
-    Types are those that the user declared; else those of the log, and for columns that the log lacks, types
-    inferred from the batch's values (in one pass): booleans, whole numbers (``bigint``, beyond it
-    ``decimal(38,0)``), fractions (``double`` if none has more than 15 digits, else ``decimal(38,18)``),
-    texts; objects and arrays of them. A column without any value has no type yet, and is omitted.
+    The option ``schema`` defines the types. Without it, columns of the log have the log's types. For other
+    columns, one pass infers the types from the values of the batch: booleans, whole numbers (``bigint``, or
+    ``decimal(38,0)`` for larger numbers), fractions (``double`` up to 15 digits, else ``decimal(38,18)``),
+    texts, and objects and arrays of these types. The result omits a column without any value, because it has
+    no type yet.
 
-    :param frame: with :data:`ROW`, or records of CSV or Parquet from :func:`started`
-    :param own: columns that describe the record, not payload: text, unless the user declared them
+    :param frame: has :data:`ROW`, or has records of CSV or Parquet from :func:`started`
+    :param own: columns that describe the record and are not payload; text, unless ``schema`` has them
     """
     parsed_types = record_types(frame)
     misspelt: dict[str, tuple[str, ...]] = {}
@@ -146,7 +148,7 @@ def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[
         )
         log_names = {name.lower(): name for name in column_types}
         for name, kind in batch_types.items():
-            # Objects may gain members; other columns of the log keep their types.
+            # Objects may get more members. Other columns of the log keep their types.
             log_name = log_names.get(name.lower(), name)
             if log_name in column_types:
                 misspelt[log_name] = tuple(values.spelt_otherwise(column_types[log_name], kind))
@@ -172,7 +174,7 @@ def _has(names: Iterable[str], name: str) -> bool:
 
 
 def record_types(frame: DataFrame) -> dict[str, T.DataType] | None:
-    """Return the columns of records that the reader parsed (CSV, Parquet); None for JSON."""
+    """Return the column types of records that the reader parsed (CSV, Parquet); None for JSON."""
     if RECORD not in frame.columns:
         return None
     record = frame.schema[RECORD].dataType
@@ -183,9 +185,10 @@ def record_types(frame: DataFrame) -> dict[str, T.DataType] | None:
 def shown_types(
     frame: DataFrame, text: str, known: Iterable[str], spelt: Sequence[str] = ()
 ) -> dict[str, T.DataType]:
-    """Infer the types of a batch's JSON members, except known ones, in one pass.
+    """Return the types of the JSON members of a batch, except known members. One pass infers them.
 
-    :param spelt: preferred spellings of names that occur in several cases
+    :param known: members to omit
+    :param spelt: preferred spellings, for names that occur in upper and lower case
     """
     row, known_names = F.col(quote(text)), list(known)
     keys = F.json_object_keys(row)
@@ -195,7 +198,7 @@ def shown_types(
         else keys.isNotNull()
     )
     inferred_ddl = frame.agg(F.schema_of_variant_agg(F.when(has_new, F.try_parse_json(row)))).collect()[0][0]
-    # Names that are not plain words are quoted.
+    # Spark quotes names that are not plain words.
     ddl = re.sub(
         r"`(?:[^`]|``)*`|\bOBJECT<", lambda m: "STRUCT<" if m[0] == "OBJECT<" else m[0], inferred_ddl
     )
@@ -226,24 +229,24 @@ def inferred(seen: T.DataType) -> T.DataType | None:
         if not seen.scale:
             return T.DecimalType(38, 0)
         return T.DoubleType() if seen.precision <= 15 else T.DecimalType(38, 18)
-    # Values of different kinds.
+    # Spark infers VARIANT for values of different kinds.
     return T.StringType() if isinstance(seen, T.VariantType) else seen
 
 
 # -- texts as values ----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Alternatives:
-    """Columns whose encoding differs between records, according to the schemas in the records.
+    """The encodings of columns, if these differ between records, as the schemas in the records define.
 
-    :param by: column with the key, in ``ways``, of a record's encoding
-    :param ways: the columns of each encoding
+    :param by: the column that has, for each record, the key of its encoding in ``ways``
+    :param ways: for each key, the encodings of the columns
     """
 
     by: Column
     ways: Mapping[int, Mapping[str, Value]]
 
     def of(self, name: str, otherwise: Value) -> list[tuple[Value, Column | None]]:
-        """Return a column's encodings, each with its condition; the last one is the default."""
+        """Return the encodings of a column, each with its condition. The last encoding is the default."""
         by_value: dict[Value, list[int]] = {}
         for way, columns in self.ways.items():
             by_value.setdefault(columns.get(name, otherwise), []).append(way)
@@ -254,7 +257,7 @@ class Alternatives:
 
 
 def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Add the texts of the columns (values for Parquet), and the columns that the record carries."""
+    """Add the texts of the columns (for Parquet, their values), and the names of the record's columns."""
     if RECORD in frame.columns:
         return _opened_record(frame, columns)
     # A batch may have no columns, but a struct needs one.
@@ -298,10 +301,10 @@ def _opened_record(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 def valued(
     frame: DataFrame, columns: Mapping[str, Value], keys: Sequence[str], ways: Alternatives | None = None
 ) -> DataFrame:
-    """Add the record's columns as values, and which of them does not fit.
+    """Add the columns of the record as values, and the error for a value that does not fit.
 
-    :param frame: from :func:`opened` with the same columns
-    :param keys: columns whose misfit is an error for deletes, too
+    :param frame: the result of :func:`opened` for the same columns
+    :param keys: the columns whose misfit is also an error for deletes
     """
     texts = frame.schema[TEXTS].dataType
     assert isinstance(texts, T.StructType)
@@ -334,9 +337,9 @@ def valued(
 
 
 def _with_numbers(text: Column, name: str) -> Column:
-    """Return the text of an object or array with long numbers as in the record.
+    """Return the text of an object or array, with long numbers as in the record.
 
-    :func:`exact` turned them into strings, and a text column would keep them so.
+    :func:`exact` has converted long numbers to strings, and a text column would keep these strings.
     """
     members = F.try_parse_json(F.col(ROW)).cast("map<string,string>")
     has_them = text.rlike(r"^[\[{]") & F.col(ROW).rlike(_LONG_NUMBER)
@@ -351,7 +354,7 @@ def _misfit(name: str, value: Value) -> Column:
         f"column {name} is no {value.data_type.simpleString()[:100]}",
     )
     for member in value.misspelt:
-        # A string value that looks like the member matches too; better a false error than a lost value.
+        # A string value that looks like the member matches, too. A false error is better than a lost value.
         is_respelt = text.contains(f'"{member}":')
         error = F.coalesce(
             F.when(is_respelt, f"column {name} has a member in another case than the log: {member}"), error
@@ -372,7 +375,7 @@ def _with_alternatives(text: Column, ways: list[tuple[Value, Column | None]]) ->
 def refuse_reserved(names: Iterable[str]) -> None:
     """Refuse columns with names that the log reserves.
 
-    :raises ReservedColumnName: names them
+    :raises ReservedColumnName: the error names these columns
     """
     reserved_names = [
         name for name in names if name.lower() in change_log.LOG_COLUMNS or name.startswith(PLAN_PREFIX)
@@ -391,7 +394,7 @@ def payload_columns(
 ) -> dict[str, T.DataType]:
     """Return the payload's columns, including the keys.
 
-    :raises ColumnNotFound: the records have columns, but not this key
+    :raises ColumnNotFound: the records have columns, but lack a key column
     """
     excluded = {name.lower() for name in left_out}
     payload_types = {name: value.data_type for name, value in columns.items() if name.lower() not in excluded}
@@ -420,22 +423,22 @@ def events(
     carried: Column | None = None,
     no_payload: Iterable[str] | None = None,
 ) -> DataFrame:
-    """Build the events.
+    """Return the events of the records.
 
-    An event also carries a column that is NULL in the whole batch, although it has no type yet and is not in
-    the payload: an older event that arrives later must not restore its value.
+    An event also carries a column that is NULL in the whole batch, although this column has no type yet and
+    is not in the payload. Otherwise, an older event that arrives later would restore the value.
 
-    :param frame: from :func:`valued`
-    :param no_payload: if no payload is declared: columns of the record that do not belong to the payload;
-        None: events carry only columns of the payload
-    :param op: one of the four operations; NULL if ``error`` contains the reason. A blank record is ignored
+    :param frame: the result of :func:`valued`
+    :param no_payload: without the option ``schema``, the columns of the record that are not payload; None:
+        events carry only columns of the payload
+    :param op: one of the four operations; NULL if ``error`` has the reason. A blank record is ignored
     :param lacking: the error for an event whose ``sequence`` is NULL
-    :param error: an error of the record, in addition to those in the frame
+    :param error: an error of the record, in addition to the errors in the frame
     :param left_out: names that the event does not carry, even if its record has them
-    :param carried: exactly the names that it carries; NULL: the columns that its record has
+    :param carried: exactly the names that the event carries; NULL: the columns that its record has
     """
     if carried is None and RECORD not in frame.columns:
-        # A record with another spelling is an invalid event, so compare names exactly.
+        # Compare names exactly, because a record with another spelling is an invalid event.
         names = (
             F.array_intersect(F.col(CARRIED), F.array(*map(F.lit, payload)))
             if no_payload is None
@@ -477,13 +480,13 @@ def events(
         F.when(has_row, row).alias(change_log.PAYLOAD),
         reason.alias(change_log.ERROR),
     )
-    # Invalid events have no operation, so they do not enter the counts.
+    # An invalid event gets no operation, so the counts omit it.
     is_event = F.col(change_log.ERROR).isNull()
     return built.withColumn(change_log.OP, F.when(is_event, F.col(change_log.OP)))
 
 
 def type_of(frame: DataFrame, name: str) -> T.DataType:
-    """Return the type of a frame's column, whose name is compared without case."""
+    """Return the type of a column of a frame. The name matches without regard to case."""
     matching_field = next(
         (field for field in frame.schema.fields if field.name.lower() == name.lower()), None
     )
@@ -491,7 +494,10 @@ def type_of(frame: DataFrame, name: str) -> T.DataType:
 
 
 def split_in_two(frame: DataFrame, is_split: Column) -> DataFrame:
-    """Return two rows for a record whose key changed, :data:`INDEX` 0 (the old key) and 1; else one row."""
+    """Split a record whose key changed into two rows: :data:`INDEX` 0 has the old key, 1 the new key.
+
+    Other records keep one row, with :data:`INDEX` 1.
+    """
     indexes = F.when(is_split, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1)))
     return frame.withColumn(INDEX, F.explode(indexes))
 
