@@ -1,7 +1,7 @@
 """Run one ingest: record the batch, write its quarantine, then commit its events to the change log.
 
-1. **read and check**: the driver reads the records once. It adapts, checks and counts them, and compares
-   them with the log.
+1. **read and check**: in one pass, the driver adapts, checks and counts the records, and compares them with
+   the log.
 2. **record**: the driver writes the batch's files and offsets to the side table, under the batch's number. A
    second driver with the same number stops here.
 3. **quarantine**: the driver writes the invalid records.
@@ -124,7 +124,7 @@ def described(spec: IngestSpec) -> str:
 def _sealed_since(session: SparkSession, spec: IngestSpec, log_state: TableState) -> str | None:
     """Return a message if a batch of this pipeline entered the log after planning.
 
-    The seal number alone cannot show this, because the plan may know that batch from the side table.
+    The seal number alone cannot show this, because the plan may know that batch only from the side table.
     """
     planned_on = spec.step.planned_on
     assert planned_on is not None

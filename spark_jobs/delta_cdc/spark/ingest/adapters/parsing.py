@@ -95,7 +95,7 @@ def is_blank(frame: DataFrame) -> Column:
 def object_flaw(text: Column) -> Column:
     """Return why a text is not exactly one JSON object; NULL if it is one."""
     is_object = text.rlike(r"^[ \t\r\n]*\{")
-    # After a backslash that is itself escaped, no escape begins.
+    # An escaped backslash does not begin an escape.
     unpaired = F.regexp_replace(F.replace(text, F.lit("\\\\"), F.lit(" ")), _PAIR, " ")
     lenient = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
     members = F.json_object_keys(F.concat(F.lit('{"v":'), text, F.lit("}")))
@@ -118,7 +118,7 @@ def json_object(text: Column, names: Sequence[str]) -> Column:
     :param text: one JSON value, such as :data:`ROW` or a part of it
     """
     members = T.StructType([T.StructField(name, T.StringType()) for name in names])
-    # Because of the outer object, a value of any other kind becomes NULL instead of a row of NULLs.
+    # Inside an outer object, a value that is not an object becomes NULL instead of a row of NULLs.
     inside = F.concat(F.lit('{"v":'), exact(text), F.lit("}"))
     return F.from_json(inside, T.StructType().add("v", members), JSON_OPTIONS).getField("v")
 

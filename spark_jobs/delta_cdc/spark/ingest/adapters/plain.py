@@ -208,9 +208,9 @@ def _with_old_keys(
         key_type = parsing.type_of(frame, key)
         old_type = parsing.type_of(frame, column)
         pairs.append((key, values.converted(F.col(quote(column)), old_type, key_type)))
-    # An insert has a NULL old key, which does not mean that the key changed.
-    is_changed = parsing.any_of([value.isNotNull() & (value != F.col(quote(key))) for key, value in pairs])
-    is_change = (F.col(f"{parsing.INDEX}op") == change_log.UPSERT) & F.coalesce(is_changed, F.lit(False))
+    # A NULL old key (for instance in an insert) does not mean that the key changed.
+    key_differs = parsing.any_of([value.isNotNull() & (value != F.col(quote(key))) for key, value in pairs])
+    is_change = (F.col(f"{parsing.INDEX}op") == change_log.UPSERT) & F.coalesce(key_differs, F.lit(False))
     frame = parsing.split_in_two(frame, is_change)
     is_old = F.col(parsing.INDEX) == 0
     frame = frame.withColumns(
