@@ -98,3 +98,14 @@ def test_history_is_kept_by_a_reload_and_thrown_away_by_a_reset(
         apply(2, mode="reset")
     assert apply(2, mode="reset", discard_history=True).applied
     assert held(spark, target, 2) == history(source, 30)
+
+
+def test_a_reset_from_a_version_applies_what_follows(
+    spark: SparkSession, source: Source, target: str, apply: Apply, through: Callable[..., None]
+) -> None:
+    """The step after the reset must not take the reset's own overwrite for another writer's."""
+    through(1, 10)
+    done = apply(mode="reset", starting_version=21)
+    assert (done.applied, done.watermark and done.watermark.version) == (True, 30)
+    assert kinds(target) == ["load", "reset", "apply"]
+    assert held(spark, target) == current(source.states[30])

@@ -132,7 +132,11 @@ def _following(
     """
     target_state = look(session, spec.target_uri)
     if previous.planned_on is not None:
-        reason = overtaken(session, spec.target_uri, previous.planned_on, target_state)
+        # A reset replaces all rows itself, whatever happened to them since planning.
+        unchanged_since = previous.planned_on
+        if previous.kind == "reset":
+            unchanged_since = replace(unchanged_since, version=version)
+        reason = overtaken(session, spec.target_uri, unchanged_since, target_state)
         if reason is not None:
             return reason
     return replace(
