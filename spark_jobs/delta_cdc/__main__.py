@@ -96,9 +96,9 @@ def _run(driver: _Driver, path: str, sha256: str, write: Callable[[JobResult], N
 def _unfinished(work: spec.Spec, so_far: JobResult) -> JobResult:
     """Return a batch's result as readers should see it if nothing more is written."""
     assert isinstance(work, spec.BatchSpec)
-    done = sum(part.status != "unreached" for part in so_far.parts)
+    n_finished = sum(part.status != "unreached" for part in so_far.parts)
     error = JobFailed(
-        f"The application ended after {done} of {len(work.parts)} parts.",
+        f"The application ended after {n_finished} of {len(work.parts)} parts.",
         remedy="see the Spark log; a retry runs the parts that are left.",
     )
     return replace(so_far, status="failed", error=error.to_dict(), message=str(error))

@@ -115,22 +115,22 @@ def _run_parts(
     """
     count = len(spec.parts)
     results = [JobResult("unreached", message="not reached yet")] * count
-    one_by_one = Lock()
+    lock = Lock()
 
-    def run_part(at: int) -> None:
-        part = spec.parts[at]
-        log.info("part %s of %s: %s", at + 1, count, part.pipeline)
+    def run_part(index: int) -> None:
+        part = spec.parts[index]
+        log.info("part %s of %s: %s", index + 1, count, part.pipeline)
         result = run_one(part)
         if result.error is not None:
             log.info("%s failed: %s", part.pipeline, result.message)
-        with one_by_one:
-            results[at] = result
+        with lock:
+            results[index] = result
             if done is not None and any(other.status == "unreached" for other in results):
                 done(JobResult("committed", parts=tuple(results)))
 
     if min(spec.parallel, count) <= 1:
-        for at in range(count):
-            run_part(at)
+        for index in range(count):
+            run_part(index)
     else:
         with ThreadPoolExecutor(min(spec.parallel, count), thread_name_prefix="part") as pool:
             list(pool.map(run_part, range(count)))
@@ -148,10 +148,10 @@ def _ingested(
     try:
         result = ingest.run(spark, spec, kafka_options)
     except Exception as error:
-        named = kafka.named(error, spec)
-        if named is None:
+        known_error = kafka.named(error, spec)
+        if known_error is None:
             raise
-        raise named from error
+        raise known_error from error
     if spec.after is None or result.status not in ("committed", "skipped"):
         return result
     return replace(result, then=apply_after(spark, spec.after, storage_options, scratch))
@@ -197,16 +197,18 @@ def apply_after(
     """
     if find_spec("obstore") is None:
         return JobResult("planned", message="not run: obstore is not installed where the driver runs")
-    place = f"{request.source} into {request.target}"
-    log.info("applying %s", place)
+    locations = f"{request.source} into {request.target}"
+    log.info("applying %s", locations)
     try:
         options = storage_options if storage_options is not None else _from_environment()
         request = replace(request, storage_options=dict(options) if options else None)
-        done = run_apply(request, execute=partial(execute, spark, options, scratch), say=log.info)
+        outcome = run_apply(request, execute=partial(execute, spark, options, scratch), say=log.info)
     except Exception as error:  # noqa: BLE001 - the ingest stays committed; the result names the error
-        return failed(error, place)
-    message = f"target version {done.target_version}"
-    return JobResult("committed" if done.applied else "skipped", counts=dict(done.counts), message=message)
+        return failed(error, locations)
+    message = f"target version {outcome.target_version}"
+    return JobResult(
+        "committed" if outcome.applied else "skipped", counts=dict(outcome.counts), message=message
+    )
 
 
 def execute(

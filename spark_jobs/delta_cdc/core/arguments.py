@@ -138,8 +138,8 @@ def last_part(table: str) -> str:
     """
     if "/" not in re.sub(r"\{\{.*?\}\}|\{%.*?%\}", "", table):
         return re.split(r"\.(?![^{]*\}\})", table.strip())[-1]
-    found = _LAST_PART.search(table.strip())
-    return found[0].strip() if found is not None else ""
+    match = _LAST_PART.search(table.strip())
+    return match[0].strip() if match is not None else ""
 
 
 def names(name: str, value: Any) -> tuple[str, ...] | None:
@@ -161,14 +161,16 @@ def columns(name: str, value: Any) -> tuple[str, ...] | None:
 
     :raises InvalidConfiguration: for anything except texts, or a duplicate name
     """
-    given = names(name, value)
-    if given is not None and len({one.lower() for one in given}) < len(given):
+    column_names = names(name, value)
+    if column_names is not None and len({column_name.lower() for column_name in column_names}) < len(
+        column_names
+    ):
         raise InvalidConfiguration(
-            f"{name} names a column twice ({', '.join(given)}).",
+            f"{name} names a column twice ({', '.join(column_names)}).",
             remedy="name each column once.",
             argument=name,
         )
-    return given
+    return column_names
 
 
 def projections(name: str, value: Any) -> tuple[str, ...]:
@@ -176,10 +178,10 @@ def projections(name: str, value: Any) -> tuple[str, ...]:
 
     :raises InvalidConfiguration: for anything except texts, or an empty text
     """
-    given = names(name, value) or ()
-    if not all(expression.strip() for expression in given):
+    expressions = names(name, value) or ()
+    if not all(expression.strip() for expression in expressions):
         raise refused(name, value, "leave it out, or give an expression in each place.")
-    return given
+    return expressions
 
 
 def flag(name: str, value: Any) -> bool:
@@ -191,11 +193,11 @@ def flag(name: str, value: Any) -> bool:
         return value
     if not is_given(value):
         return False
-    known = {"true": True, "false": False}
-    given = value.strip().lower() if isinstance(value, str) else None
-    if given not in known:
+    booleans = {"true": True, "false": False}
+    word = value.strip().lower() if isinstance(value, str) else None
+    if word not in booleans:
         raise refused(name, value, "give true or false.")
-    return known[given]
+    return booleans[word]
 
 
 def mapping(name: str, value: Any) -> dict[str, Any]:
@@ -205,15 +207,15 @@ def mapping(name: str, value: Any) -> dict[str, Any]:
     """
     if not is_given(value):
         return {}
-    given = value
+    parsed = value
     if isinstance(value, str):
         try:
-            given = json.loads(value)
+            parsed = json.loads(value)
         except ValueError:
-            given = None
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+            parsed = None
+    if not isinstance(parsed, Mapping) or not all(isinstance(key, str) for key in parsed):
         raise refused(name, value, "give a mapping from names to values, or its JSON text.")
-    return dict(given)
+    return dict(parsed)
 
 
 def properties(name: str, value: Any) -> dict[str, str]:
@@ -243,12 +245,12 @@ def sequences(name: str, value: Any) -> str | tuple[str, ...]:
     :return: for a list of one, that expression; if not given, the commit version
     :raises InvalidConfiguration: for anything except texts, or an empty list
     """
-    given = names(name, value)
-    if given is None:
+    expressions = names(name, value)
+    if expressions is None:
         return COMMIT_VERSION
-    if not given or not all(is_given(expression) for expression in given):
+    if not expressions or not all(is_given(expression) for expression in expressions):
         raise refused(name, value, "give an expression or a list of them, or leave it out.")
-    return given[0] if len(given) == 1 else given
+    return expressions[0] if len(expressions) == 1 else expressions
 
 
 def conflict(name: str, value: Any) -> str | tuple[str, ...] | None:
@@ -275,8 +277,8 @@ def initial_load(name: str, value: Any) -> str | dict[str, int] | None:
     :raises InvalidConfiguration: for anything else
     """
     if isinstance(value, Mapping) and len(value) == 1 and set(value) <= {"from_version", "none_at"}:
-        ((key, given),) = value.items()
-        version = whole_number(f"{name} {key}", given)
+        ((key, raw_version),) = value.items()
+        version = whole_number(f"{name} {key}", raw_version)
         if version is not None:
             return {key: version}
         if key == "from_version":
@@ -292,8 +294,8 @@ def adapter(name: str, value: Any) -> str | None:
 
     :raises InvalidConfiguration: for anything else
     """
-    given = text(value)
-    if given is not None and _DOTTED.fullmatch(given.strip()):
-        return given.strip()
-    found: str | None = one_of(BUNDLED, name, given)
-    return found
+    adapter_name = text(value)
+    if adapter_name is not None and _DOTTED.fullmatch(adapter_name.strip()):
+        return adapter_name.strip()
+    bundled: str | None = one_of(BUNDLED, name, adapter_name)
+    return bundled

@@ -91,17 +91,17 @@ def completed(options: ApplyOptions, properties: Mapping[str, str]) -> ApplyOpti
 
     :param properties: the source's table properties, with or without :func:`description`
     """
-    found = {name.removeprefix(_PROPERTY): properties[name] for name in DESCRIPTION if name in properties}
-    kind: SourceKind = "change_log" if "sequence_by" in found else "change_feed"
+    described = {name.removeprefix(_PROPERTY): properties[name] for name in DESCRIPTION if name in properties}
+    kind: SourceKind = "change_log" if "sequence_by" in described else "change_feed"
     if options.insert_only != (kind == "change_feed") or options.source_kind not in (None, kind):
         return replace(options, source_kind=options.source_kind or "change_feed")
     if options.column_list is not None or (options.select and "*" not in options.select):
-        found.pop("except_column_list", None)
+        described.pop("except_column_list", None)
     if options.is_partial:
-        found.pop("columns_to_update", None)
+        described.pop("columns_to_update", None)
     values: dict[str, Any] = {
         name: tuple(value.split(",")) if name == "except_column_list" else value
-        for name, value in found.items()
+        for name, value in described.items()
         if getattr(options, name) == getattr(ApplyOptions, name)
     }
     return replace(options, source_kind=kind, **values)

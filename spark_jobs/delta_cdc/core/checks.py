@@ -84,12 +84,12 @@ class Verification:
     @property
     def findings(self) -> tuple[Check, ...]:
         """Return the checks that found a problem."""
-        return tuple(one for one in self.checks if one.status == "finding")
+        return tuple(check for check in self.checks if check.status == "finding")
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return the plain JSON form that is published: one entry per check."""
-        place = {"pipeline": self.pipeline, "table": self.table, "version": self.version}
-        return [{**place, **one.to_dict()} for one in self.checks]
+        identity = {"pipeline": self.pipeline, "table": self.table, "version": self.version}
+        return [{**identity, **check.to_dict()} for check in self.checks]
 
 
 def ok(check: str, detail: str = "") -> Check:

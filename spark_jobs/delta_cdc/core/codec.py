@@ -70,8 +70,8 @@ def decoded(type_: type[_T], data: Any) -> _T:
 
     :raises UnreadableJson: they are not of this type
     """
-    found: _T = _reader(cast("Any", type_))(data, "")
-    return found
+    value: _T = _reader(cast("Any", type_))(data, "")
+    return value
 
 
 @cache
@@ -103,9 +103,9 @@ def _error(path: str, problem: str) -> UnreadableJson:
     return UnreadableJson(f"{path.lstrip('.') or 'the value'} {problem}")
 
 
-def _wrong(path: str, wanted: str, data: Any) -> UnreadableJson:
+def _wrong(path: str, expected: str, data: Any) -> UnreadableJson:
     shown = repr(data)
-    return _error(path, f"is {shown if len(shown) <= 60 else f'{shown[:57]}...'}, not {wanted}")
+    return _error(path, f"is {shown if len(shown) <= 60 else f'{shown[:57]}...'}, not {expected}")
 
 
 def _scalar(type_: type) -> _Reader:
@@ -137,7 +137,7 @@ def _tuple(args: tuple[Any, ...]) -> _Reader:
         if len(data) != len(kinds):
             raise _wrong(path, f"a list of {len(kinds)}", data)
         items = enumerate(zip(kinds, data, strict=True))
-        return tuple(_reader(kind)(item, f"{path}[{at}]") for at, (kind, item) in items)
+        return tuple(_reader(kind)(item, f"{path}[{index}]") for index, (kind, item) in items)
 
     return read
 
@@ -156,7 +156,9 @@ def _dataclass(type_: type) -> _Reader:
     hints = cache(lambda: get_type_hints(type_))
     by_name = {field.name: field for field in _written(type_)}
     required = {
-        name for name, of in by_name.items() if of.default is MISSING and of.default_factory is MISSING
+        name
+        for name, definition in by_name.items()
+        if definition.default is MISSING and definition.default_factory is MISSING
     }
 
     def read(data: Any, path: str) -> Any:
@@ -205,14 +207,14 @@ def _fits(type_: Any, data: Any) -> bool:
 @cache
 def _tags(classes: tuple[Any, ...]) -> tuple[str, dict[Any, Any]]:
     """Return the field that distinguishes dataclasses, and the class for each of its values."""
-    hints = [get_type_hints(one) for one in classes]
+    hints = [get_type_hints(class_) for class_ in classes]
     for name in hints[0]:
         if all(get_origin(hint.get(name)) is Literal for hint in hints):
             values = [
-                (value, one)
-                for one, hint in zip(classes, hints, strict=True)
+                (value, class_)
+                for class_, hint in zip(classes, hints, strict=True)
                 for value in get_args(hint[name])
             ]
             if len(dict(values)) == len(values):
                 return name, dict(values)
-    raise TypeError(f"no field tells apart {', '.join(one.__name__ for one in classes)}")
+    raise TypeError(f"no field tells apart {', '.join(class_.__name__ for class_ in classes)}")

@@ -66,12 +66,12 @@ def landing(options: ApplyOptions, source: Iterable[Path]) -> Row | None:
         if projected is None:
             return None
         values |= projected
-    made = {
+    partitions = {
         name.lower(): f"partition_by {sql}" for name, sql in options.partition_by.items() if sql is not None
     }
-    values |= made
+    values |= partitions
     if options.column_list is not None:
-        chosen = _names((*options.column_list, *made))
+        chosen = _names((*options.column_list, *partitions))
     else:
         update = (options.columns_to_update,) if options.columns_to_update is not None else ()
         chosen = set(values) - _names((*(options.except_column_list or ()), *update))
@@ -91,15 +91,15 @@ def tracked(options: ApplyOptions, row: Row, sequences: Sequence[str] | None = N
     every = set(row.values) - _names(options.keys)
     if options.track_history_column_list is not None:
         return Columns.of(every & _names(options.track_history_column_list))
-    listed = options.track_history_except_column_list
-    excluded = listed if listed is not None else sequences
+    except_list = options.track_history_except_column_list
+    excluded = except_list if except_list is not None else sequences
     if excluded is not None:
         return Columns.of(every - _names(excluded))
     texts = [text for text in (*options.sequences, options.delete_sequence) if text not in (None, *_METADATA)]
-    read = {_bare(str(text)) for text in texts}
+    certain = {_bare(str(text)) for text in texts}
     # As the engine does: an expression may read each column whose name its text contains.
-    maybe = {name for name in every if any(name in str(text).lower() for text in texts)}
-    return Columns.of(every - maybe, every - read)
+    possible = {name for name in every if any(name in str(text).lower() for text in texts)}
+    return Columns.of(every - possible, every - certain)
 
 
 def keeping_nulls(options: ApplyOptions, row: Row) -> Columns:

@@ -29,8 +29,8 @@ async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int =
     results: dict[int, T] = {}
 
     async def take() -> None:
-        for at, one in waiting:
-            results[at] = await one
+        for index, coroutine in waiting:
+            results[index] = await coroutine
 
     running = [asyncio.ensure_future(take()) for _ in range(limit)]
     try:
@@ -39,7 +39,7 @@ async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int =
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-    return [results[at] for at in range(len(results))]
+    return [results[index] for index in range(len(results))]
 
 
 async def settled(
@@ -47,9 +47,9 @@ async def settled(
 ) -> list[T | Exception]:
     """Run coroutines as :func:`gathered` does, but return each error as the result of its coroutine."""
 
-    async def outcome(one: Coroutine[Any, Any, T]) -> T | Exception:
+    async def outcome(coroutine: Coroutine[Any, Any, T]) -> T | Exception:
         try:
-            return await one
+            return await coroutine
         except Exception as error:  # noqa: BLE001 - returned to the caller
             return error
 

@@ -27,14 +27,14 @@ def replaces_all_rows(operation: str, parameters: Mapping[str, Any] | None) -> b
     :param operation: ``commitInfo.operation``
     :param parameters: ``commitInfo.operationParameters``
     """
-    name, given = operation.upper(), parameters or {}
+    name, values = operation.upper(), parameters or {}
     if name in ("TRUNCATE", "CLONE") or "REPLACE TABLE" in name:
         return True
     if name == "DELETE":
-        return str(given.get("predicate") or "[]").replace(" ", "") in _EVERY_ROW
+        return str(values.get("predicate") or "[]").replace(" ", "") in _EVERY_ROW
     if name == "STREAMING UPDATE":
-        return str(given.get("outputMode", "")).lower() == "complete"
-    if name == "WRITE" and str(given.get("mode", "")).lower() == "overwrite":
-        dynamic = str(given.get("isDynamicPartitionOverwrite", "")).lower() == "true"
-        return not given.get("predicate") and not dynamic
+        return str(values.get("outputMode", "")).lower() == "complete"
+    if name == "WRITE" and str(values.get("mode", "")).lower() == "overwrite":
+        dynamic = str(values.get("isDynamicPartitionOverwrite", "")).lower() == "true"
+        return not values.get("predicate") and not dynamic
     return False

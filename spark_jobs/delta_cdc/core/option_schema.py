@@ -73,8 +73,8 @@ class Option:
 
         :raises InvalidConfiguration: the value has the wrong type; names the option
         """
-        found = self.kind.read(self.name, value)
-        return self.default if found is None else found
+        parsed = self.kind.read(self.name, value)
+        return self.default if parsed is None else parsed
 
 
 def filled(cls: type[_T], options: Mapping[str, Option], given: Mapping[str, Any], /, **more: Any) -> _T:
@@ -106,7 +106,7 @@ def flat(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, A
     :param given: arguments by name, as people and templates write them
     :raises InvalidConfiguration: a group is no mapping, or has an unknown key
     """
-    found = {name: value for name, value in given.items() if name not in GROUPS}
+    ungrouped = {name: value for name, value in given.items() if name not in GROUPS}
     for group in GROUPS:
         keys = in_group(options, group)
         for key, value in arguments.mapping(group, given.get(group)).items():
@@ -118,8 +118,8 @@ def flat(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, A
                     remedy=f"{hint}Its keys are {', '.join(keys)}.",
                     argument=group,
                 )
-            found[keys[key].name] = value
-    return found
+            ungrouped[keys[key].name] = value
+    return ungrouped
 
 
 def in_group(options: Mapping[str, Option], group: str) -> dict[str, Option]:
@@ -132,8 +132,8 @@ def parameters(options: Mapping[str, Option], *, templated: bool = False) -> tup
 
     :param templated: only what the operators render
     """
-    wanted = (option for option in options.values() if option.templated or not templated)
-    return tuple(dict.fromkeys(option.group or option.name for option in wanted))
+    selected = (option for option in options.values() if option.templated or not templated)
+    return tuple(dict.fromkeys(option.group or option.name for option in selected))
 
 
 def _by_name(*options: Option) -> dict[str, Option]:

@@ -169,8 +169,8 @@ def _bytes(text: str) -> int:
 
 def _meant(error: BaseException) -> BaseException:
     """Return Spark's original error if PySpark failed to look its condition up: it only knows Spark's own."""
-    behind = error.__context__
-    return behind if behind is not None and "Cannot find main error class" in _text_of(error) else error
+    original = error.__context__
+    return original if original is not None and "Cannot find main error class" in _text_of(error) else error
 
 
 def _text_of(error: Any) -> str:

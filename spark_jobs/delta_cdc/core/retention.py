@@ -71,8 +71,8 @@ def interval_ms(text: str) -> int:
     """
     rest = text.strip().lower().removeprefix("interval").strip()
     parts = _PART.findall(rest)
-    left = _PART.sub("", rest).strip()
-    if not parts or left or any(unit not in _UNITS for _, unit in parts):
+    unparsed = _PART.sub("", rest).strip()
+    if not parts or unparsed or any(unit not in _UNITS for _, unit in parts):
         raise InvalidConfiguration(
             f"The interval {text!r} of a table property is not readable.",
             remedy="write it as Delta does, for instance 'interval 7 days'.",

@@ -386,7 +386,12 @@ Step = TargetStep | StagingStep | CommitStep | IngestStep
 
 def ranges_of(steps: Iterable[Step]) -> list[ReadRange]:
     """Return the ranges that steps read, in order."""
-    return [one for step in steps if isinstance(step, ApplyStep | RepairStep) for one in step.read_ranges]
+    return [
+        read_range
+        for step in steps
+        if isinstance(step, ApplyStep | RepairStep)
+        for read_range in step.read_ranges
+    ]
 
 
 @dataclass(frozen=True)

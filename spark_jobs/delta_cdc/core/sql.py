@@ -83,8 +83,8 @@ def merge(
 
 def set_properties(uri: str, properties: Mapping[str, str]) -> str:
     """Return ``ALTER TABLE … SET TBLPROPERTIES``."""
-    listed = ", ".join(f"{string(name)} = {string(value)}" for name, value in properties.items())
-    return f"ALTER TABLE {table(uri)} SET TBLPROPERTIES ({listed})"
+    assignments = ", ".join(f"{string(name)} = {string(value)}" for name, value in properties.items())
+    return f"ALTER TABLE {table(uri)} SET TBLPROPERTIES ({assignments})"
 
 
 def update_set(assignments: Mapping[str, str]) -> str:

@@ -278,7 +278,7 @@ def _s3_identity(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
         if name := options.get("aws_role_session_name"):
             variables["AWS_ROLE_SESSION_NAME"] = name
         # The provider reads the environment on every node; these values are public.
-        confs = {f"{place}.{name}": value for place in _ENVIRONMENTS for name, value in variables.items()}
+        confs = {f"{prefix}.{name}": value for prefix in _ENVIRONMENTS for name, value in variables.items()}
         return {_PROVIDER: _WEB_IDENTITY, **confs}, variables
     return {}, {}
 

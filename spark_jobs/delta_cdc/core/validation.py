@@ -84,9 +84,9 @@ def check_query(options: QueryOptions) -> None:
             "where",
         ),
     )
-    for is_refused, what, remedy, argument in rules:
+    for is_refused, problem, remedy, argument in rules:
         if is_refused:
-            raise invalid(what, remedy, argument)
+            raise invalid(problem, remedy, argument)
 
 
 def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, version: int) -> None:
@@ -109,15 +109,15 @@ def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, v
         for name in added:
             if name.lower() in existing:
                 raise _reserved(name, table, version, remedy)
-    for what, names, made in _named_columns(options, added):
+    for role, names, computed in _named_columns(options, added):
         for name in names or ():
             # For a leaf field, check the column that holds it; a column's own name may also contain dots.
-            holder = name.split(".")[0] if what == _NULLS else name
-            if existing.isdisjoint((name.lower(), holder.lower())) and name.lower() not in made:
+            holder = name.split(".")[0] if role == _NULLS else name
+            if existing.isdisjoint((name.lower(), holder.lower())) and name.lower() not in computed:
                 raise ColumnNotFound(
-                    f"The {what} column {name} does not exist in version {version} of {table}, which has "
+                    f"The {role} column {name} does not exist in version {version} of {table}, which has "
                     f"{', '.join(columns)}.",
-                    remedy=f"correct the {what} columns.",
+                    remedy=f"correct the {role} columns.",
                 )
 
 
@@ -134,7 +134,7 @@ def _named_columns(
     if options.select:
         return
     partitions = options.partition_by
-    made = {name.lower() for name in (*added, *(n for n, sql in partitions.items() if sql is not None))}
+    computed = {name.lower() for name in (*added, *(n for n, sql in partitions.items() if sql is not None))}
     yield "key", options.keys, ()
     yield "landing", options.column_list, ()
     yield "left out", options.except_column_list, ()
@@ -143,7 +143,7 @@ def _named_columns(
     yield _NULLS, options.ignore_null_updates_column_list, ()
     yield _NULLS, options.ignore_null_updates_except_column_list, ()
     yield "partition", [name for name, sql in partitions.items() if sql is None], ()
-    yield "clustering", options.cluster_by, made
+    yield "clustering", options.cluster_by, computed
 
 
 def _one(name: str | None) -> tuple[str, ...]:
@@ -331,7 +331,7 @@ def described_columns(
 
 
 def _same_sets(
-    seal: Seal, was: ApplyOptions, options: ApplyOptions, source: Iterable[column_lists.Path] | None
+    seal: Seal, built_with: ApplyOptions, options: ApplyOptions, source: Iterable[column_lists.Path] | None
 ) -> set[str]:
     """Return the options whose sets are, or may be, those that the target was built with."""
     recorded = seal.state.configuration
@@ -341,7 +341,7 @@ def _same_sets(
     paths = [path for path in paths if path[0].lower() in columns] or paths
     if not paths:
         return set()
-    before, now = column_lists.landing(was, paths), column_lists.landing(options, paths)
+    before, now = column_lists.landing(built_with, paths), column_lists.landing(options, paths)
     if before is None or now is None:
         # Only Spark knows the columns: an include list and an except list cannot be compared.
         return {
@@ -351,12 +351,15 @@ def _same_sets(
                 (("tracked",), _TRACKED),
                 (_NULLS_OPTIONS, _NULL_LISTS),
             )
-            if any((getattr(was, one) is None) != (getattr(options, one) is None) for one in lists)
+            if any(
+                (getattr(built_with, list_name) is None) != (getattr(options, list_name) is None)
+                for list_name in lists
+            )
             for name in names
         }
     sequences = recorded.get(_SEQUENCE_COLUMNS)
-    tracked = column_lists.tracked(was, before, sequences).may_be(column_lists.tracked(options, now))
-    nulls = column_lists.keeping_nulls(was, before).may_be(column_lists.keeping_nulls(options, now))
+    tracked = column_lists.tracked(built_with, before, sequences).may_be(column_lists.tracked(options, now))
+    nulls = column_lists.keeping_nulls(built_with, before).may_be(column_lists.keeping_nulls(options, now))
     return {
         *(("select", *_LANDING) if before.values == now.values else ()),
         *(("tracked",) if tracked else ()),
@@ -429,7 +432,9 @@ def _shown(value: object) -> str:
     if isinstance(value, dict) and set(value) == {"include", "except"}:
         return ", ".join(f"{key} {_shown(entry)}" for key, entry in value.items())
     if isinstance(value, dict):
-        entries = (name if made is None else f"{name}: {made}" for name, made in value.items())
+        entries = (
+            name if expression is None else f"{name}: {expression}" for name, expression in value.items()
+        )
         return f"({', '.join(entries)})"
     if isinstance(value, list | tuple):
         return f"({', '.join(map(str, value))})"

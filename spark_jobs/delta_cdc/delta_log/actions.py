@@ -108,8 +108,8 @@ class DeletionVector:
     @property
     def unique_id(self) -> str:
         """Return a text that distinguishes the vectors of one file."""
-        at = "" if self.offset is None else f"@{self.offset}"
-        return f"{self.storage_type}{self.path_or_inline}{at}"
+        suffix = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline}{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +306,13 @@ class CommitFold:
 
     def commit(self, version: int, *, sha256: str, modified: int) -> Commit:
         """Return the commit."""
-        touched = bool(self._partitions) or self._unpartitioned
+        has_data_files = bool(self._partitions) or self._unpartitioned
         added, removed = self._paths[Add], self._paths[Remove]
-        data_added, data_removed = ({path for path in of if of[path]} for of in (added, removed))
+        data_added, data_removed = (
+            {path for path in data_by_path if data_by_path[path]} for data_by_path in (added, removed)
+        )
         keeps_row_ids = not added or not removed or added.keys() == removed.keys()
-        promised = self._info.tags.get(IDS_KEPT) == "true" or self._info.operation in _COPIES_NO_ROW
+        kept_by_operation = self._info.tags.get(IDS_KEPT) == "true" or self._info.operation in _COPIES_NO_ROW
         return Commit(
             version=version,
             sha256=sha256,
@@ -322,7 +324,7 @@ class CommitFold:
             n_adds=self._files[Add],
             n_removes=self._files[Remove],
             n_cdc=self._files[Cdc],
-            changes_data=touched and not _rewrote_only(self._info),
+            changes_data=has_data_files and not _rewrote_only(self._info),
             bytes_added=self._bytes[Add],
             bytes_removed=self._bytes[Remove],
             bytes_cdc=self._bytes[Cdc],
@@ -331,7 +333,7 @@ class CommitFold:
             n_data_removes=self._data_files[Remove],
             paired=bool(data_added) and data_added == data_removed,
             compares_vectors=not self._files[Cdc] and not data_added.isdisjoint(data_removed),
-            keeps_row_ids=keeps_row_ids or promised,
+            keeps_row_ids=keeps_row_ids or kept_by_operation,
             rows_identified=self._identified,
         )
 
@@ -407,11 +409,11 @@ def parse_lines(lines: Iterable[bytes]) -> list[Action | None]:
         if not isinstance(data, dict):
             raise BadActionError("a line is not a JSON object")
         names = [name for name, value in data.items() if value is not None]
-        used = [name for name in names if name in _BUILDERS]
-        if len(used) > 1:
-            raise BadActionError(f"a line holds several actions ({', '.join(used)})")
+        action_names = [name for name in names if name in _BUILDERS]
+        if len(action_names) > 1:
+            raise BadActionError(f"a line holds several actions ({', '.join(action_names)})")
         if names:
-            actions.append(build_action(used[0], data[used[0]]) if used else None)
+            actions.append(build_action(action_names[0], data[action_names[0]]) if action_names else None)
     return actions
 
 

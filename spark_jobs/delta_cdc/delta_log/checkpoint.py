@@ -153,10 +153,10 @@ def _parquet(
 
     with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as file:
         names = set(file.schema_arrow.names)
-        wanted = [column for column in columns if column.partition(".")[0] in names]
-        if not wanted:
+        existing = [column for column in columns if column.partition(".")[0] in names]
+        if not existing:
             return
-        for batch in file.iter_batches(batch_size=_BATCH, columns=wanted):
+        for batch in file.iter_batches(batch_size=_BATCH, columns=existing):
             for kind in batch.schema.names:
                 column = batch.column(kind)
                 for data in column.filter(column.is_valid()).to_pylist():

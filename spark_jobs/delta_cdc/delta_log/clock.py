@@ -54,8 +54,8 @@ async def search(
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        at = await time(middle)
-        if at < timestamp or (bound == "end" and at == timestamp):
+        middle_time = await time(middle)
+        if middle_time < timestamp or (bound == "end" and middle_time == timestamp):
             low = middle + 1
         else:
             high = middle

@@ -57,13 +57,13 @@ def own_identity(
     credentials = _credentials(named)
     if credentials is None:
         _refuse_preferred(uri, cloud, named, environ)
-    apart = (*_S3_KEYS, *_AZURE_KEYS) if credentials else ()
-    rest = {
+    separate = (*_S3_KEYS, *_AZURE_KEYS) if credentials else ()
+    remaining = {
         name: value
         for name, value in options.items()
-        if canonical_option(name) not in apart and not name.endswith(_ANONYMOUS)
+        if canonical_option(name) not in separate and not name.endswith(_ANONYMOUS)
     }
-    return {**rest, f"{cloud}_{_ANONYMOUS}": "false"}, (lambda: credentials) if credentials else None
+    return {**remaining, f"{cloud}_{_ANONYMOUS}": "false"}, (lambda: credentials) if credentials else None
 
 
 def _credentials(named: Mapping[str, str]) -> dict[str, Any] | None:
@@ -79,7 +79,7 @@ def _credentials(named: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def _refuse_preferred(uri: str, cloud: str, named: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    preferred = {other for name in named for other in _PREFERRED.get(name, ()) if other not in named}
+    preferred = {option for name in named for option in _PREFERRED.get(name, ()) if option not in named}
     # Also variables without a value: obstore uses an empty key.
     found = [
         name

@@ -123,32 +123,36 @@ def forget(root: str, storage_options: dict[str, str] | None = None) -> None:
 
 
 async def _written(
-    uri: str, read_ranges: tuple[ReadRange, ...], root: str, at: int, storage_options: dict[str, str] | None
+    uri: str,
+    read_ranges: tuple[ReadRange, ...],
+    root: str,
+    end_version: int,
+    storage_options: dict[str, str] | None,
 ) -> tuple[ReadRange, ...]:
     log = DeltaLog(uri, storage_options)
-    table = Table(log.uri, *await log.described(at))
+    table = Table(log.uri, *await log.described(end_version))
     first = min(read_range.starting_version for read_range in read_ranges)
     commits: manifest_feed.Commits | None = None
-    found = []
+    marked = []
     for read_range in read_ranges:
         is_written = True
         try:
             table.check(read_range)
             if read_range.method == "change_files":
-                commits = commits or await manifest_feed.Commits.of(log, first, at)
-                listed = await manifest_feed.files(log, read_range, table, commits)
+                commits = commits or await manifest_feed.Commits.of(log, first, end_version)
+                files = await manifest_feed.files(log, read_range, table, commits)
             else:
-                listed = await (_net if read_range.net else _by_commit)(log, read_range, table)
-            actions = lines(table, read_range, listed)
+                files = await (_net if read_range.net else _by_commit)(log, read_range, table)
+            actions = lines(table, read_range, files)
             await put_stream(location(root, read_range), _COMMIT, actions, storage_options)
-        except (manifest_feed.NotSliceableError, ReadMethodUnavailable, ReservedColumnName) as why:
+        except (manifest_feed.NotSliceableError, ReadMethodUnavailable, ReservedColumnName) as error:
             if read_range.needs_manifest:
                 raise
             versions = f"{read_range.starting_version}-{read_range.ending_version}"
-            _log.info("Delta's own reader reads versions %s of %s: %s", versions, log.uri, why)
+            _log.info("Delta's own reader reads versions %s of %s: %s", versions, log.uri, error)
             is_written = False
-        found.append(replace(read_range, by_manifest=is_written))
-    return tuple(found)
+        marked.append(replace(read_range, by_manifest=is_written))
+    return tuple(marked)
 
 
 async def net_bytes(log: DeltaLog, commits: Sequence[Commit]) -> int | None:
@@ -165,15 +169,15 @@ async def net_bytes(log: DeltaLog, commits: Sequence[Commit]) -> int | None:
     for (path, _), end in ends.items():
         sizes[path] = sizes.get(path) if end.file.size is None else end.file.size
     differing = {path for (path, _), end in ends.items() if bool(end.was) != end.is_}
-    found = [size for path in differing if (size := sizes[path]) is not None]
-    return sum(found) if len(found) == len(differing) else None
+    known_sizes = [size for path in differing if (size := sizes[path]) is not None]
+    return sum(known_sizes) if len(known_sizes) == len(differing) else None
 
 
 # -- which files ----------------------------------------------------------------------------------
 async def _by_commit(log: DeltaLog, read_range: ReadRange, table: Table) -> Collection[Listed]:
     """List the files that the range's commits added and removed as data."""
     times = dict(read_range.timestamps)
-    found: dict[Key, Listed] = {}
+    listing: dict[Key, Listed] = {}
     versions = range(read_range.starting_version, read_range.ending_version + 1)
     async for version, actions in _commits(log, versions):
         for action in actions:
@@ -181,15 +185,15 @@ async def _by_commit(log: DeltaLog, read_range: ReadRange, table: Table) -> Coll
                 table.check_names(read_range, version, action)
         if version in times:
             removed, added = _data(log, read_range, version, actions)
-            _list(found, read_range, *await _differing(log, removed, added), version, times[version])
+            _list(listing, read_range, *await _differing(log, removed, added), version, times[version])
     lacking: dict[int, dict[Key, Listed]] = {}
-    for key, one in found.items():
+    for key, one in listing.items():
         if table.lacks(read_range, one.action):
             lacking.setdefault(one.version - 1, {})[key] = one
     for version, some in lacking.items():
         for key, add in (await _active(log, version, some.keys())).items():
             some[key].action = some[key].action.filled(add)
-    return found.values()
+    return listing.values()
 
 
 def _data(
@@ -229,15 +233,15 @@ async def _net(log: DeltaLog, read_range: ReadRange, table: Table) -> Collection
     for key, end in ends.items():
         was = key in state if end.was is None else end.was
         if was != end.is_:
-            whole = end.file.filled(state[key]) if key in state else end.file
-            (removed if was else added).append(Listed(end.version, whole))
-    found: dict[Key, Listed] = {}
+            file = end.file.filled(state[key]) if key in state else end.file
+            (removed if was else added).append(Listed(end.version, file))
+    listing: dict[Key, Listed] = {}
     # The last commit may not have changed data.
     times = (
         dict(read_range.timestamps) if last in dict(read_range.timestamps) else await log.timestamps([last])
     )
-    _list(found, read_range, *await _differing(log, removed, added), last, times[last])
-    return found.values()
+    _list(listing, read_range, *await _differing(log, removed, added), last, times[last])
+    return listing.values()
 
 
 @dataclass(slots=True)
@@ -279,7 +283,7 @@ async def _ends(
 
 
 def _list(
-    found: dict[Key, Listed],
+    listing: dict[Key, Listed],
     read_range: ReadRange,
     removed: Sequence[Listed],
     added: Sequence[Listed],
@@ -292,9 +296,9 @@ def _list(
     before, after = (BEFORE_MARK, AFTER_MARK) if matched else (DELETED_MARK, INSERTED_MARK)
     for files, mark in ((removed, before), (added, after)):
         for file in files:
-            listed = found.setdefault(file.action.key, file)
-            listed.version, listed.action = file.version, file.action.filled(listed.action)
-            listed.sides.append(side(mark, version, time))
+            entry = listing.setdefault(file.action.key, file)
+            entry.version, entry.action = file.version, file.action.filled(entry.action)
+            entry.sides.append(side(mark, version, time))
 
 
 async def _differing(
@@ -311,13 +315,13 @@ async def _differing(
         {file.action.key: [file] for file in removed},
         {file.action.key: [file] for file in added},
     )
-    shown = await gathered(
+    partial_files = await gathered(
         (_shown(log, before.action, after.action) for before, after in pairs), limit=_BATCH
     )
-    for (before, after), found in zip(pairs, shown, strict=True):
-        if found is not None:
-            removed_files[before.action.key] = [Listed(before.version, file) for file in found[0]]
-            added_files[after.action.key] = [Listed(after.version, file) for file in found[1]]
+    for (before, after), partial in zip(pairs, partial_files, strict=True):
+        if partial is not None:
+            removed_files[before.action.key] = [Listed(before.version, file) for file in partial[0]]
+            added_files[after.action.key] = [Listed(after.version, file) for file in partial[1]]
     return [f for files in removed_files.values() for f in files], [
         f for files in added_files.values() for f in files
     ]
@@ -336,18 +340,21 @@ async def _shown(
         # No error here: Spark reports it when it reads the vectors.
         return None
     rows = after.rows if before.rows is None else before.rows
-    found: list[list[FileAction]] = []
+    sides: list[list[FileAction]] = []
     for seen, file in ((deletion_vectors.minus(new, old), before), (deletion_vectors.minus(old, new), after)):
         if not seen:
-            found.append([])
+            sides.append([])
             continue
         if rows is None:
             return None
-        shown = showing(file.filled(after if file is before else before), seen, rows)
-        if shown.deletion_vector is not None and (shown.deletion_vector.size_in_bytes or 0) > _LONGEST_VECTOR:
+        partial = showing(file.filled(after if file is before else before), seen, rows)
+        if (
+            partial.deletion_vector is not None
+            and (partial.deletion_vector.size_in_bytes or 0) > _LONGEST_VECTOR
+        ):
             return None
-        found.append([shown])
-    return found[0], found[1]
+        sides.append([partial])
+    return sides[0], sides[1]
 
 
 async def _active(log: DeltaLog, version: int, keys: Collection[Key]) -> dict[Key, Add]:
@@ -363,7 +370,7 @@ async def _commits(
     async def one(version: int) -> list[Add | Remove | MetaData]:
         return [a async for a in log.actions(version) if isinstance(a, Add | Remove | MetaData)]
 
-    for at in range(0, len(versions), _BATCH):
-        part = versions[at : at + _BATCH]
-        for version, found in zip(part, await gathered(map(one, part), limit=_BATCH), strict=True):
-            yield version, found
+    for start in range(0, len(versions), _BATCH):
+        batch = versions[start : start + _BATCH]
+        for version, actions in zip(batch, await gathered(map(one, batch), limit=_BATCH), strict=True):
+            yield version, actions

@@ -64,7 +64,7 @@ def of_a_commit(name: str) -> bool:
 def read_names(entries: Iterable[Entry]) -> Listing:
     """Classify the files of a log folder."""
     commits: dict[int, Entry] = {}
-    whole: list[Checkpoint] = []
+    checkpoints: list[Checkpoint] = []
     parts: dict[tuple[int, int], dict[int, Entry]] = {}
     traces = False
     for entry in entries:
@@ -75,16 +75,16 @@ def read_names(entries: Iterable[Entry]) -> Listing:
                 commits[int(match[1])] = entry
         elif (match := _CHECKPOINT.fullmatch(name)) is not None:
             if match[2] is None:
-                whole.append(Checkpoint(int(match[1]), (entry,)))
+                checkpoints.append(Checkpoint(int(match[1]), (entry,)))
             else:
                 parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = entry
     for (version, count), found in parts.items():
         if sorted(found) == list(range(1, count + 1)):
-            whole.append(Checkpoint(version, tuple(found[part] for part in sorted(found))))
+            checkpoints.append(Checkpoint(version, tuple(found[part] for part in sorted(found))))
     return Listing(
         commits=dict(sorted(commits.items())),
         checkpoints=tuple(
-            sorted(whole, key=lambda checkpoint: (checkpoint.version, checkpoint.files[0].name))
+            sorted(checkpoints, key=lambda checkpoint: (checkpoint.version, checkpoint.files[0].name))
         ),
         traces=traces,
     )

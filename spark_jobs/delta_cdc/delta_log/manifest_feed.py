@@ -110,7 +110,7 @@ async def files(log: DeltaLog, read_range: ReadRange, table: Table, commits: Com
     if not commits.is_worthwhile(read_range):
         raise NotSliceableError("there is little to read")
     _check_schemas(table, await commits.described(read_range))
-    listed: dict[Key, Listed] = {}
+    listing: dict[Key, Listed] = {}
     count, room = 0, MOST_VECTOR_BYTES
     versions = commits.changing(read_range)
     for start in range(0, len(versions), _BATCH):
@@ -119,16 +119,16 @@ async def files(log: DeltaLog, read_range: ReadRange, table: Table, commits: Com
         for version, (removed, added, changed) in zip(batch, actions, strict=True):
             changes: list[tuple[str, FileAction]] = [(CHANGED_MARK, file) for file in changed]
             for mark, file in changes or await _changes(log, version, removed, added):
-                one = listed.setdefault(file.key, Listed(version, file))
-                one.action = one.action.filled(file)
-                one.sides.append(side(mark, version, commits.times[version]))
+                entry = listing.setdefault(file.key, Listed(version, file))
+                entry.action = entry.action.filled(file)
+                entry.sides.append(side(mark, version, commits.times[version]))
                 count += 1
                 room -= len(file.deletion_vector.path_or_inline or "") if file.deletion_vector else 0
             if count > MOST_FILES or room < 0:
                 raise NotSliceableError("too many files")
-    for one in listed.values():
-        _check_file(table, one)
-    return listed.values()
+    for entry in listing.values():
+        _check_file(table, entry)
+    return listing.values()
 
 
 async def _read(log: DeltaLog, version: int) -> tuple[list[Remove], list[Add], list[Cdc]]:
@@ -162,7 +162,9 @@ async def _changes(
     changes: list[tuple[str, FileAction]] = [(DELETED_MARK, old[path]) for path in old if path not in new]
     changes += [(INSERTED_MARK, new[path]) for path in new if path not in old]
     pairs = (_remasked(log, version, old[path], new[path]) for path in old if path in new)
-    return changes + [change for found in await gathered(pairs, limit=_BATCH) for change in found]
+    return changes + [
+        change for file_changes in await gathered(pairs, limit=_BATCH) for change in file_changes
+    ]
 
 
 async def _remasked(log: DeltaLog, version: int, before: Remove, after: Add) -> list[tuple[str, FileAction]]:
@@ -173,7 +175,7 @@ async def _remasked(log: DeltaLog, version: int, before: Remove, after: Add) -> 
     rows = after.rows if before.rows is None else before.rows
     if rows is None or (after.rows is not None and after.rows != rows):
         raise NotSliceableError(f"version {version} does not say how many rows {after.path} has")
-    found: list[tuple[str, FileAction]] = []
+    changes: list[tuple[str, FileAction]] = []
     for mark, shown in (
         (DELETED_MARK, deletion_vectors.minus(new, old)),
         (INSERTED_MARK, deletion_vectors.minus(old, new)),
@@ -182,8 +184,8 @@ async def _remasked(log: DeltaLog, version: int, before: Remove, after: Add) -> 
             last = max(shown)
             if (last << 16) + shown[last].bit_length() > rows:
                 raise NotSliceableError(f"version {version} masks rows that {after.path} does not have")
-            found.append((mark, showing(after.filled(before), shown, rows)))
-    return found
+            changes.append((mark, showing(after.filled(before), shown, rows)))
+    return changes
 
 
 async def _masked(log: DeltaLog, version: int, file: FileAction) -> deletion_vectors.Positions:

@@ -42,10 +42,10 @@ class History:
         :param oldest: the last version that the walk can need
         """
         if version not in self._commits:
-            wanted = range(max(oldest, version - self._batch + 1), version + 1)
+            versions = range(max(oldest, version - self._batch + 1), version + 1)
             self._batch = min(self._batch * 2, _LARGEST_BATCH)
-            commits = await gathered(map(self._find, wanted), limit=_LARGEST_BATCH)
-            self._commits.update(zip(wanted, commits, strict=True))
+            commits = await gathered(map(self._find, versions), limit=_LARGEST_BATCH)
+            self._commits.update(zip(versions, commits, strict=True))
         return self._commits[version]
 
 
@@ -102,9 +102,9 @@ class Replay:
         """
         while self._protocol is None or self._metadata is None:
             if not await self._further():
-                what = "protocol" if self._protocol is None else "metaData"
+                action_name = "protocol" if self._protocol is None else "metaData"
                 raise CorruptLog(
-                    f"The log of {self._log.uri} has no {what} up to version {self.version}.",
+                    f"The log of {self._log.uri} has no {action_name} up to version {self.version}.",
                     remedy="bring the log back from a backup.",
                 )
         return self._protocol, self._metadata
@@ -129,29 +129,29 @@ class Replay:
         """
         active: dict[Key, Add] = {}
         decided: set[Key] = set()
-        open_ = None if wanted is None else set(wanted)
+        undecided = None if wanted is None else set(wanted)
         version = self.version
-        while version >= 0 and (open_ is None or open_):
+        while version >= 0 and (undecided is None or undecided):
             base = await self._base(version)
             if base is not None and base.version == version:
                 try:
-                    rest = await read_files(self._storage, base, open_)
+                    checkpoint_files = await read_files(self._storage, base, undecided)
                 except DamagedCheckpointError as error:
                     await self._pass_over(base, error)
                     continue
-                return {**{key: add for key, add in rest.items() if key not in decided}, **active}
+                return {**{key: add for key, add in checkpoint_files.items() if key not in decided}, **active}
             floor = -1 if base is None else base.version
             versions = range(version, max(floor, version - _FILES_BATCH), -1)
             for changes in await gathered(map(self._changes, versions), limit=_FILES_BATCH):
                 for action in changes:
                     key = action.key
-                    if open_ is not None and key not in open_:
+                    if undecided is not None and key not in undecided:
                         continue
                     if isinstance(action, Add) and key not in decided:
                         active.setdefault(key, action if wanted else action.with_rows(action.rows))
                     decided.add(key)
-                    if open_ is not None:
-                        open_.discard(key)
+                    if undecided is not None:
+                        undecided.discard(key)
             version = versions[-1] - 1
         return active
 
@@ -192,12 +192,12 @@ class Replay:
 
     async def _base(self, version: int) -> Checkpoint | None:
         """Return the newest readable checkpoint up to a version; None if it does not exist."""
-        found = self._undamaged(version)
-        if found is None and self._full is not None:
+        checkpoint = self._undamaged(version)
+        if checkpoint is None and self._full is not None:
             full, self._full = self._full, None
             self._listing = await full()
-            found = self._undamaged(version)
-        return found
+            checkpoint = self._undamaged(version)
+        return checkpoint
 
     def _undamaged(self, version: int) -> Checkpoint | None:
         usable = (c for c in reversed(self._listing.checkpoints) if c.version <= version)

@@ -121,9 +121,9 @@ class Storage:
         with self.named():
             if path is not None:
                 return await asyncio.to_thread(_scan, Path(path) / LOG, after)
-            found = await self._listed(f"{LOG}/", f"{LOG}/{after}" if after else None)
+            entries = await self._listed(f"{LOG}/", f"{LOG}/{after}" if after else None)
         # Skip subfolders (_sidecars, _staged_commits).
-        return sorted((e for e in found if e.name.count("/") == 1), key=lambda entry: entry.name)
+        return sorted((e for e in entries if e.name.count("/") == 1), key=lambda entry: entry.name)
 
     async def list_all(self) -> list[str]:
         """Return the names of all files of an object store's table."""
@@ -136,8 +136,8 @@ class Storage:
         :param path: percent-encoded; relative, or an absolute URI. One that cannot be looked up counts as
             existing
         """
-        place = self._place(path)
-        return place is None or await place[0].head(place[1]) is not None
+        location = self._place(path)
+        return location is None or await location[0].head(location[1]) is not None
 
     async def read_range(self, path: str, start: int, length: int) -> bytes | None:
         """Return a part of a file named by an action: one request.
@@ -148,13 +148,13 @@ class Storage:
         """
         import obstore
 
-        place = self._place(path)
-        if place is None:
+        location = self._place(path)
+        if location is None:
             return None
-        store = await place[0]._root_async()
+        store = await location[0]._root_async()
         if store is None:
             raise FileNotFoundError(path)
-        name = place[0]._prefix + place[1]
+        name = location[0]._prefix + location[1]
         with self.named():
             return bytes(await obstore.get_range_async(store, name, start=start, length=length))
 
@@ -217,22 +217,22 @@ class Storage:
                 yield bytes(await result.bytes_async())
                 return
             async for chunk in result.stream(min_chunk_size=_CHUNK):
-                whole = memoryview(bytes(chunk))
-                for start in range(0, len(whole), _CHUNK):
-                    yield bytes(whole[start : start + _CHUNK])
+                view = memoryview(bytes(chunk))
+                for start in range(0, len(view), _CHUNK):
+                    yield bytes(view[start : start + _CHUNK])
                     await asyncio.sleep(0)
 
     async def _listed(self, prefix: str | None, offset: str | None) -> list[Entry]:
         import obstore
 
         store = await self._root_async()
-        found: list[Entry] = []
+        entries: list[Entry] = []
         if store is not None:
             within = f"{self._prefix}{prefix or ''}" or None
             after = None if offset is None else self._prefix + offset
             async for batch in obstore.list(store, within, offset=after):
-                found.extend(self._entry(meta) for meta in batch)
-        return found
+                entries.extend(self._entry(meta) for meta in batch)
+        return entries
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -374,7 +374,7 @@ def _joined(uri: str, path: str) -> str:
 
 def _scan(folder: Path, after: str | None) -> list[Entry]:
     """List a local log folder. Not through the store, which fails on names it cannot represent."""
-    found = []
+    files = []
     try:
         entries = list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError):
@@ -384,8 +384,8 @@ def _scan(folder: Path, after: str | None) -> list[Entry]:
             if (after is None or entry.name > after) and entry.is_file():
                 stat = entry.stat()
                 modified = stat.st_mtime_ns // 1_000_000
-                found.append(Entry(f"{LOG}/{entry.name}", stat.st_size, modified))
+                files.append(Entry(f"{LOG}/{entry.name}", stat.st_size, modified))
         except FileNotFoundError:
             # Deleted since the listing, for instance by log cleanup.
             continue
-    return sorted(found, key=lambda entry: entry.name)
+    return sorted(files, key=lambda entry: entry.name)

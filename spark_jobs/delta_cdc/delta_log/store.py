@@ -73,9 +73,13 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
     path = local_path(uri)
     if path is not None:
         return LocalStore(path) if Path(path).is_dir() else None
-    given = {k.lower(): v for k, v in (storage_options or {}).items() if not _DELTA_RS_ONLY.match(k)}
-    client = {_client_name(k): _client_value(v) for k, v in given.items() if _client_name(k) in _CLIENT}
-    options = {k: str(v) for k, v in given.items() if _client_name(k) not in _CLIENT}
+    options_by_name = {
+        k.lower(): v for k, v in (storage_options or {}).items() if not _DELTA_RS_ONLY.match(k)
+    }
+    client = {
+        _client_name(k): _client_value(v) for k, v in options_by_name.items() if _client_name(k) in _CLIENT
+    }
+    options = {k: str(v) for k, v in options_by_name.items() if _client_name(k) not in _CLIENT}
     if client:
         # If client options are given, obstore ignores those of the environment.
         client = {**_client_of_environment(uri), **client}
@@ -148,7 +152,9 @@ def _addressed(uri: str, options: dict[str, str]) -> dict[str, str]:
 
     :raises InvalidConfiguration: obstore would use another endpoint, from the environment
     """
-    around = {canonical_option(name): value for name, value in os.environ.items() if name.startswith("AWS_")}
+    environment = {
+        canonical_option(name): value for name, value in os.environ.items() if name.startswith("AWS_")
+    }
     given_options = {canonical_option(name): value for name, value in options.items()}
     endpoint = given_options.get(_ENDPOINT)
     other = os.environ.get(_NARROW_ENDPOINT)
@@ -158,11 +164,11 @@ def _addressed(uri: str, options: dict[str, str]) -> dict[str, str]:
             "environment would be used instead when its log is read.",
             remedy=f"unset {_NARROW_ENDPOINT} for this process, or leave the address out of the connection.",
         )
-    endpoint = endpoint or around.get(_ENDPOINT)
-    if other or not endpoint or not is_true({**around, **given_options}.get(_VIRTUAL)):
+    endpoint = endpoint or environment.get(_ENDPOINT)
+    if other or not endpoint or not is_true({**environment, **given_options}.get(_VIRTUAL)):
         return options
-    others = {name: value for name, value in options.items() if canonical_option(name) != _ENDPOINT}
-    return {**others, _ENDPOINT: _with_bucket(endpoint, urlsplit(uri).netloc)}
+    remaining = {name: value for name, value in options.items() if canonical_option(name) != _ENDPOINT}
+    return {**remaining, _ENDPOINT: _with_bucket(endpoint, urlsplit(uri).netloc)}
 
 
 def _with_bucket(endpoint: str, bucket: str) -> str:
@@ -182,10 +188,10 @@ def _cloud(uri: str) -> str:
 def _client_of_environment(uri: str) -> dict[str, str | bool]:
     """Return the options of the HTTP client that the environment sets for a store."""
     cloud = f"{_cloud(uri)}_"
-    named = {name.lower(): value for name, value in os.environ.items()}
+    variables = {name.lower(): value for name, value in os.environ.items()}
     return {
         name.removeprefix(cloud): _client_value(value)
-        for name, value in named.items()
+        for name, value in variables.items()
         if name.startswith(cloud) and name.removeprefix(cloud) in _CLIENT
     }
 

@@ -222,12 +222,12 @@ class DeltaLog:
             # As Delta does: the first in-commit timestamp decides on which side to search.
             first = await stamp(0)
             if timestamp_ms >= first:
-                at = await clock.search(len(stamped), stamp, timestamp_ms, bound)
-                return None if at is None else stamped[at]
+                index = await clock.search(len(stamped), stamp, timestamp_ms, bound)
+                return None if index is None else stamped[index]
         times = clock.increasing([listing.commits[version].modified for version in plain])
-        at = clock.choose(times, timestamp_ms, bound)
-        if at is not None:
-            return plain[at]
+        index = clock.choose(times, timestamp_ms, bound)
+        if index is not None:
+            return plain[index]
         return stamped[0] if stamped and bound == "start" else None
 
     async def timestamps(self, versions: Sequence[int], commits: Iterable[Commit] = ()) -> dict[int, int]:
@@ -248,19 +248,19 @@ class DeltaLog:
             return {}
         first = max(versions[0] - _LOOK_BACK, 0)
         listing = read_names(await self._storage.list_log(f"{first:020d}"))
-        listed = [version for version in listing.commits if version <= versions[-1]]
-        times = clock.increasing([listing.commits[version].modified for version in listed])
-        found = dict(zip(listed, times, strict=True))
-        given = {commit.version: commit for commit in commits}
-        for commit in await self.commits(sorted(set(versions) - set(given))):
-            given[commit.version] = commit
+        listed_versions = [version for version in listing.commits if version <= versions[-1]]
+        times = clock.increasing([listing.commits[version].modified for version in listed_versions])
+        by_version = dict(zip(listed_versions, times, strict=True))
+        known_commits = {commit.version: commit for commit in commits}
+        for commit in await self.commits(sorted(set(versions) - set(known_commits))):
+            known_commits[commit.version] = commit
         for version in versions:
-            stamp = given[version].info.in_commit_timestamp
+            stamp = known_commits[version].info.in_commit_timestamp
             if stamp is not None:
-                found[version] = stamp
-            elif version not in found:
+                by_version[version] = stamp
+            elif version not in by_version:
                 raise await self.missing(version)
-        return {version: found[version] for version in versions}
+        return {version: by_version[version] for version in versions}
 
     # -- commits ----------------------------------------------------------------------------------
     async def actions(self, version: int) -> AsyncIterator[Action]:
@@ -296,8 +296,8 @@ class DeltaLog:
         :raises LogGap: one is missing between others
         """
         commits: list[Commit] = []
-        found = await gathered(map(self.find, versions), limit=_CONCURRENT)
-        for version, commit in zip(versions, found, strict=True):
+        results = await gathered(map(self.find, versions), limit=_CONCURRENT)
+        for version, commit in zip(versions, results, strict=True):
             if commit is None:
                 # Report the first missing version, regardless of the order of answers.
                 raise await self.missing(version)
@@ -395,16 +395,16 @@ class DeltaLog:
         vector = file.deletion_vector
         if vector is None:
             return {}
-        kind, place, size = vector.storage_type, vector.path_or_inline, vector.size_in_bytes
-        if place is None or size is None or (kind != "i" and vector.offset is None):
+        kind, path_or_inline, size = vector.storage_type, vector.path_or_inline, vector.size_in_bytes
+        if path_or_inline is None or size is None or (kind != "i" and vector.offset is None):
             raise deletion_vectors.UnreadableVectorError("the log does not say where it is")
         if kind == "i":
-            return deletion_vectors.positions(deletion_vectors.decode(place)[:size])
-        path = deletion_vectors.file_of(place) if kind == "u" else place
-        stored = await self._storage.read_range(path, vector.offset or 0, size + 8)
-        if stored is None:
+            return deletion_vectors.positions(deletion_vectors.decode(path_or_inline)[:size])
+        path = deletion_vectors.file_of(path_or_inline) if kind == "u" else path_or_inline
+        vector_bytes = await self._storage.read_range(path, vector.offset or 0, size + 8)
+        if vector_bytes is None:
             raise deletion_vectors.UnsupportedVectorError("its deletion vector cannot be looked up")
-        return deletion_vectors.positions(deletion_vectors.checked(stored))
+        return deletion_vectors.positions(deletion_vectors.checked(vector_bytes))
 
     # -- presence ---------------------------------------------------------------------------------
     async def has_file(self, path: str) -> bool:
@@ -529,14 +529,14 @@ class DeltaLog:
         newest = max(listing.commits)
         if version is not None and (version > newest or version < 0):
             raise await self.missing(version)
-        walked = self._history if version is None and self._opened is None else None
+        known_history = self._history if version is None and self._opened is None else None
         replay = Replay(
             self,
             self._storage,
             version=newest if version is None else version,
             listing=listing,
             full=None if full else self._full_listing,
-            history=History(self.find) if walked is None else walked,
+            history=History(self.find) if known_history is None else known_history,
         )
         await replay.check()
         return replay
@@ -577,9 +577,9 @@ class DeltaLog:
                 )
         unknown = sorted(set(protocol.reader_features) - _READABLE)
         if unknown or protocol.min_reader_version > _NEWEST_READER:
-            what = f"the reader features {', '.join(unknown)}" if unknown else "a protocol"
+            features = f"the reader features {', '.join(unknown)}" if unknown else "a protocol"
             raise UnsupportedTable(
-                f"The table {self.uri} uses {what} (reader version {protocol.min_reader_version}) that "
+                f"The table {self.uri} uses {features} (reader version {protocol.min_reader_version}) that "
                 "cannot be read here.",
                 remedy="drop the feature from the table, or use a newer release of this package.",
             )

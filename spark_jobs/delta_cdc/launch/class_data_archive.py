@@ -107,9 +107,9 @@ class ClassDataArchive:
         """Return its status; costs a few hundred file look-ups."""
         if os.environ.get(VARIABLE, "").strip().lower() in ("off", "0", "false", "no"):
             return ArchiveStatus("off", f"{VARIABLE} turns it off.")
-        hindered = _hindrance(self._inputs["folders"])
-        if hindered:
-            return ArchiveStatus("impossible", hindered)
+        hindrance = _hindrance(self._inputs["folders"])
+        if hindrance:
+            return ArchiveStatus("impossible", hindrance)
         written = _manifest(self.path)
         if written is None and not self.path.exists():
             return ArchiveStatus(
@@ -186,12 +186,12 @@ class ClassDataArchive:
         if not training.is_good or not draft.is_file() or not self._fits(draft):
             return
         try:
-            found = {"file": _signature(draft), "inputs": self._inputs, "host": platform.node()}
+            content = {"file": _signature(draft), "inputs": self._inputs, "host": platform.node()}
             with draft.open("rb") as file:
                 os.fsync(file.fileno())
             draft.replace(self.path)
             with replacing(self.path.with_suffix(".json"), mode=0o644) as manifest:
-                manifest.write(json.dumps(found).encode())
+                manifest.write(json.dumps(content).encode())
             os.truncate(self.path.with_suffix(".lock"), 0)
         except OSError:
             # The disk is full by now. Without its manifest the file is never used.
@@ -208,7 +208,7 @@ class ClassDataArchive:
             *("--conf", f"spark.driver.extraJavaOptions={options}"),
         ]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command,
                 env={**os.environ, **child_environment()},
                 cwd=draft.parent,
@@ -219,7 +219,7 @@ class ClassDataArchive:
             )
         except (OSError, subprocess.TimeoutExpired):
             return False
-        return done.returncode == 0
+        return process.returncode == 0
 
 
 class Training:
@@ -280,8 +280,8 @@ def _folder() -> Path:
 
 def _folders() -> list[str]:
     """Return the configuration folders that Spark's launcher adds to the class path besides JARs."""
-    own = os.environ.get("SPARK_CONF_DIR") or str(spark_home() / "conf")
-    return [own, *(os.environ.get(name, "") for name in _MORE_CLASS_PATH)]
+    conf_folder = os.environ.get("SPARK_CONF_DIR") or str(spark_home() / "conf")
+    return [conf_folder, *(os.environ.get(name, "") for name in _MORE_CLASS_PATH)]
 
 
 def _hindrance(folders: list[str]) -> str | None:
@@ -322,10 +322,10 @@ def _is_current(archive: Path) -> bool:
 # -- files in the folder ----------------------------------------------------------------------------
 def _manifest(archive: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(archive.with_suffix(".json").read_text(encoding="utf-8"))
+        manifest = json.loads(archive.with_suffix(".json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return manifest if isinstance(manifest, dict) else None
 
 
 def _signature(path: Path) -> list[Any] | None:
@@ -334,8 +334,8 @@ def _signature(path: Path) -> list[Any] | None:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            for at in range(_PIECES):
-                file.seek(max(0, size - _PIECE) * at // (_PIECES - 1))
+            for index in range(_PIECES):
+                file.seek(max(0, size - _PIECE) * index // (_PIECES - 1))
                 digest.update(file.read(_PIECE))
             changed = int(os.fstat(file.fileno()).st_mtime)
     except OSError:

@@ -95,10 +95,10 @@ def java_binary() -> Path:
                 f"JAVA_HOME is {java_home}, which has no bin/java.", remedy=_JAVA_REMEDY
             )
         return binary
-    found = shutil.which("java")
-    if found is None:
+    java_path = shutil.which("java")
+    if java_path is None:
         raise EnvironmentNotReady("Java is missing: no JAVA_HOME, no java on PATH.", remedy=_JAVA_REMEDY)
-    return Path(found)
+    return Path(java_path)
 
 
 def java_identity(home: Path | None = None) -> list[Any]:

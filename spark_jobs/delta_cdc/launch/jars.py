@@ -136,7 +136,7 @@ class JarSet:
             *("-retrieve", f"{jars}/[organisation]_[artifact]-[revision].[ext]"),
         ]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -146,8 +146,8 @@ class JarSet:
             )
         except subprocess.TimeoutExpired as error:
             raise self._failure(f"took longer than {_RESOLVE_TIMEOUT_SECONDS} s") from error
-        if done.returncode != 0:
-            raise self._failure(f"failed: {_last_complaint(done.stdout + done.stderr)}")
+        if process.returncode != 0:
+            raise self._failure(f"failed: {_last_complaint(process.stdout + process.stderr)}")
         return [jars / name for name in sorted(self.hashes)]
 
     def _publish(self, jars: list[Path]) -> None:
@@ -165,9 +165,9 @@ class JarSet:
         draft.write_text(json.dumps(manifest, indent=1, sort_keys=True))
         draft.replace(folder / _MANIFEST)
 
-    def _failure(self, what: str) -> EnvironmentNotReady:
+    def _failure(self, outcome: str) -> EnvironmentNotReady:
         return EnvironmentNotReady(
-            f"Resolving the {self.title} {what}.",
+            f"Resolving the {self.title} {outcome}.",
             remedy=(
                 "give this machine access to Maven Central, or name an Ivy settings file with your mirror in "
                 f"{IVY_SETTINGS_VARIABLE}, then try again."
@@ -326,35 +326,35 @@ _KAFKA_PACKAGES = {"spark": "pyspark", "scala": "Scala"}
 _S3_PACKAGES = {"hadoop": "Hadoop"}
 
 
-def _known(table: _Table, packages: Mapping[str, str], *found: str) -> dict[str, str]:
+def _known(table: _Table, packages: Mapping[str, str], *versions: str) -> dict[str, str]:
     """Return the hashes (``pins``) of the installed versions."""
-    if found not in table:
+    if versions not in table:
         raise EnvironmentNotReady(
-            f"The JARs for {_packages([found], packages)} are not known, or do not exist.",
+            f"The JARs for {_packages([versions], packages)} are not known, or do not exist.",
             remedy=(
                 f"install {_packages(table, packages)}; or name JARs of your own (the arguments jars and "
                 "packages of a task or a connection)."
             ),
         )
-    places = dict(zip(packages, found, strict=True))
-    return {coordinates.format(**places): sha256 for coordinates, sha256 in table[found].items()}
+    version_by_name = dict(zip(packages, versions, strict=True))
+    return {coordinates.format(**version_by_name): sha256 for coordinates, sha256 in table[versions].items()}
 
 
 def _packages(versions: Iterable[tuple[str, ...]], packages: Mapping[str, str]) -> str:
     return " or ".join(
-        " with ".join(f"{name} {number}" for name, number in zip(packages.values(), one, strict=True))
-        for one in versions
+        " with ".join(f"{name} {number}" for name, number in zip(packages.values(), numbers, strict=True))
+        for numbers in versions
     )
 
 
 def _bundled(artifact: str) -> str:
-    found = bundled_version(artifact)
-    if found is None:
+    bundled = bundled_version(artifact)
+    if bundled is None:
         raise EnvironmentNotReady(
             f"Spark's distribution in {spark_home()} has no JAR {artifact}.",
             remedy="install pyspark again: its folder is damaged or incomplete.",
         )
-    return found
+    return bundled
 
 
 def _scala() -> str:
@@ -363,9 +363,9 @@ def _scala() -> str:
 
 def cache_home() -> Path:
     """Return the cache folder: ``$DELTA_CDC_HOME``, else the user's cache folder as XDG defines it."""
-    own = os.environ.get(HOME_VARIABLE)
-    if own:
-        return Path(own).expanduser().absolute()
+    configured = os.environ.get(HOME_VARIABLE)
+    if configured:
+        return Path(configured).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "airflow-provider-delta-cdc"
 
@@ -389,7 +389,7 @@ def needed(locations: Iterable[str] = (), *, kafka: bool = False) -> tuple[Path,
 
     :raises EnvironmentNotReady: see there and :meth:`JarSet.jars`
     """
-    return tuple(jar for one in jar_sets(locations, kafka=kafka) for jar in one.jars())
+    return tuple(jar for jar_set in jar_sets(locations, kafka=kafka) for jar in jar_set.jars())
 
 
 def class_path(locations: Iterable[str] = (), *, kafka: bool = False) -> str:

@@ -104,16 +104,16 @@ def embedded_confs(
     }
 
 
-def _java_options(theirs: str, *, quick_start: bool) -> list[str]:
-    found = [f"-Dlog4j2.configurationFile={(_PACKAGE / 'log4j2.properties').as_uri()}"]
+def _java_options(user_options: str, *, quick_start: bool) -> list[str]:
+    ours = [f"-Dlog4j2.configurationFile={(_PACKAGE / 'log4j2.properties').as_uri()}"]
     if quick_start:
         # With one compiler only, the JVM reserves a code cache that a longer job fills; then it interprets.
-        found += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
-    options = " ".join([theirs, *(os.environ.get(name, "") for name in _OPTION_VARIABLES)])
+        ours += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
+    options = " ".join([user_options, *(os.environ.get(name, "") for name in _OPTION_VARIABLES)])
     if not re.search(r"-XX:\+Use\w+GC\b", options):
         # A JVM with two collectors does not start.
-        found.append("-XX:+UseSerialGC" if quick_start else "-XX:+UseParallelGC")
-    return found
+        ours.append("-XX:+UseSerialGC" if quick_start else "-XX:+UseParallelGC")
+    return ours
 
 
 def _usable_cpus() -> int:

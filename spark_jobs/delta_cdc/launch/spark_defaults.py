@@ -33,8 +33,8 @@ def spark_default(conf: str, confs: Mapping[str, Any], properties_file: str | No
     :param properties_file: the file that the user names; None is ``spark-defaults.conf``
     :raises InvalidConfiguration: that file cannot be read
     """
-    found = confs[conf] if conf in confs else _of_file(properties_file).get(conf)
-    return "" if found is None else str(found)
+    value = confs[conf] if conf in confs else _of_file(properties_file).get(conf)
+    return "" if value is None else str(value)
 
 
 def text_of(properties_file: str) -> str:
@@ -64,17 +64,17 @@ def _of_file(properties_file: str | None) -> dict[str, str]:
 
 def parsed(text: str) -> dict[str, str]:
     """Read a properties file as Java and Spark do: values without surrounding blanks."""
-    found = {}
+    values = {}
     for line in re.split(r"\r?\n|\r", _CONTINUED.sub(r"\1", text)):
         entry = line.lstrip()
         if entry and entry[0] not in "#!":
             match = _ENTRY.match(entry)
             assert match is not None
-            found[_plain(match[1])] = _plain(match[2]).strip()
-    return found
+            values[_plain(match[1])] = _plain(match[2]).strip()
+    return values
 
 
 def _plain(text: str) -> str:
     return _ESCAPE.sub(
-        lambda found: chr(int(found[1], 16)) if found[1] else _LETTERS.get(found[2], found[2]), text
+        lambda match: chr(int(match[1], 16)) if match[1] else _LETTERS.get(match[2], match[2]), text
     )

@@ -60,17 +60,17 @@ def _with_properties(confs: Mapping[str, str], path: Path) -> str:
     Spark reads only one file. So ours includes the user's, which wins; without one Spark's defaults stay.
     """
     theirs = None
-    rest = []
-    given = iter(shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")))
-    for argument in given:
+    kept = []
+    arguments = iter(shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")))
+    for argument in arguments:
         option, equals, value = argument.partition("=")
         if option != _PROPERTIES_FILE:
-            rest.append(argument)
+            kept.append(argument)
         else:
-            theirs = value if equals else next(given, None)
+            theirs = value if equals else next(arguments, None)
     write_private(path, f"{properties_text(confs)}{text_of(theirs) if theirs else ''}")
-    ours = [_PROPERTIES_FILE, str(path), *([] if theirs else ["--load-spark-defaults"])]
-    return shlex.join([*ours, *rest])
+    added = [_PROPERTIES_FILE, str(path), *([] if theirs else ["--load-spark-defaults"])]
+    return shlex.join([*added, *kept])
 
 
 @contextmanager
