@@ -162,9 +162,7 @@ def columns(name: str, value: Any) -> tuple[str, ...] | None:
     :raises InvalidConfiguration: for anything except texts, or a duplicate name
     """
     column_names = names(name, value)
-    if column_names is not None and len({column_name.lower() for column_name in column_names}) < len(
-        column_names
-    ):
+    if column_names is not None and len({column.lower() for column in column_names}) < len(column_names):
         raise InvalidConfiguration(
             f"{name} names a column twice ({', '.join(column_names)}).",
             remedy="name each column once.",

@@ -90,7 +90,7 @@ def for_java(options: Mapping[str, str] | None) -> dict[str, str]:
         cannot be read
     """
     settings = options or {}
-    java_settings = {
+    explicit = {
         name.removeprefix(_OF_JAVA): value for name, value in settings.items() if name.startswith(_OF_JAVA)
     }
     converted: dict[str, str] = {"isolation.level": isolation_level(settings)}
@@ -100,9 +100,7 @@ def for_java(options: Mapping[str, str] | None) -> dict[str, str]:
     mechanism = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms")
     if mechanism:
         converted["sasl.mechanism"] = mechanism
-    if (
-        "sasl.username" in settings or "sasl.password" in settings
-    ) and "sasl.jaas.config" not in java_settings:
+    if ("sasl.username" in settings or "sasl.password" in settings) and "sasl.jaas.config" not in explicit:
         converted["sasl.jaas.config"] = _jaas(
             mechanism, settings.get("sasl.username"), settings.get("sasl.password")
         )
@@ -112,7 +110,7 @@ def for_java(options: Mapping[str, str] | None) -> dict[str, str]:
         converted["ssl.endpoint.identification.algorithm"] = "https" if is_checked else ""
     if "ssl.ca.location" in settings:
         converted |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": settings["ssl.ca.location"]}
-    return {**converted, **_identity(settings), **java_settings}
+    return {**converted, **_identity(settings), **explicit}
 
 
 def _jaas(mechanism: str | None, user: str | None, password: str | None) -> str:

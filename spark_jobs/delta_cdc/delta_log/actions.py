@@ -308,11 +308,9 @@ class CommitFold:
         """Return the commit."""
         has_data_files = bool(self._partitions) or self._unpartitioned
         added, removed = self._paths[Add], self._paths[Remove]
-        data_added, data_removed = (
-            {path for path in data_by_path if data_by_path[path]} for data_by_path in (added, removed)
-        )
+        data_added, data_removed = ({path for path in paths if paths[path]} for paths in (added, removed))
         keeps_row_ids = not added or not removed or added.keys() == removed.keys()
-        kept_by_operation = self._info.tags.get(IDS_KEPT) == "true" or self._info.operation in _COPIES_NO_ROW
+        recorded_as_kept = self._info.tags.get(IDS_KEPT) == "true" or self._info.operation in _COPIES_NO_ROW
         return Commit(
             version=version,
             sha256=sha256,
@@ -333,7 +331,7 @@ class CommitFold:
             n_data_removes=self._data_files[Remove],
             paired=bool(data_added) and data_added == data_removed,
             compares_vectors=not self._files[Cdc] and not data_added.isdisjoint(data_removed),
-            keeps_row_ids=keeps_row_ids or kept_by_operation,
+            keeps_row_ids=keeps_row_ids or recorded_as_kept,
             rows_identified=self._identified,
         )
 

@@ -126,11 +126,11 @@ async def _written(
     uri: str,
     read_ranges: tuple[ReadRange, ...],
     root: str,
-    end_version: int,
+    end: int,
     storage_options: dict[str, str] | None,
 ) -> tuple[ReadRange, ...]:
     log = DeltaLog(uri, storage_options)
-    table = Table(log.uri, *await log.described(end_version))
+    table = Table(log.uri, *await log.described(end))
     first = min(read_range.starting_version for read_range in read_ranges)
     commits: manifest_feed.Commits | None = None
     marked = []
@@ -139,7 +139,7 @@ async def _written(
         try:
             table.check(read_range)
             if read_range.method == "change_files":
-                commits = commits or await manifest_feed.Commits.of(log, first, end_version)
+                commits = commits or await manifest_feed.Commits.of(log, first, end)
                 files = await manifest_feed.files(log, read_range, table, commits)
             else:
                 files = await (_net if read_range.net else _by_commit)(log, read_range, table)
@@ -347,13 +347,13 @@ async def _shown(
             continue
         if rows is None:
             return None
-        partial = showing(file.filled(after if file is before else before), seen, rows)
+        masked = showing(file.filled(after if file is before else before), seen, rows)
         if (
-            partial.deletion_vector is not None
-            and (partial.deletion_vector.size_in_bytes or 0) > _LONGEST_VECTOR
+            masked.deletion_vector is not None
+            and (masked.deletion_vector.size_in_bytes or 0) > _LONGEST_VECTOR
         ):
             return None
-        sides.append([partial])
+        sides.append([masked])
     return sides[0], sides[1]
 
 

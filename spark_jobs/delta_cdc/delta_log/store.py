@@ -73,13 +73,9 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
     path = local_path(uri)
     if path is not None:
         return LocalStore(path) if Path(path).is_dir() else None
-    options_by_name = {
-        k.lower(): v for k, v in (storage_options or {}).items() if not _DELTA_RS_ONLY.match(k)
-    }
-    client = {
-        _client_name(k): _client_value(v) for k, v in options_by_name.items() if _client_name(k) in _CLIENT
-    }
-    options = {k: str(v) for k, v in options_by_name.items() if _client_name(k) not in _CLIENT}
+    lowered = {k.lower(): v for k, v in (storage_options or {}).items() if not _DELTA_RS_ONLY.match(k)}
+    client = {_client_name(k): _client_value(v) for k, v in lowered.items() if _client_name(k) in _CLIENT}
+    options = {k: str(v) for k, v in lowered.items() if _client_name(k) not in _CLIENT}
     if client:
         # If client options are given, obstore ignores those of the environment.
         client = {**_client_of_environment(uri), **client}
@@ -152,7 +148,7 @@ def _addressed(uri: str, options: dict[str, str]) -> dict[str, str]:
 
     :raises InvalidConfiguration: obstore would use another endpoint, from the environment
     """
-    environment = {
+    variables = {
         canonical_option(name): value for name, value in os.environ.items() if name.startswith("AWS_")
     }
     given_options = {canonical_option(name): value for name, value in options.items()}
@@ -164,8 +160,8 @@ def _addressed(uri: str, options: dict[str, str]) -> dict[str, str]:
             "environment would be used instead when its log is read.",
             remedy=f"unset {_NARROW_ENDPOINT} for this process, or leave the address out of the connection.",
         )
-    endpoint = endpoint or environment.get(_ENDPOINT)
-    if other or not endpoint or not is_true({**environment, **given_options}.get(_VIRTUAL)):
+    endpoint = endpoint or variables.get(_ENDPOINT)
+    if other or not endpoint or not is_true({**variables, **given_options}.get(_VIRTUAL)):
         return options
     remaining = {name: value for name, value in options.items() if canonical_option(name) != _ENDPOINT}
     return {**remaining, _ENDPOINT: _with_bucket(endpoint, urlsplit(uri).netloc)}
