@@ -60,8 +60,8 @@ async def read_files(
 ) -> dict[Key, Add]:
     """Read active files.
 
-    :param wanted: keys of the files; these are read with everything needed to read their rows. None: all
-        files, each with nothing but path, deletion vector and number of rows
+    :param wanted: keys of the files, which are returned with all details that a reader needs. None: all
+        files, each only with its path, deletion vector and number of rows
     :raises DamagedCheckpointError: it cannot be read
     """
     columns = (*_FILES, *(_ROWS if wanted is None else _DETAILS))
@@ -88,7 +88,7 @@ async def read_files(
 
 
 def count_rows(storage: Storage, path: str) -> int | None:
-    """Return the row count from a data file's footer; None if unreadable. Blocking: for use in a thread."""
+    """Return the row count in a data file's footer; None if unreadable. It blocks, so use it in a thread."""
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 

@@ -1,4 +1,4 @@
-"""Deletion vectors: read which rows of a file are masked; write a vector that leaves only some rows visible.
+"""Deletion vectors: read a file's masked rows, or write a vector that leaves only some rows visible.
 
 A vector is a set of row positions in Delta's portable form: a magic number, then 32-bit Roaring bitmaps, each
 keyed by the upper half of 64-bit positions. No file has 2^32 rows, so only the bitmap with key 0 is read.
@@ -83,7 +83,7 @@ def encode(raw: bytes) -> str:
 
 
 def checked(stored: bytes) -> bytes:
-    """Return a vector from its form in a file: length, vector, CRC-32.
+    """Return the vector in a part of a file: length, vector, CRC-32. Verify length and CRC-32.
 
     :raises UnreadableVectorError: length or CRC-32 does not match
     """
@@ -121,7 +121,7 @@ def minus(left: Mapping[int, int], right: Mapping[int, int]) -> Positions:
 
 
 def count(found: Mapping[int, int]) -> int:
-    """Return how many positions there are."""
+    """Return the number of positions."""
     return sum(bits.bit_count() for bits in found.values())
 
 
@@ -142,7 +142,7 @@ def all_but(seen: Mapping[int, int], rows: int) -> bytes:
 
 
 def _written(containers: list[tuple[int, int, list[tuple[int, int]]]]) -> bytes:
-    """Return the bitmap of containers, each given as upper 16 bits, positions as bits, and as runs."""
+    """Return the bitmap of containers: (upper 16 bits, positions as bits, the same positions as runs)."""
     flags, heads, bodies = 0, b"", []
     for position, (high, bits, runs) in enumerate(containers):
         heads += struct.pack("<HH", high, bits.bit_count() - 1)
@@ -155,7 +155,7 @@ def _written(containers: list[tuple[int, int, list[tuple[int, int]]]]) -> bytes:
         else:
             bodies.append(struct.pack(f"<{bits.bit_count()}H", *_listed(bits)))
     number = len(containers)
-    # Readers expect the size of the form without runs where no container has runs, so use that form.
+    # If no container has runs, readers expect the size of the form without runs, so use that form.
     head = struct.pack("<II", _COOKIE, number)
     if flags:
         head = struct.pack("<I", _COOKIE_WITH_RUNS | number - 1 << 16)
@@ -170,7 +170,7 @@ def _written(containers: list[tuple[int, int, list[tuple[int, int]]]]) -> bytes:
 
 
 def _runs(holes: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield start and length of the ranges between positions."""
+    """Yield start and length of each range between positions."""
     start = 0
     for position in _listed(holes):
         if position > start:
@@ -211,7 +211,7 @@ def _bitmap(data: bytes, start: int) -> Positions:
 
 
 def _container(data: bytes, offset: int, size: int, *, is_run: bool) -> tuple[int, int]:
-    """Read a container; return its bits and where the next one begins."""
+    """Read a container; return its bits and the offset of the next container."""
     if is_run:
         (number,) = struct.unpack_from("<H", data, offset)
         flat = struct.unpack_from(f"<{2 * number}H", data, offset + 2)

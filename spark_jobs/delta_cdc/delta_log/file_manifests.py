@@ -5,7 +5,7 @@ version, one more partition column (:data:`delta_cdc.core.manifest_columns.SIDES
 file, by its absolute URI. It holds no data, and exists only for the read that it was written for.
 
 If a commit only changes which rows of a file are masked, the file is on both sides of the commit. The
-manifest then shows only the rows that one side has and the other has not, by a custom deletion vector.
+manifest then has a custom deletion vector, which leaves only the rows visible that one side lacks.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 S = TypeVar("S", ApplySpec, ReadSpec)
-#: How many commits have their files, and how many files their deletion vectors, in memory at once.
+#: Number of commits whose files, and number of files whose deletion vectors, are in memory at once.
 _BATCH = 16
-#: A file manifest gets no longer vector: Spark then reads the whole file, from both sides.
+#: The maximum bytes of a vector in a file manifest: for a longer one, Spark reads the whole file, on both
+#: sides.
 _LONGEST_VECTOR = 1024 * 1024
 _COMMIT = "_delta_log/00000000000000000000.json"
 
@@ -55,7 +56,7 @@ def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) 
         folder
     :param storage_options: of the source and of the folder
     :return: the spec with ``manifests_uri`` and the marked ranges; the same spec if no range has a manifest
-    :raises ReadMethodUnavailable: there is no folder, and a range needs one
+    :raises ReadMethodUnavailable: a range needs a folder, but there is no folder
     :raises DeltaCdcError: see :func:`write_manifests`
     """
     steps = tuple(
@@ -91,9 +92,9 @@ def write_manifests(
     :param table: path or URI of the source
     :param root: folder of the manifests; see :func:`prepared`
     :param at: the version whose schema the manifests have, the end of the last range
-    :return: the ranges; those that Spark reads through manifests are marked ``by_manifest``. A range of the
-        change data feed is not, if Delta's own reader has to read it, or if there is no folder
-    :raises ReadMethodUnavailable: there is no folder, and a range needs one; or the range's read method
+    :return: the ranges; those that Spark reads through manifests are marked ``by_manifest``. Without a
+        folder, or if Delta's own reader has to read it, a range of the change data feed has no mark
+    :raises ReadMethodUnavailable: a range needs a folder, but there is no folder; or the range's read method
         (``method``) cannot read a file of the range
     :raises VersionsExpired: the log's record of a file was cleaned
     :raises ReservedColumnName: the source has a column with the name that the manifest adds
@@ -115,7 +116,7 @@ def write_manifests(
 
 
 def forget(root: str, storage_options: dict[str, str] | None = None) -> None:
-    """Delete the file manifests of a job that has ended, if there are any.
+    """Delete the file manifests of a job that has ended, if they exist.
 
     :param root: folder of the manifests; see :func:`prepared`
     """
@@ -156,11 +157,11 @@ async def _written(
 
 
 async def net_bytes(log: DeltaLog, commits: Sequence[Commit]) -> int | None:
-    """Return how many bytes a read of both ends of a range takes, computed from its commits alone.
+    """Return how many bytes a read of both ends of a range takes, computed from the range's commits alone.
 
-    :param commits: of the range, ascending and gap-free
-    :return: size of the files that only one end has, or whose masked rows differ; None if writers omitted
-        sizes
+    :param commits: all commits of the range, ascending
+    :return: size of the files that only one end has, or whose masked rows differ; None if a writer omitted
+        a size
     """
     # A commit that only restates existing files leaves them at both ends.
     versions = [c.version for c in commits if c.n_removes or c.n_data_adds]
@@ -248,10 +249,10 @@ async def _net(log: DeltaLog, read_range: ReadRange, table: Table) -> Collection
 class _End:
     """A file that the commits of a range add or remove.
 
-    :param version: of the last commit that names it
-    :param file: its known details
-    :param was: whether it existed before the first commit; None if the commits don't show that
-    :param is_: whether it exists after the last one
+    :param version: the last commit that names the file
+    :param file: the file's known details
+    :param was: whether the file existed before the first commit; None if the commits don't show that
+    :param is_: whether the file exists after the last commit
     """
 
     version: int
@@ -291,7 +292,7 @@ def _list(
     time: int,
 ) -> None:
     """Add the files that were added and removed together to the listing."""
-    # With one side only, or when rows are matched by key, there is nothing to match.
+    # If the commit has one side only, or rows are matched by key, no row ids need to match.
     matched = bool(removed and added) and read_range.method == "row_tracking"
     before, after = (BEFORE_MARK, AFTER_MARK) if matched else (DELETED_MARK, INSERTED_MARK)
     for files, mark in ((removed, before), (added, after)):
@@ -330,14 +331,14 @@ async def _differing(
 async def _shown(
     log: DeltaLog, before: FileAction, after: FileAction
 ) -> tuple[list[FileAction], list[FileAction]] | None:
-    """Return the file with the rows that only ``before`` has, and with those that only ``after`` has.
+    """Return the file with the rows that only ``before`` has, and with the rows that only ``after`` has.
 
-    :return: None if this cannot be determined: then the whole file is read, from both sides
+    :return: None if these rows are unknown: then Spark reads the whole file, on both sides
     """
     try:
         old, new = await asyncio.gather(log.masked(before), log.masked(after))
     except (FileNotFoundError, deletion_vectors.UnreadableVectorError):
-        # No error here: Spark reports it when it reads the vectors.
+        # This raises no error: Spark reports the damage when it reads the vectors.
         return None
     rows = after.rows if before.rows is None else before.rows
     sides: list[list[FileAction]] = []
@@ -358,7 +359,7 @@ async def _shown(
 
 
 async def _active(log: DeltaLog, version: int, keys: Collection[Key]) -> dict[Key, Add]:
-    """Return those of the given files that are part of a version."""
+    """Return the given files that are part of a version."""
     return await log.active(version, keys) if keys and version >= 0 else {}
 
 

@@ -50,7 +50,7 @@ _NAMESPACE = uuid.UUID("6f0d0c6e-6a55-5d51-9a3c-1c1f1f7c1a01")
 class Listed:
     """A file of a file manifest.
 
-    :param version: of the commit that describes the file
+    :param version: the commit that describes the file
     :param action: the file, with its deletion vector in the manifest
     :param sides: see :data:`delta_cdc.core.manifest_columns.SIDES`
     """
@@ -97,7 +97,7 @@ class Table:
             self.base = f"{scheme}://{bucket}{slash}{quote(path)}".rstrip("/") + "/"
 
     def check(self, read_range: ReadRange) -> None:
-        """Reject a table that has a column named as the manifest's own, or that does not track rows."""
+        """Reject a table with a column of the manifest's names, or without the row tracking of the range."""
         for entry in self.schema["fields"]:
             if str(entry["name"]).lower() in (SIDES, SIDE_VERSION, SIDE_TIME):
                 raise ReservedColumnName(
@@ -117,7 +117,7 @@ class Table:
             )
 
     def check_names(self, read_range: ReadRange, version: int, metadata: MetaData) -> None:
-        """Reject metadata under which row ids are in other columns of the files."""
+        """Reject metadata under which files keep row ids in other columns."""
         if read_range.method != "row_tracking":
             return
         for name in _MATERIALIZED:
@@ -136,7 +136,7 @@ class Table:
     def header(
         self, read_range: ReadRange, marks: str, *, one_sided: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Yield the actions that are not files.
+        """Yield the actions except those of files.
 
         :param marks: the marks of all sides of the file manifest
         :param one_sided: every file has one side

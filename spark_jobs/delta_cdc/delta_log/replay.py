@@ -1,8 +1,8 @@
 """Rebuild a version from commits and a checkpoint.
 
-The replay goes backwards, because the newest action of a kind counts: it often ends before it reaches the
-checkpoint. It skips an unreadable checkpoint if an older one, or the commits from version 0 on, can replace
-it.
+The replay reads newer commits first, because the newest action of a kind counts: so it often ends without
+the checkpoint. It skips an unreadable checkpoint if an older one, or the commits from version 0 on, can
+replace it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FILES_BATCH = 16
 
 
 class History:
-    """The commits of a log for walks backwards: each is read once, ahead in growing concurrent batches."""
+    """The commits of a log for walks to older versions; it reads each once, in growing concurrent batches."""
 
     def __init__(self, find: Callable[[int], Coroutine[Any, Any, Commit | None]]) -> None:
         self._find = find
@@ -39,7 +39,7 @@ class History:
     async def get(self, version: int, oldest: int = 0) -> Commit | None:
         """Return a commit, or None if its file does not exist.
 
-        :param oldest: the last version that the walk can need
+        :param oldest: the oldest version that the walk can need
         """
         if version not in self._commits:
             versions = range(max(oldest, version - self._batch + 1), version + 1)
@@ -52,7 +52,7 @@ class History:
 class Replay:
     """One version of a table.
 
-    :param listing: of the log, from the checkpoint to use
+    :param listing: the log from the checkpoint to use
     :param full: lists the whole log; called only if ``listing`` is not enough
     """
 
@@ -72,7 +72,7 @@ class Replay:
         self._listing = listing
         self._full = full
         self._damaged: dict[Checkpoint, str] = {}
-        #: Holds what the replay has read: a walk that begins where the replay did reads nothing again.
+        #: The commits that the replay has read: a walk from the same version does not read them again.
         self.history = history
         self._next = version
         self._metadata: MetaData | None = None
@@ -84,7 +84,7 @@ class Replay:
 
         :raises VersionsExpired: the log was cleaned
         :raises LogGap: a commit file is missing
-        :raises CorruptLog: the checkpoint that would replace it cannot be read
+        :raises CorruptLog: the checkpoint that would replace the missing file cannot be read
         """
         base = await self._base(self.version)
         floor = -1 if base is None else base.version
@@ -125,7 +125,7 @@ class Replay:
     async def files(self, wanted: Collection[Key] | None = None) -> dict[Key, Add]:
         """Return active files; see :func:`delta_cdc.delta_log.checkpoint.read_files`.
 
-        :param wanted: keys of the files; the walk ends as soon as all are decided. None: all files
+        :param wanted: keys of the files; the walk ends as soon as it has decided all. None: all files
         """
         active: dict[Key, Add] = {}
         decided: set[Key] = set()
@@ -161,7 +161,7 @@ class Replay:
         return [a async for a in self._log.actions(version) if isinstance(a, Add | Remove)]
 
     async def _further(self) -> bool:
-        """Read further back; return whether anything was left."""
+        """Read the next older commit, or the checkpoint; return False if nothing is left to read."""
         if self._next < 0:
             return False
         base = await self._base(self._next)
@@ -191,7 +191,7 @@ class Replay:
                 self._txns.setdefault(action.app_id, action.version)
 
     async def _base(self, version: int) -> Checkpoint | None:
-        """Return the newest readable checkpoint up to a version; None if it does not exist."""
+        """Return the newest readable checkpoint up to a version, or None."""
         checkpoint = self._undamaged(version)
         if checkpoint is None and self._full is not None:
             full, self._full = self._full, None

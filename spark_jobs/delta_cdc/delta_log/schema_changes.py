@@ -15,15 +15,15 @@ _MODE, _PHYSICAL_NAME = "delta.columnMapping.mode", "delta.columnMapping.physica
 
 
 def lost_column(before: str, after: str, *, by_id: bool) -> str | None:
-    """Return which column of ``before`` is missing, has another name or another type in ``after``.
+    """Return which column of ``before`` is missing, or has another name or another type, in ``after``.
 
-    Ignores new columns, nullability, comments, all other metadata, and the case of names.
+    This ignores new columns, nullability, comments, all other metadata, and the case of names.
 
     :param before: ``metaData.schemaString`` of the older version
-    :param after: that of the newer one
-    :param by_id: match columns by column-mapping id if both sides have one; only within one table, because a
+    :param after: ``metaData.schemaString`` of the newer version
+    :param by_id: match columns by column-mapping id if both sides have ids; only within one table, because a
         recreated table starts counting again
-    :return: such as ``name was dropped``; None if every column still exists
+    :return: for example ``name was dropped``; None if every column still exists
     """
     return _struct(json.loads(before), json.loads(after), "", by_id)
 
@@ -77,10 +77,9 @@ def _type(before: Any, after: Any, path: str, by_id: bool) -> str | None:
 
 
 def moved_column(before: MetaData, after: MetaData) -> str | None:
-    """Return which column both versions have, but under another name (or id) in their files; else None.
+    """Return which column has another name (or id) in the files of the two versions; else None.
 
-    This happens after a REPLACE by a table with column mapping: a reader of old files by the new names finds
-    NULL.
+    This happens after a REPLACE by a table with column mapping: by the new names, old files read as NULL.
     """
     new_names = _physical(after)
     old_names = _physical(before).items()
@@ -113,7 +112,7 @@ def _in_files(
 def _kind(type_: Any) -> str:
     if not isinstance(type_, dict):
         return str(type_).replace(" ", "").lower()
-    # A user-defined type is the same only if all of its definition is.
+    # Two user-defined types are the same only if their whole definitions are equal.
     kind = str(type_.get("type"))
     return kind if kind in ("struct", "array", "map") else json.dumps(type_, sort_keys=True)
 

@@ -1,4 +1,4 @@
-"""Table locations: turns user input into a URI and a store."""
+"""Open the object store of a table's location."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DELTA_RS_ONLY = re.compile(
 )
 _DURATION = re.compile(r"^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|)\Z")
 _SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
-#: Six tries within about six seconds: bridge a short outage, report a long one soon.
+#: Six tries within about six seconds survive a short outage, and report a long one soon.
 _MAX_RETRIES = "6"
 _RETRY_TIMEOUT = "30s"
 #: Options of the HTTP client. As options of the store, in any spelling, they would make obstore panic.
@@ -107,10 +107,10 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
 
 
 def open_bucket(uri: str, storage_options: dict[str, str] | None = None) -> tuple[ObjectStore, str]:
-    """Return the store of a whole bucket (or container), and the prefix of an object store's table in it.
+    """Return the store of a whole bucket (or container), and the prefix of the table in that bucket.
 
-    While a store is in use, it serves every table with the same options: a separate client for each of many
-    tables costs as many connections, and some ten milliseconds at the start, in which nothing else runs.
+    While a store is in use, all tables with the same options share it: a separate client for each table
+    costs another connection, and some ten milliseconds at the start, in which nothing else runs.
 
     :raises InvalidConfiguration: the store does not know an option
     """
@@ -144,7 +144,9 @@ def _client_value(value: str) -> str | bool:
 
 
 def _addressed(uri: str, options: dict[str, str]) -> dict[str, str]:
-    """Add the bucket to an S3 endpoint where virtual hosting needs it: obstore uses the endpoint unchanged.
+    """Return the options, with the bucket in the S3 endpoint if virtual hosting needs it.
+
+    obstore uses the endpoint unchanged.
 
     :raises InvalidConfiguration: obstore would use another endpoint, from the environment
     """

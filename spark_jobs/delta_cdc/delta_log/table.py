@@ -75,9 +75,9 @@ _READABLE = frozenset(
 _NEWEST_READER = 3
 #: Commits that are read at once.
 _CONCURRENT = 64
-#: After this many consecutive hits, a listing is cheaper than further requests.
+#: After this many consecutive versions that exist, one listing is cheaper than further requests.
 _WALK = 8
-#: Delta begins to make file times increase this many commits before the first requested one.
+#: Delta starts to make file times increase this many commits before the first requested version.
 _LOOK_BACK = 100
 _LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
@@ -104,12 +104,12 @@ class TableState:
 
     @cached_property
     def num_files(self) -> int:
-        """Return the number of active files: reads the log as far back as the newest checkpoint."""
+        """Return the number of active files. This reads the log back to the newest checkpoint."""
         return len(self._files)
 
     @cached_property
     def num_masked_files(self) -> int:
-        """Return the number of active files with masked rows; costs what :attr:`num_files` does."""
+        """Return the number of active files with masked rows, at the cost of :attr:`num_files`."""
         return sum(file.deletion_vector is not None for file in self._files.values())
 
     @cached_property
@@ -119,10 +119,10 @@ class TableState:
 
     @cached_property
     def is_empty(self) -> bool:
-        """Return whether the table holds no row (masked rows don't count).
+        """Return whether the table has no visible row.
 
-        If the log has no row count for a file, the file's footer is read; a missing or unreadable file counts
-        as one with rows.
+        If the log has no row count for a file, this reads the file's footer. A missing or unreadable file
+        counts as a file with rows.
         """
         return not any(self._has_rows(path, file) for (path, _), file in self._files.items())
 
@@ -154,10 +154,10 @@ class DeltaLog:
 
     # -- versions ---------------------------------------------------------------------------------
     async def newest_version(self, after: int | None = None) -> int:
-        """Return the newest version; with ``after``, one existence request when nothing is newer.
+        """Return the newest version. With ``after``, this takes one request if no newer version exists.
 
-        :param after: a known version; only later versions are looked for, one by one, then by a listing if
-            there are many
+        :param after: a known version: look for later versions only, first one by one, then, if there are
+            many, by a listing
         :raises TableNotFound: the location is empty or does not exist
         :raises NotADeltaTable: the location has files, but no commit
         :raises LogGap: a commit file before the newest is missing
@@ -193,14 +193,15 @@ class DeltaLog:
     ) -> int | None:
         """Return the version that a time refers to, among those whose commit files exist.
 
-        A commit's time is its in-commit timestamp from the version that enabled them, before that its file's
-        modification time. File times are made increasing as Delta does (:mod:`delta_cdc.delta_log.clock`).
+        A commit's time is its in-commit timestamp, from the version on that enabled these timestamps. Earlier
+        commits have the modification time of their file; :mod:`delta_cdc.delta_log.clock` makes these times
+        increase as Delta does.
 
         :param timestamp_ms: epoch milliseconds
         :param bound: ``start`` rounds up, to the first commit at or after the time; ``end`` rounds down, to
             the last one at or before it
         :param state: the table's newest state, if known
-        :return: None for a start after the newest commit, and for an end before the oldest one
+        :return: None for a start later than the newest commit, and for an end earlier than the oldest one
         """
         state = state or await self.snapshot()
         try:
@@ -233,13 +234,13 @@ class DeltaLog:
     async def timestamps(self, versions: Sequence[int], commits: Iterable[Commit] = ()) -> dict[int, int]:
         """Return commit timestamps as Delta's change feed has them (``_commit_timestamp``).
 
-        That is the in-commit timestamp of a commit that has one, else its file's modification time. A file
-        time that is not later than its predecessor becomes the predecessor's plus one millisecond, beginning
-        a hundred commits before the first version. So a version's time may differ if much older versions are
-        requested with it, as in the feed.
+        A commit's timestamp is its in-commit timestamp, else the modification time of its file. A file time
+        that is not later than its predecessor becomes the predecessor's plus one millisecond; Delta starts
+        this a hundred commits before the first version. So, as in the feed, a version's time may differ if
+        the caller also requests much older versions.
 
         :param versions: ascending
-        :param commits: already read commits, which are not read again
+        :param commits: commits that the caller has already read; this does not read them again
         :return: version -> epoch milliseconds
         :raises VersionsExpired: the log was cleaned beyond one of them
         :raises LogGap: one is missing between others
@@ -264,7 +265,7 @@ class DeltaLog:
 
     # -- commits ----------------------------------------------------------------------------------
     async def actions(self, version: int) -> AsyncIterator[Action]:
-        """Yield a commit's actions in the order of the file, which is read in chunks.
+        """Yield a commit's actions in the order of the file; read the file in chunks.
 
         :raises VersionsExpired: the log was cleaned beyond it
         :raises LogGap: it is missing between others
@@ -305,10 +306,10 @@ class DeltaLog:
         return tuple(commits)
 
     def history(self) -> History:
-        """Return the commits for a walk backwards.
+        """Return the history, which reads commits for a walk from newer to older versions.
 
         Each call returns the same history, so a second walk over the same commits reads nothing. The first
-        :meth:`snapshot` without a version continues it; each later one begins another, with what it reads.
+        :meth:`snapshot` without a version uses this history too; each later one starts a new history.
         """
         if self._history is None:
             self._history = History(self.find)
@@ -343,19 +344,21 @@ class DeltaLog:
         )
 
     async def transaction(self, app_id: str) -> int | None:
-        """Return the version an application recorded last, as of the newest version (or the one opened last
-        by :meth:`snapshot` without a version)."""
+        """Return the version that an application recorded last.
+
+        This reads the table's version that :meth:`snapshot` without a version opened last, else the newest
+        version.
+        """
         return await (await self._newest()).transaction(app_id)
 
     async def transactions(self) -> dict[str, int]:
-        """Return the version that each application recorded last; as of the same version as
-        :meth:`transaction`."""
+        """Return the version that each application recorded last; see :meth:`transaction`."""
         return await (await self._newest()).transactions()
 
     async def files(self, version: int) -> frozenset[tuple[str, str, int]]:
         """Return path, deletion vector and number of masked rows of each active file of a version.
 
-        Two versions with equal results hold equal rows.
+        Two versions with equal results have equal rows.
         """
         replay, _, _ = await self._opened_at(version)
         return frozenset(
@@ -364,7 +367,7 @@ class DeltaLog:
         )
 
     async def checksum_size(self, version: int) -> int | None:
-        """Return the bytes of all active files, from a version's checksum file; None if that lacks them."""
+        """Return the bytes of all active files as a version's checksum file records them, else None."""
         content = await self._storage.read(f"_delta_log/{version:020d}.crc")
         try:
             size = json.loads(content)["tableSizeBytes"] if content is not None else None
@@ -374,19 +377,19 @@ class DeltaLog:
         return size if isinstance(size, int) else None
 
     async def described(self, version: int) -> tuple[Protocol, MetaData]:
-        """Return protocol and metadata as of a version, as the log has them; raises as :meth:`snapshot`."""
+        """Return a version's protocol and metadata from the log; raise the errors of :meth:`snapshot`."""
         _, protocol, metadata = await self._opened_at(version)
         return protocol, metadata
 
     async def active(self, version: int, wanted: Collection[Key]) -> dict[Key, Add]:
-        """Return those of the given files that are part of a version, with everything needed to read them.
+        """Return the given files that are part of a version, with all details that a reader needs.
 
         :param wanted: the files' keys
         """
         return await (await self._replay(version)).files(wanted)
 
     async def masked(self, file: FileAction) -> deletion_vectors.Positions:
-        """Return which rows of a file are masked.
+        """Return the positions of a file's masked rows.
 
         :raises UnsupportedVectorError: its deletion vector cannot be read here
         :raises UnreadableVectorError: its deletion vector does not match the log
@@ -410,13 +413,13 @@ class DeltaLog:
     async def has_file(self, path: str) -> bool:
         """Return whether a data or change file named by an action exists: one request.
 
-        :param path: as the action has it: percent-encoded; relative to the table, or an absolute URI, as in
-            shallow clones. One with a scheme that cannot be read here counts as existing
+        :param path: as in the action: percent-encoded; relative to the table, or an absolute URI, as in
+            shallow clones. A file whose scheme cannot be read here counts as existing
         """
         return await self._storage.has(path)
 
     async def left_over(self) -> bool:
-        """Return whether the location holds only the remains of a crash before version 0."""
+        """Return whether the location is empty, or holds only the remains of a crash before version 0."""
         path = local_path(self.uri)
         if path is not None:
             with self._storage.named():
@@ -487,12 +490,12 @@ class DeltaLog:
         return listing
 
     async def _newest_listing(self, version: int | None) -> tuple[Listing, bool]:
-        """Return a listing from the newest checkpoint (up to a version) to the end.
+        """Return a listing of the log from the newest checkpoint (up to a version) to the end.
 
-        ``_last_checkpoint`` is only a hint where to start; if no commit is found from there, the whole log is
-        listed.
+        ``_last_checkpoint`` only suggests where to start: if a listing from there has no commit, this lists
+        the whole log.
 
-        :return: the listing, and whether it is of the whole log
+        :return: the listing, and whether it covers the whole log
         """
         hint = await self._hint()
         listing, full = None, False
@@ -586,7 +589,7 @@ class DeltaLog:
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end: here, or in a separate thread if a loop is already running."""
+    """Run a coroutine to its end: in this thread, or in another one if an event loop already runs here."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -601,8 +604,10 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def _local_left_over(path: Path) -> bool:
-    """Detect a crash before version 0: unlike plain Parquet, it left the log's folder, which Spark creates
-    before it writes data."""
+    """Return whether a local folder is empty, or holds only the remains of a crash before version 0.
+
+    Unlike plain Parquet files, such remains include the log's folder: Spark creates it before it writes data.
+    """
     if not path.is_dir() or not any(path.iterdir()):
         return True
     log = path / LOG
@@ -610,7 +615,7 @@ def _local_left_over(path: Path) -> bool:
 
 
 def _stored_left_over(names: list[str]) -> bool:
-    """Do the same for an object store, where a folder is a marker object, or only part of names."""
+    """Do as :func:`_local_left_over` for an object store, where a folder is a marker object or a prefix."""
     if any(of_a_commit(name.removeprefix(f"{LOG}/")) for name in names if name.startswith(f"{LOG}/")):
         return False
     rest = [name for name in names if not _LOG_ENTRY.match(name)]
