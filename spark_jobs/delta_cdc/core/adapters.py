@@ -1,4 +1,4 @@
-"""The options of the bundled adapters, as far as they can be checked before any Spark starts.
+"""The options of the bundled adapters, and the checks on them that need no Spark.
 
 An adapter converts change records of a vendor's format into events of the change log
 (:mod:`delta_cdc.spark.ingest.adapters`).
@@ -25,8 +25,8 @@ class Setting:
     """One option.
 
     :param kind: the type of its value: a key of :data:`KINDS`
-    :param default: its value where it is not given
-    :param choices: the allowed values; for a mapping, those of its entries; () allows any
+    :param default: its value if the user gives no value
+    :param choices: the allowed values, or the allowed values of a mapping's entries; () allows any
     """
 
     kind: str
@@ -132,7 +132,7 @@ KEY_CHANGE = "key_change"
 ROW = "_row"
 #: Debezium's connectors whose order of events is known.
 CONNECTORS = ("mariadb", "mysql", "oracle", "postgresql", "sqlserver")
-#: Their ``time.precision.mode``, and the unit of a timestamp under it; None depends on the column.
+#: The connectors' ``time.precision.mode`` -> unit of a timestamp; None if it depends on the column.
 TIME_UNITS: dict[str, str | None] = {
     "adaptive": None,
     "adaptive_time_microseconds": None,

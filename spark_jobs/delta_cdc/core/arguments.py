@@ -17,12 +17,12 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.reserved_columns import COMMIT_VERSION
 from delta_cdc.core.variables import expand
 
-#: What an empty form field or an unset Param renders to.
+#: The texts to which an empty form field or an unset Param renders.
 _NOT_GIVEN = ("", "none", "null")
-#: The same for a choice, where the word ``none`` may be valid.
+#: The same texts for a choice, for which the word ``none`` may be valid.
 _NO_CHOICE = ("", "None", "null")
-#: What a run does: apply everything new, everything up to a bound, or one time interval of either; compute
-#: some keys again; compute all keys again; or load everything from the start.
+#: The work of a run: apply all new changes, all up to a bound, or those of a time interval; compute some keys
+#: again; compute all keys again; or load the target from the start.
 MODES = ("incremental", "backfill", "interval", "repair", "reload", "reset")
 #: The same as ``incremental`` with ``dry_run``, for forms that have one field.
 DRY_RUN = "dry_run"
@@ -36,7 +36,7 @@ _LAST_PART = re.compile(r"(?:\{\{.*?\}\}|\{%.*?%\}|[^/])+(?=/*\s*$)")
 
 
 def is_given(value: Any) -> bool:
-    """Return whether a (rendered) argument has a value."""
+    """Return whether an argument, which may be rendered text, has a value."""
     return value is not None and not (isinstance(value, str) and value.strip().lower() in _NOT_GIVEN)
 
 
@@ -51,10 +51,10 @@ def refused(name: str, value: Any, remedy: str) -> InvalidConfiguration:
 def one_of(choices: Collection[str], name: str, value: Any, others: str = "") -> Any:
     """Read a choice. Another spelling, such as ``FAIL``, is an error that names the right one.
 
-    ``""``, ``"None"`` and ``"null"``, which templates and forms render, mean not given. ``"none"`` does not:
-    some arguments have it as a choice.
+    ``""``, ``"None"`` and ``"null"``, which templates and forms render, mean "not given". ``"none"`` does
+    not mean that, because it is a choice of some arguments.
 
-    :param others: what else the argument may be, as the message lists it
+    :param others: further allowed values, as the message lists them
     :raises InvalidConfiguration: for any other value; names the nearest choice
     """
     given = value.strip() if isinstance(value, str) else value
@@ -143,7 +143,7 @@ def last_part(table: str) -> str:
 
 
 def names(name: str, value: Any) -> tuple[str, ...] | None:
-    """Read a list of column names or expressions; a single one may come without a list.
+    """Read a list of column names or expressions; a text means a list of that text.
 
     :raises InvalidConfiguration: for anything except texts
     """
@@ -240,7 +240,7 @@ def partitions(name: str, value: Any) -> dict[str, str | None]:
 def sequences(name: str, value: Any) -> str | tuple[str, ...]:
     """Read an expression, or a list of expressions to compare in order.
 
-    :return: for a list of one, that expression; if not given, the commit version
+    :return: for a list of one expression, that expression; if not given, the commit version
     :raises InvalidConfiguration: for anything except texts, or an empty list
     """
     expressions = names(name, value)
@@ -269,8 +269,8 @@ def conflict(name: str, value: Any) -> str | tuple[str, ...] | None:
 def initial_load(name: str, value: Any) -> str | dict[str, int] | None:
     """Read ``"snapshot"``, ``"none"``, ``{"from_version": N}`` or ``{"none_at": V}``.
 
-    A ``from_version`` that renders to nothing means ``snapshot``. A ``none_at`` needs its version: with
-    another version instead, the baseline would cover rows that were never checked.
+    A ``from_version`` without a value means ``snapshot``. A ``none_at`` needs its version: any default would
+    give a baseline that covers rows that were never checked.
 
     :raises InvalidConfiguration: for anything else
     """

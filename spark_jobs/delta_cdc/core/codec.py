@@ -1,6 +1,6 @@
 """Read and write JSON of frozen dataclasses, by their type hints alone.
 
-A class needs no code of its own for this. Its fields may be texts, numbers, ``bool``, ``None``, ``Literal``,
+A class needs no additional code. Its fields may be texts, numbers, ``bool``, ``None``, ``Literal``,
 ``dict[str, …]``, ``tuple[…]``, other dataclasses, ``Any`` (plain JSON) and unions of these. In a union of
 several dataclasses, the field with a different ``Literal`` in each of them identifies the class of a JSON
 object.
@@ -152,7 +152,7 @@ def _dict(item_type: Any) -> _Reader:
 
 
 def _dataclass(type_: type) -> _Reader:
-    # The hints are resolved at the first value: a class may hold values of its own type.
+    # Resolve the hints at the first value, because a class may hold values of its own type.
     hints = cache(lambda: get_type_hints(type_))
     by_name = {field.name: field for field in _written(type_)}
     required = {

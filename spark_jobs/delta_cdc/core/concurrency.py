@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How many tables are read at once. Each table makes several requests, and its log takes memory. With more,
-#: object stores begin to throttle, and a worker that observes hundreds of tables runs out of sockets and
-#: memory. With fewer, it mostly waits for answers.
+#: Number of tables that are read at once. Each table takes several requests, and memory for its log. With a
+#: higher number, object stores begin to throttle, and a worker that observes hundreds of tables runs out of
+#: sockets and memory. With a lower number, it mostly waits for answers.
 AT_ONCE = 16
 
 
 async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int = AT_ONCE) -> list[T]:
     """Run coroutines to their end, a limited number at once.
 
-    The first error stops those that run, and the others do not start.
+    The first error stops the running coroutines, and the others do not start.
 
-    :param coroutines: a generator: each coroutine is made when there is room for it
+    :param coroutines: a generator, so that each coroutine is made only when it can run
     :return: their results, in their order
     """
     waiting = enumerate(coroutines)

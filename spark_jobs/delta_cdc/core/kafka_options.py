@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Names the brokers, for a source that names topics only (``kafka:///topic``).
 BOOTSTRAP = "bootstrap.servers"
 
-#: The ten for both clients; ``sasl.mechanisms`` is librdkafka's other name of the mechanism.
+#: The ten options for both clients; ``sasl.mechanisms`` is librdkafka's other name of the mechanism.
 COMMON = (
     "isolation.level",
     "sasl.mechanism",
@@ -33,7 +33,8 @@ COMMON = (
     "ssl.key.password",
 )
 _OF_JAVA = "kafka."
-#: Options for consumers in a group, which a connection may hold. Here offsets are requested by number.
+#: Options for consumers in a group, which a connection may hold. They have no effect here, because the engine
+#: requests offsets by number.
 _WITHOUT_MEANING = (
     BOOTSTRAP,
     "auto.commit.interval.ms",
@@ -59,7 +60,7 @@ _PKCS8 = ("-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----"
 
 
 def isolation_level(options: Mapping[str, str] | None) -> Literal["read_committed", "read_uncommitted"]:
-    """Return which records are read; by default only those of committed transactions.
+    """Return the isolation level; by default, only records of committed transactions are read.
 
     :raises InvalidConfiguration: for an unknown level
     """

@@ -5,7 +5,7 @@ Schema, the template fields of the operators and the tables of the documentation
 operators and functions repeat the names and defaults, for editors and for Airflow; a test compares them.
 
 Callers give everyday options as arguments, and the others in the mappings ``limits``, ``policies``,
-``layout`` and ``repair``. :func:`flat` dissolves these mappings at the edge: inside, options have no groups.
+``layout`` and ``repair``. :func:`flat` replaces these mappings by their options: the engine knows no groups.
 
 Rules between options are code: :mod:`delta_cdc.core.options`.
 """
@@ -29,12 +29,12 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Kind:
-    """How a value is read.
+    """A kind of value, and its parser.
 
     :param name: identifies the kind for types, as in the model of a configuration
-    :param expects: what a value must be; the end of "give …"
-    :param read: takes the option's name and a value, which may be rendered text; returns None if the value is
-        not given
+    :param expects: the form that a value must have; the end of "give …"
+    :param read: parses a value, which may be rendered text; takes the option's name and the value, and
+        returns None if the value is not given
     :param choices: the allowed words
     """
 
@@ -90,7 +90,7 @@ def filled(cls: type[_T], options: Mapping[str, Option], given: Mapping[str, Any
     return cls(**{name: options[name].read(given.get(name)) for name in names}, **more)
 
 
-#: What the options of each group are about.
+#: The purpose of the options of each group.
 GROUPS = {
     "limits": "How much a run and a commit take",
     "policies": "How a run deals with what is not as expected",
@@ -100,11 +100,11 @@ GROUPS = {
 
 
 def flat(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with the options of each group in the place of the group's mapping.
+    """Return arguments without groups: the options of each group replace the group's mapping.
 
     :param options: :data:`APPLY`, :data:`INGEST` or :data:`READ`, or some of them
     :param given: arguments by name, as people and templates write them
-    :raises InvalidConfiguration: a group is no mapping, or has an unknown key
+    :raises InvalidConfiguration: a group is not a mapping, or has an unknown key
     """
     ungrouped = {name: value for name, value in given.items() if name not in GROUPS}
     for group in GROUPS:
@@ -123,14 +123,14 @@ def flat(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, A
 
 
 def in_group(options: Mapping[str, Option], group: str) -> dict[str, Option]:
-    """Return the options of a group by their keys in it."""
+    """Return the options of a group, by their keys in the group."""
     return {option.key: option for option in options.values() if option.group == group}
 
 
 def parameters(options: Mapping[str, Option], *, templated: bool = False) -> tuple[str, ...]:
     """Return the names of the arguments with which callers give options: a group counts as one argument.
 
-    :param templated: only what the operators render
+    :param templated: return only arguments that the operators render
     """
     selected = (option for option in options.values() if option.templated or not templated)
     return tuple(dict.fromkeys(option.group or option.name for option in selected))
@@ -142,7 +142,7 @@ def _by_name(*options: Option) -> dict[str, Option]:
 
 # -- kinds --------------------------------------------------------------------------------------
 def choice(*choices: str) -> Kind:
-    """Return the kind for a value that is one of the given words."""
+    """Return the kind whose values are the given words."""
     return Kind("choice", f"one of {', '.join(choices)}", partial(arguments.one_of, choices), choices)
 
 

@@ -1,4 +1,4 @@
-"""Options of Spark's file readers (``format_options``): which of them an ingest accepts, and their values."""
+"""Options of Spark's file readers (``format_options``) that an ingest accepts, and their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka topics as sources: the format of their addresses."""
+"""Parse the addresses of Kafka topics as sources."""
 
 from __future__ import annotations
 

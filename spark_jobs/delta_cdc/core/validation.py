@@ -35,7 +35,7 @@ def check_pipeline(pipeline: str, argument: str = "pipeline") -> None:
 
 
 def check_versions(starting: int | None, ending: int | None) -> None:
-    """Refuse bounds that describe no range."""
+    """Refuse bounds that are not a range."""
     if starting is not None and ending is not None and ending < starting:
         raise invalid(
             f"ending_version {ending} lies before starting_version {starting}",
@@ -127,7 +127,7 @@ _NULLS = "ignore-null"
 def _named_columns(
     options: ApplyOptions, added: tuple[str, ...]
 ) -> Iterator[tuple[str, Iterable[str] | None, Collection[str]]]:
-    """Yield the columns that options name, with those that they may name beside the source's columns."""
+    """Yield a role, the columns that an option names for it, and the allowed names besides the source's."""
     yield "columns_to_update", _one(options.columns_to_update), ()
     yield "on_conflict", options.last_by, ()
     yield "snapshot version", _one(options.snapshot_version_column), ()
@@ -157,7 +157,7 @@ def check_feed_columns(columns: Iterable[str], table: str, version: int) -> None
             raise _reserved(name, table, version, "rename it in the source")
 
 
-# -- what a seal records about options ----------------------------------------------------------
+# -- the options that a seal records ------------------------------------------------------------
 #: Recorded for people; another expression of the same type is not drift.
 _SEQUENCES = ("sequence_by", "delete_sequence")
 #: SQL expressions: their order and case may be significant.
@@ -180,12 +180,12 @@ _RECORDED = (
     "delete_mode",
     "snapshot_version_column",
 )
-#: Options that may change from now on, by their names in a seal: rows keep their columns and identity.
+#: Options that a user may change, by their names in a seal: rows keep their columns and identity.
 _ACCEPTABLE = {
     *("tracked", "where", "select", "apply_as_deletes", "apply_as_truncates", "columns_to_update"),
     *(*_NULLS_OPTIONS, *_LANDING),
 }
-#: What a change log's seal records about its ingest.
+#: Options of an ingest that a change log's seal records.
 _OF_INGEST = (
     *("source_kind", "format", "adapter", "adapter_options", "keys", "schema", "format_options"),
     *("insert_only", "on_invalid"),
@@ -193,7 +193,7 @@ _OF_INGEST = (
 
 
 def described(options: ApplyOptions) -> dict[str, Any]:
-    """Return what a target's seal records about its options, as JSON values."""
+    """Return a target's options in the form in which its seal records them, as JSON values."""
     columns = _HISTORY_COLUMNS if options.stored_as_scd_type == 2 else ()
     return {
         "scd_type": options.stored_as_scd_type,
@@ -219,7 +219,7 @@ def options_of(seal: Seal) -> ApplyOptions:
 
 
 def described_ingest(options: IngestOptions) -> dict[str, Any]:
-    """Return what a change log's seal records about its options, as JSON values."""
+    """Return a change log's options in the form in which its seal records them, as JSON values."""
     return {name: encoded(getattr(options, name)) for name in _OF_INGEST}
 
 
@@ -241,7 +241,7 @@ def check_seal(pipeline: str, places: Sequence[str], configuration: Mapping[str,
     """Refuse options that are too long for a seal, before anything is computed.
 
     :param places: the locations that the seal names
-    :param configuration: the seal's content, as far as a plan knows it
+    :param configuration: the part of the seal's content that a plan knows
     :raises InvalidConfiguration: names the longest parts
     """
     parts = {**configuration, **configuration.get("options", {})}
@@ -278,14 +278,14 @@ def drifts(
 
     Order, case and white space don't count.
 
-    Lists of columns are compared by the sets that they select, over the columns that the source had when the
+    Two lists of columns are equal if they select the same set of the columns that the source had when the
     seal was made and still has: the target's rows contain no column added later. For the sequence, the engine
     compares the type.
 
     :param source: leaf fields of the source's columns now
         (:func:`delta_cdc.delta_log.schema_changes.leaf_paths`); None if unknown: then the seal's columns
-        count, and without them the written lists
-    :return: for the name of each option in the seal, a sentence with both values
+        count, or without these the text of the lists
+    :return: by the option's name in the seal, a sentence with both values
     """
     recorded, was = seal.state.configuration, options_of(seal)
     before, now = _compared(was), _compared(options)
@@ -315,7 +315,7 @@ _MOST_OF_COLUMNS = 16 * 1024
 def described_columns(
     options: ApplyOptions, source: Sequence[str], untracked: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Return what a seal records about columns, so that a later run knows what the column lists meant.
+    """Return a seal's record of the columns, from which a later run computes the sets of the column lists.
 
     :param source: the columns of the source
     :param untracked: columns written to the target that are not keys and make no new version
@@ -325,7 +325,7 @@ def described_columns(
         columns[_SOURCE_COLUMNS] = list(source)
     is_default = all(getattr(options, name) is None for name in _TRACKED)
     if options.stored_as_scd_type == 2 and is_default:
-        # Spark found them from the expression.
+        # Spark computed them from the expression.
         columns[_SEQUENCE_COLUMNS] = list(untracked)
     return columns
 
@@ -337,7 +337,7 @@ def _same_sets(
     recorded = seal.state.configuration
     columns = {name.lower() for name in recorded.get(_SOURCE_COLUMNS) or ()}
     paths = [(name,) for name in columns] if source is None else list(source)
-    # Only columns that the source had, too; all of them if it has none of those.
+    # Use only columns that the source had at that time; all columns if it has no such column any more.
     paths = [path for path in paths if path[0].lower() in columns] or paths
     if not paths:
         return set()
@@ -379,7 +379,7 @@ def check_drift(
     :param on_drift: ``accept`` or ``repair``: new options hold from now on, if rows can keep their shape
     :param source: see :func:`drifts`
     :return: the accepted changes, one sentence each
-    :raises ConfigurationDrift: names both values, and the possible remedies
+    :raises ConfigurationDrift: an option differs; names both values, and the possible remedies
     """
     changes = drifts(seal, options, target, source)
     for name, text in changes.items():
@@ -403,7 +403,7 @@ def _ways_out(name: str, options: ApplyOptions) -> str:
     new = "load a new target under a new pipeline name"
     if name not in _ACCEPTABLE:
         return f'go back to the recorded value, {new}, or replace the target\'s rows with mode="reset".'
-    # Once accepted it is no longer drift, so only the mode brings the other rows up to date.
+    # After acceptance it is no longer drift, so only the mode computes the other rows again.
     again, at_once = 'mode="reload"', ', or "repair", which does so at once'
     if needs_history(options):
         again, at_once = 'mode="repair"', ""
@@ -414,9 +414,9 @@ def _ways_out(name: str, options: ApplyOptions) -> str:
 
 
 def comparable(name: str, value: object) -> Hashable:
-    """Return an option's recorded value without what does not count, usable as a dict key.
+    """Return an option's recorded value for a comparison, usable as a dict key.
 
-    The white space of expressions does not count, nor do the order and case of columns.
+    The comparison ignores the white space of expressions, and the order and case of columns.
     """
     if isinstance(value, dict):
         return frozenset((key.lower(), comparable(name, entry)) for key, entry in value.items())
