@@ -1,7 +1,8 @@
-"""Runs one spec on a Spark session: in a driver, or in the user's own session.
+"""Run one spec on a Spark session: in a driver, or in the user's own session.
 
-An ingest may include the apply that follows it. The apply is planned here, from the log that the ingest
-wrote. That needs obstore; if a driver lacks it, the process that started the application starts another one.
+An ingest may include the apply that follows it. This module plans that apply, from the log that the ingest
+wrote. The plan needs obstore; if the driver lacks it, the process that started the application starts another
+application for the apply.
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ def run(
     """Run a spec.
 
     :param storage_options: options of the object store, for plans made by the job (:func:`apply_after`);
-        None uses the environment's. A spec contains no secret
-    :param kafka_options: how to reach the brokers; None uses the environment's
+        None uses the environment's. They are not in the spec, which contains no secret
+    :param kafka_options: options to reach the brokers; None uses the environment's
     :param scratch: see :func:`apply_after`
-    :param part_done: for a batch: called after each part except the last one with the result so far, in
+    :param part_done: for a batch: called after each part except the last one, with the current result, in
         which the unfinished parts are ``unreached``
     :return: the job's result; ``failed`` carries the named error
     """
@@ -91,7 +92,7 @@ def run(
     return _run_parts(spec, run_one, part_done) if isinstance(spec, BatchSpec) else run_one(spec)
 
 
-#: What runs a spec, except an ingest.
+#: The function that runs each type of spec, except an ingest.
 _RUNS: dict[type, Callable[[SparkSession, Any], JobResult]] = {
     ApplySpec: engine.run,
     ReadSpec: staging.run,
@@ -106,10 +107,10 @@ _RUNS: dict[type, Callable[[SparkSession, Any], JobResult]] = {
 def _run_parts(
     spec: BatchSpec, run_one: Callable[[Job], JobResult], done: Callable[[JobResult], object] | None
 ) -> JobResult:
-    """Run the parts of a batch, several at a time; the outcome of one does not affect the others.
+    """Run the parts of a batch, several at a time; the result of a part does not affect the others.
 
-    Each has its own session (:func:`delta_cdc.spark.sessions.private_session`), so that it sees neither the
-    seals nor the confs of another.
+    Each part has its own session (:func:`delta_cdc.spark.sessions.private_session`), which is independent of
+    the seals and confs of the other parts.
 
     :return: ``committed``: all parts ran; each part's own result shows how it ended
     """
@@ -144,7 +145,7 @@ def _ingested(
     kafka_options: Mapping[str, str] | None,
     scratch: str | None,
 ) -> JobResult:
-    """Ingest, then apply the log's new content: also if another driver already ingested the batch."""
+    """Ingest a batch, then apply the log's new content, even if another driver already ingested the batch."""
     try:
         result = ingest.run(spark, spec, kafka_options)
     except Exception as error:
@@ -175,7 +176,7 @@ def _place(spec: Job) -> str:
     return f"{spec.source_uri}, {versions}, into {into}"
 
 
-#: Names a JSON file, readable only by this user, with the options of the object store.
+#: The variable that names a JSON file, readable only by this user, with the options of the object store.
 STORAGE_OPTIONS = "DELTA_CDC_STORAGE_OPTIONS"
 
 
@@ -187,7 +188,7 @@ def apply_after(
 ) -> JobResult:
     """Apply a change log's events after its target's watermark.
 
-    :param request: from the ingest's spec; without options of the object store
+    :param request: the ingest's request, without options of the object store
     :param storage_options: None uses the file that :data:`STORAGE_OPTIONS` names, if it is set
     :param scratch: a folder for file manifests that this process and Spark's executors can reach; None if
         Spark runs only on this machine

@@ -35,14 +35,14 @@ _PROGRAM = "import sys\n\nfrom delta_cdc.warmup import main\n\nmain(sys.argv[1])
 
 
 def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) -> ArchiveStatus:
-    """Make the class-data archive of embedded drivers, unless it exists.
+    """Create the class-data archive of embedded drivers, unless it exists.
 
     This takes half a minute, and some 200 MB in the cache folder.
 
     :param kafka: for applications that read from Kafka
     :param s3: for applications with tables on S3
-    :param again: make it again if it exists
-    :return: the archive's state now
+    :param again: replace an existing archive
+    :return: the archive's status afterwards
     :raises EnvironmentNotReady: if Java or Spark is missing, or the JARs cannot be resolved
     :raises JobFailed: the workload failed
     """
@@ -68,7 +68,7 @@ def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) 
 
 
 def _run(confs: Mapping[str, str]) -> None:
-    """Run the workload by ``spark-submit``, until the JVM has ended."""
+    """Run the workload by ``spark-submit``, and wait until the JVM has ended."""
     with tempfile.TemporaryDirectory(prefix="delta-cdc-training-") as folder_name:
         folder = Path(folder_name)
         program = folder / "train.py"
@@ -111,7 +111,7 @@ def _run(confs: Mapping[str, str]) -> None:
 def main(folder: str) -> None:
     """Run the workload in the Spark application of this process.
 
-    :param folder: an empty one
+    :param folder: an empty folder
     """
     from pyspark.sql import SparkSession
 

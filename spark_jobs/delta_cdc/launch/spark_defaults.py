@@ -25,13 +25,13 @@ _LETTERS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 def spark_default(conf: str, confs: Mapping[str, Any], properties_file: str | None = None) -> str:
     """Return the value that a conf has before we set it; empty if it has no value.
 
-    An argument or conf given to ``spark-submit`` hides the file's value: a caller that sets one must include
+    An argument or conf of ``spark-submit`` overrides the file's value, so a caller that sets one must include
     the user's value.
 
-    :param conf: its name
-    :param confs: those that the user gives; they win over the file
+    :param conf: the conf's name
+    :param confs: the user's confs; they override the file
     :param properties_file: the file that the user names; None is ``spark-defaults.conf``
-    :raises InvalidConfiguration: that file cannot be read
+    :raises InvalidConfiguration: the user's file cannot be read
     """
     value = confs[conf] if conf in confs else _of_file(properties_file).get(conf)
     return "" if value is None else str(value)
@@ -63,7 +63,7 @@ def _of_file(properties_file: str | None) -> dict[str, str]:
 
 
 def parsed(text: str) -> dict[str, str]:
-    """Read a properties file as Java and Spark do: values without surrounding blanks."""
+    """Read the text of a properties file as Java and Spark do: strip blanks around values."""
     values = {}
     for line in re.split(r"\r?\n|\r", _CONTINUED.sub(r"\1", text)):
         entry = line.lstrip()
