@@ -85,7 +85,7 @@ def run(
             else:
                 result = _RUNS[type(job)](spark, job)
         except Exception as error:  # noqa: BLE001 - the result names the error
-            return failed(error, _place(job))
+            return failed(error, _locations(job))
         failpoints.reached("finished")
         return result
 
@@ -158,7 +158,7 @@ def _ingested(
     return replace(result, then=apply_after(spark, spec.after, storage_options, scratch))
 
 
-def _place(spec: Job) -> str:
+def _locations(spec: Job) -> str:
     """Return the locations of a failed job, for errors that do not name them."""
     if isinstance(spec, ResolveSpec):
         return ", ".join(spec.tables)

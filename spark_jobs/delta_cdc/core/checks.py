@@ -47,9 +47,9 @@ class Check:
     remedy: str = ""
 
     def __post_init__(self) -> None:
-        samples = tuple(_cut(sample, _LONGEST_SAMPLE) for sample in self.samples[:MOST_SAMPLES])
+        samples = tuple(_shortened(sample, _LONGEST_SAMPLE) for sample in self.samples[:MOST_SAMPLES])
         object.__setattr__(self, "samples", samples)
-        object.__setattr__(self, "detail", _cut(self.detail, _LONGEST_DETAIL))
+        object.__setattr__(self, "detail", _shortened(self.detail, _LONGEST_DETAIL))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -107,5 +107,5 @@ def finding(check: str, detail: str, remedy: str, *, count: int = 1, samples: tu
     return Check(check, "finding", count, detail, samples, remedy)
 
 
-def _cut(text: str, longest: int) -> str:
+def _shortened(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -56,7 +56,8 @@ def encoded(value: Any) -> Any:
     """Return a value as plain JSON values."""
     if is_dataclass(value):
         return {
-            field.name: encoded(getattr(value, field.name)) for field in _written(cast("Any", type(value)))
+            field.name: encoded(getattr(value, field.name))
+            for field in _written_fields(cast("Any", type(value)))
         }
     if isinstance(value, tuple | list):
         return [encoded(item) for item in value]
@@ -75,7 +76,7 @@ def decoded(type_: type[_T], data: Any) -> _T:
 
 
 @cache
-def _written(type_: type) -> tuple[Field[Any], ...]:
+def _written_fields(type_: type) -> tuple[Field[Any], ...]:
     return tuple(field for field in fields(type_) if not field.metadata.get(_KEY))
 
 
@@ -103,7 +104,7 @@ def _error(path: str, problem: str) -> UnreadableJson:
     return UnreadableJson(f"{path.lstrip('.') or 'the value'} {problem}")
 
 
-def _wrong(path: str, expected: str, data: Any) -> UnreadableJson:
+def _type_error(path: str, expected: str, data: Any) -> UnreadableJson:
     shown = repr(data)
     return _error(path, f"is {shown if len(shown) <= 60 else f'{shown[:57]}...'}, not {expected}")
 
@@ -111,7 +112,7 @@ def _wrong(path: str, expected: str, data: Any) -> UnreadableJson:
 def _scalar(type_: type) -> _Reader:
     def read(data: Any, path: str) -> Any:
         if not _fits(type_, data):
-            raise _wrong(path, "null" if type_ is type(None) else type_.__name__, data)
+            raise _type_error(path, "null" if type_ is type(None) else type_.__name__, data)
         return float(data) if type_ is float else data
 
     return read
@@ -122,7 +123,7 @@ def _one_of(values: tuple[Any, ...]) -> _Reader:
         for value in values:
             if type(data) is type(value) and data == value:
                 return value
-        raise _wrong(path, f"one of {', '.join(map(repr, values))}", data)
+        raise _type_error(path, f"one of {', '.join(map(repr, values))}", data)
 
     return read
 
@@ -132,10 +133,10 @@ def _tuple(args: tuple[Any, ...]) -> _Reader:
 
     def read(data: Any, path: str) -> tuple[Any, ...]:
         if not isinstance(data, list):
-            raise _wrong(path, "a list", data)
+            raise _type_error(path, "a list", data)
         kinds = (args[0],) * len(data) if repeated else args
         if len(data) != len(kinds):
-            raise _wrong(path, f"a list of {len(kinds)}", data)
+            raise _type_error(path, f"a list of {len(kinds)}", data)
         items = enumerate(zip(kinds, data, strict=True))
         return tuple(_reader(kind)(item, f"{path}[{index}]") for index, (kind, item) in items)
 
@@ -145,7 +146,7 @@ def _tuple(args: tuple[Any, ...]) -> _Reader:
 def _dict(item_type: Any) -> _Reader:
     def read(data: Any, path: str) -> dict[str, Any]:
         if not isinstance(data, dict):
-            raise _wrong(path, "an object", data)
+            raise _type_error(path, "an object", data)
         return {key: _reader(item_type)(item, f"{path}.{key}") for key, item in data.items()}
 
     return read
@@ -154,7 +155,7 @@ def _dict(item_type: Any) -> _Reader:
 def _dataclass(type_: type) -> _Reader:
     # Resolve the hints at the first value, because a class may hold values of its own type.
     hints = cache(lambda: get_type_hints(type_))
-    by_name = {field.name: field for field in _written(type_)}
+    by_name = {field.name: field for field in _written_fields(type_)}
     required = {
         name
         for name, definition in by_name.items()
@@ -163,7 +164,7 @@ def _dataclass(type_: type) -> _Reader:
 
     def read(data: Any, path: str) -> Any:
         if not isinstance(data, dict):
-            raise _wrong(path, f"a {type_.__name__}", data)
+            raise _type_error(path, f"a {type_.__name__}", data)
         for names, problem in ((set(data) - set(by_name), "unknown"), (required - set(data), "missing")):
             if names:
                 raise _error(f"{path}.{min(names)}", f"is {problem} ({type_.__name__})")
@@ -180,7 +181,7 @@ def _union(args: tuple[Any, ...]) -> _Reader:
             if arg not in classes and _fits(arg, data):
                 return _reader(arg)(data, path)
         if not classes or not isinstance(data, dict):
-            raise _wrong(path, " or ".join(getattr(arg, "__name__", str(arg)) for arg in args), data)
+            raise _type_error(path, " or ".join(getattr(arg, "__name__", str(arg)) for arg in args), data)
         if len(classes) == 1:
             return _reader(classes[0])(data, path)
         name, by_value = _tags(classes)
@@ -188,7 +189,7 @@ def _union(args: tuple[Any, ...]) -> _Reader:
             raise _error(f"{path}.{name}", "is missing")
         value = data[name]
         if not isinstance(value, str) or value not in by_value:
-            raise _wrong(f"{path}.{name}", f"one of {', '.join(sorted(by_value))}", value)
+            raise _type_error(f"{path}.{name}", f"one of {', '.join(sorted(by_value))}", value)
         return _reader(by_value[value])(data, path)
 
     return read

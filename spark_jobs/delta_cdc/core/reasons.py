@@ -96,7 +96,7 @@ class Cause:
 
 def causes(error: BaseException) -> tuple[Cause, ...]:
     """Return an error and its causes, the last raised first; there is always at least one."""
-    error = _meant(error)
+    error = _original(error)
     first, *others = _read(_text_of(error))
     if not first.kind and not _CONDITION.match(first.text):
         first = Cause(type(error).__name__, first.text)
@@ -167,7 +167,7 @@ def _bytes(text: str) -> int:
     return len(text.encode())
 
 
-def _meant(error: BaseException) -> BaseException:
+def _original(error: BaseException) -> BaseException:
     """Return Spark's original error if PySpark failed on its condition, because it knows only Spark's own."""
     original = error.__context__
     return original if original is not None and "Cannot find main error class" in _text_of(error) else error
@@ -185,7 +185,7 @@ def _text_of(error: Any) -> str:
 def _read(text: str) -> Iterator[Cause]:
     head, _, trace = text.partition(f"\n{_TRACE}")
     head, _, dump = head.partition(_DUMP)
-    head = _ANSWER.sub(_answered, _RPC.sub(r"\1: \2", head.strip()))
+    head = _ANSWER.sub(_answer_text, _RPC.sub(r"\1: \2", head.strip()))
     of_java = _CALL.match(head) is not None
     pieces = re.split(rf"^{_CAUSED}", _CALL.sub("", head) + "\n", flags=re.MULTILINE)
     # The head already contains the first cause of a trace.
@@ -196,7 +196,7 @@ def _read(text: str) -> Iterator[Cause]:
         yield Cause("", network[1])
 
 
-def _answered(answer: re.Match[str]) -> str:
+def _answer_text(answer: re.Match[str]) -> str:
     texts = [" ".join(text.split()) for _, text in _ELEMENTS.findall(answer[0])]
     return ": ".join(texts) or answer[0]
 

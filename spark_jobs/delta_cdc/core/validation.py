@@ -128,9 +128,9 @@ def _named_columns(
     options: ApplyOptions, added: tuple[str, ...]
 ) -> Iterator[tuple[str, Iterable[str] | None, Collection[str]]]:
     """Yield a role, the columns that an option names for it, and the allowed names besides the source's."""
-    yield "columns_to_update", _one(options.columns_to_update), ()
+    yield "columns_to_update", _as_tuple(options.columns_to_update), ()
     yield "on_conflict", options.last_by, ()
-    yield "snapshot version", _one(options.snapshot_version_column), ()
+    yield "snapshot version", _as_tuple(options.snapshot_version_column), ()
     if options.select:
         return
     partitions = options.partition_by
@@ -146,7 +146,7 @@ def _named_columns(
     yield "clustering", options.cluster_by, computed
 
 
-def _one(name: str | None) -> tuple[str, ...]:
+def _as_tuple(name: str | None) -> tuple[str, ...]:
     return () if name is None else (name,)
 
 
@@ -212,8 +212,8 @@ def options_of(seal: Seal) -> ApplyOptions:
     return ApplyOptions(
         stored_as_scd_type=recorded.get("scd_type", 1),
         insert_only=not recorded.get("keys"),
-        track_history_column_list=_tupled(tracked.get("include")),
-        track_history_except_column_list=_tupled(tracked.get("except")),
+        track_history_column_list=_as_tuple_if_list(tracked.get("include")),
+        track_history_except_column_list=_as_tuple_if_list(tracked.get("except")),
         **_read(recorded, (*_RECORDED, *_HISTORY_COLUMNS)),
     )
 
@@ -230,10 +230,10 @@ def ingest_options_of(seal: Seal) -> IngestOptions | None:
 
 
 def _read(recorded: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: _tupled(recorded[name]) for name in names if name in recorded}
+    return {name: _as_tuple_if_list(recorded[name]) for name in names if name in recorded}
 
 
-def _tupled(value: Any) -> Any:
+def _as_tuple_if_list(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -288,10 +288,10 @@ def drifts(
     :return: by the option's name in the seal, a sentence with both values
     """
     recorded, was = seal.state.configuration, options_of(seal)
-    before, now = _compared(was), _compared(options)
+    before, now = _compared_options(was), _compared_options(options)
     texts = {
-        name: f"The target {target} was built with {name} = {_shown(before[name])}, and now {name} = "
-        f"{_shown(value)} is given (pipeline {seal.pipeline}, seal {seal.number})."
+        name: f"The target {target} was built with {name} = {_value_text(before[name])}, and now {name} = "
+        f"{_value_text(value)} is given (pipeline {seal.pipeline}, seal {seal.number})."
         for name, value in now.items()
         if name in recorded and comparable(name, before[name]) != comparable(name, value)
     }
@@ -299,7 +299,7 @@ def drifts(
     return {name: text for name, text in texts.items() if name not in same}
 
 
-def _compared(options: ApplyOptions) -> dict[str, Any]:
+def _compared_options(options: ApplyOptions) -> dict[str, Any]:
     """Return the recorded options that are compared: all but the expressions of the sequence."""
     has_list = any(getattr(options, name) is not None for name in _NULL_LISTS)
     options = replace(options, ignore_null_updates=options.ignore_null_updates or has_list)
@@ -384,7 +384,7 @@ def check_drift(
     changes = drifts(seal, options, target, source)
     for name, text in changes.items():
         if on_drift == "fail" or name not in _ACCEPTABLE:
-            raise ConfigurationDrift(text, remedy=_ways_out(name, options))
+            raise ConfigurationDrift(text, remedy=_drift_remedy(name, options))
     if on_drift == "repair" and changes and needs_history(options):
         raise ConfigurationDrift(
             f"{next(iter(changes.values()))} A reload cannot compute past history again.",
@@ -399,7 +399,7 @@ def needs_history(options: ApplyOptions) -> bool:
     return options.stored_as_scd_type == 2 and not options.takes_events
 
 
-def _ways_out(name: str, options: ApplyOptions) -> str:
+def _drift_remedy(name: str, options: ApplyOptions) -> str:
     new = "load a new target under a new pipeline name"
     if name not in _ACCEPTABLE:
         return f'go back to the recorded value, {new}, or replace the target\'s rows with mode="reset".'
@@ -428,9 +428,9 @@ def comparable(name: str, value: object) -> Hashable:
     return value
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, dict) and set(value) == {"include", "except"}:
-        return ", ".join(f"{key} {_shown(entry)}" for key, entry in value.items())
+        return ", ".join(f"{key} {_value_text(entry)}" for key, entry in value.items())
     if isinstance(value, dict):
         entries = (
             name if expression is None else f"{name}: {expression}" for name, expression in value.items()

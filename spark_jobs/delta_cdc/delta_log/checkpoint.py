@@ -45,7 +45,7 @@ async def read_state(storage: Storage, checkpoint: Checkpoint) -> list[Action]:
     :raises DamagedCheckpointError: it cannot be read, or has no protocol or no metadata
     """
     actions = [
-        _built(entry.name, kind, data)
+        _build(entry.name, kind, data)
         for entry in checkpoint.files
         for kind, data in await _rows(storage, entry.name, entry.size, _STATE)
         if kind in _STATE
@@ -71,7 +71,7 @@ async def read_files(
         for kind, data in await _rows(storage, name, size, columns):
             if kind == "add":
                 # The builder requires these fields, which not every read needs.
-                add: Add = _built(name, "add", {"size": 0, "dataChange": False, **data})
+                add: Add = _build(name, "add", {"size": 0, "dataChange": False, **data})
                 if wanted is None:
                     parsed = data.get("stats_parsed") or {}
                     rows = add.rows
@@ -99,7 +99,7 @@ def count_rows(storage: Storage, path: str) -> int | None:
         return None
 
 
-def _built(name: str, kind: str, data: dict[str, Any]) -> Any:
+def _build(name: str, kind: str, data: dict[str, Any]) -> Any:
     try:
         return build_action(kind, data)
     except BadActionError as error:

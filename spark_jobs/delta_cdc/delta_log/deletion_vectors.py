@@ -138,10 +138,10 @@ def all_but(seen: Mapping[int, int], rows: int) -> bytes:
         if masked:
             containers.append((high, masked, list(_runs(seen.get(high, 0), size))))
     head = struct.pack("<IQ", _MAGIC, 1 if containers else 0)
-    return head + (struct.pack("<I", 0) + _written(containers) if containers else b"")
+    return head + (struct.pack("<I", 0) + _encoded_bitmap(containers) if containers else b"")
 
 
-def _written(containers: list[tuple[int, int, list[tuple[int, int]]]]) -> bytes:
+def _encoded_bitmap(containers: list[tuple[int, int, list[tuple[int, int]]]]) -> bytes:
     """Return the bitmap of containers: (upper 16 bits, positions as bits, the same positions as runs)."""
     flags, heads, bodies = 0, b"", []
     for position, (high, bits, runs) in enumerate(containers):
@@ -153,7 +153,7 @@ def _written(containers: list[tuple[int, int, list[tuple[int, int]]]]) -> bytes:
         elif bits.bit_count() > _MOST_LISTED:
             bodies.append(bits.to_bytes(_CONTAINER_BYTES, "little"))
         else:
-            bodies.append(struct.pack(f"<{bits.bit_count()}H", *_listed(bits)))
+            bodies.append(struct.pack(f"<{bits.bit_count()}H", *_positions(bits)))
     number = len(containers)
     # If no container has runs, readers expect the size of the form without runs, so use that form.
     head = struct.pack("<II", _COOKIE, number)
@@ -172,7 +172,7 @@ def _written(containers: list[tuple[int, int, list[tuple[int, int]]]]) -> bytes:
 def _runs(holes: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield start and length of each range between positions."""
     start = 0
-    for position in _listed(holes):
+    for position in _positions(holes):
         if position > start:
             yield start, position - start
         start = position + 1
@@ -180,7 +180,7 @@ def _runs(holes: int, end: int) -> Iterator[tuple[int, int]]:
         yield start, end - start
 
 
-def _listed(bits: int) -> Iterator[int]:
+def _positions(bits: int) -> Iterator[int]:
     if bits:
         for index, byte in enumerate(bits.to_bytes(_CONTAINER_BYTES, "little")):
             for bit in _BITS[byte]:

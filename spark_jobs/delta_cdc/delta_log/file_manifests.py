@@ -109,7 +109,7 @@ def write_manifests(
             remedy="name a folder with scratch= that this process and all executors reach.",
         )
     return (
-        run_sync(_written(table, read_ranges, root, at, storage_options))
+        run_sync(_write(table, read_ranges, root, at, storage_options))
         if root and read_ranges
         else read_ranges
     )
@@ -123,7 +123,7 @@ def forget(root: str, storage_options: dict[str, str] | None = None) -> None:
     run_sync(delete_folder(root, storage_options))
 
 
-async def _written(
+async def _write(
     uri: str,
     read_ranges: tuple[ReadRange, ...],
     root: str,
@@ -186,7 +186,7 @@ async def _by_commit(log: DeltaLog, read_range: ReadRange, table: Table) -> Coll
                 table.check_names(read_range, version, action)
         if version in times:
             removed, added = _data(log, read_range, version, actions)
-            _list(listing, read_range, *await _differing(log, removed, added), version, times[version])
+            _add_files(listing, read_range, *await _differing(log, removed, added), version, times[version])
     lacking: dict[int, dict[Key, Listed]] = {}
     for key, one in listing.items():
         if table.lacks(read_range, one.action):
@@ -241,7 +241,7 @@ async def _net(log: DeltaLog, read_range: ReadRange, table: Table) -> Collection
     times = (
         dict(read_range.timestamps) if last in dict(read_range.timestamps) else await log.timestamps([last])
     )
-    _list(listing, read_range, *await _differing(log, removed, added), last, times[last])
+    _add_files(listing, read_range, *await _differing(log, removed, added), last, times[last])
     return listing.values()
 
 
@@ -283,7 +283,7 @@ async def _ends(
     return ends
 
 
-def _list(
+def _add_files(
     listing: dict[Key, Listed],
     read_range: ReadRange,
     removed: Sequence[Listed],
@@ -317,7 +317,7 @@ async def _differing(
         {file.action.key: [file] for file in added},
     )
     partial_files = await gathered(
-        (_shown(log, before.action, after.action) for before, after in pairs), limit=_BATCH
+        (_partial_files(log, before.action, after.action) for before, after in pairs), limit=_BATCH
     )
     for (before, after), partial in zip(pairs, partial_files, strict=True):
         if partial is not None:
@@ -328,7 +328,7 @@ async def _differing(
     ]
 
 
-async def _shown(
+async def _partial_files(
     log: DeltaLog, before: FileAction, after: FileAction
 ) -> tuple[list[FileAction], list[FileAction]] | None:
     """Return the file with the rows that only ``before`` has, and with the rows that only ``after`` has.

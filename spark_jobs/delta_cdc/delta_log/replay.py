@@ -101,7 +101,7 @@ class Replay:
         :raises CorruptLog: one of them is missing
         """
         while self._protocol is None or self._metadata is None:
-            if not await self._further():
+            if not await self._read_older():
                 action_name = "protocol" if self._protocol is None else "metaData"
                 raise CorruptLog(
                     f"The log of {self._log.uri} has no {action_name} up to version {self.version}.",
@@ -112,13 +112,13 @@ class Replay:
     async def transaction(self, app_id: str) -> int | None:
         """Return the version an application recorded last."""
         while app_id not in self._txns:
-            if not await self._further():
+            if not await self._read_older():
                 return None
         return self._txns[app_id]
 
     async def transactions(self) -> dict[str, int]:
         """Return the version that each application recorded last."""
-        while await self._further():
+        while await self._read_older():
             pass
         return dict(self._txns)
 
@@ -160,7 +160,7 @@ class Replay:
         """Return a commit's file actions."""
         return [a async for a in self._log.actions(version) if isinstance(a, Add | Remove)]
 
-    async def _further(self) -> bool:
+    async def _read_older(self) -> bool:
         """Read the next older commit, or the checkpoint; return False if nothing is left to read."""
         if self._next < 0:
             return False
@@ -169,18 +169,18 @@ class Replay:
             commit = await self.history.get(self._next, 0 if base is None else base.version + 1)
             if commit is None:
                 raise await self._log.missing(self._next)
-            self._take((commit.metadata, commit.protocol, *commit.txns))
+            self._keep_newest((commit.metadata, commit.protocol, *commit.txns))
             self._next -= 1
             return True
         try:
-            self._take(await read_state(self._storage, base))
+            self._keep_newest(await read_state(self._storage, base))
         except DamagedCheckpointError as error:
             await self._pass_over(base, error)
             return True
         self._next = -1
         return True
 
-    def _take(self, actions: Iterable[Action | None]) -> None:
+    def _keep_newest(self, actions: Iterable[Action | None]) -> None:
         """Keep the newest action of each kind."""
         for action in actions:
             if isinstance(action, MetaData):

@@ -121,14 +121,14 @@ class Storage:
         with self.named():
             if path is not None:
                 return await asyncio.to_thread(_scan, Path(path) / LOG, after)
-            entries = await self._listed(f"{LOG}/", f"{LOG}/{after}" if after else None)
+            entries = await self._list(f"{LOG}/", f"{LOG}/{after}" if after else None)
         # Skip subfolders (_sidecars, _staged_commits).
         return sorted((e for e in entries if e.name.count("/") == 1), key=lambda entry: entry.name)
 
     async def list_all(self) -> list[str]:
         """Return the names of all files of an object store's table."""
         with self.named():
-            return [entry.name for entry in await self._listed(None, None)]
+            return [entry.name for entry in await self._list(None, None)]
 
     async def has(self, path: str) -> bool:
         """Return whether a file named by an action exists.
@@ -136,7 +136,7 @@ class Storage:
         :param path: percent-encoded; relative, or an absolute URI. A file that cannot be looked up counts as
             existing
         """
-        location = self._place(path)
+        location = self._locate(path)
         return location is None or await location[0].head(location[1]) is not None
 
     async def read_range(self, path: str, start: int, length: int) -> bytes | None:
@@ -148,7 +148,7 @@ class Storage:
         """
         import obstore
 
-        location = self._place(path)
+        location = self._locate(path)
         if location is None:
             return None
         store = await location[0]._root_async()
@@ -175,7 +175,7 @@ class Storage:
             return _Ranges(obstore.open_reader(store, self._prefix + name), self.named)
 
     # -- inside -----------------------------------------------------------------------------------
-    def _place(self, path: str) -> tuple[Storage, str] | None:
+    def _locate(self, path: str) -> tuple[Storage, str] | None:
         """Return the storage and the name of a file named by an action; None if it cannot be looked up."""
         parts = urlsplit(path) if _SCHEME.match(path) else None
         if path.startswith("/"):
@@ -222,7 +222,7 @@ class Storage:
                     yield bytes(view[start : start + _CHUNK])
                     await asyncio.sleep(0)
 
-    async def _listed(self, prefix: str | None, offset: str | None) -> list[Entry]:
+    async def _list(self, prefix: str | None, offset: str | None) -> list[Entry]:
         import obstore
 
         store = await self._root_async()

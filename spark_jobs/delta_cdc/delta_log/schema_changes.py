@@ -65,7 +65,7 @@ def _struct(before: dict[str, Any], after: dict[str, Any], path: str, by_id: boo
 def _type(before: Any, after: Any, path: str, by_id: bool) -> str | None:
     kind = _kind(before)
     if kind != _kind(after):
-        return f"{path} changed its type from {_shown(before)} to {_shown(after)}"
+        return f"{path} changed its type from {_type_text(before)} to {_type_text(after)}"
     if kind == "struct":
         return _struct(before, after, f"{path}.", by_id)
     if kind == "array":
@@ -117,7 +117,7 @@ def _kind(type_: Any) -> str:
     return kind if kind in ("struct", "array", "map") else json.dumps(type_, sort_keys=True)
 
 
-def _shown(type_: Any) -> str:
+def _type_text(type_: Any) -> str:
     return str(type_.get("type")) if isinstance(type_, dict) else str(type_)
 
 

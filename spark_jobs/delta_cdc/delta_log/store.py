@@ -80,11 +80,11 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
         # If client options are given, obstore ignores those of the environment.
         client = {**_client_of_environment(uri), **client}
     retries = {
-        "max_retries": _whole("max_retries", options.pop("max_retries", _MAX_RETRIES)),
+        "max_retries": _whole_number("max_retries", options.pop("max_retries", _MAX_RETRIES)),
         "retry_timeout": _duration("retry_timeout", options.pop("retry_timeout", _RETRY_TIMEOUT)),
     }
     if is_s3(uri):
-        options = _addressed(uri, options)
+        options = _with_endpoint_bucket(uri, options)
     options, credentials = own_identity(uri, _cloud(uri), options)
     try:
         return from_url(
@@ -143,7 +143,7 @@ def _client_value(value: str) -> str | bool:
     return value.lower() == "true" if value.lower() in ("true", "false") else value
 
 
-def _addressed(uri: str, options: dict[str, str]) -> dict[str, str]:
+def _with_endpoint_bucket(uri: str, options: dict[str, str]) -> dict[str, str]:
     """Return the options, with the bucket in the S3 endpoint if virtual hosting needs it.
 
     obstore uses the endpoint unchanged.
@@ -194,7 +194,7 @@ def _client_of_environment(uri: str) -> dict[str, str | bool]:
     }
 
 
-def _whole(name: str, value: str) -> int:
+def _whole_number(name: str, value: str) -> int:
     if not str(value).isdecimal():
         raise InvalidConfiguration(
             f"The option {name} is {value!r}, not a whole number.", remedy="correct it."

@@ -325,7 +325,7 @@ class DeltaLog:
         :raises LogGap: a commit file that the version needs is missing
         :raises UnsupportedTable: for catalog-managed tables and unknown reader features
         """
-        replay, protocol, metadata = await self._opened_at(version)
+        replay, protocol, metadata = await self._replay_state(version)
         columns = self._columns(metadata.schema_string, replay.version)
         if version is None:
             self._opened, self._history = replay, replay.history
@@ -360,7 +360,7 @@ class DeltaLog:
 
         Two versions with equal results have equal rows.
         """
-        replay, _, _ = await self._opened_at(version)
+        replay, _, _ = await self._replay_state(version)
         return frozenset(
             (*key, 0 if file.deletion_vector is None else file.deletion_vector.cardinality)
             for key, file in (await replay.files()).items()
@@ -378,7 +378,7 @@ class DeltaLog:
 
     async def described(self, version: int) -> tuple[Protocol, MetaData]:
         """Return a version's protocol and metadata from the log; raise the errors of :meth:`snapshot`."""
-        _, protocol, metadata = await self._opened_at(version)
+        _, protocol, metadata = await self._replay_state(version)
         return protocol, metadata
 
     async def active(self, version: int, wanted: Collection[Key]) -> dict[Key, Add]:
@@ -445,10 +445,10 @@ class DeltaLog:
         assert self._opened is not None
         return self._opened
 
-    async def _opened_at(self, version: int | None) -> tuple[Replay, Protocol, MetaData]:
+    async def _replay_state(self, version: int | None) -> tuple[Replay, Protocol, MetaData]:
         replay = await self._replay(version)
         protocol, metadata = await replay.state()
-        self._refuse(protocol)
+        self._refuse_unsupported(protocol)
         return replay, protocol, metadata
 
     async def _folded(self, version: int, opened: Opened) -> Commit:
@@ -486,7 +486,7 @@ class DeltaLog:
     async def _full_listing(self) -> Listing:
         listing = read_names(await self._storage.list_log())
         if not listing.commits:
-            raise await self._absent(traces=listing.traces)
+            raise await self._absence_error(traces=listing.traces)
         return listing
 
     async def _newest_listing(self, version: int | None) -> tuple[Listing, bool]:
@@ -544,7 +544,7 @@ class DeltaLog:
         await replay.check()
         return replay
 
-    async def _absent(self, *, traces: bool) -> CorruptLog | TableNotFound | NotADeltaTable:
+    async def _absence_error(self, *, traces: bool) -> CorruptLog | TableNotFound | NotADeltaTable:
         if traces:
             return CorruptLog(
                 f"The log of {self.uri} has no commit file, but other files of a log.",
@@ -570,7 +570,7 @@ class DeltaLog:
                 remedy="bring the log back from a backup.",
             ) from error
 
-    def _refuse(self, protocol: Protocol) -> None:
+    def _refuse_unsupported(self, protocol: Protocol) -> None:
         for feature in _CATALOG_MANAGED:
             if feature in protocol.reader_features or feature in protocol.writer_features:
                 raise UnsupportedTable(

@@ -92,7 +92,7 @@ class ClassDataArchive:
             "java": java_identity(),
             "spark": str(spark_home()),
             "class_path": class_path,
-            "folders": _folders(),
+            "folders": _conf_folders(),
         }
         self._name = _key(self._inputs)
         #: The reason why :meth:`training` returned None.
@@ -139,10 +139,10 @@ class ClassDataArchive:
             :meth:`Training.succeeded` the written file is discarded
         """
         with contextlib.ExitStack() as stack:
-            training = self._begin(stack, insist=insist)
+            training = self._prepare(stack, insist=insist)
             yield training
             if training is not None:
-                self._end(training)
+                self._publish(training)
 
     def forget(self) -> None:
         """Delete the archive, because a JVM that used it has crashed."""
@@ -150,7 +150,7 @@ class ClassDataArchive:
             _delete(path)
 
     # -- writing --------------------------------------------------------------------------------
-    def _begin(self, stack: contextlib.ExitStack, *, insist: bool) -> Training | None:
+    def _prepare(self, stack: contextlib.ExitStack, *, insist: bool) -> Training | None:
         status = self.status()
         if status.state not in ("missing", "damaged"):
             self.refusal = status.reason
@@ -181,7 +181,7 @@ class ClassDataArchive:
             return f"{MOST_TRIES} applications were to make it, and ended without."
         return ""
 
-    def _end(self, training: Training) -> None:
+    def _publish(self, training: Training) -> None:
         draft = training.draft
         if not training.is_good or not draft.is_file() or not self._fits(draft):
             return
@@ -278,7 +278,7 @@ def _folder() -> Path:
     return cache_home() / "archives"
 
 
-def _folders() -> list[str]:
+def _conf_folders() -> list[str]:
     """Return the configuration folders that Spark's launcher adds to the class path besides JARs."""
     conf_folder = os.environ.get("SPARK_CONF_DIR") or str(spark_home() / "conf")
     return [conf_folder, *(os.environ.get(name, "") for name in _MORE_CLASS_PATH)]

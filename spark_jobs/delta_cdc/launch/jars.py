@@ -303,20 +303,20 @@ def delta_jars() -> JarSet:
     :raises EnvironmentNotReady: if one of them is missing, or the JARs of the pair are not known
     """
     delta, spark = installed_delta(), release(_bundled("spark-core_[0-9.]+"))
-    return JarSet("Delta JARs", f"delta-{delta}", _known(_DELTA, _DELTA_PACKAGES, delta, spark, _scala()))
+    return JarSet("Delta JARs", f"delta-{delta}", _hashes(_DELTA, _DELTA_PACKAGES, delta, spark, _scala()))
 
 
 def kafka_jars() -> JarSet:
     """Return the JARs of the connector to Kafka for the installed pyspark; see :func:`delta_jars`."""
     spark = _bundled("spark-core_[0-9.]+")
-    pins = _known(_KAFKA, _KAFKA_PACKAGES, spark, _scala())
+    pins = _hashes(_KAFKA, _KAFKA_PACKAGES, spark, _scala())
     return JarSet("Kafka connector JARs", f"spark-kafka-{spark}", pins)
 
 
 def s3_jars() -> JarSet:
     """Return the JARs of the file system for S3 for the Hadoop in pyspark; see :func:`delta_jars`."""
     hadoop = _bundled("hadoop-client-api")
-    pins = _known(_S3, _S3_PACKAGES, hadoop)
+    pins = _hashes(_S3, _S3_PACKAGES, hadoop)
     return JarSet("JARs of Hadoop's file system for S3", f"hadoop-aws-{hadoop}", pins)
 
 
@@ -326,7 +326,7 @@ _KAFKA_PACKAGES = {"spark": "pyspark", "scala": "Scala"}
 _S3_PACKAGES = {"hadoop": "Hadoop"}
 
 
-def _known(table: _Table, packages: Mapping[str, str], *versions: str) -> dict[str, str]:
+def _hashes(table: _Table, packages: Mapping[str, str], *versions: str) -> dict[str, str]:
     """Return the hashes (``pins``) of the installed versions."""
     if versions not in table:
         raise EnvironmentNotReady(

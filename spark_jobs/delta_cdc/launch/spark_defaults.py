@@ -33,7 +33,7 @@ def spark_default(conf: str, confs: Mapping[str, Any], properties_file: str | No
     :param properties_file: the file that the user names; None is ``spark-defaults.conf``
     :raises InvalidConfiguration: the user's file cannot be read
     """
-    value = confs[conf] if conf in confs else _of_file(properties_file).get(conf)
+    value = confs[conf] if conf in confs else _read_confs(properties_file).get(conf)
     return "" if value is None else str(value)
 
 
@@ -51,7 +51,7 @@ def text_of(properties_file: str) -> str:
         ) from error
 
 
-def _of_file(properties_file: str | None) -> dict[str, str]:
+def _read_confs(properties_file: str | None) -> dict[str, str]:
     if properties_file:
         return parsed(text_of(properties_file))
     folder = os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf"
