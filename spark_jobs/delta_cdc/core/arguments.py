@@ -26,9 +26,9 @@ _NO_CHOICE = ("", "None", "null")
 MODES = ("incremental", "backfill", "interval", "repair", "reload", "reset")
 #: The same as ``incremental`` with ``dry_run``, for forms that have one field.
 DRY_RUN = "dry_run"
-#: How conflicting events are handled, besides ``{"last_by": [<column>, ...]}``.
+#: The ways to handle conflicting events, besides ``{"last_by": [<column>, ...]}``.
 CONFLICTS = ("fail", "quarantine")
-#: How a target is first filled, besides ``{"from_version": N}`` and ``{"none_at": V}``.
+#: The ways to fill a new target, besides ``{"from_version": N}`` and ``{"none_at": V}``.
 INITIAL_LOADS = ("snapshot", "none")
 #: The name of a custom adapter: a module, and a name in it.
 _DOTTED = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)+", re.ASCII)

@@ -33,7 +33,7 @@ class Check:
 
     :param check: its name, one of :data:`CHECKS`
     :param status: ``ok``, ``finding``, or ``skipped``: not applicable, or not possible
-    :param count: how many keys, rows or facts are wrong
+    :param count: the number of wrong keys, rows or facts
     :param detail: a sentence: what was checked, what is wrong, or why the check was skipped
     :param samples: some of the keys, as texts
     :param remedy: what to do about a finding
@@ -68,7 +68,7 @@ class Verification:
     :param table: its location
     :param version: the version that all checks read; None if there is no table
     :param checks: one per requested check, in the order of :data:`CHECKS`
-    :param error: why some checks or all of them could not be made
+    :param error: the reason why some or all checks did not run
     """
 
     pipeline: str

@@ -52,7 +52,7 @@ class Option:
     :param default: the value if not given
     :param templated: whether the operators render it
     :param of_run: whether it belongs to one run only, so no configuration may contain it
-    :param group: the mapping in which callers give it; "" for an argument of its own
+    :param group: the mapping in which callers give it; "" for a separate argument
     """
 
     name: str
@@ -102,7 +102,7 @@ GROUPS = {
 def flat(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments without groups: the options of each group replace the group's mapping.
 
-    :param options: :data:`APPLY`, :data:`INGEST` or :data:`READ`, or some of them
+    :param options: :data:`APPLY`, :data:`INGEST` or :data:`READ`, or a part of one
     :param given: arguments by name, as people and templates write them
     :raises InvalidConfiguration: a group is not a mapping, or has an unknown key
     """

@@ -321,7 +321,7 @@ class StateStep(_SealedStep):
 
 @dataclass(frozen=True, kw_only=True)
 class StagingStep(_SealedStep):
-    """A commit of a staging table that reads only what is staged.
+    """A commit of a staging table that reads only staged rows.
 
     :param kind: ``answer`` (the query, computed over the staged change rows, replaces them) or ``complete``
         (no rows: the staged rows are the batch)
@@ -426,7 +426,7 @@ class ReadSpec:
     :param starting_version: first version of the batch; an earlier attempt may have staged its beginning
     :param applied_from: first version of the source that the target holds, or will hold with this batch
     :param continues: the first step adds to the staged rows; otherwise it replaces them
-    :param plain: stage change rows unchanged, for a step that computes the query over all of them
+    :param plain: stage change rows unchanged, for a later step that computes the query over all rows
     :param configuration: the record of the batch in each of its seals
     :param output_uri: the batch's own folder, to which the job also writes it as files; "" writes no files
     """
@@ -733,7 +733,7 @@ class OptimizeSpec(_OfOneTable):
     :param where: Spark SQL predicate over partition columns; None is the whole table
     :param zorder_by: columns whose similar values are stored together
     :param full: for a clustered table, also rewrite files that are already clustered
-    :param purge: rewrite files that have masked rows, without these rows
+    :param purge: rewrite files with masked rows, to remove these rows
     :param single_driver: see :class:`ApplySpec`
     """
 
@@ -778,7 +778,7 @@ class ExpireSpec(_OfOneTable):
     :param dry_run: count the events to delete, and write nothing
     :param single_driver: see :class:`ApplySpec`
     :param table_id: planned: the log's id
-    :param readers: planned: the newest seals of its consumers; events that one of them needs are retained
+    :param readers: planned: the newest seals of its consumers; events that a consumer needs are retained
     :param below: planned: the sequence below which events are deleted; None deletes no events
     :param since: planned: the version of the log that set ``below``: later events below it do not count
     """

@@ -158,7 +158,7 @@ def check_feed_columns(columns: Iterable[str], table: str, version: int) -> None
 
 
 # -- the options that a seal records ------------------------------------------------------------
-#: Recorded for people; another expression of the same type is not drift.
+#: Recorded for people only: another expression of the same type is not drift.
 _SEQUENCES = ("sequence_by", "delete_sequence")
 #: SQL expressions: their order and case may be significant.
 _EXPRESSIONS = ("where", "select", "partition_by", "apply_as_deletes", "apply_as_truncates")
@@ -206,7 +206,7 @@ def described(options: ApplyOptions) -> dict[str, Any]:
 
 
 def options_of(seal: Seal) -> ApplyOptions:
-    """Return the options a target was built with, as far as its seal records them."""
+    """Return the options that a target was built with; only those that its seal records."""
     recorded = seal.state.configuration
     tracked = recorded.get("tracked") or {}
     return ApplyOptions(

@@ -130,7 +130,7 @@ class SealStep:
 
 @dataclass(frozen=True)
 class Seal:
-    """One commit's record of a pipeline: its state after the commit, and what the commit did.
+    """One commit's record of a pipeline: its state after the commit, and the work of the commit.
 
     :param number: ``txn.version`` of the commit
     :param successor: set if this is the pipeline's last seal: the pipeline that took over its target

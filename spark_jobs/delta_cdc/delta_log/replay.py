@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _FIRST_BATCH = 4
 _LARGEST_BATCH = 64
-#: How many commits have their lists of files in memory at once.
+#: Number of commits whose lists of files are in memory at once.
 _FILES_BATCH = 16
 
 

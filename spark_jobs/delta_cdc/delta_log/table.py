@@ -242,8 +242,8 @@ class DeltaLog:
         :param versions: ascending
         :param commits: commits that the caller has already read; this does not read them again
         :return: version -> epoch milliseconds
-        :raises VersionsExpired: the log was cleaned beyond one of them
-        :raises LogGap: one is missing between others
+        :raises VersionsExpired: log cleanup has deleted one of them
+        :raises LogGap: one of them is missing, but not by log cleanup
         """
         if not versions:
             return {}
@@ -267,8 +267,8 @@ class DeltaLog:
     async def actions(self, version: int) -> AsyncIterator[Action]:
         """Yield a commit's actions in the order of the file; read the file in chunks.
 
-        :raises VersionsExpired: the log was cleaned beyond it
-        :raises LogGap: it is missing between others
+        :raises VersionsExpired: log cleanup has deleted it
+        :raises LogGap: it is missing, but not by log cleanup
         """
         opened = await self._storage.open(_path(version)) if version >= 0 else None
         if opened is None:
@@ -279,8 +279,8 @@ class DeltaLog:
     async def commit(self, version: int) -> Commit:
         """Return one commit.
 
-        :raises VersionsExpired: the log was cleaned beyond it
-        :raises LogGap: it is missing between others
+        :raises VersionsExpired: log cleanup has deleted it
+        :raises LogGap: it is missing, but not by log cleanup
         """
         (commit,) = await self.commits([version])
         return commit
@@ -293,8 +293,8 @@ class DeltaLog:
     async def commits(self, versions: Sequence[int]) -> tuple[Commit, ...]:
         """Return the commits of some versions, read concurrently.
 
-        :raises VersionsExpired: the log was cleaned beyond one of them
-        :raises LogGap: one is missing between others
+        :raises VersionsExpired: log cleanup has deleted one of them
+        :raises LogGap: one of them is missing, but not by log cleanup
         """
         commits: list[Commit] = []
         results = await gathered(map(self.find, versions), limit=_CONCURRENT)
