@@ -1,6 +1,7 @@
-"""``python -m delta_cdc``, the application that spark-submit starts: runs one spec.
+"""Run one spec by ``python -m delta_cdc``, the application that spark-submit starts.
 
-Every line for people goes to stdout with the prefix :data:`LINE_PREFIX`, to distinguish it from Spark's.
+Every line for people goes to stdout with the prefix :data:`LINE_PREFIX`, which distinguishes it from Spark's
+lines.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Driver:
-    """The Spark session of this process: started at its first use, stopped at the end."""
+    """The Spark session of this process; the first use starts it."""
 
     @cached_property
     def session(self) -> SparkSession:
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write(path: Path, result: JobResult) -> None:
-    """Write the result file in one step: a reader sees the whole file or none."""
+    """Write the result file in one step: a reader sees the whole file or no file."""
     with replacing(path, mode=0o644) as file:
         file.write(result.to_json().encode())
 
@@ -94,11 +95,11 @@ def _run(driver: _Driver, path: str, sha256: str, write: Callable[[JobResult], N
 
 
 def _unfinished(work: spec.Spec, so_far: JobResult) -> JobResult:
-    """Return a batch's result as readers should see it if nothing more is written."""
+    """Return a batch's partial result in the form that readers see if the application ends now."""
     assert isinstance(work, spec.BatchSpec)
-    done = sum(part.status != "unreached" for part in so_far.parts)
+    n_finished = sum(part.status != "unreached" for part in so_far.parts)
     error = JobFailed(
-        f"The application ended after {done} of {len(work.parts)} parts.",
+        f"The application ended after {n_finished} of {len(work.parts)} parts.",
         remedy="see the Spark log; a retry runs the parts that are left.",
     )
     return replace(so_far, status="failed", error=error.to_dict(), message=str(error))
@@ -107,7 +108,7 @@ def _unfinished(work: spec.Spec, so_far: JobResult) -> JobResult:
 def write_result(spark: SparkSession, uri: str, result: JobResult) -> None:
     """Write the result as a folder with one text file, replacing an older one.
 
-    Spark writes it, because on a cluster only Spark's file systems know the credentials of the store.
+    Spark writes the folder, because on a cluster only Spark's file systems have the store's credentials.
 
     :param uri: the folder, as Hadoop's file systems name it
     """

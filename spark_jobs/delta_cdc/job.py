@@ -1,7 +1,8 @@
-"""Runs one spec on a Spark session: in a driver, or in the user's own session.
+"""Run one spec on a Spark session: in a driver, or in the user's own session.
 
-An ingest may include the apply that follows it. The apply is planned here, from the log that the ingest
-wrote. That needs obstore; if a driver lacks it, the process that started the application starts another one.
+An ingest may include the apply that follows it. This module plans that apply, from the log that the ingest
+wrote. The plan needs obstore; if the driver lacks it, the process that started the application starts another
+application for the apply.
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ def run(
     """Run a spec.
 
     :param storage_options: options of the object store, for plans made by the job (:func:`apply_after`);
-        None uses the environment's. A spec contains no secret
-    :param kafka_options: how to reach the brokers; None uses the environment's
+        None uses the environment's. They are not in the spec, which contains no secret
+    :param kafka_options: options to reach the brokers; None uses the environment's
     :param scratch: see :func:`apply_after`
-    :param part_done: for a batch: called after each part except the last one with the result so far, in
+    :param part_done: for a batch: called after each part except the last one, with the current result, in
         which the unfinished parts are ``unreached``
     :return: the job's result; ``failed`` carries the named error
     """
@@ -84,14 +85,14 @@ def run(
             else:
                 result = _RUNS[type(job)](spark, job)
         except Exception as error:  # noqa: BLE001 - the result names the error
-            return failed(error, _place(job))
+            return failed(error, _locations(job))
         failpoints.reached("finished")
         return result
 
     return _run_parts(spec, run_one, part_done) if isinstance(spec, BatchSpec) else run_one(spec)
 
 
-#: What runs a spec, except an ingest.
+#: The function that runs each type of spec, except an ingest.
 _RUNS: dict[type, Callable[[SparkSession, Any], JobResult]] = {
     ApplySpec: engine.run,
     ReadSpec: staging.run,
@@ -106,31 +107,31 @@ _RUNS: dict[type, Callable[[SparkSession, Any], JobResult]] = {
 def _run_parts(
     spec: BatchSpec, run_one: Callable[[Job], JobResult], done: Callable[[JobResult], object] | None
 ) -> JobResult:
-    """Run the parts of a batch, several at a time; the outcome of one does not affect the others.
+    """Run the parts of a batch, several at a time; the result of a part does not affect the others.
 
-    Each has its own session (:func:`delta_cdc.spark.sessions.private_session`), so that it sees neither the
-    seals nor the confs of another.
+    Each part has its own session (:func:`delta_cdc.spark.sessions.private_session`), which is independent of
+    the seals and confs of the other parts.
 
     :return: ``committed``: all parts ran; each part's own result shows how it ended
     """
     count = len(spec.parts)
     results = [JobResult("unreached", message="not reached yet")] * count
-    one_by_one = Lock()
+    lock = Lock()
 
-    def run_part(at: int) -> None:
-        part = spec.parts[at]
-        log.info("part %s of %s: %s", at + 1, count, part.pipeline)
+    def run_part(index: int) -> None:
+        part = spec.parts[index]
+        log.info("part %s of %s: %s", index + 1, count, part.pipeline)
         result = run_one(part)
         if result.error is not None:
             log.info("%s failed: %s", part.pipeline, result.message)
-        with one_by_one:
-            results[at] = result
+        with lock:
+            results[index] = result
             if done is not None and any(other.status == "unreached" for other in results):
                 done(JobResult("committed", parts=tuple(results)))
 
     if min(spec.parallel, count) <= 1:
-        for at in range(count):
-            run_part(at)
+        for index in range(count):
+            run_part(index)
     else:
         with ThreadPoolExecutor(min(spec.parallel, count), thread_name_prefix="part") as pool:
             list(pool.map(run_part, range(count)))
@@ -144,20 +145,20 @@ def _ingested(
     kafka_options: Mapping[str, str] | None,
     scratch: str | None,
 ) -> JobResult:
-    """Ingest, then apply the log's new content: also if another driver already ingested the batch."""
+    """Ingest a batch, then apply the log's new content, even if another driver already ingested the batch."""
     try:
         result = ingest.run(spark, spec, kafka_options)
     except Exception as error:
-        named = kafka.named(error, spec)
-        if named is None:
+        known_error = kafka.named(error, spec)
+        if known_error is None:
             raise
-        raise named from error
+        raise known_error from error
     if spec.after is None or result.status not in ("committed", "skipped"):
         return result
     return replace(result, then=apply_after(spark, spec.after, storage_options, scratch))
 
 
-def _place(spec: Job) -> str:
+def _locations(spec: Job) -> str:
     """Return the locations of a failed job, for errors that do not name them."""
     if isinstance(spec, ResolveSpec):
         return ", ".join(spec.tables)
@@ -175,7 +176,7 @@ def _place(spec: Job) -> str:
     return f"{spec.source_uri}, {versions}, into {into}"
 
 
-#: Names a JSON file, readable only by this user, with the options of the object store.
+#: The variable that names a JSON file, readable only by this user, with the options of the object store.
 STORAGE_OPTIONS = "DELTA_CDC_STORAGE_OPTIONS"
 
 
@@ -187,7 +188,7 @@ def apply_after(
 ) -> JobResult:
     """Apply a change log's events after its target's watermark.
 
-    :param request: from the ingest's spec; without options of the object store
+    :param request: the ingest's request, without options of the object store
     :param storage_options: None uses the file that :data:`STORAGE_OPTIONS` names, if it is set
     :param scratch: a folder for file manifests that this process and Spark's executors can reach; None if
         Spark runs only on this machine
@@ -197,16 +198,18 @@ def apply_after(
     """
     if find_spec("obstore") is None:
         return JobResult("planned", message="not run: obstore is not installed where the driver runs")
-    place = f"{request.source} into {request.target}"
-    log.info("applying %s", place)
+    locations = f"{request.source} into {request.target}"
+    log.info("applying %s", locations)
     try:
         options = storage_options if storage_options is not None else _from_environment()
         request = replace(request, storage_options=dict(options) if options else None)
-        done = run_apply(request, execute=partial(execute, spark, options, scratch), say=log.info)
+        outcome = run_apply(request, execute=partial(execute, spark, options, scratch), say=log.info)
     except Exception as error:  # noqa: BLE001 - the ingest stays committed; the result names the error
-        return failed(error, place)
-    message = f"target version {done.target_version}"
-    return JobResult("committed" if done.applied else "skipped", counts=dict(done.counts), message=message)
+        return failed(error, locations)
+    message = f"target version {outcome.target_version}"
+    return JobResult(
+        "committed" if outcome.applied else "skipped", counts=dict(outcome.counts), message=message
+    )
 
 
 def execute(

@@ -1,4 +1,4 @@
-"""The folder of file manifests during a job: the planning side writes it, Spark's executors read it."""
+"""Find the folder of a job's file manifests: the planning side writes it, Spark's executors read it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def folder_for(spark: SparkSession, read_ranges: Collection[ReadRange], scratch: str | None) -> str:
-    """Return the folder for the file manifests of some ranges; empty if there is none.
+    """Return the folder for the file manifests of some ranges; an empty text without such a folder.
 
-    A folder created here lives as long as this process, because a DataFrame over it may.
+    A folder created here exists as long as this process, because a DataFrame may read from it until then.
 
     :param scratch: a folder that the user configured, or None
     """
@@ -38,7 +38,7 @@ def folder_for(spark: SparkSession, read_ranges: Collection[ReadRange], scratch:
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Return whether driver and executors run on this process's machine; a Connect server may not."""
+    """Return whether driver and executors run on this machine; a Connect server may be on another one."""
     if is_connect(spark):
         return False
     return str(spark.conf.get("spark.master", "")).startswith("local")

@@ -35,14 +35,14 @@ _PROGRAM = "import sys\n\nfrom delta_cdc.warmup import main\n\nmain(sys.argv[1])
 
 
 def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) -> ArchiveStatus:
-    """Make the class-data archive of embedded drivers, unless it exists.
+    """Create the class-data archive of embedded drivers, unless it exists.
 
     This takes half a minute, and some 200 MB in the cache folder.
 
     :param kafka: for applications that read from Kafka
     :param s3: for applications with tables on S3
-    :param again: make it again if it exists
-    :return: the archive's state now
+    :param again: replace an existing archive
+    :return: the archive's status afterwards
     :raises EnvironmentNotReady: if Java or Spark is missing, or the JARs cannot be resolved
     :raises JobFailed: the workload failed
     """
@@ -63,14 +63,14 @@ def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) 
             _run(confs)
             training.succeeded()
     status = archive.status()
-    refused = archive.refusal
-    return status if status.state != "missing" or not refused else ArchiveStatus("missing", refused)
+    refusal = archive.refusal
+    return status if status.state != "missing" or not refusal else ArchiveStatus("missing", refusal)
 
 
 def _run(confs: Mapping[str, str]) -> None:
-    """Run the workload by ``spark-submit``, until the JVM has ended."""
-    with tempfile.TemporaryDirectory(prefix="delta-cdc-training-") as made:
-        folder = Path(made)
+    """Run the workload by ``spark-submit``, and wait until the JVM has ended."""
+    with tempfile.TemporaryDirectory(prefix="delta-cdc-training-") as folder_name:
+        folder = Path(folder_name)
         program = folder / "train.py"
         program.write_text(_PROGRAM, encoding="utf-8")
         driver_confs = {**confs, "spark.sql.warehouse.dir": str(folder / "warehouse")}
@@ -99,10 +99,10 @@ def _run(confs: Mapping[str, str]) -> None:
             finally:
                 # The JVM has started a Python process.
                 stop(process)
-        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
+        last_lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
     if process.returncode != 0:
         raise JobFailed(
-            f"{sys.executable}: the workload for the class-data archive {ended}: {' / '.join(last)}",
+            f"{sys.executable}: the workload for the class-data archive {ended}: {' / '.join(last_lines)}",
             remedy="see whether delta-cdc changes works on a table of yours; without the archive everything "
             "works, and starts take longer.",
         )
@@ -111,7 +111,7 @@ def _run(confs: Mapping[str, str]) -> None:
 def main(folder: str) -> None:
     """Run the workload in the Spark application of this process.
 
-    :param folder: an empty one
+    :param folder: an empty folder
     """
     from pyspark.sql import SparkSession
 
@@ -124,9 +124,9 @@ def main(folder: str) -> None:
 
 def _work(spark: SparkSession, source: str, targets: list[str]) -> None:
     rows = spark.range(_ROWS).selectExpr("id", "cast(id as string) AS name", "id * 1.5D AS amount")
-    at = table(source)
+    source_table = table(source)
     spark.sql(
-        f"CREATE TABLE {at} (id BIGINT, name STRING, amount DOUBLE) USING delta "
+        f"CREATE TABLE {source_table} (id BIGINT, name STRING, amount DOUBLE) USING delta "
         "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
     )
     rows.write.format("delta").mode("append").save(source)
@@ -138,7 +138,7 @@ def _work(spark: SparkSession, source: str, targets: list[str]) -> None:
         changed = rows.where(f"id % 7 = 0 OR id > {_ROWS - 10}").selectExpr("id + 5 AS id", "name", "amount")
         changed.createOrReplaceTempView("changed")
         spark.sql(
-            f"MERGE INTO {at} t USING changed s ON t.id = s.id "
+            f"MERGE INTO {source_table} t USING changed s ON t.id = s.id "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
-        spark.sql(f"DELETE FROM {at} WHERE id % 97 = 0")
+        spark.sql(f"DELETE FROM {source_table} WHERE id % 97 = 0")

@@ -1,4 +1,4 @@
-"""The options of the bundled adapters, as far as they can be checked before any Spark starts.
+"""The options of the bundled adapters, and the checks on them that need no Spark.
 
 An adapter converts change records of a vendor's format into events of the change log
 (:mod:`delta_cdc.spark.ingest.adapters`).
@@ -25,8 +25,8 @@ class Setting:
     """One option.
 
     :param kind: the type of its value: a key of :data:`KINDS`
-    :param default: its value where it is not given
-    :param choices: the allowed values; for a mapping, those of its entries; () allows any
+    :param default: its value if the user gives no value
+    :param choices: the allowed values, or the allowed values of a mapping's entries; () allows any
     """
 
     kind: str
@@ -54,10 +54,10 @@ def _flag(value: Any) -> bool:
 
 
 def _mapping(value: Any) -> dict[str, str]:
-    found = dict(value)
-    if not found or not all(isinstance(text, str) and text for pair in found.items() for text in pair):
+    mapping = dict(value)
+    if not mapping or not all(isinstance(text, str) and text for pair in mapping.items() for text in pair):
         raise TypeError
-    return found
+    return mapping
 
 
 #: Types of options: the wording for errors, and the function that converts a value.
@@ -89,24 +89,24 @@ def checked(adapter: str, options: Mapping[str, Any], known: Mapping[str, Settin
 def _value(adapter: str, name: str, value: Any, setting: Setting) -> Any:
     expects, make = KINDS[setting.kind]
     try:
-        made = make(value)
+        converted = make(value)
     except (TypeError, ValueError) as error:
         raise invalid(
             f"{name} of the adapter {adapter!r} is {value!r}", f"{name} is {expects}, and not empty."
         ) from error
     if setting.choices:
-        for text in _chosen(made):
+        for text in _chosen(converted):
             if text not in setting.choices:
                 raise unknown(
                     f"{name} of the adapter {adapter!r} is {text!r}", text, setting.choices, "a value"
                 )
-    return made
+    return converted
 
 
-def _chosen(made: Any) -> Iterable[str]:
-    if isinstance(made, dict):
-        return made.values()
-    return (made,) if isinstance(made, str) else tuple(made)
+def _chosen(converted: Any) -> Iterable[str]:
+    if isinstance(converted, dict):
+        return converted.values()
+    return (converted,) if isinstance(converted, str) else tuple(converted)
 
 
 def unknown(what: str, name: str, known: Iterable[str], of: str) -> InvalidConfiguration:
@@ -132,7 +132,7 @@ KEY_CHANGE = "key_change"
 ROW = "_row"
 #: Debezium's connectors whose order of events is known.
 CONNECTORS = ("mariadb", "mysql", "oracle", "postgresql", "sqlserver")
-#: Their ``time.precision.mode``, and the unit of a timestamp under it; None depends on the column.
+#: The connectors' ``time.precision.mode`` -> unit of a timestamp; None if it depends on the column.
 TIME_UNITS: dict[str, str | None] = {
     "adaptive": None,
     "adaptive_time_microseconds": None,
@@ -199,26 +199,26 @@ def check(
     """
     if name not in SETTINGS:
         raise unknown(f"adapter is {name!r}", name, BUNDLED, "the name")
-    made = checked(name, options, SETTINGS[name])
+    adapter_options = checked(name, options, SETTINGS[name])
     if name == "plain":
-        _check_plain(made, keys, insert_only)
+        _check_plain(adapter_options, keys, insert_only)
     elif name == "debezium":
-        _check_debezium(made, format)
+        _check_debezium(adapter_options, format)
     elif name == "dms":
-        sequence = made["change_sequence"]
-        if sequence and made["timestamp_column"] == sequence:
+        sequence = adapter_options["change_sequence"]
+        if sequence and adapter_options["timestamp_column"] == sequence:
             raise invalid(
                 f"change_sequence and timestamp_column are both {sequence!r}",
                 "name the column of AR_H_CHANGE_SEQ, and that of the commit's time.",
             )
-    elif format != "json" and made["model"] == "operation":
+    elif format != "json" and adapter_options["model"] == "operation":
         if options.get("model") is not None:
             raise invalid(
                 f"model is 'operation' and format is {format!r}",
                 "records with an image before and after are JSON: set model to 'row', or format to 'json'.",
             )
-        made["model"] = "row"
-    return made
+        adapter_options["model"] = "row"
+    return adapter_options
 
 
 def needs_rows(name: str, options: Mapping[str, Any]) -> bool:
@@ -233,8 +233,8 @@ def needs_rows(name: str, options: Mapping[str, Any]) -> bool:
 
 def _check_plain(options: Mapping[str, Any], keys: Sequence[str], insert_only: bool) -> None:
     if options["sequence_by"] is None and not insert_only:
-        why = "What orders the records of a key is a column, or an expression, of them"
-        raise required("plain", "sequence_by", why)
+        explanation = "What orders the records of a key is a column, or an expression, of them"
+        raise required("plain", "sequence_by", explanation)
     if options["operations"] and options["operation_column"] is None:
         raise required("plain", "operation_column", "operations say what the values of a column mean")
     for key in options["old_keys"] or ():
@@ -254,8 +254,8 @@ def _check_debezium(options: Mapping[str, Any], file_format: str) -> None:
     if options["sequence_by"] is not None:
         return
     if connector is None and options["unwrapped"]:
-        why = "Unwrapped events do not say which connector made them, so what orders them is unknown"
-        raise required("debezium", "connector", why)
+        explanation = "Unwrapped events do not say which connector made them, so what orders them is unknown"
+        raise required("debezium", "connector", explanation)
     if connector is not None and connector not in CONNECTORS:
-        why = f"What orders events of the connector {connector!r} is not known here"
-        raise required("debezium", "sequence_by", f"{why} (it is for {', '.join(CONNECTORS)})")
+        explanation = f"What orders events of the connector {connector!r} is not known here"
+        raise required("debezium", "sequence_by", f"{explanation} (it is for {', '.join(CONNECTORS)})")

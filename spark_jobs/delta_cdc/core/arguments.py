@@ -17,18 +17,18 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.reserved_columns import COMMIT_VERSION
 from delta_cdc.core.variables import expand
 
-#: What an empty form field or an unset Param renders to.
+#: The texts to which an empty form field or an unset Param renders.
 _NOT_GIVEN = ("", "none", "null")
-#: The same for a choice, where the word ``none`` may be valid.
+#: The same texts for a choice, for which the word ``none`` may be valid.
 _NO_CHOICE = ("", "None", "null")
-#: What a run does: apply everything new, everything up to a bound, or one time interval of either; compute
-#: some keys again; compute all keys again; or load everything from the start.
+#: The work of a run: apply all new changes, all up to a bound, or those of a time interval; compute some keys
+#: again; compute all keys again; or load the target from the start.
 MODES = ("incremental", "backfill", "interval", "repair", "reload", "reset")
 #: The same as ``incremental`` with ``dry_run``, for forms that have one field.
 DRY_RUN = "dry_run"
-#: How conflicting events are handled, besides ``{"last_by": [<column>, ...]}``.
+#: The ways to handle conflicting events, besides ``{"last_by": [<column>, ...]}``.
 CONFLICTS = ("fail", "quarantine")
-#: How a target is first filled, besides ``{"from_version": N}`` and ``{"none_at": V}``.
+#: The ways to fill a new target, besides ``{"from_version": N}`` and ``{"none_at": V}``.
 INITIAL_LOADS = ("snapshot", "none")
 #: The name of a custom adapter: a module, and a name in it.
 _DOTTED = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)+", re.ASCII)
@@ -36,7 +36,7 @@ _LAST_PART = re.compile(r"(?:\{\{.*?\}\}|\{%.*?%\}|[^/])+(?=/*\s*$)")
 
 
 def is_given(value: Any) -> bool:
-    """Return whether a (rendered) argument has a value."""
+    """Return whether an argument, which may be rendered text, has a value."""
     return value is not None and not (isinstance(value, str) and value.strip().lower() in _NOT_GIVEN)
 
 
@@ -51,10 +51,10 @@ def refused(name: str, value: Any, remedy: str) -> InvalidConfiguration:
 def one_of(choices: Collection[str], name: str, value: Any, others: str = "") -> Any:
     """Read a choice. Another spelling, such as ``FAIL``, is an error that names the right one.
 
-    ``""``, ``"None"`` and ``"null"``, which templates and forms render, mean not given. ``"none"`` does not:
-    some arguments have it as a choice.
+    ``""``, ``"None"`` and ``"null"``, which templates and forms render, mean "not given". ``"none"`` does
+    not mean that, because it is a choice of some arguments.
 
-    :param others: what else the argument may be, as the message lists it
+    :param others: further allowed values, as the message lists them
     :raises InvalidConfiguration: for any other value; names the nearest choice
     """
     given = value.strip() if isinstance(value, str) else value
@@ -138,12 +138,12 @@ def last_part(table: str) -> str:
     """
     if "/" not in re.sub(r"\{\{.*?\}\}|\{%.*?%\}", "", table):
         return re.split(r"\.(?![^{]*\}\})", table.strip())[-1]
-    found = _LAST_PART.search(table.strip())
-    return found[0].strip() if found is not None else ""
+    match = _LAST_PART.search(table.strip())
+    return match[0].strip() if match is not None else ""
 
 
 def names(name: str, value: Any) -> tuple[str, ...] | None:
-    """Read a list of column names or expressions; a single one may come without a list.
+    """Read a list of column names or expressions; a text means a list of that text.
 
     :raises InvalidConfiguration: for anything except texts
     """
@@ -161,14 +161,14 @@ def columns(name: str, value: Any) -> tuple[str, ...] | None:
 
     :raises InvalidConfiguration: for anything except texts, or a duplicate name
     """
-    given = names(name, value)
-    if given is not None and len({one.lower() for one in given}) < len(given):
+    column_names = names(name, value)
+    if column_names is not None and len({column.lower() for column in column_names}) < len(column_names):
         raise InvalidConfiguration(
-            f"{name} names a column twice ({', '.join(given)}).",
+            f"{name} names a column twice ({', '.join(column_names)}).",
             remedy="name each column once.",
             argument=name,
         )
-    return given
+    return column_names
 
 
 def projections(name: str, value: Any) -> tuple[str, ...]:
@@ -176,10 +176,10 @@ def projections(name: str, value: Any) -> tuple[str, ...]:
 
     :raises InvalidConfiguration: for anything except texts, or an empty text
     """
-    given = names(name, value) or ()
-    if not all(expression.strip() for expression in given):
+    expressions = names(name, value) or ()
+    if not all(expression.strip() for expression in expressions):
         raise refused(name, value, "leave it out, or give an expression in each place.")
-    return given
+    return expressions
 
 
 def flag(name: str, value: Any) -> bool:
@@ -191,11 +191,11 @@ def flag(name: str, value: Any) -> bool:
         return value
     if not is_given(value):
         return False
-    known = {"true": True, "false": False}
-    given = value.strip().lower() if isinstance(value, str) else None
-    if given not in known:
+    booleans = {"true": True, "false": False}
+    word = value.strip().lower() if isinstance(value, str) else None
+    if word not in booleans:
         raise refused(name, value, "give true or false.")
-    return known[given]
+    return booleans[word]
 
 
 def mapping(name: str, value: Any) -> dict[str, Any]:
@@ -205,15 +205,15 @@ def mapping(name: str, value: Any) -> dict[str, Any]:
     """
     if not is_given(value):
         return {}
-    given = value
+    parsed = value
     if isinstance(value, str):
         try:
-            given = json.loads(value)
+            parsed = json.loads(value)
         except ValueError:
-            given = None
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+            parsed = None
+    if not isinstance(parsed, Mapping) or not all(isinstance(key, str) for key in parsed):
         raise refused(name, value, "give a mapping from names to values, or its JSON text.")
-    return dict(given)
+    return dict(parsed)
 
 
 def properties(name: str, value: Any) -> dict[str, str]:
@@ -240,15 +240,15 @@ def partitions(name: str, value: Any) -> dict[str, str | None]:
 def sequences(name: str, value: Any) -> str | tuple[str, ...]:
     """Read an expression, or a list of expressions to compare in order.
 
-    :return: for a list of one, that expression; if not given, the commit version
+    :return: for a list of one expression, that expression; if not given, the commit version
     :raises InvalidConfiguration: for anything except texts, or an empty list
     """
-    given = names(name, value)
-    if given is None:
+    expressions = names(name, value)
+    if expressions is None:
         return COMMIT_VERSION
-    if not given or not all(is_given(expression) for expression in given):
+    if not expressions or not all(is_given(expression) for expression in expressions):
         raise refused(name, value, "give an expression or a list of them, or leave it out.")
-    return given[0] if len(given) == 1 else given
+    return expressions[0] if len(expressions) == 1 else expressions
 
 
 def conflict(name: str, value: Any) -> str | tuple[str, ...] | None:
@@ -269,14 +269,14 @@ def conflict(name: str, value: Any) -> str | tuple[str, ...] | None:
 def initial_load(name: str, value: Any) -> str | dict[str, int] | None:
     """Read ``"snapshot"``, ``"none"``, ``{"from_version": N}`` or ``{"none_at": V}``.
 
-    A ``from_version`` that renders to nothing means ``snapshot``. A ``none_at`` needs its version: with
-    another version instead, the baseline would cover rows that were never checked.
+    A ``from_version`` without a value means ``snapshot``. A ``none_at`` needs its version: any default would
+    give a baseline that covers rows that were never checked.
 
     :raises InvalidConfiguration: for anything else
     """
     if isinstance(value, Mapping) and len(value) == 1 and set(value) <= {"from_version", "none_at"}:
-        ((key, given),) = value.items()
-        version = whole_number(f"{name} {key}", given)
+        ((key, raw_version),) = value.items()
+        version = whole_number(f"{name} {key}", raw_version)
         if version is not None:
             return {key: version}
         if key == "from_version":
@@ -292,8 +292,8 @@ def adapter(name: str, value: Any) -> str | None:
 
     :raises InvalidConfiguration: for anything else
     """
-    given = text(value)
-    if given is not None and _DOTTED.fullmatch(given.strip()):
-        return given.strip()
-    found: str | None = one_of(BUNDLED, name, given)
-    return found
+    adapter_name = text(value)
+    if adapter_name is not None and _DOTTED.fullmatch(adapter_name.strip()):
+        return adapter_name.strip()
+    bundled: str | None = one_of(BUNDLED, name, adapter_name)
+    return bundled

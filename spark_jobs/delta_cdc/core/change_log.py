@@ -1,4 +1,4 @@
-"""Column names of an ingest's data: records as delivered, and events as the change log stores them.
+"""Column names of an ingest's data: its delivered records, and the events that the change log stores.
 
 An **adapter** is a function ``(records, context) -> events``, both DataFrames; it reads nothing else and
 writes nothing. The bundled ones are in :mod:`delta_cdc.spark.ingest.adapters`. A custom adapter is given by
@@ -69,7 +69,7 @@ LOG_COLUMNS = {
 
 
 _PROPERTY = "delta_cdc.log."
-#: Table properties in which a log describes how an apply reads it: arguments of the apply, and their values.
+#: The table properties in which a log gives arguments, with their values, to an apply that reads it.
 DESCRIPTION = {
     f"{_PROPERTY}except_column_list": ",".join(LOG_COLUMNS),
     f"{_PROPERTY}sequence_by": SEQUENCE,
@@ -85,23 +85,23 @@ def description(*, insert_only: bool) -> dict[str, str]:
 
 
 def completed(options: ApplyOptions, properties: Mapping[str, str]) -> ApplyOptions:
-    """Return the options of an apply with those that its source describes itself, where they are not given.
+    """Return the options of an apply; take options that the user omits from the source's own description.
 
-    An ``insert_only`` apply of a log with keys copies that log; so no option is completed.
+    An ``insert_only`` apply of a log with keys copies that log, so it takes no option from the description.
 
     :param properties: the source's table properties, with or without :func:`description`
     """
-    found = {name.removeprefix(_PROPERTY): properties[name] for name in DESCRIPTION if name in properties}
-    kind: SourceKind = "change_log" if "sequence_by" in found else "change_feed"
+    described = {name.removeprefix(_PROPERTY): properties[name] for name in DESCRIPTION if name in properties}
+    kind: SourceKind = "change_log" if "sequence_by" in described else "change_feed"
     if options.insert_only != (kind == "change_feed") or options.source_kind not in (None, kind):
         return replace(options, source_kind=options.source_kind or "change_feed")
     if options.column_list is not None or (options.select and "*" not in options.select):
-        found.pop("except_column_list", None)
+        described.pop("except_column_list", None)
     if options.is_partial:
-        found.pop("columns_to_update", None)
+        described.pop("columns_to_update", None)
     values: dict[str, Any] = {
         name: tuple(value.split(",")) if name == "except_column_list" else value
-        for name, value in found.items()
+        for name, value in described.items()
         if getattr(options, name) == getattr(ApplyOptions, name)
     }
     return replace(options, source_kind=kind, **values)
@@ -109,7 +109,7 @@ def completed(options: ApplyOptions, properties: Mapping[str, str]) -> ApplyOpti
 
 @dataclass(frozen=True)
 class Context:
-    """What an adapter may use besides the records.
+    """The facts that an adapter may use besides the records.
 
     :param options: ``adapter_options``, checked by the adapter's ``check``
     :param keys: key columns

@@ -33,7 +33,7 @@ class Check:
 
     :param check: its name, one of :data:`CHECKS`
     :param status: ``ok``, ``finding``, or ``skipped``: not applicable, or not possible
-    :param count: how many keys, rows or facts are wrong
+    :param count: the number of wrong keys, rows or facts
     :param detail: a sentence: what was checked, what is wrong, or why the check was skipped
     :param samples: some of the keys, as texts
     :param remedy: what to do about a finding
@@ -47,9 +47,9 @@ class Check:
     remedy: str = ""
 
     def __post_init__(self) -> None:
-        samples = tuple(_cut(sample, _LONGEST_SAMPLE) for sample in self.samples[:MOST_SAMPLES])
+        samples = tuple(_shortened(sample, _LONGEST_SAMPLE) for sample in self.samples[:MOST_SAMPLES])
         object.__setattr__(self, "samples", samples)
-        object.__setattr__(self, "detail", _cut(self.detail, _LONGEST_DETAIL))
+        object.__setattr__(self, "detail", _shortened(self.detail, _LONGEST_DETAIL))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -68,7 +68,7 @@ class Verification:
     :param table: its location
     :param version: the version that all checks read; None if there is no table
     :param checks: one per requested check, in the order of :data:`CHECKS`
-    :param error: why some checks or all of them could not be made
+    :param error: the reason why some or all checks did not run
     """
 
     pipeline: str
@@ -84,12 +84,12 @@ class Verification:
     @property
     def findings(self) -> tuple[Check, ...]:
         """Return the checks that found a problem."""
-        return tuple(one for one in self.checks if one.status == "finding")
+        return tuple(check for check in self.checks if check.status == "finding")
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return the plain JSON form that is published: one entry per check."""
-        place = {"pipeline": self.pipeline, "table": self.table, "version": self.version}
-        return [{**place, **one.to_dict()} for one in self.checks]
+        identity = {"pipeline": self.pipeline, "table": self.table, "version": self.version}
+        return [{**identity, **check.to_dict()} for check in self.checks]
 
 
 def ok(check: str, detail: str = "") -> Check:
@@ -107,5 +107,5 @@ def finding(check: str, detail: str, remedy: str, *, count: int = 1, samples: tu
     return Check(check, "finding", count, detail, samples, remedy)
 
 
-def _cut(text: str, longest: int) -> str:
+def _shortened(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

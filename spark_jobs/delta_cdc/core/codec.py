@@ -1,6 +1,6 @@
 """Read and write JSON of frozen dataclasses, by their type hints alone.
 
-A class needs no code of its own for this. Its fields may be texts, numbers, ``bool``, ``None``, ``Literal``,
+A class needs no additional code. Its fields may be texts, numbers, ``bool``, ``None``, ``Literal``,
 ``dict[str, …]``, ``tuple[…]``, other dataclasses, ``Any`` (plain JSON) and unions of these. In a union of
 several dataclasses, the field with a different ``Literal`` in each of them identifies the class of a JSON
 object.
@@ -56,7 +56,8 @@ def encoded(value: Any) -> Any:
     """Return a value as plain JSON values."""
     if is_dataclass(value):
         return {
-            field.name: encoded(getattr(value, field.name)) for field in _written(cast("Any", type(value)))
+            field.name: encoded(getattr(value, field.name))
+            for field in _written_fields(cast("Any", type(value)))
         }
     if isinstance(value, tuple | list):
         return [encoded(item) for item in value]
@@ -70,12 +71,12 @@ def decoded(type_: type[_T], data: Any) -> _T:
 
     :raises UnreadableJson: they are not of this type
     """
-    found: _T = _reader(cast("Any", type_))(data, "")
-    return found
+    value: _T = _reader(cast("Any", type_))(data, "")
+    return value
 
 
 @cache
-def _written(type_: type) -> tuple[Field[Any], ...]:
+def _written_fields(type_: type) -> tuple[Field[Any], ...]:
     return tuple(field for field in fields(type_) if not field.metadata.get(_KEY))
 
 
@@ -103,15 +104,15 @@ def _error(path: str, problem: str) -> UnreadableJson:
     return UnreadableJson(f"{path.lstrip('.') or 'the value'} {problem}")
 
 
-def _wrong(path: str, wanted: str, data: Any) -> UnreadableJson:
+def _type_error(path: str, expected: str, data: Any) -> UnreadableJson:
     shown = repr(data)
-    return _error(path, f"is {shown if len(shown) <= 60 else f'{shown[:57]}...'}, not {wanted}")
+    return _error(path, f"is {shown if len(shown) <= 60 else f'{shown[:57]}...'}, not {expected}")
 
 
 def _scalar(type_: type) -> _Reader:
     def read(data: Any, path: str) -> Any:
         if not _fits(type_, data):
-            raise _wrong(path, "null" if type_ is type(None) else type_.__name__, data)
+            raise _type_error(path, "null" if type_ is type(None) else type_.__name__, data)
         return float(data) if type_ is float else data
 
     return read
@@ -122,7 +123,7 @@ def _one_of(values: tuple[Any, ...]) -> _Reader:
         for value in values:
             if type(data) is type(value) and data == value:
                 return value
-        raise _wrong(path, f"one of {', '.join(map(repr, values))}", data)
+        raise _type_error(path, f"one of {', '.join(map(repr, values))}", data)
 
     return read
 
@@ -132,12 +133,12 @@ def _tuple(args: tuple[Any, ...]) -> _Reader:
 
     def read(data: Any, path: str) -> tuple[Any, ...]:
         if not isinstance(data, list):
-            raise _wrong(path, "a list", data)
+            raise _type_error(path, "a list", data)
         kinds = (args[0],) * len(data) if repeated else args
         if len(data) != len(kinds):
-            raise _wrong(path, f"a list of {len(kinds)}", data)
+            raise _type_error(path, f"a list of {len(kinds)}", data)
         items = enumerate(zip(kinds, data, strict=True))
-        return tuple(_reader(kind)(item, f"{path}[{at}]") for at, (kind, item) in items)
+        return tuple(_reader(kind)(item, f"{path}[{index}]") for index, (kind, item) in items)
 
     return read
 
@@ -145,23 +146,25 @@ def _tuple(args: tuple[Any, ...]) -> _Reader:
 def _dict(item_type: Any) -> _Reader:
     def read(data: Any, path: str) -> dict[str, Any]:
         if not isinstance(data, dict):
-            raise _wrong(path, "an object", data)
+            raise _type_error(path, "an object", data)
         return {key: _reader(item_type)(item, f"{path}.{key}") for key, item in data.items()}
 
     return read
 
 
 def _dataclass(type_: type) -> _Reader:
-    # The hints are resolved at the first value: a class may hold values of its own type.
+    # Resolve the hints at the first value, because a class may hold values of its own type.
     hints = cache(lambda: get_type_hints(type_))
-    by_name = {field.name: field for field in _written(type_)}
+    by_name = {field.name: field for field in _written_fields(type_)}
     required = {
-        name for name, of in by_name.items() if of.default is MISSING and of.default_factory is MISSING
+        name
+        for name, definition in by_name.items()
+        if definition.default is MISSING and definition.default_factory is MISSING
     }
 
     def read(data: Any, path: str) -> Any:
         if not isinstance(data, dict):
-            raise _wrong(path, f"a {type_.__name__}", data)
+            raise _type_error(path, f"a {type_.__name__}", data)
         for names, problem in ((set(data) - set(by_name), "unknown"), (required - set(data), "missing")):
             if names:
                 raise _error(f"{path}.{min(names)}", f"is {problem} ({type_.__name__})")
@@ -178,7 +181,7 @@ def _union(args: tuple[Any, ...]) -> _Reader:
             if arg not in classes and _fits(arg, data):
                 return _reader(arg)(data, path)
         if not classes or not isinstance(data, dict):
-            raise _wrong(path, " or ".join(getattr(arg, "__name__", str(arg)) for arg in args), data)
+            raise _type_error(path, " or ".join(getattr(arg, "__name__", str(arg)) for arg in args), data)
         if len(classes) == 1:
             return _reader(classes[0])(data, path)
         name, by_value = _tags(classes)
@@ -186,7 +189,7 @@ def _union(args: tuple[Any, ...]) -> _Reader:
             raise _error(f"{path}.{name}", "is missing")
         value = data[name]
         if not isinstance(value, str) or value not in by_value:
-            raise _wrong(f"{path}.{name}", f"one of {', '.join(sorted(by_value))}", value)
+            raise _type_error(f"{path}.{name}", f"one of {', '.join(sorted(by_value))}", value)
         return _reader(by_value[value])(data, path)
 
     return read
@@ -205,14 +208,14 @@ def _fits(type_: Any, data: Any) -> bool:
 @cache
 def _tags(classes: tuple[Any, ...]) -> tuple[str, dict[Any, Any]]:
     """Return the field that distinguishes dataclasses, and the class for each of its values."""
-    hints = [get_type_hints(one) for one in classes]
+    hints = [get_type_hints(class_) for class_ in classes]
     for name in hints[0]:
         if all(get_origin(hint.get(name)) is Literal for hint in hints):
             values = [
-                (value, one)
-                for one, hint in zip(classes, hints, strict=True)
+                (value, class_)
+                for class_, hint in zip(classes, hints, strict=True)
                 for value in get_args(hint[name])
             ]
             if len(dict(values)) == len(values):
                 return name, dict(values)
-    raise TypeError(f"no field tells apart {', '.join(one.__name__ for one in classes)}")
+    raise TypeError(f"no field tells apart {', '.join(class_.__name__ for class_ in classes)}")

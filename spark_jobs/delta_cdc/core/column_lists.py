@@ -3,8 +3,8 @@
 ``track_history_column_list=["name"]`` and the except list that leaves only ``name`` give the same history.
 So the configuration that a target was built with is compared by the sets, not by the text.
 
-This module runs without Spark. Some facts need Spark (which columns an expression reads, how it names its
-value); they leave a set open, as one of several possible sets, and no possible set is refused.
+This module runs without Spark, but only Spark knows which columns an expression reads and how it names its
+value. So a set may be known only in part, and two sets that may be equal are not refused.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _METADATA = ("_commit_version", "_commit_timestamp")
 
 @dataclass(frozen=True)
 class Columns:
-    """A set of columns, as far as it is known: all of ``least``, and nothing beyond ``most``."""
+    """A set of columns that may be known only in part: it contains ``least``, and ``most`` contains it."""
 
     least: frozenset[Path | str]
     most: frozenset[Path | str]
 
     @classmethod
     def of(cls, least: Iterable[Path | str], most: Iterable[Path | str] | None = None) -> Columns:
-        """Return a set that is known, or known as far as ``most``."""
+        """Return a known set; or, with ``most``, a set that ``most`` limits."""
         return cls(frozenset(least), frozenset(least if most is None else most))
 
     def may_be(self, other: Columns) -> bool:
-        """Return whether both may be the same set."""
+        """Return whether the two sets may be equal."""
         return self.least <= other.most and other.least <= self.most
 
 
@@ -66,12 +66,12 @@ def landing(options: ApplyOptions, source: Iterable[Path]) -> Row | None:
         if projected is None:
             return None
         values |= projected
-    made = {
+    partitions = {
         name.lower(): f"partition_by {sql}" for name, sql in options.partition_by.items() if sql is not None
     }
-    values |= made
+    values |= partitions
     if options.column_list is not None:
-        chosen = _names((*options.column_list, *made))
+        chosen = _names((*options.column_list, *partitions))
     else:
         update = (options.columns_to_update,) if options.columns_to_update is not None else ()
         chosen = set(values) - _names((*(options.except_column_list or ()), *update))
@@ -91,15 +91,15 @@ def tracked(options: ApplyOptions, row: Row, sequences: Sequence[str] | None = N
     every = set(row.values) - _names(options.keys)
     if options.track_history_column_list is not None:
         return Columns.of(every & _names(options.track_history_column_list))
-    listed = options.track_history_except_column_list
-    excluded = listed if listed is not None else sequences
+    except_list = options.track_history_except_column_list
+    excluded = except_list if except_list is not None else sequences
     if excluded is not None:
         return Columns.of(every - _names(excluded))
     texts = [text for text in (*options.sequences, options.delete_sequence) if text not in (None, *_METADATA)]
-    read = {_bare(str(text)) for text in texts}
-    # As the engine does: an expression may read each column whose name its text contains.
-    maybe = {name for name in every if any(name in str(text).lower() for text in texts)}
-    return Columns.of(every - maybe, every - read)
+    certain = {_bare(str(text)) for text in texts}
+    # The engine assumes the same: an expression may read each column whose name its text contains.
+    possible = {name for name in every if any(name in str(text).lower() for text in texts)}
+    return Columns.of(every - possible, every - certain)
 
 
 def keeping_nulls(options: ApplyOptions, row: Row) -> Columns:
@@ -113,9 +113,9 @@ def keeping_nulls(options: ApplyOptions, row: Row) -> Columns:
     if included is None and excluded is None:
         return Columns.of(every if options.ignore_null_updates else ())
     names = _names(included if included is not None else excluded or ())
-    # A list names a leaf field by its own path, or by that of a parent.
+    # A list names a leaf field by its own path, or by the path of a parent.
     inside = {path for path in every if any(".".join(path[:end]) in names for end in range(1, len(path) + 1))}
-    # The name is a field of a struct that an expression makes: only a part of its column.
+    # The name is a field of a struct that an expression makes, so it covers only a part of the column.
     partly = {path for path in every if any(name.startswith(f"{'.'.join(path)}.") for name in names)}
     if included is not None:
         return Columns.of(inside, inside | partly)

@@ -11,26 +11,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How many tables are read at once. Each table makes several requests, and its log takes memory. With more,
-#: object stores begin to throttle, and a worker that observes hundreds of tables runs out of sockets and
-#: memory. With fewer, it mostly waits for answers.
+#: Number of tables that are read at once. Each table takes several requests, and memory for its log. With a
+#: higher number, object stores begin to throttle, and a worker that observes hundreds of tables runs out of
+#: sockets and memory. With a lower number, it mostly waits for answers.
 AT_ONCE = 16
 
 
 async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int = AT_ONCE) -> list[T]:
     """Run coroutines to their end, a limited number at once.
 
-    The first error stops those that run, and the others do not start.
+    The first error stops the running coroutines, and the others do not start.
 
-    :param coroutines: a generator: each coroutine is made when there is room for it
+    :param coroutines: a generator, so that each coroutine is made only when it can run
     :return: their results, in their order
     """
     waiting = enumerate(coroutines)
     results: dict[int, T] = {}
 
     async def take() -> None:
-        for at, one in waiting:
-            results[at] = await one
+        for index, coroutine in waiting:
+            results[index] = await coroutine
 
     running = [asyncio.ensure_future(take()) for _ in range(limit)]
     try:
@@ -39,7 +39,7 @@ async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int =
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-    return [results[at] for at in range(len(results))]
+    return [results[index] for index in range(len(results))]
 
 
 async def settled(
@@ -47,9 +47,9 @@ async def settled(
 ) -> list[T | Exception]:
     """Run coroutines as :func:`gathered` does, but return each error as the result of its coroutine."""
 
-    async def outcome(one: Coroutine[Any, Any, T]) -> T | Exception:
+    async def outcome(coroutine: Coroutine[Any, Any, T]) -> T | Exception:
         try:
-            return await one
+            return await coroutine
         except Exception as error:  # noqa: BLE001 - returned to the caller
             return error
 

@@ -96,7 +96,7 @@ class SchemaChangeInRange(DeltaCdcError):
 
 
 class SourceTableReplaced(DeltaCdcError):
-    """The source is another table than the watermark's."""
+    """The source is not the table of the watermark."""
 
 
 class SourceHistoryChanged(DeltaCdcError):
@@ -332,7 +332,7 @@ class StoreUnavailable(DeltaCdcError, retryable=True):
 
 
 class OutcomeUnknown(DeltaCdcError, retryable=True):
-    """Whether the commit happened is unknown; a retry will find out."""
+    """It is unknown whether the commit happened; a retry will find out."""
 
 
 class VerificationFailed(DeltaCdcError):

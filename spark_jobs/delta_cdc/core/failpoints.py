@@ -1,6 +1,6 @@
 """Named points of a job at which a test may pause or kill it.
 
-The engine calls :func:`reached` at each point; by default that only checks an empty list. A test names a
+The engine calls :func:`reached` at each point; without hooks this costs almost nothing. A test names a
 function in ``DELTA_CDC_PHASE_HOOK`` (``module:function``); the job imports it once, and calls it with the
 name of every point. Tests use this to place crashes and races exactly, without sleeping.
 """
@@ -31,7 +31,7 @@ _hooks: list[Callable[[str], None]] = []
 
 
 def reached(point: str) -> None:
-    """Call the hooks with ``point``, which the job has reached."""
+    """Call each hook with the point that the job has reached."""
     for hook in _hooks:
         hook(point)
 

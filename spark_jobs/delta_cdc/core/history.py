@@ -1,6 +1,6 @@
-"""How an entry of a table's history affected the existing rows.
+"""Classify entries of a table's history by their effect on the existing rows.
 
-Shared by both sides: the planner reads ``commitInfo`` from the log, the job runs ``DESCRIBE HISTORY``.
+Both sides use this: the planner reads ``commitInfo`` from the log, the job runs ``DESCRIBE HISTORY``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: How Delta logs a DELETE without a predicate.
+#: The forms in which Delta logs a DELETE without a predicate.
 _EVERY_ROW = ("[]", '["true"]')
 
 
@@ -22,19 +22,19 @@ def is_restore(operation: str) -> bool:
 def replaces_all_rows(operation: str, parameters: Mapping[str, Any] | None) -> bool:
     """Return whether an operation removed every existing row.
 
-    A partial overwrite (``replaceWhere``, dynamic partitions) does not: it counts as an UPDATE by hand.
+    A partial overwrite (``replaceWhere``, dynamic partitions) does not; it counts as a manual UPDATE.
 
     :param operation: ``commitInfo.operation``
     :param parameters: ``commitInfo.operationParameters``
     """
-    name, given = operation.upper(), parameters or {}
+    name, values = operation.upper(), parameters or {}
     if name in ("TRUNCATE", "CLONE") or "REPLACE TABLE" in name:
         return True
     if name == "DELETE":
-        return str(given.get("predicate") or "[]").replace(" ", "") in _EVERY_ROW
+        return str(values.get("predicate") or "[]").replace(" ", "") in _EVERY_ROW
     if name == "STREAMING UPDATE":
-        return str(given.get("outputMode", "")).lower() == "complete"
-    if name == "WRITE" and str(given.get("mode", "")).lower() == "overwrite":
-        dynamic = str(given.get("isDynamicPartitionOverwrite", "")).lower() == "true"
-        return not given.get("predicate") and not dynamic
+        return str(values.get("outputMode", "")).lower() == "complete"
+    if name == "WRITE" and str(values.get("mode", "")).lower() == "overwrite":
+        dynamic = str(values.get("isDynamicPartitionOverwrite", "")).lower() == "true"
+        return not values.get("predicate") and not dynamic
     return False

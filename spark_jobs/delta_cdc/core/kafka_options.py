@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Names the brokers, for a source that names topics only (``kafka:///topic``).
 BOOTSTRAP = "bootstrap.servers"
 
-#: The ten for both clients; ``sasl.mechanisms`` is librdkafka's other name of the mechanism.
+#: The ten options for both clients; ``sasl.mechanisms`` is librdkafka's other name of the mechanism.
 COMMON = (
     "isolation.level",
     "sasl.mechanism",
@@ -33,7 +33,8 @@ COMMON = (
     "ssl.key.password",
 )
 _OF_JAVA = "kafka."
-#: Options for consumers in a group, which a connection may hold. Here offsets are requested by number.
+#: Options for consumers in a group, which a connection may hold. They have no effect here, because the engine
+#: requests offsets by number.
 _WITHOUT_MEANING = (
     BOOTSTRAP,
     "auto.commit.interval.ms",
@@ -59,7 +60,7 @@ _PKCS8 = ("-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----"
 
 
 def isolation_level(options: Mapping[str, str] | None) -> Literal["read_committed", "read_uncommitted"]:
-    """Return which records are read; by default only those of committed transactions.
+    """Return the isolation level; by default, only records of committed transactions are read.
 
     :raises InvalidConfiguration: for an unknown level
     """
@@ -89,24 +90,28 @@ def for_java(options: Mapping[str, str] | None) -> dict[str, str]:
     :raises InvalidConfiguration: the Java client does not support the user or the certificate, or a file
         cannot be read
     """
-    given = options or {}
-    own = {name.removeprefix(_OF_JAVA): value for name, value in given.items() if name.startswith(_OF_JAVA)}
-    java: dict[str, str] = {"isolation.level": isolation_level(given)}
+    settings = options or {}
+    explicit = {
+        name.removeprefix(_OF_JAVA): value for name, value in settings.items() if name.startswith(_OF_JAVA)
+    }
+    converted: dict[str, str] = {"isolation.level": isolation_level(settings)}
     for name in ("security.protocol", "ssl.key.password"):
-        if name in given:
-            java[name] = given[name]
-    mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms")
+        if name in settings:
+            converted[name] = settings[name]
+    mechanism = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms")
     if mechanism:
-        java["sasl.mechanism"] = mechanism
-    if ("sasl.username" in given or "sasl.password" in given) and "sasl.jaas.config" not in own:
-        java["sasl.jaas.config"] = _jaas(mechanism, given.get("sasl.username"), given.get("sasl.password"))
-    algorithm = given.get("ssl.endpoint.identification.algorithm")
+        converted["sasl.mechanism"] = mechanism
+    if ("sasl.username" in settings or "sasl.password" in settings) and "sasl.jaas.config" not in explicit:
+        converted["sasl.jaas.config"] = _jaas(
+            mechanism, settings.get("sasl.username"), settings.get("sasl.password")
+        )
+    algorithm = settings.get("ssl.endpoint.identification.algorithm")
     if algorithm is not None:
         is_checked = algorithm.strip().lower() not in ("", "none")
-        java["ssl.endpoint.identification.algorithm"] = "https" if is_checked else ""
-    if "ssl.ca.location" in given:
-        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": given["ssl.ca.location"]}
-    return {**java, **_identity(given), **own}
+        converted["ssl.endpoint.identification.algorithm"] = "https" if is_checked else ""
+    if "ssl.ca.location" in settings:
+        converted |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": settings["ssl.ca.location"]}
+    return {**converted, **_identity(settings), **explicit}
 
 
 def _jaas(mechanism: str | None, user: str | None, password: str | None) -> str:
@@ -121,11 +126,11 @@ def _jaas(mechanism: str | None, user: str | None, password: str | None) -> str:
     return f'{_LOGIN_MODULES[mechanism]} required username="{quoted[0]}" password="{quoted[1]}";'
 
 
-def _identity(given: Mapping[str, str]) -> dict[str, str]:
+def _identity(settings: Mapping[str, str]) -> dict[str, str]:
     names = ("ssl.certificate.location", "ssl.key.location")
-    if not any(name in given for name in names):
+    if not any(name in settings for name in names):
         return {}
-    certificate, key = (_read(name, given.get(name)) for name in names)
+    certificate, key = (_read(name, settings.get(name)) for name in names)
     if not any(mark in key for mark in _PKCS8):
         raise InvalidConfiguration(
             "The private key in kafka_options is not in PKCS #8, and Java's client reads no other.",

@@ -1,4 +1,4 @@
-"""Which locations a job reads and writes, so that its Spark is started with access to them."""
+"""Return the locations that a job reads and writes, so that its Spark starts with access to them."""
 
 from __future__ import annotations
 

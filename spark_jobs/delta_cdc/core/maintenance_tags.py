@@ -1,4 +1,4 @@
-"""Maintenance tags: what a maintenance commit records in ``commitInfo.userMetadata``.
+"""Maintenance tags, which maintenance commits record in ``commitInfo.userMetadata``.
 
 A tag alone proves nothing, because the conf that writes it leaks into later commits of the same session: the
 commit's operation must match it.

@@ -18,8 +18,8 @@ BEFORE_MARK, AFTER_MARK = "-", "+"
 DELETED_MARK, INSERTED_MARK = "d", "i"
 #: The file is a change file: its rows contain their own change type.
 CHANGED_MARK = "c"
-#: Partition columns of a file manifest where every file has one side: its version and its time; SIDES is then
-#: only its mark. Parsing them from a text takes as long, per row, as reading the row.
+#: If every file of a file manifest has one side, these partition columns hold its version and time, and SIDES
+#: only its mark. To parse both from a text for each row would take as long as reading the row.
 SIDE_VERSION, SIDE_TIME = f"{PLAN_PREFIX}side_version", f"{PLAN_PREFIX}side_time"
 #: Metadata of the field :data:`SIDES`: the marks that occur, in the schema of a file manifest.
 MARKS = "delta_cdc.marks"

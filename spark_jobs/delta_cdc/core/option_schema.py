@@ -5,7 +5,7 @@ Schema, the template fields of the operators and the tables of the documentation
 operators and functions repeat the names and defaults, for editors and for Airflow; a test compares them.
 
 Callers give everyday options as arguments, and the others in the mappings ``limits``, ``policies``,
-``layout`` and ``repair``. :func:`flat` dissolves these mappings at the edge: inside, options have no groups.
+``layout`` and ``repair``. :func:`flat` replaces these mappings by their options: the engine knows no groups.
 
 Rules between options are code: :mod:`delta_cdc.core.options`.
 """
@@ -29,12 +29,12 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Kind:
-    """How a value is read.
+    """A kind of value, and its parser.
 
     :param name: identifies the kind for types, as in the model of a configuration
-    :param expects: what a value must be; the end of "give …"
-    :param read: takes the option's name and a value, which may be rendered text; returns None if the value is
-        not given
+    :param expects: the form that a value must have; the end of "give …"
+    :param read: parses a value, which may be rendered text; takes the option's name and the value, and
+        returns None if the value is not given
     :param choices: the allowed words
     """
 
@@ -52,7 +52,7 @@ class Option:
     :param default: the value if not given
     :param templated: whether the operators render it
     :param of_run: whether it belongs to one run only, so no configuration may contain it
-    :param group: the mapping in which callers give it; "" for an argument of its own
+    :param group: the mapping in which callers give it; "" for a separate argument
     """
 
     name: str
@@ -73,8 +73,8 @@ class Option:
 
         :raises InvalidConfiguration: the value has the wrong type; names the option
         """
-        found = self.kind.read(self.name, value)
-        return self.default if found is None else found
+        parsed = self.kind.read(self.name, value)
+        return self.default if parsed is None else parsed
 
 
 def filled(cls: type[_T], options: Mapping[str, Option], given: Mapping[str, Any], /, **more: Any) -> _T:
@@ -90,7 +90,7 @@ def filled(cls: type[_T], options: Mapping[str, Option], given: Mapping[str, Any
     return cls(**{name: options[name].read(given.get(name)) for name in names}, **more)
 
 
-#: What the options of each group are about.
+#: The purpose of the options of each group.
 GROUPS = {
     "limits": "How much a run and a commit take",
     "policies": "How a run deals with what is not as expected",
@@ -100,13 +100,13 @@ GROUPS = {
 
 
 def flat(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with the options of each group in the place of the group's mapping.
+    """Return arguments without groups: the options of each group replace the group's mapping.
 
-    :param options: :data:`APPLY`, :data:`INGEST` or :data:`READ`, or some of them
+    :param options: :data:`APPLY`, :data:`INGEST` or :data:`READ`, or a part of one
     :param given: arguments by name, as people and templates write them
-    :raises InvalidConfiguration: a group is no mapping, or has an unknown key
+    :raises InvalidConfiguration: a group is not a mapping, or has an unknown key
     """
-    found = {name: value for name, value in given.items() if name not in GROUPS}
+    ungrouped = {name: value for name, value in given.items() if name not in GROUPS}
     for group in GROUPS:
         keys = in_group(options, group)
         for key, value in arguments.mapping(group, given.get(group)).items():
@@ -118,22 +118,22 @@ def flat(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, A
                     remedy=f"{hint}Its keys are {', '.join(keys)}.",
                     argument=group,
                 )
-            found[keys[key].name] = value
-    return found
+            ungrouped[keys[key].name] = value
+    return ungrouped
 
 
 def in_group(options: Mapping[str, Option], group: str) -> dict[str, Option]:
-    """Return the options of a group by their keys in it."""
+    """Return the options of a group, by their keys in the group."""
     return {option.key: option for option in options.values() if option.group == group}
 
 
 def parameters(options: Mapping[str, Option], *, templated: bool = False) -> tuple[str, ...]:
     """Return the names of the arguments with which callers give options: a group counts as one argument.
 
-    :param templated: only what the operators render
+    :param templated: return only arguments that the operators render
     """
-    wanted = (option for option in options.values() if option.templated or not templated)
-    return tuple(dict.fromkeys(option.group or option.name for option in wanted))
+    selected = (option for option in options.values() if option.templated or not templated)
+    return tuple(dict.fromkeys(option.group or option.name for option in selected))
 
 
 def _by_name(*options: Option) -> dict[str, Option]:
@@ -142,7 +142,7 @@ def _by_name(*options: Option) -> dict[str, Option]:
 
 # -- kinds --------------------------------------------------------------------------------------
 def choice(*choices: str) -> Kind:
-    """Return the kind for a value that is one of the given words."""
+    """Return the kind whose values are the given words."""
     return Kind("choice", f"one of {', '.join(choices)}", partial(arguments.one_of, choices), choices)
 
 

@@ -64,9 +64,9 @@ def check_order(options: ApplyOptions) -> None:
 
 
 def _values(o: ApplyOptions) -> Rules:
-    for one, other in _PAIRS:
-        both = getattr(o, one) is not None and getattr(o, other) is not None
-        yield both, one, f"{one} and {other} are both given", "give one of them."
+    for first, second in _PAIRS:
+        both_given = getattr(o, first) is not None and getattr(o, second) is not None
+        yield both_given, first, f"{first} and {second} are both given", "give one of them."
 
 
 def _keys(o: ApplyOptions) -> Rules:
@@ -91,9 +91,9 @@ def _keys(o: ApplyOptions) -> Rules:
         "leave source_kind out: the inserts of any table are appended; or give keys and drop insert_only.",
     )
     for name in _BY_KEY:
-        given = getattr(o, name) not in (None, False)
+        has_value = getattr(o, name) not in (None, False)
         yield (
-            given,
+            has_value,
             "insert_only",
             f"insert_only and {name} are both given",
             "give keys and drop insert_only, or drop it.",
@@ -131,32 +131,32 @@ def _kinds(o: ApplyOptions) -> Rules:
 
 
 def _sequences(o: ApplyOptions) -> Rules:
-    given = o.sequence_by != ApplyOptions.sequence_by
+    has_sequence = o.sequence_by != ApplyOptions.sequence_by
     if o.source_kind == "change_log":
         arrival = any(_ARRIVAL.search(text) for text in o.sequences)
         yield (
-            given and arrival,
+            has_sequence and arrival,
             "sequence_by",
             f"sequence_by is {o.sequence_by!r}, which is when an event arrived",
             "name what orders the events where they come from: they may arrive late and twice.",
         )
-        told = "leave it out: a delete of a change log is an event with a sequence of its own."
+        remedy = "leave it out: a delete of a change log is an event with a sequence of its own."
         yield (
             o.delete_sequence is not None,
             "delete_sequence",
             "delete_sequence is given with a change log",
-            told,
+            remedy,
         )
     elif o.snapshot_version_column is not None:
         yield (
-            given or o.delete_sequence is not None,
-            "sequence_by" if given else "delete_sequence",
+            has_sequence or o.delete_sequence is not None,
+            "sequence_by" if has_sequence else "delete_sequence",
             "sequence_by or delete_sequence is given with snapshot_version_column",
             "leave both out: the snapshots' own versions are the order.",
         )
     elif o.stored_as_scd_type == 1:
         yield (
-            given,
+            has_sequence,
             "sequence_by",
             "sequence_by is given with SCD type 1",
             "leave it out: the order of a table's changes is its commit version.",
@@ -195,16 +195,16 @@ def _columns(o: ApplyOptions) -> Rules:
         f"except_column_list names the key {', '.join(left_out)}",
         "keys always land.",
     )
-    existing = [name for name, made in o.partition_by.items() if made is None]
-    for what, names in (
+    existing = [name for name, expression in o.partition_by.items() if expression is None]
+    for option_name, names in (
         ("track_history_column_list", o.track_history_column_list or ()),
         ("partition_by", existing),
     ):
-        lost = [name for name in names if not _lands(o, name)]
+        not_landing = [name for name in names if not _lands(o, name)]
         yield (
-            bool(lost),
-            what,
-            f"{what} names {', '.join(lost)}, which does not land",
+            bool(not_landing),
+            option_name,
+            f"{option_name} names {', '.join(not_landing)}, which does not land",
             "let it land (column_list, except_column_list), or leave it out there.",
         )
 

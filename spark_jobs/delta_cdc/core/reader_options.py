@@ -1,4 +1,4 @@
-"""Options of Spark's file readers (``format_options``): which of them an ingest accepts, and their values."""
+"""Options of Spark's file readers (``format_options``) that an ingest accepts, and their values."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def check_format_options(file_format: str, options: Mapping[str, str]) -> None:
     for name in options:
         if name.lower() not in allowed:
             near = difflib.get_close_matches(name.lower(), allowed, n=1, cutoff=0.5)
-            meant = f"did you mean {allowed[near[0]]}? " if near else ""
+            hint = f"did you mean {allowed[near[0]]}? " if near else ""
             raise InvalidConfiguration(
                 f"format_options: {name!r} cannot be given for {file_format}.",
-                remedy=f"{meant}These can: {', '.join(sorted(allowed.values()))}.",
+                remedy=f"{hint}These can: {', '.join(sorted(allowed.values()))}.",
                 argument="format_options",
             )
     encoding = option(options, "encoding", "charset") or UTF8[0]
@@ -55,8 +55,8 @@ def check_format_options(file_format: str, options: Mapping[str, str]) -> None:
 
 def option(options: Mapping[str, str], *names: str) -> str | None:
     """Return a reader option by any of its names, compared without case."""
-    given = {name.lower(): value for name, value in options.items()}
-    return next((given[name.lower()] for name in names if name.lower() in given), None)
+    values = {name.lower(): value for name, value in options.items()}
+    return next((values[name.lower()] for name in names if name.lower() in values), None)
 
 
 def is_true(options: Mapping[str, str], name: str) -> bool:

@@ -32,8 +32,8 @@ _RPC = re.compile(
     r"<\S+ of RPC that terminated with:\s+status = StatusCode\.(\w+)\s+details = \"(.*)\"\s+debug_error_.*",
     re.DOTALL,
 )
-#: After its message, obstore prints the same error in Rust's debug form. Only the network's message in it is
-#: new.
+#: After its message, obstore prints the same error in Rust's debug form, in which only the network's message
+#: is new.
 _DUMP = "\n\nDebug source:\n"
 _NETWORK = re.compile(r".*\bsource: (.*?)[\s,(){}]*\Z", re.DOTALL)
 #: A store's answer. It repeats the request, which may contain a session token.
@@ -95,8 +95,8 @@ class Cause:
 
 
 def causes(error: BaseException) -> tuple[Cause, ...]:
-    """Return an error and its causes, the last raised first; never empty."""
-    error = _meant(error)
+    """Return an error and its causes, the last raised first; there is always at least one."""
+    error = _original(error)
     first, *others = _read(_text_of(error))
     if not first.kind and not _CONDITION.match(first.text):
         first = Cause(type(error).__name__, first.text)
@@ -119,7 +119,7 @@ def reason(error: BaseException) -> str:
 
 
 def is_lasting(error: BaseException) -> bool:
-    """Return whether a retry would meet the same error, until data, SQL or a table changes."""
+    """Return whether retries raise the same error until data, SQL or a table changes."""
     if isinstance(error, DeltaCdcError):
         return not error.retryable
     return (
@@ -142,7 +142,7 @@ def too_long_a_name(error: BaseException) -> str | None:
 
 
 def unnamed(error: Exception, where: str, *, remedy: str) -> DeltaCdcError:
-    """Return the error for an exception without a class here: retryable or permanent.
+    """Return the named error for an exception that has no class here: a retryable or a permanent one.
 
     :param where: the text before the reason
     :param remedy: what to do if a retry may help
@@ -167,10 +167,10 @@ def _bytes(text: str) -> int:
     return len(text.encode())
 
 
-def _meant(error: BaseException) -> BaseException:
-    """Return Spark's original error if PySpark failed to look its condition up: it only knows Spark's own."""
-    behind = error.__context__
-    return behind if behind is not None and "Cannot find main error class" in _text_of(error) else error
+def _original(error: BaseException) -> BaseException:
+    """Return Spark's original error if PySpark failed on its condition, because it knows only Spark's own."""
+    original = error.__context__
+    return original if original is not None and "Cannot find main error class" in _text_of(error) else error
 
 
 def _text_of(error: Any) -> str:
@@ -185,7 +185,7 @@ def _text_of(error: Any) -> str:
 def _read(text: str) -> Iterator[Cause]:
     head, _, trace = text.partition(f"\n{_TRACE}")
     head, _, dump = head.partition(_DUMP)
-    head = _ANSWER.sub(_answered, _RPC.sub(r"\1: \2", head.strip()))
+    head = _ANSWER.sub(_answer_text, _RPC.sub(r"\1: \2", head.strip()))
     of_java = _CALL.match(head) is not None
     pieces = re.split(rf"^{_CAUSED}", _CALL.sub("", head) + "\n", flags=re.MULTILINE)
     # The head already contains the first cause of a trace.
@@ -196,7 +196,7 @@ def _read(text: str) -> Iterator[Cause]:
         yield Cause("", network[1])
 
 
-def _answered(answer: re.Match[str]) -> str:
+def _answer_text(answer: re.Match[str]) -> str:
     texts = [" ".join(text.split()) for _, text in _ELEMENTS.findall(answer[0])]
     return ": ".join(texts) or answer[0]
 

@@ -1,4 +1,4 @@
-"""How long a table keeps its log and removed files, and what that means for a watermark."""
+"""Read how long a table keeps its log and its removed files, and build the errors for expired versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOG_RETENTION = "delta.logRetentionDuration"
 #: Delta's defaults.
 _DEFAULTS = {FILE_RETENTION: "interval 1 week", LOG_RETENTION: "interval 30 days"}
 
-#: What to do if versions are gone, whether a plan, a read of a log, or Spark detects it.
+#: The remedy for expired versions, whether a plan, a read of a log, or Spark detects them.
 VERSIONS_EXPIRED_REMEDY = (
     'run the apply once with mode="reload", which brings the target to what the source holds now '
     '(on_versions_expired="reload" does so by itself; a target without keys takes mode="reset"); what has no '
@@ -24,7 +24,7 @@ VERSIONS_EXPIRED_REMEDY = (
     "beyond the longest pause of its readers."
 )
 
-#: The same for a missing commit file between others, which only an accident explains.
+#: The remedy for a missing commit file between others, which only an accident explains.
 LOG_GAP_REMEDY = (
     "bring the file back from a backup; or, where a newer checkpoint lets the newest version be read, run "
     'the apply once with mode="reload", which brings the target to what the source holds now.'
@@ -46,7 +46,7 @@ def expired(message: str, *, or_else: str = "") -> VersionsExpired:
     """Build the error for versions of a source that can no longer be read.
 
     :param message: which versions, and how this was detected
-    :param or_else: a better remedy where it is possible, as the beginning of a sentence
+    :param or_else: a better remedy, if it is possible, as the beginning of a sentence
     """
     return VersionsExpired(message, remedy=f"{or_else}{VERSIONS_EXPIRED_REMEDY}")
 
@@ -71,8 +71,8 @@ def interval_ms(text: str) -> int:
     """
     rest = text.strip().lower().removeprefix("interval").strip()
     parts = _PART.findall(rest)
-    left = _PART.sub("", rest).strip()
-    if not parts or left or any(unit not in _UNITS for _, unit in parts):
+    unparsed = _PART.sub("", rest).strip()
+    if not parts or unparsed or any(unit not in _UNITS for _, unit in parts):
         raise InvalidConfiguration(
             f"The interval {text!r} of a table property is not readable.",
             remedy="write it as Delta does, for instance 'interval 7 days'.",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: Keys that are secrets. Other keys are ids, such as the id of a KMS key.
 _KEYS = "access|account|api|customer|encryption|fernet|keystore|master|private|provided|sas|shared|signing"
 _WORDS = f"secret|passw|passphrase|token(?!iz)|jaas|connection[._-]*string|(?:{_KEYS})[._-]*key(?![a-z])"
-#: Words for a secret's location, its identity, or how it is made.
+#: Words for the location of a secret, its identity, or its creation.
 _ABOUT = (
     "algorithm|binding|class|enabled|endpoint|file|hash|id|location|path|provider|server|service|sha|sha256|"
     "size|type|ur[il]"
@@ -45,7 +45,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#:@]*:([^/?#@]+)@")
 def secrets(options: Mapping[str, str] | None) -> list[str]:
     """Return every text to redact: values of secret options, and their parts.
 
-    Include passwords in addresses, such as a proxy's, whatever the option's name.
+    These include passwords in addresses, such as a proxy's, in options of any name.
     """
     texts: set[str] = set()
     for name, value in (options or {}).items():
@@ -56,7 +56,7 @@ def secrets(options: Mapping[str, str] | None) -> list[str]:
 
 
 def redacted(text: str, options: Mapping[str, str] | None) -> str:
-    """Return a text without the secrets of some options; very short secrets stay."""
+    """Return a text without the secrets of some options, except very short ones."""
     for secret in secrets(options):
         if len(secret) >= SHORTEST:
             text = text.replace(secret, "***")

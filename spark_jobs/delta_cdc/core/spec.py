@@ -36,7 +36,7 @@ Query = Literal["append_only", "upsert", "min_delta", "full_delta"]
 ReadMethod = Literal["auto", "change_files", "row_tracking", "snapshot_diff", "added_files"]
 
 
-#: What the source is: a table with a change feed, an append-only table of events, or periodic full copies
+#: The kind of the source: a table with a change feed, an append-only table of events, or periodic full copies
 #: (one per version, or one per value of a column).
 SourceKind = Literal["change_feed", "change_log", "snapshot"]
 #: The column that marks soft-deleted rows.
@@ -152,14 +152,14 @@ class ReadRange:
     """A range of versions (both ends inclusive) with one read method.
 
     :param method: the read method; see :data:`ReadMethod`
-    :param reason: why this method, for people
-    :param size: bytes to read, by the log
+    :param reason: why the planner chose the method, for people
+    :param size: bytes to read, as the log records them
     :param net: only the two ends of the range are read: its rows are the net effect
     :param compare: find rows that were removed and added back unchanged in one version; they are not changes
-    :param timestamps: read methods that read files: (version, epoch milliseconds) of every commit of the
+    :param timestamps: for read methods that read files: (version, epoch milliseconds) of every commit of the
         range that changes data, ascending
-    :param by_manifest: it is read through its file manifest (:mod:`delta_cdc.delta_log.file_manifests`), not
-        by Delta's reader of the change feed; set when manifests are written, and not part of the fingerprint
+    :param by_manifest: Spark reads it through its file manifest (:mod:`delta_cdc.delta_log.file_manifests`),
+        not by Delta's reader of the change feed; set with the manifests, and not part of the fingerprint
     """
 
     starting_version: int
@@ -183,9 +183,9 @@ class _SealedStep:
     """One sealed commit of a target or of staging.
 
     :param watermark: the watermark that the seal will record
-    :param planned_on: the table as planned; None = no table yet, or the step before creates it
-    :param before: the pipeline's state before the step; None is the state after the previous step, or no
-        state. A step without rows copies it into its own seal
+    :param planned_on: the table as planned; None if no table exists yet, or the previous step creates it
+    :param before: the pipeline's state before the step; None: the state after the previous step, or no
+        state. A step without rows copies this state into its own seal
     """
 
     watermark: TableVersion
@@ -205,12 +205,12 @@ class _SealedStep:
 
     @property
     def highest_sequence(self) -> str | None:
-        """Return the greatest sequence applied before, as text."""
+        """Return the greatest sequence that earlier steps applied, as text."""
         return self.before.highest_sequence if self.before is not None else None
 
     @property
     def truncate_sequences(self) -> tuple[str, ...]:
-        """Return the newest truncates applied before."""
+        """Return the newest truncates that earlier steps applied."""
         return self.before.truncate_sequences if self.before is not None else ()
 
 
@@ -219,8 +219,8 @@ class _RowStep(_SealedStep):
     """A step that reads the source and writes rows.
 
     :param source_columns: the source's columns as of the watermark
-    :param horizons: change log: (version, sequence) ascending: events that arrived after that version must
-        not lie below that sequence, the allowed lateness
+    :param horizons: change log: (version, sequence) ascending: the sequence of an event that arrived after
+        the version must not be lower: the allowed lateness
     """
 
     source_columns: tuple[str, ...] = ()
@@ -246,7 +246,7 @@ class LoadStep(_RowStep):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no rows are written."""
+        """Return whether the step writes no rows."""
         return self.kind == "baseline" or self.at < 0
 
 
@@ -307,9 +307,8 @@ class RepairStep(_RowStep):
 class StateStep(_SealedStep):
     """A seal without rows.
 
-    :param kind: ``renew`` (renew: the same state under a new seal) or ``take_over`` (take over: the state of
-        another pipeline of this target under a seal of this one; with ``successor`` the closing seal of that
-        other pipeline)
+    :param kind: ``renew`` (the same state under a new seal) or ``take_over`` (this pipeline's seal of the
+        state of another pipeline of the target; with ``successor``, the closing seal of that other pipeline)
     :param pipeline: the pipeline of the seal; None is the spec's
     :param successor: the pipeline that continues where this seal ends the other one
     """
@@ -322,7 +321,7 @@ class StateStep(_SealedStep):
 
 @dataclass(frozen=True, kw_only=True)
 class StagingStep(_SealedStep):
-    """A commit of a staging table that reads only what is staged.
+    """A commit of a staging table that reads only staged rows.
 
     :param kind: ``answer`` (the query, computed over the staged change rows, replaces them) or ``complete``
         (no rows: the staged rows are the batch)
@@ -339,7 +338,7 @@ class CommitStep:
     """The sealed commit for a staged batch that was delivered completely; it writes no rows.
 
     :param starting_version: first version of the batch
-    :param watermark: everything up to it is delivered
+    :param watermark: every version up to this one is delivered
     :param planned_on: the staging table as planned
     """
 
@@ -362,10 +361,10 @@ class IngestStep:
     """The sealed commit of one batch in a change log; its seal has the number of the batch.
 
     :param kind: ``ingest`` (events of files or of a topic), ``replay`` (records that were in quarantine) or
-        ``renew`` (renew; no rows: the same state under a new seal)
+        ``renew`` (no rows: the same state under a new seal)
     :param applied_from: number of the first batch that counts
-    :param planned_on: the log as planned; None = no table yet
-    :param configuration: what the seal records about the batches up to its own
+    :param planned_on: the log as planned; None if no table exists yet
+    :param configuration: the seal's record of the batches up to its own batch
     """
 
     kind: Literal["ingest", "replay", "renew"]
@@ -386,7 +385,12 @@ Step = TargetStep | StagingStep | CommitStep | IngestStep
 
 def ranges_of(steps: Iterable[Step]) -> list[ReadRange]:
     """Return the ranges that steps read, in order."""
-    return [one for step in steps if isinstance(step, ApplyStep | RepairStep) for one in step.read_ranges]
+    return [
+        read_range
+        for step in steps
+        if isinstance(step, ApplyStep | RepairStep)
+        for read_range in step.read_ranges
+    ]
 
 
 @dataclass(frozen=True)
@@ -422,9 +426,9 @@ class ReadSpec:
     :param starting_version: first version of the batch; an earlier attempt may have staged its beginning
     :param applied_from: first version of the source that the target holds, or will hold with this batch
     :param continues: the first step adds to the staged rows; otherwise it replaces them
-    :param plain: stage change rows unchanged, for a step that computes the query over all of them
-    :param configuration: what every seal of the batch records about it
-    :param output_uri: the batch's own folder, to which it is also written as files; "" writes no files
+    :param plain: stage change rows unchanged, for a later step that computes the query over all rows
+    :param configuration: the record of the batch in each of its seals
+    :param output_uri: the batch's own folder, to which the job also writes it as files; "" writes no files
     """
 
     pipeline: str
@@ -508,13 +512,13 @@ class Request:
     :param starting_timestamp: the start as a time (ISO 8601 with offset): the first version at or after it
     :param ending_timestamp: the end as a time: the last version at or before it
     :param max_versions: the maximum number of versions, counted from the first one that changes data
-    :param max_bytes: the maximum bytes to read, by the log; at least one version is always read
+    :param max_bytes: the maximum bytes to read, as the log records them; a job reads at least one version
     :param single_driver: the user guarantees that only one Spark driver at a time writes; needed on S3
         without a log store for several writers
     :param scratch: whether a folder for file manifests will exist; without it, Delta's reader reads the
         change feed
-    :param storage_options: object-store options with delta-rs's names; they are credentials, so no spec holds
-        them
+    :param storage_options: object-store options with delta-rs's names; they may hold credentials, so no spec
+        contains them
     """
 
     pipeline: str
@@ -605,7 +609,7 @@ class SourceFile:
     :param again: it was, or may have been, ingested before: only events missing from the log are new
     :param columns: Parquet: the file's own columns, in order; () if unknown
     :param unreadable: why the whole file cannot be read; "" if it can
-    :param missing: an attempt that died recorded it, and it no longer exists
+    :param missing: a crashed attempt recorded it, and it no longer exists
     """
 
     uri: str
@@ -636,14 +640,14 @@ class OffsetRange:
 
 @dataclass(frozen=True)
 class IngestSpec:
-    """Append the events of one batch to a change log: first record what was taken, then write the events.
+    """Append the events of one batch to a change log: record its files or offsets, then write the events.
 
     :param source_uri: the records' source: the path, prefix or ``kafka://<servers>/<topics>``
     :param log_uri: the change log
     :param ingested_uri: side table: which files and offsets each batch took
     :param quarantine_uri: side table: records that are not events
-    :param recorded: the side table already has this batch: an earlier attempt wrote it
-    :param horizon: the allowed lateness of the log, as its property says; None if not set
+    :param recorded: whether an earlier attempt wrote this batch into the side table
+    :param horizon: the allowed lateness of the log, from its property; None if not set
     :param after: the apply from the log after this ingest, in the same application; None: no apply follows
     """
 
@@ -690,7 +694,7 @@ class VerifySpec:
     :param options: the options that it was built with
     :param checks: names of :data:`delta_cdc.core.checks.CHECKS`
     :param source_uri: its source; None if the two are not compared
-    :param step: the reload (without keys, the load) that would bring it to the source as of the watermark
+    :param step: the reload (without keys, the load) that would make it equal to the source at the watermark
     :param current: a target of the other SCD type; None: no comparison
     :param source_keeps_all: the source has every row that was ever appended to it
     :param knows_on_conflict: ``on_conflict`` is the pipeline's value, not a substituted default
@@ -729,7 +733,7 @@ class OptimizeSpec(_OfOneTable):
     :param where: Spark SQL predicate over partition columns; None is the whole table
     :param zorder_by: columns whose similar values are stored together
     :param full: for a clustered table, also rewrite files that are already clustered
-    :param purge: rewrite files that have masked rows, without these rows
+    :param purge: rewrite files with masked rows, to remove these rows
     :param single_driver: see :class:`ApplySpec`
     """
 
@@ -745,7 +749,7 @@ class OptimizeSpec(_OfOneTable):
 
 @dataclass(frozen=True)
 class VacuumSpec(_OfOneTable):
-    """Delete the files of one table that it no longer needs.
+    """Delete the files that one table no longer needs.
 
     :param lite: delete only files that the log records as removed, without listing the table's folder
     :param dry_run: list the files, and delete nothing
@@ -774,7 +778,7 @@ class ExpireSpec(_OfOneTable):
     :param dry_run: count the events to delete, and write nothing
     :param single_driver: see :class:`ApplySpec`
     :param table_id: planned: the log's id
-    :param readers: planned: the newest seals of its consumers; events that one of them needs are retained
+    :param readers: planned: the newest seals of its consumers; events that a consumer needs are retained
     :param below: planned: the sequence below which events are deleted; None deletes no events
     :param since: planned: the version of the log that set ``below``: later events below it do not count
     """
@@ -796,7 +800,7 @@ class BatchSpec:
     """A batch: several jobs in one application, each with its own result; a failed job stops no other.
 
     :param parts: specs, but not another batch
-    :param parallel: how many of them run at once
+    :param parallel: the number of parts that run at once
     """
 
     run_id: str
@@ -846,7 +850,7 @@ Spec = (
 
 @dataclass(frozen=True)
 class JobResult:
-    """The result that a job reports. The recorded watermark is never here: it is in the target's log.
+    """The result that a job reports. It has no watermark, because the target's log records the watermark.
 
     :param counts: counts known to the job (see docs), summed over its steps
     :param tables: one entry per table, for ``enable``: {table, table_id, location, changed}; for
@@ -854,7 +858,7 @@ class JobResult:
     :param error: :meth:`DeltaCdcError.to_dict` of the named error, for ``failed``
     :param statements: of a dry run: the statements that would run, one text per step
     :param parts: of a batch: one result per part, in order
-    :param then: of an ingest: the result of the apply after it; None if there was none
+    :param then: of an ingest: the result of the apply after it; None if no apply followed
     """
 
     status: JobStatus

@@ -43,7 +43,7 @@ def string(value: str) -> str:
 def literal(value: Any) -> str | None:
     """Return the typed SQL literal of a value that Spark collected, or None for an unsupported type.
 
-    Literals only serve file skipping, so a missing one costs time, but loses no rows.
+    Literals only help to skip files, so a missing literal costs time, but loses no rows.
     """
     if isinstance(value, bool) or value is None:
         return None
@@ -83,8 +83,8 @@ def merge(
 
 def set_properties(uri: str, properties: Mapping[str, str]) -> str:
     """Return ``ALTER TABLE … SET TBLPROPERTIES``."""
-    listed = ", ".join(f"{string(name)} = {string(value)}" for name, value in properties.items())
-    return f"ALTER TABLE {table(uri)} SET TBLPROPERTIES ({listed})"
+    assignments = ", ".join(f"{string(name)} = {string(value)}" for name, value in properties.items())
+    return f"ALTER TABLE {table(uri)} SET TBLPROPERTIES ({assignments})"
 
 
 def update_set(assignments: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
-"""Translate storage options: delta-rs and obstore use other names than Hadoop's file systems.
+"""Translate storage options from the names of delta-rs and obstore to those of Hadoop's file systems.
 
-Standard library only. Names of storage options are read without case, in every spelling that delta-rs knows.
+Standard library only. Names of options ignore case, and may have every spelling that delta-rs knows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _REDACTION = "spark.redaction.regex"
 #: Spark's own pattern. In the UI and the event log it leaves some secrets readable, such as account keys.
 _OF_SPARK = "(?i)secret|password|token|access[.]?key"
 
-#: All names of an option on one line; the first one is the canonical name.
+#: Each line has all names of an option; the first one is the canonical name.
 _NAMES = """
 aws_access_key_id access_key_id
 aws_secret_access_key secret_access_key
@@ -78,7 +78,7 @@ _CANONICAL = {name: line.split()[0] for line in _NAMES.strip().splitlines() for 
 #: Scheme of Hadoop's file system for S3, and the other schemes of that store.
 _HADOOP_S3 = "s3a"
 _ALSO_S3 = ("s3", "s3n")
-#: For a store other than Amazon's without a configured region: the region that the log reader signs for.
+#: The region that the log reader signs for, if a store other than Amazon's has no configured region.
 _REGION = "us-east-1"
 #: S3 encryption: obstore's values, and those of S3A.
 _ENCRYPTION = {"AES256": "SSE-S3", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS", "sse-c": "SSE-C"}
@@ -93,7 +93,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class SparkStorage:
-    """The settings with which a Spark application reaches the storage that some options describe.
+    """The settings with which a Spark application reaches a storage.
 
     :param confs: the storage's address and protocol
     :param credentials: confs of the identity, including those that hold secrets
@@ -122,7 +122,7 @@ class SparkStorage:
             if is_secret(name) and not (beside_environment and name in _IN_ENVIRONMENT)
         }
         if secrets and _REDACTION in self.credentials:
-            # Also beside the secrets: spark-submit --verbose redacts each source of confs separately.
+            # The secrets need it too, because spark-submit --verbose redacts each source of confs separately.
             secrets[_REDACTION] = self.credentials[_REDACTION]
         return secrets
 
@@ -159,8 +159,9 @@ def spark_storage(
 ) -> SparkStorage:
     """Translate storage options into Spark's settings.
 
-    If the options name no S3 endpoint or no identity, the environment does (``AWS_ENDPOINT_URL`` and related
-    variables, a web identity): the log reader takes all of these from there, Spark by itself only some.
+    If the options name no S3 endpoint or no identity, this takes them from the environment
+    (``AWS_ENDPOINT_URL`` and related variables, a web identity): the log reader does the same, but Spark
+    reads only some of these variables.
 
     :param storage_options: options as delta-rs and obstore name them
     :param uris: the tables' locations; Azure's confs contain the name of the account's host
@@ -215,7 +216,7 @@ def _s3_confs(options: Mapping[str, str], uris: list[str], *, elsewhere: bool) -
     around = _canonical({name: value for name, value in os.environ.items() if name.startswith("AWS_")})
     endpoint = options.get("aws_endpoint_url")
     if endpoint is None and not elsewhere and any(map(is_s3, uris)):
-        # The log reader prefers the narrower variable, which is not an option.
+        # The log reader prefers the variable for S3 alone, which has no option.
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or around.get("aws_endpoint_url")
     # S3A finds Amazon's own endpoint and region; for another store, pass the log reader's defaults.
     both = {**around, **options} if endpoint else options
@@ -264,7 +265,7 @@ def _s3_identity(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
     if key and secret:
         token = options.get("aws_session_token")
         confs = {
-            # Named, so that another identity in the cluster's defaults does not win.
+            # Name the provider, so that another identity in the cluster's defaults does not win.
             _PROVIDER: f"org.apache.hadoop.fs.s3a.{'Temporary' if token else 'Simple'}AWSCredentialsProvider",
             f"{_S3A}access.key": key,
             f"{_S3A}secret.key": secret,
@@ -278,7 +279,7 @@ def _s3_identity(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
         if name := options.get("aws_role_session_name"):
             variables["AWS_ROLE_SESSION_NAME"] = name
         # The provider reads the environment on every node; these values are public.
-        confs = {f"{place}.{name}": value for place in _ENVIRONMENTS for name, value in variables.items()}
+        confs = {f"{prefix}.{name}": value for prefix in _ENVIRONMENTS for name, value in variables.items()}
         return {_PROVIDER: _WEB_IDENTITY, **confs}, variables
     return {}, {}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: The maximum width of a shown value, in terminal columns; of a longer one, its beginning is shown.
+#: The maximum width of a value, in terminal columns; of a longer value, only the beginning is shown.
 WIDEST = 60
 
 

@@ -1,4 +1,4 @@
-"""Kafka topics as sources: the format of their addresses."""
+"""Parse the addresses of Kafka topics as sources."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def parse(source: str) -> Topics:
     """
     parts = urlsplit(source)
     names = tuple(parts.path.removeprefix("/").split(","))
-    wrong = [name for name in names if not _NAME.fullmatch(name) or name in (".", "..")]
-    if not is_topics(source) or parts.query or parts.fragment or wrong:
-        detail = f": {wrong[0]!r} is no name of a topic" if wrong and wrong[0] else ""
+    invalid_names = [name for name in names if not _NAME.fullmatch(name) or name in (".", "..")]
+    if not is_topics(source) or parts.query or parts.fragment or invalid_names:
+        detail = f": {invalid_names[0]!r} is no name of a topic" if invalid_names and invalid_names[0] else ""
         raise InvalidConfiguration(f"The source {source!r} names no topics{detail}.", remedy=_FORM)
     if len(set(names)) != len(names):
         raise InvalidConfiguration(

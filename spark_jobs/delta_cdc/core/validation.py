@@ -35,7 +35,7 @@ def check_pipeline(pipeline: str, argument: str = "pipeline") -> None:
 
 
 def check_versions(starting: int | None, ending: int | None) -> None:
-    """Refuse bounds that describe no range."""
+    """Refuse bounds that are not a range."""
     if starting is not None and ending is not None and ending < starting:
         raise invalid(
             f"ending_version {ending} lies before starting_version {starting}",
@@ -84,9 +84,9 @@ def check_query(options: QueryOptions) -> None:
             "where",
         ),
     )
-    for is_refused, what, remedy, argument in rules:
+    for is_refused, problem, remedy, argument in rules:
         if is_refused:
-            raise invalid(what, remedy, argument)
+            raise invalid(problem, remedy, argument)
 
 
 def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, version: int) -> None:
@@ -109,15 +109,15 @@ def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, v
         for name in added:
             if name.lower() in existing:
                 raise _reserved(name, table, version, remedy)
-    for what, names, made in _named_columns(options, added):
+    for role, names, computed in _named_columns(options, added):
         for name in names or ():
             # For a leaf field, check the column that holds it; a column's own name may also contain dots.
-            holder = name.split(".")[0] if what == _NULLS else name
-            if existing.isdisjoint((name.lower(), holder.lower())) and name.lower() not in made:
+            holder = name.split(".")[0] if role == _NULLS else name
+            if existing.isdisjoint((name.lower(), holder.lower())) and name.lower() not in computed:
                 raise ColumnNotFound(
-                    f"The {what} column {name} does not exist in version {version} of {table}, which has "
+                    f"The {role} column {name} does not exist in version {version} of {table}, which has "
                     f"{', '.join(columns)}.",
-                    remedy=f"correct the {what} columns.",
+                    remedy=f"correct the {role} columns.",
                 )
 
 
@@ -127,14 +127,14 @@ _NULLS = "ignore-null"
 def _named_columns(
     options: ApplyOptions, added: tuple[str, ...]
 ) -> Iterator[tuple[str, Iterable[str] | None, Collection[str]]]:
-    """Yield the columns that options name, with those that they may name beside the source's columns."""
-    yield "columns_to_update", _one(options.columns_to_update), ()
+    """Yield a role, the columns that an option names for it, and the allowed names besides the source's."""
+    yield "columns_to_update", _as_tuple(options.columns_to_update), ()
     yield "on_conflict", options.last_by, ()
-    yield "snapshot version", _one(options.snapshot_version_column), ()
+    yield "snapshot version", _as_tuple(options.snapshot_version_column), ()
     if options.select:
         return
     partitions = options.partition_by
-    made = {name.lower() for name in (*added, *(n for n, sql in partitions.items() if sql is not None))}
+    computed = {name.lower() for name in (*added, *(n for n, sql in partitions.items() if sql is not None))}
     yield "key", options.keys, ()
     yield "landing", options.column_list, ()
     yield "left out", options.except_column_list, ()
@@ -143,10 +143,10 @@ def _named_columns(
     yield _NULLS, options.ignore_null_updates_column_list, ()
     yield _NULLS, options.ignore_null_updates_except_column_list, ()
     yield "partition", [name for name, sql in partitions.items() if sql is None], ()
-    yield "clustering", options.cluster_by, made
+    yield "clustering", options.cluster_by, computed
 
 
-def _one(name: str | None) -> tuple[str, ...]:
+def _as_tuple(name: str | None) -> tuple[str, ...]:
     return () if name is None else (name,)
 
 
@@ -157,8 +157,8 @@ def check_feed_columns(columns: Iterable[str], table: str, version: int) -> None
             raise _reserved(name, table, version, "rename it in the source")
 
 
-# -- what a seal records about options ----------------------------------------------------------
-#: Recorded for people; another expression of the same type is not drift.
+# -- the options that a seal records ------------------------------------------------------------
+#: Recorded for people only: another expression of the same type is not drift.
 _SEQUENCES = ("sequence_by", "delete_sequence")
 #: SQL expressions: their order and case may be significant.
 _EXPRESSIONS = ("where", "select", "partition_by", "apply_as_deletes", "apply_as_truncates")
@@ -180,12 +180,12 @@ _RECORDED = (
     "delete_mode",
     "snapshot_version_column",
 )
-#: Options that may change from now on, by their names in a seal: rows keep their columns and identity.
+#: Options that a user may change, by their names in a seal: rows keep their columns and identity.
 _ACCEPTABLE = {
     *("tracked", "where", "select", "apply_as_deletes", "apply_as_truncates", "columns_to_update"),
     *(*_NULLS_OPTIONS, *_LANDING),
 }
-#: What a change log's seal records about its ingest.
+#: Options of an ingest that a change log's seal records.
 _OF_INGEST = (
     *("source_kind", "format", "adapter", "adapter_options", "keys", "schema", "format_options"),
     *("insert_only", "on_invalid"),
@@ -193,7 +193,7 @@ _OF_INGEST = (
 
 
 def described(options: ApplyOptions) -> dict[str, Any]:
-    """Return what a target's seal records about its options, as JSON values."""
+    """Return a target's options in the form in which its seal records them, as JSON values."""
     columns = _HISTORY_COLUMNS if options.stored_as_scd_type == 2 else ()
     return {
         "scd_type": options.stored_as_scd_type,
@@ -206,20 +206,20 @@ def described(options: ApplyOptions) -> dict[str, Any]:
 
 
 def options_of(seal: Seal) -> ApplyOptions:
-    """Return the options a target was built with, as far as its seal records them."""
+    """Return the options that a target was built with; only those that its seal records."""
     recorded = seal.state.configuration
     tracked = recorded.get("tracked") or {}
     return ApplyOptions(
         stored_as_scd_type=recorded.get("scd_type", 1),
         insert_only=not recorded.get("keys"),
-        track_history_column_list=_tupled(tracked.get("include")),
-        track_history_except_column_list=_tupled(tracked.get("except")),
+        track_history_column_list=_as_tuple_if_list(tracked.get("include")),
+        track_history_except_column_list=_as_tuple_if_list(tracked.get("except")),
         **_read(recorded, (*_RECORDED, *_HISTORY_COLUMNS)),
     )
 
 
 def described_ingest(options: IngestOptions) -> dict[str, Any]:
-    """Return what a change log's seal records about its options, as JSON values."""
+    """Return a change log's options in the form in which its seal records them, as JSON values."""
     return {name: encoded(getattr(options, name)) for name in _OF_INGEST}
 
 
@@ -230,10 +230,10 @@ def ingest_options_of(seal: Seal) -> IngestOptions | None:
 
 
 def _read(recorded: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: _tupled(recorded[name]) for name in names if name in recorded}
+    return {name: _as_tuple_if_list(recorded[name]) for name in names if name in recorded}
 
 
-def _tupled(value: Any) -> Any:
+def _as_tuple_if_list(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -241,7 +241,7 @@ def check_seal(pipeline: str, places: Sequence[str], configuration: Mapping[str,
     """Refuse options that are too long for a seal, before anything is computed.
 
     :param places: the locations that the seal names
-    :param configuration: the seal's content, as far as a plan knows it
+    :param configuration: the part of the seal's content that a plan knows
     :raises InvalidConfiguration: names the longest parts
     """
     parts = {**configuration, **configuration.get("options", {})}
@@ -278,20 +278,20 @@ def drifts(
 
     Order, case and white space don't count.
 
-    Lists of columns are compared by the sets that they select, over the columns that the source had when the
+    Two lists of columns are equal if they select the same set of the columns that the source had when the
     seal was made and still has: the target's rows contain no column added later. For the sequence, the engine
     compares the type.
 
     :param source: leaf fields of the source's columns now
         (:func:`delta_cdc.delta_log.schema_changes.leaf_paths`); None if unknown: then the seal's columns
-        count, and without them the written lists
-    :return: for the name of each option in the seal, a sentence with both values
+        count, or without these the text of the lists
+    :return: by the option's name in the seal, a sentence with both values
     """
     recorded, was = seal.state.configuration, options_of(seal)
-    before, now = _compared(was), _compared(options)
+    before, now = _compared_options(was), _compared_options(options)
     texts = {
-        name: f"The target {target} was built with {name} = {_shown(before[name])}, and now {name} = "
-        f"{_shown(value)} is given (pipeline {seal.pipeline}, seal {seal.number})."
+        name: f"The target {target} was built with {name} = {_value_text(before[name])}, and now {name} = "
+        f"{_value_text(value)} is given (pipeline {seal.pipeline}, seal {seal.number})."
         for name, value in now.items()
         if name in recorded and comparable(name, before[name]) != comparable(name, value)
     }
@@ -299,7 +299,7 @@ def drifts(
     return {name: text for name, text in texts.items() if name not in same}
 
 
-def _compared(options: ApplyOptions) -> dict[str, Any]:
+def _compared_options(options: ApplyOptions) -> dict[str, Any]:
     """Return the recorded options that are compared: all but the expressions of the sequence."""
     has_list = any(getattr(options, name) is not None for name in _NULL_LISTS)
     options = replace(options, ignore_null_updates=options.ignore_null_updates or has_list)
@@ -315,7 +315,7 @@ _MOST_OF_COLUMNS = 16 * 1024
 def described_columns(
     options: ApplyOptions, source: Sequence[str], untracked: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Return what a seal records about columns, so that a later run knows what the column lists meant.
+    """Return a seal's record of the columns, from which a later run computes the sets of the column lists.
 
     :param source: the columns of the source
     :param untracked: columns written to the target that are not keys and make no new version
@@ -325,23 +325,23 @@ def described_columns(
         columns[_SOURCE_COLUMNS] = list(source)
     is_default = all(getattr(options, name) is None for name in _TRACKED)
     if options.stored_as_scd_type == 2 and is_default:
-        # Spark found them from the expression.
+        # Spark computed them from the expression.
         columns[_SEQUENCE_COLUMNS] = list(untracked)
     return columns
 
 
 def _same_sets(
-    seal: Seal, was: ApplyOptions, options: ApplyOptions, source: Iterable[column_lists.Path] | None
+    seal: Seal, built_with: ApplyOptions, options: ApplyOptions, source: Iterable[column_lists.Path] | None
 ) -> set[str]:
     """Return the options whose sets are, or may be, those that the target was built with."""
     recorded = seal.state.configuration
     columns = {name.lower() for name in recorded.get(_SOURCE_COLUMNS) or ()}
     paths = [(name,) for name in columns] if source is None else list(source)
-    # Only columns that the source had, too; all of them if it has none of those.
+    # Use only columns that the source had at that time; all columns if it has no such column any more.
     paths = [path for path in paths if path[0].lower() in columns] or paths
     if not paths:
         return set()
-    before, now = column_lists.landing(was, paths), column_lists.landing(options, paths)
+    before, now = column_lists.landing(built_with, paths), column_lists.landing(options, paths)
     if before is None or now is None:
         # Only Spark knows the columns: an include list and an except list cannot be compared.
         return {
@@ -351,12 +351,15 @@ def _same_sets(
                 (("tracked",), _TRACKED),
                 (_NULLS_OPTIONS, _NULL_LISTS),
             )
-            if any((getattr(was, one) is None) != (getattr(options, one) is None) for one in lists)
+            if any(
+                (getattr(built_with, list_name) is None) != (getattr(options, list_name) is None)
+                for list_name in lists
+            )
             for name in names
         }
     sequences = recorded.get(_SEQUENCE_COLUMNS)
-    tracked = column_lists.tracked(was, before, sequences).may_be(column_lists.tracked(options, now))
-    nulls = column_lists.keeping_nulls(was, before).may_be(column_lists.keeping_nulls(options, now))
+    tracked = column_lists.tracked(built_with, before, sequences).may_be(column_lists.tracked(options, now))
+    nulls = column_lists.keeping_nulls(built_with, before).may_be(column_lists.keeping_nulls(options, now))
     return {
         *(("select", *_LANDING) if before.values == now.values else ()),
         *(("tracked",) if tracked else ()),
@@ -376,12 +379,12 @@ def check_drift(
     :param on_drift: ``accept`` or ``repair``: new options hold from now on, if rows can keep their shape
     :param source: see :func:`drifts`
     :return: the accepted changes, one sentence each
-    :raises ConfigurationDrift: names both values, and the possible remedies
+    :raises ConfigurationDrift: an option differs; names both values, and the possible remedies
     """
     changes = drifts(seal, options, target, source)
     for name, text in changes.items():
         if on_drift == "fail" or name not in _ACCEPTABLE:
-            raise ConfigurationDrift(text, remedy=_ways_out(name, options))
+            raise ConfigurationDrift(text, remedy=_drift_remedy(name, options))
     if on_drift == "repair" and changes and needs_history(options):
         raise ConfigurationDrift(
             f"{next(iter(changes.values()))} A reload cannot compute past history again.",
@@ -396,11 +399,11 @@ def needs_history(options: ApplyOptions) -> bool:
     return options.stored_as_scd_type == 2 and not options.takes_events
 
 
-def _ways_out(name: str, options: ApplyOptions) -> str:
+def _drift_remedy(name: str, options: ApplyOptions) -> str:
     new = "load a new target under a new pipeline name"
     if name not in _ACCEPTABLE:
         return f'go back to the recorded value, {new}, or replace the target\'s rows with mode="reset".'
-    # Once accepted it is no longer drift, so only the mode brings the other rows up to date.
+    # After acceptance it is no longer drift, so only the mode computes the other rows again.
     again, at_once = 'mode="reload"', ', or "repair", which does so at once'
     if needs_history(options):
         again, at_once = 'mode="repair"', ""
@@ -411,9 +414,9 @@ def _ways_out(name: str, options: ApplyOptions) -> str:
 
 
 def comparable(name: str, value: object) -> Hashable:
-    """Return an option's recorded value without what does not count, usable as a dict key.
+    """Return an option's recorded value for a comparison, usable as a dict key.
 
-    The white space of expressions does not count, nor do the order and case of columns.
+    The comparison ignores the white space of expressions, and the order and case of columns.
     """
     if isinstance(value, dict):
         return frozenset((key.lower(), comparable(name, entry)) for key, entry in value.items())
@@ -425,11 +428,13 @@ def comparable(name: str, value: object) -> Hashable:
     return value
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, dict) and set(value) == {"include", "except"}:
-        return ", ".join(f"{key} {_shown(entry)}" for key, entry in value.items())
+        return ", ".join(f"{key} {_value_text(entry)}" for key, entry in value.items())
     if isinstance(value, dict):
-        entries = (name if made is None else f"{name}: {made}" for name, made in value.items())
+        entries = (
+            name if expression is None else f"{name}: {expression}" for name, expression in value.items()
+        )
         return f"({', '.join(entries)})"
     if isinstance(value, list | tuple):
         return f"({', '.join(map(str, value))})"

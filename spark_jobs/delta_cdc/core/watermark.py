@@ -48,7 +48,7 @@ StepKind = Literal[
 
 
 def newest(entries: Sequence[T], most: int) -> tuple[T, ...]:
-    """Return the last entries of a seal's list that fit into it, at least the last one.
+    """Return the last entries of a list that fit into a seal; always include the last one.
 
     :param most: the maximum number of entries, however short they are
     """
@@ -72,9 +72,8 @@ class TableVersion:
     """One version of one table.
 
     :param table_id: the table's id in its log
-    :param commit_hash: SHA-256 (hex) of the version's commit file; it distinguishes a table that was copied
-        back from a backup, or created again at the same place, from the one that was read. None if the file
-        was not read
+    :param commit_hash: SHA-256 (hex) of the version's commit file; it differs if the table was restored from
+        a backup, or created again at the same place, since it was read. None if the file was not read
     """
 
     table_id: str
@@ -100,8 +99,8 @@ class PipelineState:
         version and below its sequence do not count
     :param loaded_version: the version of the source that the target was loaded from: history begins there;
         -1 is before the first version
-    :param configuration: what must not change from commit to commit: keys, SCD type, sequence type, tracked
-        columns. For staging and an ingest: what their next plan needs
+    :param configuration: options that must not change from commit to commit: keys, SCD type, sequence type,
+        tracked columns. For staging and an ingest: the data that their next plan needs
     """
 
     applied_to: TableVersion | None
@@ -115,7 +114,7 @@ class PipelineState:
 
 @dataclass(frozen=True)
 class SealStep:
-    """What the sealed commit itself did (:class:`PipelineState` is the state after it).
+    """The work of the sealed commit (:class:`PipelineState` is the state after the commit).
 
     :param fingerprint: :func:`delta_cdc.core.spec.step_fingerprint` of the plan and this step
     """
@@ -131,7 +130,7 @@ class SealStep:
 
 @dataclass(frozen=True)
 class Seal:
-    """One commit's record of a pipeline: its state after the commit, and what the commit did.
+    """One commit's record of a pipeline: its state after the commit, and the work of the commit.
 
     :param number: ``txn.version`` of the commit
     :param successor: set if this is the pipeline's last seal: the pipeline that took over its target

@@ -1,7 +1,7 @@
 """The actions of a commit file, and a summary of a whole commit.
 
-Parsing checks each value: a wrong type is damage, never a default. Only ``commitInfo`` is free-form by
-Delta's protocol, so an unexpected value there counts as missing.
+The parser checks each value: a wrong type is damage, and no default replaces the value. Only ``commitInfo``
+is free-form by Delta's protocol, so an unexpected value there counts as missing.
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class DeletionVector:
-    """Which rows of a file are masked.
+    """The record of which rows of a file are masked.
 
     :param storage_type: ``u`` (a file of the table), ``p`` (a file by its URI) or ``i`` (inline)
-    :param path_or_inline: which file, or the vector itself
-    :param offset: where the vector begins in its file
-    :param size_in_bytes: of the vector
-    :param cardinality: how many rows are masked
+    :param path_or_inline: the file, or the vector
+    :param offset: the position of the vector in its file
+    :param size_in_bytes: the size of the vector
+    :param cardinality: the number of masked rows
     """
 
     storage_type: str | None = None
@@ -108,17 +108,18 @@ class DeletionVector:
     @property
     def unique_id(self) -> str:
         """Return a text that distinguishes the vectors of one file."""
-        at = "" if self.offset is None else f"@{self.offset}"
-        return f"{self.storage_type}{self.path_or_inline}{at}"
+        suffix = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline}{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
 class FileAction:
-    """What the log records about a file: a subclass says what became of it.
+    """The log's record of a file. The subclass shows whether the commit added or removed the file.
 
-    :param path: as the log has it: percent-encoded, relative to the table or absolute
-    :param size: bytes; None where the writer left it out
-    :param partition_values: per partition column, None is NULL; None where the writer left them out
+    :param path: as in the log: percent-encoded, relative to the table or absolute
+    :param size: bytes; None if the writer omitted it
+    :param partition_values: a value for each partition column, where None is NULL; None if the writer omitted
+        them
     :param stats: JSON text
     """
 
@@ -156,7 +157,7 @@ class FileAction:
         return self.size is not None and self.partition_values is not None
 
     def filled(self: F, other: FileAction) -> F:
-        """Return the action with the details that it lacks taken from another one of the same file."""
+        """Return the action; take the details that it lacks from another action of the same file."""
         if self.is_described and self.base_row_id is not None:
             return self
         ids = self if self.base_row_id is not None else other
@@ -171,18 +172,18 @@ class FileAction:
         )
 
     def with_rows(self: F, rows: int | None) -> F:
-        """Return the action with no other statistics than a number of rows: many files fit into memory."""
+        """Return the action with a number of rows as its only statistics, to save memory."""
         return replace(self, stats=None if rows is None else f'{{"numRecords":{rows}}}')
 
 
 class Add(FileAction):
-    """A file that became part of the table."""
+    """A file that the commit adds to the table."""
 
     __slots__ = ()
 
 
 class Remove(FileAction):
-    """A file that left the table."""
+    """A file that the commit removes from the table."""
 
     __slots__ = ()
 
@@ -209,25 +210,25 @@ class Commit:
     """One commit, without its list of files.
 
     :param changes_data: it changed rows: it has a change file, or files added or removed as data, and is not
-        a MERGE that found nothing to insert, update or delete
+        a MERGE without an inserted, updated or deleted row
     :param sha256: SHA-256 (hex) of the commit file's bytes
     :param modified: the file's modification time, epoch milliseconds
     :param bytes_added: size of the files added as data
-    :param bytes_removed: size of the files removed as data, as far as the writer recorded it
+    :param bytes_removed: size of the files removed as data, if the writer recorded it
     :param bytes_cdc: size of the change files
     :param partitions: the distinct partition values of the files added or removed as data and of the change
-        files, as far as the writer recorded them; for an unpartitioned table, one empty value
-    :param n_data_adds: how many of the files added are data; the others were only rewritten
-    :param n_data_removes: likewise of the files removed
-    :param paired: it adds and removes data, and the files added as data are exactly those removed as data:
-        only the masked rows have changed
+        files, if the writer recorded them; for an unpartitioned table, one empty value
+    :param n_data_adds: number of files added as data; the other added files were only rewritten
+    :param n_data_removes: number of files removed as data
+    :param paired: it adds and removes data, and adds exactly the files as data that it removes as data: only
+        the masked rows have changed
     :param compares_vectors: it has no change files, and adds and removes the same file as data: Delta's feed
         compares the file's two deletion vectors, which needs one or two extra scans
-    :param keeps_row_ids: every copied row keeps its row id. This holds where files were only added, or only
-        removed, or where the added files are the removed ones (files that were only rewritten count, too);
-        where the commit says that it preserved the ids; and for operations that rewrite all their rows, or
-        restore files (``WRITE``, ``RESTORE``, ``CREATE`` and ``REPLACE TABLE``)
-    :param rows_identified: every file added has a base row id
+    :param keeps_row_ids: every copied row keeps its row id. This is so if the commit only added files, or
+        only removed files, or removed and added the same files (including files that were only rewritten); if
+        its tag records that it preserved the ids; and for operations that rewrite all their rows, or restore
+        files (``WRITE``, ``RESTORE``, ``CREATE`` and ``REPLACE TABLE``)
+    :param rows_identified: every added file has a base row id
     """
 
     version: int
@@ -259,9 +260,9 @@ class Commit:
 
     @property
     def bytes_to_read(self) -> int:
-        """Return how many bytes a change feed reads of this commit.
+        """Return how many bytes of this commit a change feed reads.
 
-        Delta reads the change files if there are any, else the files added and removed as data.
+        If the commit has change files, Delta reads these, else the files added and removed as data.
         """
         if not self.changes_data:
             return 0
@@ -269,7 +270,7 @@ class Commit:
 
     @property
     def timestamp(self) -> int:
-        """Return the commit's time as Delta does: in-commit timestamp, else the file's (epoch ms)."""
+        """Return the commit's time as Delta does: in-commit timestamp, else its file time (epoch ms)."""
         return self.info.in_commit_timestamp or self.modified or self.info.timestamp or 0
 
 
@@ -281,14 +282,14 @@ class CommitFold:
         self._metadata: MetaData | None = None
         self._protocol: Protocol | None = None
         self._txns: list[Txn] = []
-        #: By kind: number of files, number of those that are data, and bytes of these.
+        #: By kind: number of files, number of data files, and bytes of the data files.
         self._files: Counter[type] = Counter()
         self._data_files: Counter[type] = Counter()
         self._bytes: Counter[type] = Counter()
         self._partitions: set[Partition] = set()
-        #: Whether a file of data has no partition values, and whether every file added has a base row id.
+        #: Whether a data file has no partition values, and whether every added file has a base row id.
         self._unpartitioned, self._identified = False, True
-        #: Files added and removed: path -> whether it is data. Nothing else of a file is kept.
+        #: Added and removed files: path -> whether it is data. To save memory, this keeps nothing else.
         self._paths: dict[type, dict[str, bool]] = {Add: {}, Remove: {}}
 
     def add(self, action: Action) -> None:
@@ -306,11 +307,11 @@ class CommitFold:
 
     def commit(self, version: int, *, sha256: str, modified: int) -> Commit:
         """Return the commit."""
-        touched = bool(self._partitions) or self._unpartitioned
+        has_data_files = bool(self._partitions) or self._unpartitioned
         added, removed = self._paths[Add], self._paths[Remove]
-        data_added, data_removed = ({path for path in of if of[path]} for of in (added, removed))
+        data_added, data_removed = ({path for path in paths if paths[path]} for paths in (added, removed))
         keeps_row_ids = not added or not removed or added.keys() == removed.keys()
-        promised = self._info.tags.get(IDS_KEPT) == "true" or self._info.operation in _COPIES_NO_ROW
+        recorded_as_kept = self._info.tags.get(IDS_KEPT) == "true" or self._info.operation in _COPIES_NO_ROW
         return Commit(
             version=version,
             sha256=sha256,
@@ -322,7 +323,7 @@ class CommitFold:
             n_adds=self._files[Add],
             n_removes=self._files[Remove],
             n_cdc=self._files[Cdc],
-            changes_data=touched and not _rewrote_only(self._info),
+            changes_data=has_data_files and not _rewrote_only(self._info),
             bytes_added=self._bytes[Add],
             bytes_removed=self._bytes[Remove],
             bytes_cdc=self._bytes[Cdc],
@@ -331,7 +332,7 @@ class CommitFold:
             n_data_removes=self._data_files[Remove],
             paired=bool(data_added) and data_added == data_removed,
             compares_vectors=not self._files[Cdc] and not data_added.isdisjoint(data_removed),
-            keeps_row_ids=keeps_row_ids or promised,
+            keeps_row_ids=keeps_row_ids or recorded_as_kept,
             rows_identified=self._identified,
         )
 
@@ -352,7 +353,7 @@ class CommitFold:
 
 
 class Lines:
-    """Splits a stream of bytes into lines and hashes it; keeps only the unfinished line."""
+    """Splits a stream of bytes into lines and hashes them; keeps only the unfinished line in memory."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -364,7 +365,7 @@ class Lines:
         return self._hash.hexdigest()
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take the next bytes; return the lines that are complete now."""
+        """Take the next bytes, and return the lines that they complete."""
         self._hash.update(chunk)
         first, *rest = chunk.split(b"\n")
         self._pieces.append(first)
@@ -391,7 +392,7 @@ def build_action(name: str, data: Any) -> Action:
 
 
 def parse_lines(lines: Iterable[bytes]) -> list[Action | None]:
-    """Read the actions in some lines; None for each that is not used here.
+    """Return the actions in some lines; None for each action that is not used here.
 
     :raises BadActionError: for anything that is not an action
     """
@@ -400,18 +401,18 @@ def parse_lines(lines: Iterable[bytes]) -> list[Action | None]:
         if not line.strip():
             continue
         try:
-            # Decode here: given bytes, json would guess the encoding; Delta always writes UTF-8.
+            # Delta always writes UTF-8. From bytes, json would guess the encoding.
             data = _DECODER.decode(line.decode())
         except (ValueError, RecursionError) as error:
             raise BadActionError(f"a line is not JSON: {error}") from error
         if not isinstance(data, dict):
             raise BadActionError("a line is not a JSON object")
         names = [name for name, value in data.items() if value is not None]
-        used = [name for name in names if name in _BUILDERS]
-        if len(used) > 1:
-            raise BadActionError(f"a line holds several actions ({', '.join(used)})")
+        action_names = [name for name in names if name in _BUILDERS]
+        if len(action_names) > 1:
+            raise BadActionError(f"a line holds several actions ({', '.join(action_names)})")
         if names:
-            actions.append(build_action(used[0], data[used[0]]) if used else None)
+            actions.append(build_action(action_names[0], data[action_names[0]]) if action_names else None)
     return actions
 
 
@@ -429,8 +430,10 @@ def corrupt_commit(version: int, uri: str, why: str) -> CorruptLog:
 
 
 def _rewrote_only(info: CommitInfo) -> bool:
-    """Return whether a MERGE changed no row, yet may have rewritten files: Delta's reader skips it by its
-    metrics."""
+    """Return whether the commit is a MERGE that changed no row, by its metrics.
+
+    Such a MERGE may have rewritten files, but Delta's reader skips it.
+    """
     metrics = info.operation_metrics
     return info.operation == "MERGE" and all(metrics.get(name) == "0" for name in _METADATA_ONLY_MERGE)
 
@@ -495,7 +498,7 @@ class _Fields:
         )
 
     def free(self, name: str, kind: type) -> Any:
-        """Return a field of ``commitInfo``; None where it has another type."""
+        """Return a field of ``commitInfo``; None if it has another type."""
         value = self._data.get(name)
         return value if isinstance(value, kind) and not isinstance(value, bool) else None
 

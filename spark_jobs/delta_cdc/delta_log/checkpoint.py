@@ -45,7 +45,7 @@ async def read_state(storage: Storage, checkpoint: Checkpoint) -> list[Action]:
     :raises DamagedCheckpointError: it cannot be read, or has no protocol or no metadata
     """
     actions = [
-        _built(entry.name, kind, data)
+        _build(entry.name, kind, data)
         for entry in checkpoint.files
         for kind, data in await _rows(storage, entry.name, entry.size, _STATE)
         if kind in _STATE
@@ -60,8 +60,8 @@ async def read_files(
 ) -> dict[Key, Add]:
     """Read active files.
 
-    :param wanted: keys of the files; these are read with everything needed to read their rows. None: all
-        files, each with nothing but path, deletion vector and number of rows
+    :param wanted: keys of the files, which are returned with all details that a reader needs. None: all
+        files, each only with its path, deletion vector and number of rows
     :raises DamagedCheckpointError: it cannot be read
     """
     columns = (*_FILES, *(_ROWS if wanted is None else _DETAILS))
@@ -71,7 +71,7 @@ async def read_files(
         for kind, data in await _rows(storage, name, size, columns):
             if kind == "add":
                 # The builder requires these fields, which not every read needs.
-                add: Add = _built(name, "add", {"size": 0, "dataChange": False, **data})
+                add: Add = _build(name, "add", {"size": 0, "dataChange": False, **data})
                 if wanted is None:
                     parsed = data.get("stats_parsed") or {}
                     rows = add.rows
@@ -88,7 +88,7 @@ async def read_files(
 
 
 def count_rows(storage: Storage, path: str) -> int | None:
-    """Return the row count from a data file's footer; None if unreadable. Blocking: for use in a thread."""
+    """Return the row count in a data file's footer; None if unreadable. It blocks, so use it in a thread."""
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
@@ -99,7 +99,7 @@ def count_rows(storage: Storage, path: str) -> int | None:
         return None
 
 
-def _built(name: str, kind: str, data: dict[str, Any]) -> Any:
+def _build(name: str, kind: str, data: dict[str, Any]) -> Any:
     try:
         return build_action(kind, data)
     except BadActionError as error:
@@ -153,10 +153,10 @@ def _parquet(
 
     with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as file:
         names = set(file.schema_arrow.names)
-        wanted = [column for column in columns if column.partition(".")[0] in names]
-        if not wanted:
+        existing = [column for column in columns if column.partition(".")[0] in names]
+        if not existing:
             return
-        for batch in file.iter_batches(batch_size=_BATCH, columns=wanted):
+        for batch in file.iter_batches(batch_size=_BATCH, columns=existing):
             for kind in batch.schema.names:
                 column = batch.column(kind)
                 for data in column.filter(column.is_valid()).to_pylist():

@@ -1,7 +1,7 @@
 """Commit times, and the version that a time refers to.
 
-A commit's time is its in-commit timestamp where the table has them, else its file's modification time. File
-times may go backwards, and two may be equal. Delta makes them increase: a time that is not later than its
+A commit's time is its in-commit timestamp if the table has them, else its file's modification time. File
+times may decrease, and two may be equal. Delta makes them increase: a time that is not later than its
 predecessor becomes the predecessor's plus one millisecond. This module does the same.
 """
 
@@ -30,7 +30,7 @@ def in_commit_since(configuration: Mapping[str, str]) -> int | None:
 
 
 def increasing(times: Sequence[int]) -> list[int]:
-    """Return the times made strictly increasing."""
+    """Return the times, changed so that they strictly increase."""
     found: list[int] = []
     for time in times:
         found.append(time if not found or time > found[-1] else found[-1] + 1)
@@ -38,7 +38,7 @@ def increasing(times: Sequence[int]) -> list[int]:
 
 
 def choose(times: Sequence[int], timestamp: int, bound: Bound) -> int | None:
-    """Return the position of the time for a bound: round up for a start, down for an end; None outside."""
+    """Return the position of a bound: round up for a start, down for an end. Return None if it is outside."""
     at = bisect_left(times, timestamp) if bound == "start" else bisect_right(times, timestamp) - 1
     return at if 0 <= at < len(times) else None
 
@@ -46,7 +46,7 @@ def choose(times: Sequence[int], timestamp: int, bound: Bound) -> int | None:
 async def search(
     count: int, time: Callable[[int], Awaitable[int]], timestamp: int, bound: Bound
 ) -> int | None:
-    """Do as :func:`choose` over increasing times that cost a request each: fetch only some of them.
+    """Do as :func:`choose` if each of the increasing times costs a request: fetch only some times.
 
     :param count: number of times
     :param time: returns the time at a position
@@ -54,8 +54,8 @@ async def search(
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        at = await time(middle)
-        if at < timestamp or (bound == "end" and at == timestamp):
+        middle_time = await time(middle)
+        if middle_time < timestamp or (bound == "end" and middle_time == timestamp):
             low = middle + 1
         else:
             high = middle

@@ -1,8 +1,9 @@
-"""Object-store credentials for reading logs: use only those configured; never mix in the environment's.
+"""Object-store credentials for reading logs: only the configured ones, never mixed with the environment's.
 
 obstore fills in missing options from the environment, even parts of an identity: it would combine the
 worker's token with the keys of a connection. This module passes keys in a way that skips the environment. If
-obstore would prefer an identity of the environment to the configured one, it raises an error that names it.
+obstore would prefer an identity of the environment to the configured one, this module raises an error that
+names the variable.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _IDENTITIES = {
     "azure": (*_AZURE_KEYS, "azure_storage_client_id"),
     "google": ("google_service_account", "google_service_account_key", "google_application_credentials"),
 }
-#: Identity option that obstore resolves itself -> options that it would prefer if they were set.
+#: Identity option that obstore resolves -> options that obstore would prefer if they were set.
 _PREFERRED = {
     "aws_web_identity_token_file": ("aws_access_key_id", "aws_secret_access_key"),
     "azure_storage_client_secret": ("azure_storage_account_key", "azure_storage_token"),
@@ -57,13 +58,13 @@ def own_identity(
     credentials = _credentials(named)
     if credentials is None:
         _refuse_preferred(uri, cloud, named, environ)
-    apart = (*_S3_KEYS, *_AZURE_KEYS) if credentials else ()
-    rest = {
+    separate = (*_S3_KEYS, *_AZURE_KEYS) if credentials else ()
+    remaining = {
         name: value
         for name, value in options.items()
-        if canonical_option(name) not in apart and not name.endswith(_ANONYMOUS)
+        if canonical_option(name) not in separate and not name.endswith(_ANONYMOUS)
     }
-    return {**rest, f"{cloud}_{_ANONYMOUS}": "false"}, (lambda: credentials) if credentials else None
+    return {**remaining, f"{cloud}_{_ANONYMOUS}": "false"}, (lambda: credentials) if credentials else None
 
 
 def _credentials(named: Mapping[str, str]) -> dict[str, Any] | None:
@@ -79,7 +80,7 @@ def _credentials(named: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def _refuse_preferred(uri: str, cloud: str, named: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    preferred = {other for name in named for other in _PREFERRED.get(name, ()) if other not in named}
+    preferred = {option for name in named for option in _PREFERRED.get(name, ()) if option not in named}
     # Also variables without a value: obstore uses an empty key.
     found = [
         name

@@ -1,4 +1,4 @@
-"""Deletion vectors: read which rows of a file are masked; write a vector that leaves only some rows visible.
+"""Deletion vectors: read a file's masked rows, or write a vector that leaves only some rows visible.
 
 A vector is a set of row positions in Delta's portable form: a magic number, then 32-bit Roaring bitmaps, each
 keyed by the upper half of 64-bit positions. No file has 2^32 rows, so only the bitmap with key 0 is read.
@@ -60,9 +60,9 @@ def decode(text: str) -> bytes:
     """
     raw = bytearray()
     try:
-        for at in range(0, len(text), 5):
+        for start in range(0, len(text), 5):
             number = 0
-            for digit in text[at : at + 5]:
+            for digit in text[start : start + 5]:
                 number = number * 85 + _DIGITS[digit]
             raw += number.to_bytes(4, "big")
     except (KeyError, OverflowError) as error:
@@ -72,18 +72,18 @@ def decode(text: str) -> bytes:
 
 def encode(raw: bytes) -> str:
     """Return bytes in Z85, padded with zeros to a multiple of four."""
-    found: list[str] = []
+    characters: list[str] = []
     for (number,) in struct.iter_unpack(">I", raw + bytes(-len(raw) % 4)):
         rest, digits = number, []
         for _ in range(5):
             rest, digit = divmod(rest, 85)
             digits.append(_Z85[digit])
-        found.extend(reversed(digits))
-    return "".join(found)
+        characters.extend(reversed(digits))
+    return "".join(characters)
 
 
 def checked(stored: bytes) -> bytes:
-    """Return a vector from its form in a file: length, vector, CRC-32.
+    """Return the vector in a part of a file: length, vector, CRC-32. Verify length and CRC-32.
 
     :raises UnreadableVectorError: length or CRC-32 does not match
     """
@@ -116,12 +116,12 @@ def positions(data: bytes) -> Positions:
 
 def minus(left: Mapping[int, int], right: Mapping[int, int]) -> Positions:
     """Return the positions of ``left`` that ``right`` does not have."""
-    found = {high: bits & ~right.get(high, 0) for high, bits in left.items()}
-    return {high: bits for high, bits in found.items() if bits}
+    remaining = {high: bits & ~right.get(high, 0) for high, bits in left.items()}
+    return {high: bits for high, bits in remaining.items() if bits}
 
 
 def count(found: Mapping[int, int]) -> int:
-    """Return how many positions there are."""
+    """Return the number of positions."""
     return sum(bits.bit_count() for bits in found.values())
 
 
@@ -138,93 +138,93 @@ def all_but(seen: Mapping[int, int], rows: int) -> bytes:
         if masked:
             containers.append((high, masked, list(_runs(seen.get(high, 0), size))))
     head = struct.pack("<IQ", _MAGIC, 1 if containers else 0)
-    return head + (struct.pack("<I", 0) + _written(containers) if containers else b"")
+    return head + (struct.pack("<I", 0) + _encoded_bitmap(containers) if containers else b"")
 
 
-def _written(containers: list[tuple[int, int, list[tuple[int, int]]]]) -> bytes:
-    """Return the bitmap of containers, each given as upper 16 bits, positions as bits, and as runs."""
+def _encoded_bitmap(containers: list[tuple[int, int, list[tuple[int, int]]]]) -> bytes:
+    """Return the bitmap of containers: (upper 16 bits, positions as bits, the same positions as runs)."""
     flags, heads, bodies = 0, b"", []
-    for at, (high, bits, runs) in enumerate(containers):
+    for position, (high, bits, runs) in enumerate(containers):
         heads += struct.pack("<HH", high, bits.bit_count() - 1)
         if 4 * len(runs) <= min(2 * bits.bit_count(), _CONTAINER_BYTES):
-            flags |= 1 << at
+            flags |= 1 << position
             flat = [value for start, length in runs for value in (start, length - 1)]
             bodies.append(struct.pack(f"<H{len(flat)}H", len(runs), *flat))
         elif bits.bit_count() > _MOST_LISTED:
             bodies.append(bits.to_bytes(_CONTAINER_BYTES, "little"))
         else:
-            bodies.append(struct.pack(f"<{bits.bit_count()}H", *_listed(bits)))
+            bodies.append(struct.pack(f"<{bits.bit_count()}H", *_positions(bits)))
     number = len(containers)
-    # Readers expect the size of the form without runs where no container has runs, so use that form.
+    # If no container has runs, readers expect the size of the form without runs, so use that form.
     head = struct.pack("<II", _COOKIE, number)
     if flags:
         head = struct.pack("<I", _COOKIE_WITH_RUNS | number - 1 << 16)
         head += flags.to_bytes(-(-number // 8), "little")
     head += heads
     if number >= _OFFSETS or not flags:
-        at = len(head) + 4 * number
+        position = len(head) + 4 * number
         for body in bodies:
-            head += struct.pack("<I", at)
-            at += len(body)
+            head += struct.pack("<I", position)
+            position += len(body)
     return head + b"".join(bodies)
 
 
 def _runs(holes: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield start and length of the ranges between positions."""
+    """Yield start and length of each range between positions."""
     start = 0
-    for at in _listed(holes):
-        if at > start:
-            yield start, at - start
-        start = at + 1
+    for position in _positions(holes):
+        if position > start:
+            yield start, position - start
+        start = position + 1
     if end > start:
         yield start, end - start
 
 
-def _listed(bits: int) -> Iterator[int]:
+def _positions(bits: int) -> Iterator[int]:
     if bits:
-        for at, byte in enumerate(bits.to_bytes(_CONTAINER_BYTES, "little")):
+        for index, byte in enumerate(bits.to_bytes(_CONTAINER_BYTES, "little")):
             for bit in _BITS[byte]:
-                yield at * 8 + bit
+                yield index * 8 + bit
 
 
 def _bitmap(data: bytes, start: int) -> Positions:
     (cookie,) = struct.unpack_from("<I", data, start)
-    at = start + 4
+    offset = start + 4
     if cookie & 0xFFFF == _COOKIE_WITH_RUNS:
         number = (cookie >> 16) + 1
         width = -(-number // 8)
-        flags = int.from_bytes(data[at : at + width], "little")
-        at += width
+        flags = int.from_bytes(data[offset : offset + width], "little")
+        offset += width
         has_offsets = number >= _OFFSETS
     elif cookie == _COOKIE:
-        (number,) = struct.unpack_from("<I", data, at)
-        at, flags, has_offsets = at + 4, 0, True
+        (number,) = struct.unpack_from("<I", data, offset)
+        offset, flags, has_offsets = offset + 4, 0, True
     else:
         raise UnreadableVectorError(f"no Roaring bitmap ({cookie})")
-    heads = struct.unpack_from(f"<{2 * number}H", data, at)
-    at += 4 * number + (4 * number if has_offsets else 0)
-    found = {}
-    for which in range(number):
-        high, size = heads[2 * which], heads[2 * which + 1] + 1
-        found[high], at = _container(data, at, size, is_run=bool(flags >> which & 1))
-    return found
+    heads = struct.unpack_from(f"<{2 * number}H", data, offset)
+    offset += 4 * number + (4 * number if has_offsets else 0)
+    containers = {}
+    for index in range(number):
+        high, size = heads[2 * index], heads[2 * index + 1] + 1
+        containers[high], offset = _container(data, offset, size, is_run=bool(flags >> index & 1))
+    return containers
 
 
-def _container(data: bytes, at: int, size: int, *, is_run: bool) -> tuple[int, int]:
-    """Read a container; return its bits and where the next one begins."""
+def _container(data: bytes, offset: int, size: int, *, is_run: bool) -> tuple[int, int]:
+    """Read a container; return its bits and the offset of the next container."""
     if is_run:
-        (number,) = struct.unpack_from("<H", data, at)
-        flat = struct.unpack_from(f"<{2 * number}H", data, at + 2)
+        (number,) = struct.unpack_from("<H", data, offset)
+        flat = struct.unpack_from(f"<{2 * number}H", data, offset + 2)
         bits = 0
-        for start, more in zip(flat[::2], flat[1::2], strict=True):
-            bits |= (1 << more + 1) - 1 << start
-        return bits, at + 2 + 4 * number
+        for start, extra in zip(flat[::2], flat[1::2], strict=True):
+            bits |= (1 << extra + 1) - 1 << start
+        return bits, offset + 2 + 4 * number
     if size > _MOST_LISTED:
-        end = at + _CONTAINER_BYTES
+        end = offset + _CONTAINER_BYTES
         if len(data) < end:
             raise UnreadableVectorError("it ends too early")
-        return int.from_bytes(data[at:end], "little"), end
+        return int.from_bytes(data[offset:end], "little"), end
     raw = bytearray(_CONTAINER_BYTES)
-    for low in struct.unpack_from(f"<{size}H", data, at):
+    for low in struct.unpack_from(f"<{size}H", data, offset):
         raw[low >> 3] |= 1 << (low & 7)
-    return int.from_bytes(raw, "little"), at + 2 * size
+    return int.from_bytes(raw, "little"), offset + 2 * size

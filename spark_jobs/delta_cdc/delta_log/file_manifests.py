@@ -5,7 +5,7 @@ version, one more partition column (:data:`delta_cdc.core.manifest_columns.SIDES
 file, by its absolute URI. It holds no data, and exists only for the read that it was written for.
 
 If a commit only changes which rows of a file are masked, the file is on both sides of the commit. The
-manifest then shows only the rows that one side has and the other has not, by a custom deletion vector.
+manifest then has a custom deletion vector, which leaves only the rows visible that one side lacks.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 S = TypeVar("S", ApplySpec, ReadSpec)
-#: How many commits have their files, and how many files their deletion vectors, in memory at once.
+#: Number of commits whose files, and number of files whose deletion vectors, are in memory at once.
 _BATCH = 16
-#: A file manifest gets no longer vector: Spark then reads the whole file, from both sides.
+#: The maximum bytes of a vector in a file manifest: for a longer one, Spark reads the whole file, on both
+#: sides.
 _LONGEST_VECTOR = 1024 * 1024
 _COMMIT = "_delta_log/00000000000000000000.json"
 
@@ -55,7 +56,7 @@ def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) 
         folder
     :param storage_options: of the source and of the folder
     :return: the spec with ``manifests_uri`` and the marked ranges; the same spec if no range has a manifest
-    :raises ReadMethodUnavailable: there is no folder, and a range needs one
+    :raises ReadMethodUnavailable: a range needs a folder, but there is no folder
     :raises DeltaCdcError: see :func:`write_manifests`
     """
     steps = tuple(
@@ -91,9 +92,9 @@ def write_manifests(
     :param table: path or URI of the source
     :param root: folder of the manifests; see :func:`prepared`
     :param at: the version whose schema the manifests have, the end of the last range
-    :return: the ranges; those that Spark reads through manifests are marked ``by_manifest``. A range of the
-        change data feed is not, if Delta's own reader has to read it, or if there is no folder
-    :raises ReadMethodUnavailable: there is no folder, and a range needs one; or the range's read method
+    :return: the ranges; those that Spark reads through manifests are marked ``by_manifest``. Without a
+        folder, or if Delta's own reader has to read it, a range of the change data feed has no mark
+    :raises ReadMethodUnavailable: a range needs a folder, but there is no folder; or the range's read method
         (``method``) cannot read a file of the range
     :raises VersionsExpired: the log's record of a file was cleaned
     :raises ReservedColumnName: the source has a column with the name that the manifest adds
@@ -108,55 +109,59 @@ def write_manifests(
             remedy="name a folder with scratch= that this process and all executors reach.",
         )
     return (
-        run_sync(_written(table, read_ranges, root, at, storage_options))
+        run_sync(_write(table, read_ranges, root, at, storage_options))
         if root and read_ranges
         else read_ranges
     )
 
 
 def forget(root: str, storage_options: dict[str, str] | None = None) -> None:
-    """Delete the file manifests of a job that has ended, if there are any.
+    """Delete the file manifests of a job that has ended, if they exist.
 
     :param root: folder of the manifests; see :func:`prepared`
     """
     run_sync(delete_folder(root, storage_options))
 
 
-async def _written(
-    uri: str, read_ranges: tuple[ReadRange, ...], root: str, at: int, storage_options: dict[str, str] | None
+async def _write(
+    uri: str,
+    read_ranges: tuple[ReadRange, ...],
+    root: str,
+    end: int,
+    storage_options: dict[str, str] | None,
 ) -> tuple[ReadRange, ...]:
     log = DeltaLog(uri, storage_options)
-    table = Table(log.uri, *await log.described(at))
+    table = Table(log.uri, *await log.described(end))
     first = min(read_range.starting_version for read_range in read_ranges)
     commits: manifest_feed.Commits | None = None
-    found = []
+    marked = []
     for read_range in read_ranges:
         is_written = True
         try:
             table.check(read_range)
             if read_range.method == "change_files":
-                commits = commits or await manifest_feed.Commits.of(log, first, at)
-                listed = await manifest_feed.files(log, read_range, table, commits)
+                commits = commits or await manifest_feed.Commits.of(log, first, end)
+                files = await manifest_feed.files(log, read_range, table, commits)
             else:
-                listed = await (_net if read_range.net else _by_commit)(log, read_range, table)
-            actions = lines(table, read_range, listed)
+                files = await (_net if read_range.net else _by_commit)(log, read_range, table)
+            actions = lines(table, read_range, files)
             await put_stream(location(root, read_range), _COMMIT, actions, storage_options)
-        except (manifest_feed.NotSliceableError, ReadMethodUnavailable, ReservedColumnName) as why:
+        except (manifest_feed.NotSliceableError, ReadMethodUnavailable, ReservedColumnName) as error:
             if read_range.needs_manifest:
                 raise
             versions = f"{read_range.starting_version}-{read_range.ending_version}"
-            _log.info("Delta's own reader reads versions %s of %s: %s", versions, log.uri, why)
+            _log.info("Delta's own reader reads versions %s of %s: %s", versions, log.uri, error)
             is_written = False
-        found.append(replace(read_range, by_manifest=is_written))
-    return tuple(found)
+        marked.append(replace(read_range, by_manifest=is_written))
+    return tuple(marked)
 
 
 async def net_bytes(log: DeltaLog, commits: Sequence[Commit]) -> int | None:
-    """Return how many bytes a read of both ends of a range takes, computed from its commits alone.
+    """Return how many bytes a read of both ends of a range takes, computed from the range's commits alone.
 
-    :param commits: of the range, ascending and gap-free
-    :return: size of the files that only one end has, or whose masked rows differ; None if writers omitted
-        sizes
+    :param commits: all commits of the range, ascending
+    :return: size of the files that only one end has, or whose masked rows differ; None if a writer omitted
+        a size
     """
     # A commit that only restates existing files leaves them at both ends.
     versions = [c.version for c in commits if c.n_removes or c.n_data_adds]
@@ -165,15 +170,15 @@ async def net_bytes(log: DeltaLog, commits: Sequence[Commit]) -> int | None:
     for (path, _), end in ends.items():
         sizes[path] = sizes.get(path) if end.file.size is None else end.file.size
     differing = {path for (path, _), end in ends.items() if bool(end.was) != end.is_}
-    found = [size for path in differing if (size := sizes[path]) is not None]
-    return sum(found) if len(found) == len(differing) else None
+    known_sizes = [size for path in differing if (size := sizes[path]) is not None]
+    return sum(known_sizes) if len(known_sizes) == len(differing) else None
 
 
 # -- which files ----------------------------------------------------------------------------------
 async def _by_commit(log: DeltaLog, read_range: ReadRange, table: Table) -> Collection[Listed]:
     """List the files that the range's commits added and removed as data."""
     times = dict(read_range.timestamps)
-    found: dict[Key, Listed] = {}
+    listing: dict[Key, Listed] = {}
     versions = range(read_range.starting_version, read_range.ending_version + 1)
     async for version, actions in _commits(log, versions):
         for action in actions:
@@ -181,15 +186,15 @@ async def _by_commit(log: DeltaLog, read_range: ReadRange, table: Table) -> Coll
                 table.check_names(read_range, version, action)
         if version in times:
             removed, added = _data(log, read_range, version, actions)
-            _list(found, read_range, *await _differing(log, removed, added), version, times[version])
+            _add_files(listing, read_range, *await _differing(log, removed, added), version, times[version])
     lacking: dict[int, dict[Key, Listed]] = {}
-    for key, one in found.items():
+    for key, one in listing.items():
         if table.lacks(read_range, one.action):
             lacking.setdefault(one.version - 1, {})[key] = one
     for version, some in lacking.items():
         for key, add in (await _active(log, version, some.keys())).items():
             some[key].action = some[key].action.filled(add)
-    return found.values()
+    return listing.values()
 
 
 def _data(
@@ -229,25 +234,25 @@ async def _net(log: DeltaLog, read_range: ReadRange, table: Table) -> Collection
     for key, end in ends.items():
         was = key in state if end.was is None else end.was
         if was != end.is_:
-            whole = end.file.filled(state[key]) if key in state else end.file
-            (removed if was else added).append(Listed(end.version, whole))
-    found: dict[Key, Listed] = {}
+            file = end.file.filled(state[key]) if key in state else end.file
+            (removed if was else added).append(Listed(end.version, file))
+    listing: dict[Key, Listed] = {}
     # The last commit may not have changed data.
     times = (
         dict(read_range.timestamps) if last in dict(read_range.timestamps) else await log.timestamps([last])
     )
-    _list(found, read_range, *await _differing(log, removed, added), last, times[last])
-    return found.values()
+    _add_files(listing, read_range, *await _differing(log, removed, added), last, times[last])
+    return listing.values()
 
 
 @dataclass(slots=True)
 class _End:
     """A file that the commits of a range add or remove.
 
-    :param version: of the last commit that names it
-    :param file: its known details
-    :param was: whether it existed before the first commit; None if the commits don't show that
-    :param is_: whether it exists after the last one
+    :param version: the last commit that names the file
+    :param file: the file's known details
+    :param was: whether the file existed before the first commit; None if the commits don't show that
+    :param is_: whether the file exists after the last commit
     """
 
     version: int
@@ -278,8 +283,8 @@ async def _ends(
     return ends
 
 
-def _list(
-    found: dict[Key, Listed],
+def _add_files(
+    listing: dict[Key, Listed],
     read_range: ReadRange,
     removed: Sequence[Listed],
     added: Sequence[Listed],
@@ -287,14 +292,14 @@ def _list(
     time: int,
 ) -> None:
     """Add the files that were added and removed together to the listing."""
-    # With one side only, or when rows are matched by key, there is nothing to match.
+    # If the commit has one side only, or rows are matched by key, no row ids need to match.
     matched = bool(removed and added) and read_range.method == "row_tracking"
     before, after = (BEFORE_MARK, AFTER_MARK) if matched else (DELETED_MARK, INSERTED_MARK)
     for files, mark in ((removed, before), (added, after)):
         for file in files:
-            listed = found.setdefault(file.action.key, file)
-            listed.version, listed.action = file.version, file.action.filled(listed.action)
-            listed.sides.append(side(mark, version, time))
+            entry = listing.setdefault(file.action.key, file)
+            entry.version, entry.action = file.version, file.action.filled(entry.action)
+            entry.sides.append(side(mark, version, time))
 
 
 async def _differing(
@@ -311,47 +316,50 @@ async def _differing(
         {file.action.key: [file] for file in removed},
         {file.action.key: [file] for file in added},
     )
-    shown = await gathered(
-        (_shown(log, before.action, after.action) for before, after in pairs), limit=_BATCH
+    partial_files = await gathered(
+        (_partial_files(log, before.action, after.action) for before, after in pairs), limit=_BATCH
     )
-    for (before, after), found in zip(pairs, shown, strict=True):
-        if found is not None:
-            removed_files[before.action.key] = [Listed(before.version, file) for file in found[0]]
-            added_files[after.action.key] = [Listed(after.version, file) for file in found[1]]
+    for (before, after), partial in zip(pairs, partial_files, strict=True):
+        if partial is not None:
+            removed_files[before.action.key] = [Listed(before.version, file) for file in partial[0]]
+            added_files[after.action.key] = [Listed(after.version, file) for file in partial[1]]
     return [f for files in removed_files.values() for f in files], [
         f for files in added_files.values() for f in files
     ]
 
 
-async def _shown(
+async def _partial_files(
     log: DeltaLog, before: FileAction, after: FileAction
 ) -> tuple[list[FileAction], list[FileAction]] | None:
-    """Return the file with the rows that only ``before`` has, and with those that only ``after`` has.
+    """Return the file with the rows that only ``before`` has, and with the rows that only ``after`` has.
 
-    :return: None if this cannot be determined: then the whole file is read, from both sides
+    :return: None if these rows are unknown: then Spark reads the whole file, on both sides
     """
     try:
         old, new = await asyncio.gather(log.masked(before), log.masked(after))
     except (FileNotFoundError, deletion_vectors.UnreadableVectorError):
-        # No error here: Spark reports it when it reads the vectors.
+        # This raises no error: Spark reports the damage when it reads the vectors.
         return None
     rows = after.rows if before.rows is None else before.rows
-    found: list[list[FileAction]] = []
+    sides: list[list[FileAction]] = []
     for seen, file in ((deletion_vectors.minus(new, old), before), (deletion_vectors.minus(old, new), after)):
         if not seen:
-            found.append([])
+            sides.append([])
             continue
         if rows is None:
             return None
-        shown = showing(file.filled(after if file is before else before), seen, rows)
-        if shown.deletion_vector is not None and (shown.deletion_vector.size_in_bytes or 0) > _LONGEST_VECTOR:
+        masked = showing(file.filled(after if file is before else before), seen, rows)
+        if (
+            masked.deletion_vector is not None
+            and (masked.deletion_vector.size_in_bytes or 0) > _LONGEST_VECTOR
+        ):
             return None
-        found.append([shown])
-    return found[0], found[1]
+        sides.append([masked])
+    return sides[0], sides[1]
 
 
 async def _active(log: DeltaLog, version: int, keys: Collection[Key]) -> dict[Key, Add]:
-    """Return those of the given files that are part of a version."""
+    """Return the given files that are part of a version."""
     return await log.active(version, keys) if keys and version >= 0 else {}
 
 
@@ -363,7 +371,7 @@ async def _commits(
     async def one(version: int) -> list[Add | Remove | MetaData]:
         return [a async for a in log.actions(version) if isinstance(a, Add | Remove | MetaData)]
 
-    for at in range(0, len(versions), _BATCH):
-        part = versions[at : at + _BATCH]
-        for version, found in zip(part, await gathered(map(one, part), limit=_BATCH), strict=True):
-            yield version, found
+    for start in range(0, len(versions), _BATCH):
+        batch = versions[start : start + _BATCH]
+        for version, actions in zip(batch, await gathered(map(one, batch), limit=_BATCH), strict=True):
+            yield version, actions

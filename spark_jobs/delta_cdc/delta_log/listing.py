@@ -1,4 +1,4 @@
-"""Parse the names in a log folder: commits, checkpoints, and which of them make up a version.
+"""Parse the names in a log folder, and find its commits and complete checkpoints.
 
 Log compaction files, ``.crc`` files, ``_staged_commits`` and all other files repeat what commits and
 checkpoints contain, so this module ignores them.
@@ -37,10 +37,10 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Listing:
-    """A log folder, or the part of it from some version on.
+    """The files of a log folder, or only those from some version on.
 
     :param commits: by version, ascending
-    :param checkpoints: complete ones, by version, ascending
+    :param checkpoints: the complete checkpoints, by version, ascending
     :param traces: whether a file proves that a commit existed
     """
 
@@ -50,21 +50,21 @@ class Listing:
 
     def hole(self, first: int, last: int) -> int | None:
         """Return the newest version of a range, both ends included, that has no commit file."""
-        # From the end, so that a file with an absurdly high number costs nothing.
+        # Count down from the end, so that a file with an absurdly high number costs nothing.
         while last >= first and last in self.commits:
             last -= 1
         return last if last >= first else None
 
 
 def of_a_commit(name: str) -> bool:
-    """Return whether a file of a log folder is a commit, or proves that there was one."""
+    """Return whether a file of a log folder is a commit, or proves that a commit existed."""
     return _COMMIT.fullmatch(name) is not None or _TRACE.fullmatch(name) is not None
 
 
 def read_names(entries: Iterable[Entry]) -> Listing:
     """Classify the files of a log folder."""
     commits: dict[int, Entry] = {}
-    whole: list[Checkpoint] = []
+    checkpoints: list[Checkpoint] = []
     parts: dict[tuple[int, int], dict[int, Entry]] = {}
     traces = False
     for entry in entries:
@@ -75,16 +75,16 @@ def read_names(entries: Iterable[Entry]) -> Listing:
                 commits[int(match[1])] = entry
         elif (match := _CHECKPOINT.fullmatch(name)) is not None:
             if match[2] is None:
-                whole.append(Checkpoint(int(match[1]), (entry,)))
+                checkpoints.append(Checkpoint(int(match[1]), (entry,)))
             else:
                 parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = entry
     for (version, count), found in parts.items():
         if sorted(found) == list(range(1, count + 1)):
-            whole.append(Checkpoint(version, tuple(found[part] for part in sorted(found))))
+            checkpoints.append(Checkpoint(version, tuple(found[part] for part in sorted(found))))
     return Listing(
         commits=dict(sorted(commits.items())),
         checkpoints=tuple(
-            sorted(whole, key=lambda checkpoint: (checkpoint.version, checkpoint.files[0].name))
+            sorted(checkpoints, key=lambda checkpoint: (checkpoint.version, checkpoint.files[0].name))
         ),
         traces=traces,
     )

@@ -1,8 +1,8 @@
-"""The files of a change data feed's file manifest: per commit, those that Delta's own reader reads.
+"""The files of a change data feed's file manifest: for each commit, the files that Delta's own reader reads.
 
-If a commit has change files, only these count. Else its added data was inserted, and its removed data was
-deleted. If a file is on both sides, its masked rows changed: newly masked rows were deleted, and unmasked
-rows were inserted; the manifest shows only these rows, by a deletion vector that masks all others.
+If a commit has change files, only these count. Else its added files are inserted rows, and its removed files
+are deleted rows. If a file is on both sides, its masked rows changed: newly masked rows were deleted, and
+unmasked rows were inserted; the manifest shows only these rows, by a deletion vector that masks all others.
 
 In any unexpected case, Delta's own reader reads the range.
 """
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.manifest_table import Table
     from delta_cdc.delta_log.table import DeltaLog
 
-#: How many commits have their files, and how many files their deletion vectors, in memory at once.
+#: Number of commits whose files, and number of files whose deletion vectors, are in memory at once.
 _BATCH = 16
-#: From this many bytes of changes on, or commits whose deletion vectors Delta's own reader compares one by
-#: one, that reader takes longer than a file manifest, which costs 0.7 CPU seconds just to open its log.
+#: From this many bytes of changes on, or from this many commits on whose deletion vectors Delta's own reader
+#: compares one by one, that reader takes longer than a file manifest. To open the manifest's log alone takes
+#: 0.7 CPU seconds.
 WORTHWHILE, COMPARED = 64 * 1024 * 1024, 3
 #: Memory limits, here and in Spark's driver: files of a file manifest, bytes of its vectors.
 MOST_FILES, MOST_VECTOR_BYTES = 100_000, 32 * 1024 * 1024
@@ -59,11 +60,10 @@ class Commits:
         return cls(log, commits, await log.timestamps(range(first, last + 1), commits))
 
     def is_worthwhile(self, read_range: ReadRange) -> bool:
-        """Return whether a read of a range through a file manifest is faster than by Delta's own reader.
+        """Return whether Spark reads a range faster through a file manifest than by Delta's own reader.
 
-        To open a log that is new to it, Spark takes about as long as Delta's own reader takes for
-        :data:`WORTHWHILE` bytes of changes, or for :data:`COMPARED` commits whose deletion vectors it has to
-        compare.
+        Spark takes about as long to open a new log as Delta's own reader takes for :data:`WORTHWHILE` bytes
+        of changes, or for :data:`COMPARED` commits whose deletion vectors it has to compare.
         """
         changing = set(self.changing(read_range))
         compared = sum(c.compares_vectors for c in self._commits if c.version in changing)
@@ -77,9 +77,9 @@ class Commits:
         ]
 
     async def described(self, read_range: ReadRange) -> list[MetaData]:
-        """Return the metadata under which the range's files were written; empty if it has not changed since.
+        """Return each metadata under which the range's files were written; empty if it has not changed since.
 
-        :raises NotSliceableError: the log was cleaned beyond it
+        :raises NotSliceableError: the log no longer has the commit of that metadata
         """
         all_metadata = [(c.version, c.metadata) for c in self._commits if c.metadata is not None]
         start, end = read_range.starting_version, read_range.ending_version
@@ -103,14 +103,14 @@ async def files(log: DeltaLog, read_range: ReadRange, table: Table, commits: Com
 
     :param table: the source as of the end of the last range
     :param commits: from this range's start, or an earlier version, to the end of the last range
-    :raises NotSliceableError: see there
+    :raises NotSliceableError: Delta's own reader has to read the range
     :raises CorruptLog: a deletion vector is damaged
     :raises VersionsExpired: the file of a deletion vector was deleted
     """
     if not commits.is_worthwhile(read_range):
         raise NotSliceableError("there is little to read")
     _check_schemas(table, await commits.described(read_range))
-    listed: dict[Key, Listed] = {}
+    listing: dict[Key, Listed] = {}
     count, room = 0, MOST_VECTOR_BYTES
     versions = commits.changing(read_range)
     for start in range(0, len(versions), _BATCH):
@@ -119,16 +119,16 @@ async def files(log: DeltaLog, read_range: ReadRange, table: Table, commits: Com
         for version, (removed, added, changed) in zip(batch, actions, strict=True):
             changes: list[tuple[str, FileAction]] = [(CHANGED_MARK, file) for file in changed]
             for mark, file in changes or await _changes(log, version, removed, added):
-                one = listed.setdefault(file.key, Listed(version, file))
-                one.action = one.action.filled(file)
-                one.sides.append(side(mark, version, commits.times[version]))
+                entry = listing.setdefault(file.key, Listed(version, file))
+                entry.action = entry.action.filled(file)
+                entry.sides.append(side(mark, version, commits.times[version]))
                 count += 1
                 room -= len(file.deletion_vector.path_or_inline or "") if file.deletion_vector else 0
             if count > MOST_FILES or room < 0:
                 raise NotSliceableError("too many files")
-    for one in listed.values():
-        _check_file(table, one)
-    return listed.values()
+    for entry in listing.values():
+        _check_file(table, entry)
+    return listing.values()
 
 
 async def _read(log: DeltaLog, version: int) -> tuple[list[Remove], list[Add], list[Cdc]]:
@@ -154,7 +154,7 @@ async def _read(log: DeltaLog, version: int) -> tuple[list[Remove], list[Add], l
 async def _changes(
     log: DeltaLog, version: int, removed: Sequence[Remove], added: Sequence[Add]
 ) -> list[tuple[str, FileAction]]:
-    """Return the changes to the files of a commit without change files: mark, and file."""
+    """Return mark and file of each change in a commit without change files."""
     old = {file.key[0]: file for file in removed}
     new = {file.key[0]: file for file in added}
     if len(old) < len(removed) or len(new) < len(added):
@@ -162,18 +162,20 @@ async def _changes(
     changes: list[tuple[str, FileAction]] = [(DELETED_MARK, old[path]) for path in old if path not in new]
     changes += [(INSERTED_MARK, new[path]) for path in new if path not in old]
     pairs = (_remasked(log, version, old[path], new[path]) for path in old if path in new)
-    return changes + [change for found in await gathered(pairs, limit=_BATCH) for change in found]
+    return changes + [
+        change for file_changes in await gathered(pairs, limit=_BATCH) for change in file_changes
+    ]
 
 
 async def _remasked(log: DeltaLog, version: int, before: Remove, after: Add) -> list[tuple[str, FileAction]]:
-    """Return the file with the rows that were masked, and with those that were unmasked."""
+    """Return the file with the newly masked rows, and the file with the unmasked rows, each with its mark."""
     if before.key == after.key:
         raise NotSliceableError(f"version {version} exchanges {after.path} for itself")
     old, new = await asyncio.gather(_masked(log, version, before), _masked(log, version, after))
     rows = after.rows if before.rows is None else before.rows
     if rows is None or (after.rows is not None and after.rows != rows):
         raise NotSliceableError(f"version {version} does not say how many rows {after.path} has")
-    found: list[tuple[str, FileAction]] = []
+    changes: list[tuple[str, FileAction]] = []
     for mark, shown in (
         (DELETED_MARK, deletion_vectors.minus(new, old)),
         (INSERTED_MARK, deletion_vectors.minus(old, new)),
@@ -182,8 +184,8 @@ async def _remasked(log: DeltaLog, version: int, before: Remove, after: Add) -> 
             last = max(shown)
             if (last << 16) + shown[last].bit_length() > rows:
                 raise NotSliceableError(f"version {version} masks rows that {after.path} does not have")
-            found.append((mark, showing(after.filled(before), shown, rows)))
-    return found
+            changes.append((mark, showing(after.filled(before), shown, rows)))
+    return changes
 
 
 async def _masked(log: DeltaLog, version: int, file: FileAction) -> deletion_vectors.Positions:
@@ -219,7 +221,7 @@ def _check_file(table: Table, listed: Listed) -> None:
 
 
 def _check_schemas(table: Table, described: list[MetaData]) -> None:
-    """Reject files whose physical column names or partitions differ from the table's now."""
+    """Reject files whose physical column names or partitions differ from the table's current ones."""
     for metadata in described:
         if metadata.partition_columns != table.metadata.partition_columns:
             raise NotSliceableError("the partition columns changed")

@@ -50,7 +50,7 @@ _NAMESPACE = uuid.UUID("6f0d0c6e-6a55-5d51-9a3c-1c1f1f7c1a01")
 class Listed:
     """A file of a file manifest.
 
-    :param version: of the commit that describes the file
+    :param version: the commit that describes the file
     :param action: the file, with its deletion vector in the manifest
     :param sides: see :data:`delta_cdc.core.manifest_columns.SIDES`
     """
@@ -97,7 +97,7 @@ class Table:
             self.base = f"{scheme}://{bucket}{slash}{quote(path)}".rstrip("/") + "/"
 
     def check(self, read_range: ReadRange) -> None:
-        """Reject a table that has a column named as the manifest's own, or that does not track rows."""
+        """Reject a table with a column of the manifest's names, or without the row tracking of the range."""
         for entry in self.schema["fields"]:
             if str(entry["name"]).lower() in (SIDES, SIDE_VERSION, SIDE_TIME):
                 raise ReservedColumnName(
@@ -117,7 +117,7 @@ class Table:
             )
 
     def check_names(self, read_range: ReadRange, version: int, metadata: MetaData) -> None:
-        """Reject metadata under which row ids are in other columns of the files."""
+        """Reject metadata under which files keep row ids in other columns."""
         if read_range.method != "row_tracking":
             return
         for name in _MATERIALIZED:
@@ -136,7 +136,7 @@ class Table:
     def header(
         self, read_range: ReadRange, marks: str, *, one_sided: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Yield the actions that are not files.
+        """Yield the actions except those of files.
 
         :param marks: the marks of all sides of the file manifest
         :param one_sided: every file has one side
@@ -223,33 +223,33 @@ class Table:
         """Return a path of the log (percent-encoded) as an absolute URI."""
         return path if _ABSOLUTE.match(path) else self.base + path
 
-    def _vector(self, listed: Listed, vector: DeletionVector) -> dict[str, Any]:
-        place = vector.path_or_inline
+    def _vector(self, entry: Listed, vector: DeletionVector) -> dict[str, Any]:
+        path_or_inline = vector.path_or_inline
         kind = vector.storage_type
         try:
-            if kind == "u" and place is not None:
-                kind, place = "p", self.absolute(deletion_vectors.file_of(place))
+            if kind == "u" and path_or_inline is not None:
+                kind, path_or_inline = "p", self.absolute(deletion_vectors.file_of(path_or_inline))
         except deletion_vectors.UnreadableVectorError:
-            place = None
-        if place is None or kind not in ("p", "i") or vector.size_in_bytes is None:
+            path_or_inline = None
+        if path_or_inline is None or kind not in ("p", "i") or vector.size_in_bytes is None:
             raise CorruptLog(
-                f"The deletion vector of {listed.action.path} in {self.uri} (version {listed.version}) is "
+                f"The deletion vector of {entry.action.path} in {self.uri} (version {entry.version}) is "
                 "not readable.",
                 remedy="bring the commit file back from a backup.",
             )
-        found: dict[str, Any] = {
+        json_form: dict[str, Any] = {
             "storageType": kind,
-            "pathOrInlineDv": place,
+            "pathOrInlineDv": path_or_inline,
             "sizeInBytes": vector.size_in_bytes,
             "cardinality": vector.cardinality,
         }
         if vector.offset is not None:
-            found["offset"] = vector.offset
-        return found
+            json_form["offset"] = vector.offset
+        return json_form
 
-    def _undescribed(self, read_range: ReadRange, listed: Listed) -> ReadMethodUnavailable:
-        path, version = listed.action.path, listed.version
-        if listed.action.is_described:
+    def _undescribed(self, read_range: ReadRange, entry: Listed) -> ReadMethodUnavailable:
+        path, version = entry.action.path, entry.version
+        if entry.action.is_described:
             return ReadMethodUnavailable(
                 f"The file {path} of {self.uri} (version {version}) has no row ids (baseRowId), so its rows "
                 "cannot be matched by row_tracking.",
@@ -303,8 +303,8 @@ def _field(name: str, kind: str) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": True, "metadata": {}}
 
 
-def _partition_of(listed: Listed, *, one_sided: bool) -> dict[str, str]:
+def _partition_of(entry: Listed, *, one_sided: bool) -> dict[str, str]:
     if not one_sided:
-        return {SIDES: ",".join(listed.sides)}
-    mark, version, time = parts_of(listed.sides[0])
+        return {SIDES: ",".join(entry.sides)}
+    mark, version, time = parts_of(entry.sides[0])
     return {SIDES: mark, SIDE_VERSION: version, SIDE_TIME: time}

@@ -1,8 +1,8 @@
 """Rebuild a version from commits and a checkpoint.
 
-The replay goes backwards, because the newest action of a kind counts: it often ends before it reaches the
-checkpoint. It skips an unreadable checkpoint if an older one, or the commits from version 0 on, can replace
-it.
+The replay reads newer commits first, because the newest action of a kind counts: so it often ends without
+the checkpoint. It skips an unreadable checkpoint if an older one, or the commits from version 0 on, can
+replace it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 _FIRST_BATCH = 4
 _LARGEST_BATCH = 64
-#: How many commits have their lists of files in memory at once.
+#: Number of commits whose lists of files are in memory at once.
 _FILES_BATCH = 16
 
 
 class History:
-    """The commits of a log for walks backwards: each is read once, ahead in growing concurrent batches."""
+    """The commits of a log for walks to older versions; it reads each once, in growing concurrent batches."""
 
     def __init__(self, find: Callable[[int], Coroutine[Any, Any, Commit | None]]) -> None:
         self._find = find
@@ -39,20 +39,20 @@ class History:
     async def get(self, version: int, oldest: int = 0) -> Commit | None:
         """Return a commit, or None if its file does not exist.
 
-        :param oldest: the last version that the walk can need
+        :param oldest: the oldest version that the walk can need
         """
         if version not in self._commits:
-            wanted = range(max(oldest, version - self._batch + 1), version + 1)
+            versions = range(max(oldest, version - self._batch + 1), version + 1)
             self._batch = min(self._batch * 2, _LARGEST_BATCH)
-            commits = await gathered(map(self._find, wanted), limit=_LARGEST_BATCH)
-            self._commits.update(zip(wanted, commits, strict=True))
+            commits = await gathered(map(self._find, versions), limit=_LARGEST_BATCH)
+            self._commits.update(zip(versions, commits, strict=True))
         return self._commits[version]
 
 
 class Replay:
     """One version of a table.
 
-    :param listing: of the log, from the checkpoint to use
+    :param listing: the log from the checkpoint to use
     :param full: lists the whole log; called only if ``listing`` is not enough
     """
 
@@ -72,7 +72,7 @@ class Replay:
         self._listing = listing
         self._full = full
         self._damaged: dict[Checkpoint, str] = {}
-        #: Holds what the replay has read: a walk that begins where the replay did reads nothing again.
+        #: The commits that the replay has read: a walk from the same version does not read them again.
         self.history = history
         self._next = version
         self._metadata: MetaData | None = None
@@ -84,7 +84,7 @@ class Replay:
 
         :raises VersionsExpired: the log was cleaned
         :raises LogGap: a commit file is missing
-        :raises CorruptLog: the checkpoint that would replace it cannot be read
+        :raises CorruptLog: the checkpoint that would replace the missing file cannot be read
         """
         base = await self._base(self.version)
         floor = -1 if base is None else base.version
@@ -101,10 +101,10 @@ class Replay:
         :raises CorruptLog: one of them is missing
         """
         while self._protocol is None or self._metadata is None:
-            if not await self._further():
-                what = "protocol" if self._protocol is None else "metaData"
+            if not await self._read_older():
+                action_name = "protocol" if self._protocol is None else "metaData"
                 raise CorruptLog(
-                    f"The log of {self._log.uri} has no {what} up to version {self.version}.",
+                    f"The log of {self._log.uri} has no {action_name} up to version {self.version}.",
                     remedy="bring the log back from a backup.",
                 )
         return self._protocol, self._metadata
@@ -112,46 +112,46 @@ class Replay:
     async def transaction(self, app_id: str) -> int | None:
         """Return the version an application recorded last."""
         while app_id not in self._txns:
-            if not await self._further():
+            if not await self._read_older():
                 return None
         return self._txns[app_id]
 
     async def transactions(self) -> dict[str, int]:
         """Return the version that each application recorded last."""
-        while await self._further():
+        while await self._read_older():
             pass
         return dict(self._txns)
 
     async def files(self, wanted: Collection[Key] | None = None) -> dict[Key, Add]:
         """Return active files; see :func:`delta_cdc.delta_log.checkpoint.read_files`.
 
-        :param wanted: keys of the files; the walk ends as soon as all are decided. None: all files
+        :param wanted: keys of the files; the walk ends as soon as it has decided all. None: all files
         """
         active: dict[Key, Add] = {}
         decided: set[Key] = set()
-        open_ = None if wanted is None else set(wanted)
+        undecided = None if wanted is None else set(wanted)
         version = self.version
-        while version >= 0 and (open_ is None or open_):
+        while version >= 0 and (undecided is None or undecided):
             base = await self._base(version)
             if base is not None and base.version == version:
                 try:
-                    rest = await read_files(self._storage, base, open_)
+                    checkpoint_files = await read_files(self._storage, base, undecided)
                 except DamagedCheckpointError as error:
                     await self._pass_over(base, error)
                     continue
-                return {**{key: add for key, add in rest.items() if key not in decided}, **active}
+                return {**{key: add for key, add in checkpoint_files.items() if key not in decided}, **active}
             floor = -1 if base is None else base.version
             versions = range(version, max(floor, version - _FILES_BATCH), -1)
             for changes in await gathered(map(self._changes, versions), limit=_FILES_BATCH):
                 for action in changes:
                     key = action.key
-                    if open_ is not None and key not in open_:
+                    if undecided is not None and key not in undecided:
                         continue
                     if isinstance(action, Add) and key not in decided:
                         active.setdefault(key, action if wanted else action.with_rows(action.rows))
                     decided.add(key)
-                    if open_ is not None:
-                        open_.discard(key)
+                    if undecided is not None:
+                        undecided.discard(key)
             version = versions[-1] - 1
         return active
 
@@ -160,8 +160,8 @@ class Replay:
         """Return a commit's file actions."""
         return [a async for a in self._log.actions(version) if isinstance(a, Add | Remove)]
 
-    async def _further(self) -> bool:
-        """Read further back; return whether anything was left."""
+    async def _read_older(self) -> bool:
+        """Read the next older commit, or the checkpoint; return False if nothing is left to read."""
         if self._next < 0:
             return False
         base = await self._base(self._next)
@@ -169,18 +169,18 @@ class Replay:
             commit = await self.history.get(self._next, 0 if base is None else base.version + 1)
             if commit is None:
                 raise await self._log.missing(self._next)
-            self._take((commit.metadata, commit.protocol, *commit.txns))
+            self._keep_newest((commit.metadata, commit.protocol, *commit.txns))
             self._next -= 1
             return True
         try:
-            self._take(await read_state(self._storage, base))
+            self._keep_newest(await read_state(self._storage, base))
         except DamagedCheckpointError as error:
             await self._pass_over(base, error)
             return True
         self._next = -1
         return True
 
-    def _take(self, actions: Iterable[Action | None]) -> None:
+    def _keep_newest(self, actions: Iterable[Action | None]) -> None:
         """Keep the newest action of each kind."""
         for action in actions:
             if isinstance(action, MetaData):
@@ -191,13 +191,13 @@ class Replay:
                 self._txns.setdefault(action.app_id, action.version)
 
     async def _base(self, version: int) -> Checkpoint | None:
-        """Return the newest readable checkpoint up to a version; None if it does not exist."""
-        found = self._undamaged(version)
-        if found is None and self._full is not None:
+        """Return the newest readable checkpoint up to a version, or None."""
+        checkpoint = self._undamaged(version)
+        if checkpoint is None and self._full is not None:
             full, self._full = self._full, None
             self._listing = await full()
-            found = self._undamaged(version)
-        return found
+            checkpoint = self._undamaged(version)
+        return checkpoint
 
     def _undamaged(self, version: int) -> Checkpoint | None:
         usable = (c for c in reversed(self._listing.checkpoints) if c.version <= version)

@@ -1,7 +1,7 @@
-"""All requests to the table's storage; each failure becomes a named error.
+"""Send all requests to a table's storage, and turn each failure into a named error.
 
-Only ``FileNotFoundError`` means that a file does not exist; any other failure of storage is
-:class:`~delta_cdc.core.errors.StoreUnavailable` and says nothing about the table.
+Only ``FileNotFoundError`` means that a file does not exist. Any other failure of storage is
+:class:`~delta_cdc.core.errors.StoreUnavailable`, which is no information about the table.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Entry:
 
     :param name: relative to the table, with ``/``
     :param modified: epoch milliseconds
-    :param e_tag: None where the store has none
+    :param e_tag: None if the store has no such tag
     """
 
     name: str
@@ -78,7 +78,7 @@ class Storage:
         self._prefix = ""
 
     async def head(self, name: str) -> Entry | None:
-        """Look for a file: one request. None if it does not exist."""
+        """Return a file's entry, or None if the file does not exist: one request."""
         import obstore
 
         store = await self._root_async()
@@ -91,7 +91,7 @@ class Storage:
             return None
 
     async def open(self, name: str) -> Opened | None:
-        """Open a file for streaming: one request. None if it does not exist."""
+        """Open a file for streaming: one request. Return None if the file does not exist."""
         import obstore
 
         store = await self._root_async()
@@ -106,38 +106,38 @@ class Storage:
         return entry, self._chunks(result, entry.size)
 
     async def read(self, name: str) -> bytes | None:
-        """Return a small file's bytes; None if it does not exist."""
+        """Return a small file's bytes; None if the file does not exist."""
         opened = await self.open(name)
         if opened is None:
             return None
         return b"".join([chunk async for chunk in opened[1]])
 
     async def list_log(self, after: str | None = None) -> list[Entry]:
-        """Return the files of the log folder itself, by name: one listing.
+        """Return the files of the log folder without its subfolders, sorted by name: one listing.
 
-        :param after: only names greater than this one (without the folder)
+        :param after: return only names greater than this one (without the folder)
         """
         path = local_path(self.uri)
         with self.named():
             if path is not None:
                 return await asyncio.to_thread(_scan, Path(path) / LOG, after)
-            found = await self._listed(f"{LOG}/", f"{LOG}/{after}" if after else None)
+            entries = await self._list(f"{LOG}/", f"{LOG}/{after}" if after else None)
         # Skip subfolders (_sidecars, _staged_commits).
-        return sorted((e for e in found if e.name.count("/") == 1), key=lambda entry: entry.name)
+        return sorted((e for e in entries if e.name.count("/") == 1), key=lambda entry: entry.name)
 
     async def list_all(self) -> list[str]:
         """Return the names of all files of an object store's table."""
         with self.named():
-            return [entry.name for entry in await self._listed(None, None)]
+            return [entry.name for entry in await self._list(None, None)]
 
     async def has(self, path: str) -> bool:
         """Return whether a file named by an action exists.
 
-        :param path: percent-encoded; relative, or an absolute URI. One that cannot be looked up counts as
+        :param path: percent-encoded; relative, or an absolute URI. A file that cannot be looked up counts as
             existing
         """
-        place = self._place(path)
-        return place is None or await place[0].head(place[1]) is not None
+        location = self._locate(path)
+        return location is None or await location[0].head(location[1]) is not None
 
     async def read_range(self, path: str, start: int, length: int) -> bytes | None:
         """Return a part of a file named by an action: one request.
@@ -148,20 +148,20 @@ class Storage:
         """
         import obstore
 
-        place = self._place(path)
-        if place is None:
+        location = self._locate(path)
+        if location is None:
             return None
-        store = await place[0]._root_async()
+        store = await location[0]._root_async()
         if store is None:
             raise FileNotFoundError(path)
-        name = place[0]._prefix + place[1]
+        name = location[0]._prefix + location[1]
         with self.named():
             return bytes(await obstore.get_range_async(store, name, start=start, length=length))
 
     def reader(self, name: str) -> io.RawIOBase:
-        """Return a blocking file, read by ranges, for use in a thread.
+        """Return a file object that reads by ranges. It blocks, so use it in a thread.
 
-        Every failure of storage is a named error: any other error of a parser concerns the bytes.
+        Every failure of storage is a named error, so any other error of a parser concerns the bytes.
 
         :raises FileNotFoundError: it does not exist
         :raises StoreUnavailable: storage did not answer, or refused; also from the file's own methods
@@ -175,7 +175,7 @@ class Storage:
             return _Ranges(obstore.open_reader(store, self._prefix + name), self.named)
 
     # -- inside -----------------------------------------------------------------------------------
-    def _place(self, path: str) -> tuple[Storage, str] | None:
+    def _locate(self, path: str) -> tuple[Storage, str] | None:
         """Return the storage and the name of a file named by an action; None if it cannot be looked up."""
         parts = urlsplit(path) if _SCHEME.match(path) else None
         if path.startswith("/"):
@@ -217,26 +217,26 @@ class Storage:
                 yield bytes(await result.bytes_async())
                 return
             async for chunk in result.stream(min_chunk_size=_CHUNK):
-                whole = memoryview(bytes(chunk))
-                for start in range(0, len(whole), _CHUNK):
-                    yield bytes(whole[start : start + _CHUNK])
+                view = memoryview(bytes(chunk))
+                for start in range(0, len(view), _CHUNK):
+                    yield bytes(view[start : start + _CHUNK])
                     await asyncio.sleep(0)
 
-    async def _listed(self, prefix: str | None, offset: str | None) -> list[Entry]:
+    async def _list(self, prefix: str | None, offset: str | None) -> list[Entry]:
         import obstore
 
         store = await self._root_async()
-        found: list[Entry] = []
+        entries: list[Entry] = []
         if store is not None:
             within = f"{self._prefix}{prefix or ''}" or None
             after = None if offset is None else self._prefix + offset
             async for batch in obstore.list(store, within, offset=after):
-                found.extend(self._entry(meta) for meta in batch)
-        return found
+                entries.extend(self._entry(meta) for meta in batch)
+        return entries
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Turn storage failures inside into named errors; a missing file stays ``FileNotFoundError``."""
+        """Turn storage failures within the block into named errors, but keep ``FileNotFoundError``."""
         from obstore.exceptions import BaseError
 
         try:
@@ -245,12 +245,12 @@ class Storage:
             raise
         except (OSError, BaseError) as error:
             if _NO_FOLDER in str(error):
-                # A file where a folder should be: files in it do not exist.
+                # The path of the folder is a file, so files in that folder do not exist.
                 raise FileNotFoundError(self.uri) from None
             named = self._unavailable(error)
         else:
             return
-        # Without a cause: the store's message may hold secrets that were removed from this one.
+        # Raise without a cause: the store's own message may hold secrets, which the new message omits.
         raise named from None
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
@@ -273,14 +273,14 @@ class Storage:
         )
 
     def _clean(self, error: Exception) -> str:
-        """Return the reason without secrets: queries of URLs, secrets among the options."""
+        """Return the reason without secrets: without queries of URLs and secret options."""
         return redacted(_QUERY.sub("", reason(error)), self._options)
 
 
 async def put_stream(
     folder: str, name: str, lines: Iterator[bytes], storage_options: dict[str, str] | None = None
 ) -> None:
-    """Write a whole file, replacing an existing one; if producing the lines fails, write nothing.
+    """Write a whole file, replacing an existing one. If the iterator of lines fails, write nothing.
 
     :param folder: path or URI; a local one is created
     :param name: relative to the folder
@@ -363,7 +363,7 @@ class _Ranges(io.RawIOBase):
 
 
 def milliseconds(moment: datetime) -> int:
-    """Return epoch milliseconds; by integer arithmetic, because a float may round below the millisecond."""
+    """Return epoch milliseconds; use integers, because a float may round below the millisecond."""
     return (moment - _EPOCH) // _MILLISECOND
 
 
@@ -373,8 +373,8 @@ def _joined(uri: str, path: str) -> str:
 
 
 def _scan(folder: Path, after: str | None) -> list[Entry]:
-    """List a local log folder. Not through the store, which fails on names it cannot represent."""
-    found = []
+    """List a local log folder without the store, which fails on names that it cannot represent."""
+    files = []
     try:
         entries = list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError):
@@ -384,8 +384,8 @@ def _scan(folder: Path, after: str | None) -> list[Entry]:
             if (after is None or entry.name > after) and entry.is_file():
                 stat = entry.stat()
                 modified = stat.st_mtime_ns // 1_000_000
-                found.append(Entry(f"{LOG}/{entry.name}", stat.st_size, modified))
+                files.append(Entry(f"{LOG}/{entry.name}", stat.st_size, modified))
         except FileNotFoundError:
             # Deleted since the listing, for instance by log cleanup.
             continue
-    return sorted(found, key=lambda entry: entry.name)
+    return sorted(files, key=lambda entry: entry.name)

@@ -15,15 +15,15 @@ _MODE, _PHYSICAL_NAME = "delta.columnMapping.mode", "delta.columnMapping.physica
 
 
 def lost_column(before: str, after: str, *, by_id: bool) -> str | None:
-    """Return which column of ``before`` is missing, has another name or another type in ``after``.
+    """Return which column of ``before`` is missing, or has another name or another type, in ``after``.
 
-    Ignores new columns, nullability, comments, all other metadata, and the case of names.
+    This ignores new columns, nullability, comments, all other metadata, and the case of names.
 
     :param before: ``metaData.schemaString`` of the older version
-    :param after: that of the newer one
-    :param by_id: match columns by column-mapping id if both sides have one; only within one table, because a
+    :param after: ``metaData.schemaString`` of the newer version
+    :param by_id: match columns by column-mapping id if both sides have ids; only within one table, because a
         recreated table starts counting again
-    :return: such as ``name was dropped``; None if every column still exists
+    :return: for example ``name was dropped``; None if every column still exists
     """
     return _struct(json.loads(before), json.loads(after), "", by_id)
 
@@ -36,11 +36,11 @@ def leaf_paths(schema: str) -> tuple[tuple[str, ...], ...]:
     return tuple(_leaves(json.loads(schema), ()))
 
 
-def _leaves(struct: dict[str, Any], way: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _leaves(struct: dict[str, Any], prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     for field in struct["fields"]:
-        path, of = (*way, field["name"]), field["type"]
-        if isinstance(of, dict) and of.get("type") == "struct" and of["fields"]:
-            yield from _leaves(of, path)
+        path, type_ = (*prefix, field["name"]), field["type"]
+        if isinstance(type_, dict) and type_.get("type") == "struct" and type_["fields"]:
+            yield from _leaves(type_, path)
         else:
             yield path
 
@@ -49,23 +49,23 @@ def _struct(before: dict[str, Any], after: dict[str, Any], path: str, by_id: boo
     names = {field["name"].lower(): field for field in after["fields"]}
     ids = {_id(field): field for field in after["fields"]}
     for field in before["fields"]:
-        name, found = f"{path}{field['name']}", names.get(field["name"].lower())
+        name, counterpart = f"{path}{field['name']}", names.get(field["name"].lower())
         if by_id and _id(field) is not None and None not in ids:
-            found = ids.get(_id(field))
-        if found is None:
+            counterpart = ids.get(_id(field))
+        if counterpart is None:
             return f"{name} was dropped or renamed"
-        if found["name"].lower() != field["name"].lower():
-            return f"{name} was renamed to {path}{found['name']}"
-        lost = _type(field["type"], found["type"], name, by_id)
-        if lost is not None:
-            return lost
+        if counterpart["name"].lower() != field["name"].lower():
+            return f"{name} was renamed to {path}{counterpart['name']}"
+        change = _type(field["type"], counterpart["type"], name, by_id)
+        if change is not None:
+            return change
     return None
 
 
 def _type(before: Any, after: Any, path: str, by_id: bool) -> str | None:
     kind = _kind(before)
     if kind != _kind(after):
-        return f"{path} changed its type from {_shown(before)} to {_shown(after)}"
+        return f"{path} changed its type from {_type_text(before)} to {_type_text(after)}"
     if kind == "struct":
         return _struct(before, after, f"{path}.", by_id)
     if kind == "array":
@@ -77,14 +77,13 @@ def _type(before: Any, after: Any, path: str, by_id: bool) -> str | None:
 
 
 def moved_column(before: MetaData, after: MetaData) -> str | None:
-    """Return which column both versions have, but under another name (or id) in their files; else None.
+    """Return which column has another name (or id) in the files of the two versions; else None.
 
-    This happens after a REPLACE by a table with column mapping: a reader of old files by the new names finds
-    NULL.
+    This happens after a REPLACE by a table with column mapping: by the new names, old files read as NULL.
     """
-    now = _physical(after)
-    known = _physical(before).items()
-    return next((path for path, name in known if now.get(path, name) != name), None)
+    new_names = _physical(after)
+    old_names = _physical(before).items()
+    return next((path for path, name in old_names if new_names.get(path, name) != name), None)
 
 
 def _physical(metadata: MetaData) -> dict[str, tuple[str, int | None]]:
@@ -95,33 +94,33 @@ def _physical(metadata: MetaData) -> dict[str, tuple[str, int | None]]:
 
 
 def _in_files(
-    of: Any, path: str, *, is_mapped: bool, by_id: bool
+    type_: Any, path: str, *, is_mapped: bool, by_id: bool
 ) -> Iterator[tuple[str, tuple[str, int | None]]]:
-    if not isinstance(of, dict):
+    if not isinstance(type_, dict):
         return
-    for field in of.get("fields", ()):
-        own = f"{path}.{field['name'].lower()}" if path else field["name"].lower()
-        given = (field.get("metadata") or {}).get(_PHYSICAL_NAME, field["name"])
+    for field in type_.get("fields", ()):
+        field_path = f"{path}.{field['name'].lower()}" if path else field["name"].lower()
+        physical_name = (field.get("metadata") or {}).get(_PHYSICAL_NAME, field["name"])
         # Readers look up names in files case-insensitively.
-        name = (given if is_mapped else field["name"]).lower()
-        yield own, (name, _id(field) if by_id else None)
-        yield from _in_files(field["type"], own, is_mapped=is_mapped, by_id=by_id)
+        name = (physical_name if is_mapped else field["name"]).lower()
+        yield field_path, (name, _id(field) if by_id else None)
+        yield from _in_files(field["type"], field_path, is_mapped=is_mapped, by_id=by_id)
     for inside in ("elementType", "keyType", "valueType"):
-        yield from _in_files(of.get(inside), f"{path}.{inside}", is_mapped=is_mapped, by_id=by_id)
+        yield from _in_files(type_.get(inside), f"{path}.{inside}", is_mapped=is_mapped, by_id=by_id)
 
 
-def _kind(of: Any) -> str:
-    if not isinstance(of, dict):
-        return str(of).replace(" ", "").lower()
-    # A user-defined type is the same only if all of its definition is.
-    kind = str(of.get("type"))
-    return kind if kind in ("struct", "array", "map") else json.dumps(of, sort_keys=True)
+def _kind(type_: Any) -> str:
+    if not isinstance(type_, dict):
+        return str(type_).replace(" ", "").lower()
+    # Two user-defined types are the same only if their whole definitions are equal.
+    kind = str(type_.get("type"))
+    return kind if kind in ("struct", "array", "map") else json.dumps(type_, sort_keys=True)
 
 
-def _shown(of: Any) -> str:
-    return str(of.get("type")) if isinstance(of, dict) else str(of)
+def _type_text(type_: Any) -> str:
+    return str(type_.get("type")) if isinstance(type_, dict) else str(type_)
 
 
 def _id(field: dict[str, Any]) -> int | None:
-    found = (field.get("metadata") or {}).get(_ID)
-    return None if found is None else int(found)
+    column_id = (field.get("metadata") or {}).get(_ID)
+    return None if column_id is None else int(column_id)

@@ -1,4 +1,4 @@
-"""Table locations: turns user input into a URI and a store."""
+"""Open the object store of a table's location."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DELTA_RS_ONLY = re.compile(
 )
 _DURATION = re.compile(r"^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|)\Z")
 _SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
-#: Six tries within about six seconds: bridge a short outage, report a long one soon.
+#: Six tries within about six seconds survive a short outage, and report a long one soon.
 _MAX_RETRIES = "6"
 _RETRY_TIMEOUT = "30s"
 #: Options of the HTTP client. As options of the store, in any spelling, they would make obstore panic.
@@ -73,18 +73,18 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
     path = local_path(uri)
     if path is not None:
         return LocalStore(path) if Path(path).is_dir() else None
-    given = {k.lower(): v for k, v in (storage_options or {}).items() if not _DELTA_RS_ONLY.match(k)}
-    client = {_client_name(k): _client_value(v) for k, v in given.items() if _client_name(k) in _CLIENT}
-    options = {k: str(v) for k, v in given.items() if _client_name(k) not in _CLIENT}
+    lowered = {k.lower(): v for k, v in (storage_options or {}).items() if not _DELTA_RS_ONLY.match(k)}
+    client = {_client_name(k): _client_value(v) for k, v in lowered.items() if _client_name(k) in _CLIENT}
+    options = {k: str(v) for k, v in lowered.items() if _client_name(k) not in _CLIENT}
     if client:
         # If client options are given, obstore ignores those of the environment.
         client = {**_client_of_environment(uri), **client}
     retries = {
-        "max_retries": _whole("max_retries", options.pop("max_retries", _MAX_RETRIES)),
+        "max_retries": _whole_number("max_retries", options.pop("max_retries", _MAX_RETRIES)),
         "retry_timeout": _duration("retry_timeout", options.pop("retry_timeout", _RETRY_TIMEOUT)),
     }
     if is_s3(uri):
-        options = _addressed(uri, options)
+        options = _with_endpoint_bucket(uri, options)
     options, credentials = own_identity(uri, _cloud(uri), options)
     try:
         return from_url(
@@ -107,10 +107,10 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
 
 
 def open_bucket(uri: str, storage_options: dict[str, str] | None = None) -> tuple[ObjectStore, str]:
-    """Return the store of a whole bucket (or container), and the prefix of an object store's table in it.
+    """Return the store of a whole bucket (or container), and the prefix of the table in that bucket.
 
-    While a store is in use, it serves every table with the same options: a separate client for each of many
-    tables costs as many connections, and some ten milliseconds at the start, in which nothing else runs.
+    While a store is in use, all tables with the same options share it: a separate client for each table
+    costs another connection, and some ten milliseconds at the start, in which nothing else runs.
 
     :raises InvalidConfiguration: the store does not know an option
     """
@@ -143,12 +143,16 @@ def _client_value(value: str) -> str | bool:
     return value.lower() == "true" if value.lower() in ("true", "false") else value
 
 
-def _addressed(uri: str, options: dict[str, str]) -> dict[str, str]:
-    """Add the bucket to an S3 endpoint where virtual hosting needs it: obstore uses the endpoint unchanged.
+def _with_endpoint_bucket(uri: str, options: dict[str, str]) -> dict[str, str]:
+    """Return the options, with the bucket in the S3 endpoint if virtual hosting needs it.
+
+    obstore uses the endpoint unchanged.
 
     :raises InvalidConfiguration: obstore would use another endpoint, from the environment
     """
-    around = {canonical_option(name): value for name, value in os.environ.items() if name.startswith("AWS_")}
+    variables = {
+        canonical_option(name): value for name, value in os.environ.items() if name.startswith("AWS_")
+    }
     given_options = {canonical_option(name): value for name, value in options.items()}
     endpoint = given_options.get(_ENDPOINT)
     other = os.environ.get(_NARROW_ENDPOINT)
@@ -158,11 +162,11 @@ def _addressed(uri: str, options: dict[str, str]) -> dict[str, str]:
             "environment would be used instead when its log is read.",
             remedy=f"unset {_NARROW_ENDPOINT} for this process, or leave the address out of the connection.",
         )
-    endpoint = endpoint or around.get(_ENDPOINT)
-    if other or not endpoint or not is_true({**around, **given_options}.get(_VIRTUAL)):
+    endpoint = endpoint or variables.get(_ENDPOINT)
+    if other or not endpoint or not is_true({**variables, **given_options}.get(_VIRTUAL)):
         return options
-    others = {name: value for name, value in options.items() if canonical_option(name) != _ENDPOINT}
-    return {**others, _ENDPOINT: _with_bucket(endpoint, urlsplit(uri).netloc)}
+    remaining = {name: value for name, value in options.items() if canonical_option(name) != _ENDPOINT}
+    return {**remaining, _ENDPOINT: _with_bucket(endpoint, urlsplit(uri).netloc)}
 
 
 def _with_bucket(endpoint: str, bucket: str) -> str:
@@ -182,15 +186,15 @@ def _cloud(uri: str) -> str:
 def _client_of_environment(uri: str) -> dict[str, str | bool]:
     """Return the options of the HTTP client that the environment sets for a store."""
     cloud = f"{_cloud(uri)}_"
-    named = {name.lower(): value for name, value in os.environ.items()}
+    variables = {name.lower(): value for name, value in os.environ.items()}
     return {
         name.removeprefix(cloud): _client_value(value)
-        for name, value in named.items()
+        for name, value in variables.items()
         if name.startswith(cloud) and name.removeprefix(cloud) in _CLIENT
     }
 
 
-def _whole(name: str, value: str) -> int:
+def _whole_number(name: str, value: str) -> int:
     if not str(value).isdecimal():
         raise InvalidConfiguration(
             f"The option {name} is {value!r}, not a whole number.", remedy="correct it."

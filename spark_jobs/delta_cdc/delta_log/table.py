@@ -75,9 +75,9 @@ _READABLE = frozenset(
 _NEWEST_READER = 3
 #: Commits that are read at once.
 _CONCURRENT = 64
-#: After this many consecutive hits, a listing is cheaper than further requests.
+#: After this many consecutive versions that exist, one listing is cheaper than further requests.
 _WALK = 8
-#: Delta begins to make file times increase this many commits before the first requested one.
+#: Delta starts to make file times increase this many commits before the first requested version.
 _LOOK_BACK = 100
 _LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
@@ -104,12 +104,12 @@ class TableState:
 
     @cached_property
     def num_files(self) -> int:
-        """Return the number of active files: reads the log as far back as the newest checkpoint."""
+        """Return the number of active files. This reads the log back to the newest checkpoint."""
         return len(self._files)
 
     @cached_property
     def num_masked_files(self) -> int:
-        """Return the number of active files with masked rows; costs what :attr:`num_files` does."""
+        """Return the number of active files with masked rows, at the cost of :attr:`num_files`."""
         return sum(file.deletion_vector is not None for file in self._files.values())
 
     @cached_property
@@ -119,10 +119,10 @@ class TableState:
 
     @cached_property
     def is_empty(self) -> bool:
-        """Return whether the table holds no row (masked rows don't count).
+        """Return whether the table has no visible row.
 
-        If the log has no row count for a file, the file's footer is read; a missing or unreadable file counts
-        as one with rows.
+        If the log has no row count for a file, this reads the file's footer. A missing or unreadable file
+        counts as a file with rows.
         """
         return not any(self._has_rows(path, file) for (path, _), file in self._files.items())
 
@@ -154,10 +154,10 @@ class DeltaLog:
 
     # -- versions ---------------------------------------------------------------------------------
     async def newest_version(self, after: int | None = None) -> int:
-        """Return the newest version; with ``after``, one existence request when nothing is newer.
+        """Return the newest version. With ``after``, this takes one request if no newer version exists.
 
-        :param after: a known version; only later versions are looked for, one by one, then by a listing if
-            there are many
+        :param after: a known version: look for later versions only, first one by one, then, if there are
+            many, by a listing
         :raises TableNotFound: the location is empty or does not exist
         :raises NotADeltaTable: the location has files, but no commit
         :raises LogGap: a commit file before the newest is missing
@@ -193,14 +193,15 @@ class DeltaLog:
     ) -> int | None:
         """Return the version that a time refers to, among those whose commit files exist.
 
-        A commit's time is its in-commit timestamp from the version that enabled them, before that its file's
-        modification time. File times are made increasing as Delta does (:mod:`delta_cdc.delta_log.clock`).
+        A commit's time is its in-commit timestamp, from the version on that enabled these timestamps. Earlier
+        commits have the modification time of their file; :mod:`delta_cdc.delta_log.clock` makes these times
+        increase as Delta does.
 
         :param timestamp_ms: epoch milliseconds
         :param bound: ``start`` rounds up, to the first commit at or after the time; ``end`` rounds down, to
             the last one at or before it
         :param state: the table's newest state, if known
-        :return: None for a start after the newest commit, and for an end before the oldest one
+        :return: None for a start later than the newest commit, and for an end earlier than the oldest one
         """
         state = state or await self.snapshot()
         try:
@@ -222,52 +223,52 @@ class DeltaLog:
             # As Delta does: the first in-commit timestamp decides on which side to search.
             first = await stamp(0)
             if timestamp_ms >= first:
-                at = await clock.search(len(stamped), stamp, timestamp_ms, bound)
-                return None if at is None else stamped[at]
+                index = await clock.search(len(stamped), stamp, timestamp_ms, bound)
+                return None if index is None else stamped[index]
         times = clock.increasing([listing.commits[version].modified for version in plain])
-        at = clock.choose(times, timestamp_ms, bound)
-        if at is not None:
-            return plain[at]
+        index = clock.choose(times, timestamp_ms, bound)
+        if index is not None:
+            return plain[index]
         return stamped[0] if stamped and bound == "start" else None
 
     async def timestamps(self, versions: Sequence[int], commits: Iterable[Commit] = ()) -> dict[int, int]:
         """Return commit timestamps as Delta's change feed has them (``_commit_timestamp``).
 
-        That is the in-commit timestamp of a commit that has one, else its file's modification time. A file
-        time that is not later than its predecessor becomes the predecessor's plus one millisecond, beginning
-        a hundred commits before the first version. So a version's time may differ if much older versions are
-        requested with it, as in the feed.
+        A commit's timestamp is its in-commit timestamp, else the modification time of its file. A file time
+        that is not later than its predecessor becomes the predecessor's plus one millisecond; Delta starts
+        this a hundred commits before the first version. So, as in the feed, a version's time may differ if
+        the caller also requests much older versions.
 
         :param versions: ascending
-        :param commits: already read commits, which are not read again
+        :param commits: commits that the caller has already read; this does not read them again
         :return: version -> epoch milliseconds
-        :raises VersionsExpired: the log was cleaned beyond one of them
-        :raises LogGap: one is missing between others
+        :raises VersionsExpired: log cleanup has deleted one of them
+        :raises LogGap: one of them is missing, but not by log cleanup
         """
         if not versions:
             return {}
         first = max(versions[0] - _LOOK_BACK, 0)
         listing = read_names(await self._storage.list_log(f"{first:020d}"))
-        listed = [version for version in listing.commits if version <= versions[-1]]
-        times = clock.increasing([listing.commits[version].modified for version in listed])
-        found = dict(zip(listed, times, strict=True))
-        given = {commit.version: commit for commit in commits}
-        for commit in await self.commits(sorted(set(versions) - set(given))):
-            given[commit.version] = commit
+        listed_versions = [version for version in listing.commits if version <= versions[-1]]
+        times = clock.increasing([listing.commits[version].modified for version in listed_versions])
+        by_version = dict(zip(listed_versions, times, strict=True))
+        known_commits = {commit.version: commit for commit in commits}
+        for commit in await self.commits(sorted(set(versions) - set(known_commits))):
+            known_commits[commit.version] = commit
         for version in versions:
-            stamp = given[version].info.in_commit_timestamp
+            stamp = known_commits[version].info.in_commit_timestamp
             if stamp is not None:
-                found[version] = stamp
-            elif version not in found:
+                by_version[version] = stamp
+            elif version not in by_version:
                 raise await self.missing(version)
-        return {version: found[version] for version in versions}
+        return {version: by_version[version] for version in versions}
 
     # -- commits ----------------------------------------------------------------------------------
     async def actions(self, version: int) -> AsyncIterator[Action]:
-        """Yield a commit's actions in the order of the file, which is read in chunks.
+        """Yield a commit's actions in the order of the file; read the file in chunks.
 
-        :raises VersionsExpired: the log was cleaned beyond it
-        :raises LogGap: it is missing between others
+        :raises VersionsExpired: log cleanup has deleted it
+        :raises LogGap: it is missing, but not by log cleanup
         """
         opened = await self._storage.open(_path(version)) if version >= 0 else None
         if opened is None:
@@ -278,8 +279,8 @@ class DeltaLog:
     async def commit(self, version: int) -> Commit:
         """Return one commit.
 
-        :raises VersionsExpired: the log was cleaned beyond it
-        :raises LogGap: it is missing between others
+        :raises VersionsExpired: log cleanup has deleted it
+        :raises LogGap: it is missing, but not by log cleanup
         """
         (commit,) = await self.commits([version])
         return commit
@@ -292,12 +293,12 @@ class DeltaLog:
     async def commits(self, versions: Sequence[int]) -> tuple[Commit, ...]:
         """Return the commits of some versions, read concurrently.
 
-        :raises VersionsExpired: the log was cleaned beyond one of them
-        :raises LogGap: one is missing between others
+        :raises VersionsExpired: log cleanup has deleted one of them
+        :raises LogGap: one of them is missing, but not by log cleanup
         """
         commits: list[Commit] = []
-        found = await gathered(map(self.find, versions), limit=_CONCURRENT)
-        for version, commit in zip(versions, found, strict=True):
+        results = await gathered(map(self.find, versions), limit=_CONCURRENT)
+        for version, commit in zip(versions, results, strict=True):
             if commit is None:
                 # Report the first missing version, regardless of the order of answers.
                 raise await self.missing(version)
@@ -305,10 +306,10 @@ class DeltaLog:
         return tuple(commits)
 
     def history(self) -> History:
-        """Return the commits for a walk backwards.
+        """Return the history, which reads commits for a walk from newer to older versions.
 
         Each call returns the same history, so a second walk over the same commits reads nothing. The first
-        :meth:`snapshot` without a version continues it; each later one begins another, with what it reads.
+        :meth:`snapshot` without a version uses this history too; each later one starts a new history.
         """
         if self._history is None:
             self._history = History(self.find)
@@ -324,7 +325,7 @@ class DeltaLog:
         :raises LogGap: a commit file that the version needs is missing
         :raises UnsupportedTable: for catalog-managed tables and unknown reader features
         """
-        replay, protocol, metadata = await self._opened_at(version)
+        replay, protocol, metadata = await self._replay_state(version)
         columns = self._columns(metadata.schema_string, replay.version)
         if version is None:
             self._opened, self._history = replay, replay.history
@@ -343,28 +344,30 @@ class DeltaLog:
         )
 
     async def transaction(self, app_id: str) -> int | None:
-        """Return the version an application recorded last, as of the newest version (or the one opened last
-        by :meth:`snapshot` without a version)."""
+        """Return the version that an application recorded last.
+
+        This reads the table's version that :meth:`snapshot` without a version opened last, else the newest
+        version.
+        """
         return await (await self._newest()).transaction(app_id)
 
     async def transactions(self) -> dict[str, int]:
-        """Return the version that each application recorded last; as of the same version as
-        :meth:`transaction`."""
+        """Return the version that each application recorded last; see :meth:`transaction`."""
         return await (await self._newest()).transactions()
 
     async def files(self, version: int) -> frozenset[tuple[str, str, int]]:
         """Return path, deletion vector and number of masked rows of each active file of a version.
 
-        Two versions with equal results hold equal rows.
+        Two versions with equal results have equal rows.
         """
-        replay, _, _ = await self._opened_at(version)
+        replay, _, _ = await self._replay_state(version)
         return frozenset(
             (*key, 0 if file.deletion_vector is None else file.deletion_vector.cardinality)
             for key, file in (await replay.files()).items()
         )
 
     async def checksum_size(self, version: int) -> int | None:
-        """Return the bytes of all active files, from a version's checksum file; None if that lacks them."""
+        """Return the bytes of all active files as a version's checksum file records them, else None."""
         content = await self._storage.read(f"_delta_log/{version:020d}.crc")
         try:
             size = json.loads(content)["tableSizeBytes"] if content is not None else None
@@ -374,19 +377,19 @@ class DeltaLog:
         return size if isinstance(size, int) else None
 
     async def described(self, version: int) -> tuple[Protocol, MetaData]:
-        """Return protocol and metadata as of a version, as the log has them; raises as :meth:`snapshot`."""
-        _, protocol, metadata = await self._opened_at(version)
+        """Return a version's protocol and metadata from the log; raise the errors of :meth:`snapshot`."""
+        _, protocol, metadata = await self._replay_state(version)
         return protocol, metadata
 
     async def active(self, version: int, wanted: Collection[Key]) -> dict[Key, Add]:
-        """Return those of the given files that are part of a version, with everything needed to read them.
+        """Return the given files that are part of a version, with all details that a reader needs.
 
         :param wanted: the files' keys
         """
         return await (await self._replay(version)).files(wanted)
 
     async def masked(self, file: FileAction) -> deletion_vectors.Positions:
-        """Return which rows of a file are masked.
+        """Return the positions of a file's masked rows.
 
         :raises UnsupportedVectorError: its deletion vector cannot be read here
         :raises UnreadableVectorError: its deletion vector does not match the log
@@ -395,28 +398,28 @@ class DeltaLog:
         vector = file.deletion_vector
         if vector is None:
             return {}
-        kind, place, size = vector.storage_type, vector.path_or_inline, vector.size_in_bytes
-        if place is None or size is None or (kind != "i" and vector.offset is None):
+        kind, path_or_inline, size = vector.storage_type, vector.path_or_inline, vector.size_in_bytes
+        if path_or_inline is None or size is None or (kind != "i" and vector.offset is None):
             raise deletion_vectors.UnreadableVectorError("the log does not say where it is")
         if kind == "i":
-            return deletion_vectors.positions(deletion_vectors.decode(place)[:size])
-        path = deletion_vectors.file_of(place) if kind == "u" else place
-        stored = await self._storage.read_range(path, vector.offset or 0, size + 8)
-        if stored is None:
+            return deletion_vectors.positions(deletion_vectors.decode(path_or_inline)[:size])
+        path = deletion_vectors.file_of(path_or_inline) if kind == "u" else path_or_inline
+        vector_bytes = await self._storage.read_range(path, vector.offset or 0, size + 8)
+        if vector_bytes is None:
             raise deletion_vectors.UnsupportedVectorError("its deletion vector cannot be looked up")
-        return deletion_vectors.positions(deletion_vectors.checked(stored))
+        return deletion_vectors.positions(deletion_vectors.checked(vector_bytes))
 
     # -- presence ---------------------------------------------------------------------------------
     async def has_file(self, path: str) -> bool:
         """Return whether a data or change file named by an action exists: one request.
 
-        :param path: as the action has it: percent-encoded; relative to the table, or an absolute URI, as in
-            shallow clones. One with a scheme that cannot be read here counts as existing
+        :param path: as in the action: percent-encoded; relative to the table, or an absolute URI, as in
+            shallow clones. A file whose scheme cannot be read here counts as existing
         """
         return await self._storage.has(path)
 
     async def left_over(self) -> bool:
-        """Return whether the location holds only the remains of a crash before version 0."""
+        """Return whether the location is empty, or holds only the remains of a crash before version 0."""
         path = local_path(self.uri)
         if path is not None:
             with self._storage.named():
@@ -442,10 +445,10 @@ class DeltaLog:
         assert self._opened is not None
         return self._opened
 
-    async def _opened_at(self, version: int | None) -> tuple[Replay, Protocol, MetaData]:
+    async def _replay_state(self, version: int | None) -> tuple[Replay, Protocol, MetaData]:
         replay = await self._replay(version)
         protocol, metadata = await replay.state()
-        self._refuse(protocol)
+        self._refuse_unsupported(protocol)
         return replay, protocol, metadata
 
     async def _folded(self, version: int, opened: Opened) -> Commit:
@@ -483,16 +486,16 @@ class DeltaLog:
     async def _full_listing(self) -> Listing:
         listing = read_names(await self._storage.list_log())
         if not listing.commits:
-            raise await self._absent(traces=listing.traces)
+            raise await self._absence_error(traces=listing.traces)
         return listing
 
     async def _newest_listing(self, version: int | None) -> tuple[Listing, bool]:
-        """Return a listing from the newest checkpoint (up to a version) to the end.
+        """Return a listing of the log from the newest checkpoint (up to a version) to the end.
 
-        ``_last_checkpoint`` is only a hint where to start; if no commit is found from there, the whole log is
-        listed.
+        ``_last_checkpoint`` only suggests where to start: if a listing from there has no commit, this lists
+        the whole log.
 
-        :return: the listing, and whether it is of the whole log
+        :return: the listing, and whether it covers the whole log
         """
         hint = await self._hint()
         listing, full = None, False
@@ -529,19 +532,19 @@ class DeltaLog:
         newest = max(listing.commits)
         if version is not None and (version > newest or version < 0):
             raise await self.missing(version)
-        walked = self._history if version is None and self._opened is None else None
+        known_history = self._history if version is None and self._opened is None else None
         replay = Replay(
             self,
             self._storage,
             version=newest if version is None else version,
             listing=listing,
             full=None if full else self._full_listing,
-            history=History(self.find) if walked is None else walked,
+            history=History(self.find) if known_history is None else known_history,
         )
         await replay.check()
         return replay
 
-    async def _absent(self, *, traces: bool) -> CorruptLog | TableNotFound | NotADeltaTable:
+    async def _absence_error(self, *, traces: bool) -> CorruptLog | TableNotFound | NotADeltaTable:
         if traces:
             return CorruptLog(
                 f"The log of {self.uri} has no commit file, but other files of a log.",
@@ -567,7 +570,7 @@ class DeltaLog:
                 remedy="bring the log back from a backup.",
             ) from error
 
-    def _refuse(self, protocol: Protocol) -> None:
+    def _refuse_unsupported(self, protocol: Protocol) -> None:
         for feature in _CATALOG_MANAGED:
             if feature in protocol.reader_features or feature in protocol.writer_features:
                 raise UnsupportedTable(
@@ -577,16 +580,16 @@ class DeltaLog:
                 )
         unknown = sorted(set(protocol.reader_features) - _READABLE)
         if unknown or protocol.min_reader_version > _NEWEST_READER:
-            what = f"the reader features {', '.join(unknown)}" if unknown else "a protocol"
+            features = f"the reader features {', '.join(unknown)}" if unknown else "a protocol"
             raise UnsupportedTable(
-                f"The table {self.uri} uses {what} (reader version {protocol.min_reader_version}) that "
+                f"The table {self.uri} uses {features} (reader version {protocol.min_reader_version}) that "
                 "cannot be read here.",
                 remedy="drop the feature from the table, or use a newer release of this package.",
             )
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end: here, or in a separate thread if a loop is already running."""
+    """Run a coroutine to its end: in this thread, or in another one if an event loop already runs here."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -601,8 +604,10 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def _local_left_over(path: Path) -> bool:
-    """Detect a crash before version 0: unlike plain Parquet, it left the log's folder, which Spark creates
-    before it writes data."""
+    """Return whether a local folder is empty, or holds only the remains of a crash before version 0.
+
+    Unlike plain Parquet files, such remains include the log's folder: Spark creates it before it writes data.
+    """
     if not path.is_dir() or not any(path.iterdir()):
         return True
     log = path / LOG
@@ -610,7 +615,7 @@ def _local_left_over(path: Path) -> bool:
 
 
 def _stored_left_over(names: list[str]) -> bool:
-    """Do the same for an object store, where a folder is a marker object, or only part of names."""
+    """Do as :func:`_local_left_over` for an object store, where a folder is a marker object or a prefix."""
     if any(of_a_commit(name.removeprefix(f"{LOG}/")) for name in names if name.startswith(f"{LOG}/")):
         return False
     rest = [name for name in names if not _LOG_ENTRY.match(name)]

@@ -1,3 +1,3 @@
-"""Starting Spark: Java, JARs, class-data archive, confs, and the secrets that it needs."""
+"""Prepare the start of Spark: Java, JARs, class-data archive, confs and secrets."""
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 Half of such a start goes into reading, checking and linking some fifteen thousand classes from Spark's and
 Delta's JARs. A JVM can write the result to a file when it ends, and later JVMs map that file (class-data
 sharing of HotSpot; the option is ``-XX:SharedArchiveFile``). An archive fits one Java and one class path,
-including the order, size and time of every JAR, so each combination has its own archive, named by a hash of
-all that. After a change, a new archive is made under a new name, and the old one is deleted.
+including the order, size and time of every JAR. So each combination has its own archive, named by a hash of
+these inputs. After a change, a new archive gets a new name, and the old archive is deleted.
 
-An archive must never cause a failure. A JVM that cannot use one starts without it; if the folder is not
-writable, the disk is full or Java does not support archives, no archive is made. Java maps a file without
-checking it, crashes on a truncated one and hangs on damaged pages: so an option makes it compare checksums,
-and a file whose size, time or sample differs from the written one is not used.
+An archive must never cause a failure. A JVM that cannot use an archive starts without it. If the folder is
+not writable, the disk is full or Java does not support archives, no archive is written. Java does not check
+the file that it maps: it crashes on a truncated file and hangs on damaged pages. So an option makes Java
+compare checksums, and a file whose size, time or sample has changed is not used.
 
 Standard library only.
 """
@@ -41,24 +41,24 @@ from delta_cdc.launch.jars import cache_home
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: ``off``: archives are neither used nor made.
+#: ``off``: no archive is used or written.
 VARIABLE = "DELTA_CDC_CLASS_DATA_ARCHIVE"
 
-#: After this many JVMs that ended without writing an archive, no further one tries.
+#: After this many JVMs that ended without writing an archive, no further JVM tries to write it.
 MOST_TRIES = 3
-#: Seconds after which it is tried again.
+#: Seconds after which a JVM tries again.
 TRY_AGAIN_AFTER = 86_400
-#: Seconds without use after which an archive is deleted, and how many are kept at most.
+#: Seconds without use after which an archive is deleted, and the maximum number of archives.
 UNUSED_FOR = 30 * 86_400
 MOST_ARCHIVES = 6
 
-#: Free bytes required to write an archive, which has some 200 MB.
+#: Free bytes required to write an archive, which takes some 200 MB.
 ROOM = 1 << 30
 
-#: Variables whose folders Spark's launcher appends to the class path behind its own JARs.
+#: Variables whose folders Spark's launcher appends to the class path, after its own JARs.
 _MORE_CLASS_PATH = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 
-#: Number and size of the samples of a file that are read, besides its size, to detect changes.
+#: Number and size of the samples of a file that are compared, besides its size, to detect changes.
 _PIECES, _PIECE = 64, 4096
 _DRAFT_SECONDS = 3600
 _CHECK_TIMEOUT = 120.0
@@ -70,8 +70,8 @@ _VERIFY = "-XX:+VerifySharedSpaces"
 class ArchiveStatus:
     """The status of a class path's archive.
 
-    :param state: ``ready``: it is used; ``missing``: it does not exist yet; ``damaged``: it differs from the
-        written one; ``off``: disabled by the environment; ``impossible``: Java could not make it
+    :param state: ``ready``: it is used; ``missing``: it does not exist yet; ``damaged``: it has changed since
+        it was written; ``off``: the environment disables it; ``impossible``: Java could not write it
     :param reason: a sentence
     """
 
@@ -92,10 +92,10 @@ class ClassDataArchive:
             "java": java_identity(),
             "spark": str(spark_home()),
             "class_path": class_path,
-            "folders": _folders(),
+            "folders": _conf_folders(),
         }
         self._name = _key(self._inputs)
-        #: Why :meth:`training` returned None.
+        #: The reason why :meth:`training` returned None.
         self.refusal = ""
 
     @property
@@ -104,12 +104,12 @@ class ClassDataArchive:
         return _folder() / f"{self._name}.jsa"
 
     def status(self) -> ArchiveStatus:
-        """Return its status; costs a few hundred file look-ups."""
+        """Return the archive's status; this takes a few hundred file look-ups."""
         if os.environ.get(VARIABLE, "").strip().lower() in ("off", "0", "false", "no"):
             return ArchiveStatus("off", f"{VARIABLE} turns it off.")
-        hindered = _hindrance(self._inputs["folders"])
-        if hindered:
-            return ArchiveStatus("impossible", hindered)
+        hindrance = _hindrance(self._inputs["folders"])
+        if hindrance:
+            return ArchiveStatus("impossible", hindrance)
         written = _manifest(self.path)
         if written is None and not self.path.exists():
             return ArchiveStatus(
@@ -123,7 +123,7 @@ class ClassDataArchive:
         return ArchiveStatus("ready", f"{self.path} is used.")
 
     def options(self) -> list[str]:
-        """Return the options for a JVM to use it; an empty list if it cannot be used."""
+        """Return the JVM options to use the archive; an empty list if it cannot be used."""
         if self.status().state != "ready":
             return []
         _note_use(self.path)
@@ -135,22 +135,22 @@ class ClassDataArchive:
         """Let a JVM write the missing archive when it ends; the JVM starts and ends within this block.
 
         :param insist: try even after too many failed tries
-        :return: options for the JVM; None if there is nothing to do or another process makes the archive.
-            Without :meth:`Training.succeeded` the written file is discarded
+        :return: options for the JVM; None if no archive is missing or another process writes it. Without
+            :meth:`Training.succeeded` the written file is discarded
         """
         with contextlib.ExitStack() as stack:
-            training = self._begin(stack, insist=insist)
+            training = self._prepare(stack, insist=insist)
             yield training
             if training is not None:
-                self._end(training)
+                self._publish(training)
 
     def forget(self) -> None:
-        """Delete the archive: a JVM that used it has crashed."""
+        """Delete the archive, because a JVM that used it has crashed."""
         for path in (self.path.with_suffix(".json"), self.path):
             _delete(path)
 
-    # -- making it ------------------------------------------------------------------------------
-    def _begin(self, stack: contextlib.ExitStack, *, insist: bool) -> Training | None:
+    # -- writing --------------------------------------------------------------------------------
+    def _prepare(self, stack: contextlib.ExitStack, *, insist: bool) -> Training | None:
         status = self.status()
         if status.state not in ("missing", "damaged"):
             self.refusal = status.reason
@@ -158,7 +158,7 @@ class ClassDataArchive:
         try:
             self.refusal = self._obstacle(stack, insist=insist)
         except OSError as error:
-            # Read-only, for instance. This must not fail a job.
+            # The folder may be read-only, for instance. This must not fail a job.
             self.refusal = f"{_folder()} cannot be used: {error}."
         if self.refusal:
             return None
@@ -167,7 +167,7 @@ class ClassDataArchive:
         return Training(draft)
 
     def _obstacle(self, stack: contextlib.ExitStack, *, insist: bool) -> str:
-        """Take the lock; return why the archive cannot be made now, or an empty text."""
+        """Take the lock; return the reason why the archive cannot be written now, or an empty text."""
         _folder().mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(_folder()).free < ROOM:
             return f"The disk of {_folder()} has less than {ROOM >> 20} MiB left."
@@ -181,25 +181,25 @@ class ClassDataArchive:
             return f"{MOST_TRIES} applications were to make it, and ended without."
         return ""
 
-    def _end(self, training: Training) -> None:
+    def _publish(self, training: Training) -> None:
         draft = training.draft
         if not training.is_good or not draft.is_file() or not self._fits(draft):
             return
         try:
-            found = {"file": _signature(draft), "inputs": self._inputs, "host": platform.node()}
+            content = {"file": _signature(draft), "inputs": self._inputs, "host": platform.node()}
             with draft.open("rb") as file:
                 os.fsync(file.fileno())
             draft.replace(self.path)
             with replacing(self.path.with_suffix(".json"), mode=0o644) as manifest:
-                manifest.write(json.dumps(found).encode())
+                manifest.write(json.dumps(content).encode())
             os.truncate(self.path.with_suffix(".lock"), 0)
         except OSError:
-            # The disk is full by now. Without its manifest the file is never used.
+            # The disk may be full now. Without its manifest the file is never used.
             return
         prune(keep=self.path)
 
     def _fits(self, draft: Path) -> bool:
-        """Return whether a driver with this class path can use a file: start one that requires it."""
+        """Return whether a driver with this class path can use a file: start a driver that requires it."""
         options = f"-Xshare:on {_VERIFY} {quoted(f'-XX:SharedArchiveFile={draft}')}"
         command = [
             str(submit_binary()),
@@ -208,7 +208,7 @@ class ClassDataArchive:
             *("--conf", f"spark.driver.extraJavaOptions={options}"),
         ]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command,
                 env={**os.environ, **child_environment()},
                 cwd=draft.parent,
@@ -219,13 +219,13 @@ class ClassDataArchive:
             )
         except (OSError, subprocess.TimeoutExpired):
             return False
-        return done.returncode == 0
+        return process.returncode == 0
 
 
 class Training:
     """Options for the JVM that writes an archive.
 
-    :param draft: where it writes
+    :param draft: the file that the JVM writes
     """
 
     def __init__(self, draft: Path) -> None:
@@ -238,7 +238,7 @@ class Training:
         return f"{quoted(f'-XX:ArchiveClassesAtExit={self.draft}')} {_QUIET}"
 
     def succeeded(self) -> None:
-        """Record that the JVM has ended, and that it did the work that the archive is for."""
+        """Record that the JVM has ended after a successful job, so that the archive has the job's classes."""
         self.is_good = True
 
 
@@ -251,13 +251,13 @@ def quoted(option: str) -> str:
 
 
 def prune(*, keep: Path | None = None) -> None:
-    """Delete archives that no longer fit or were unused for long, the oldest ones beyond a maximum number,
-    and the remains of killed processes.
+    """Delete archives that no longer fit or were not used for long, the oldest archives beyond a maximum
+    number, and the remains of killed processes.
 
     :param keep: never delete this one
     """
     now, kept = time.time(), 0
-    # Skip unfinished ones: their names begin with a dot, which Python's glob treats as a letter.
+    # Skip unfinished archives: their names begin with a dot, which Python's glob treats as a letter.
     for manifest in sorted(_folder().glob("[!.]*.json"), key=_changed, reverse=True):
         archive = manifest.with_suffix(".jsa")
         kept += 1
@@ -268,24 +268,24 @@ def prune(*, keep: Path | None = None) -> None:
             for path in (manifest, archive, archive.with_suffix(".lock")):
                 _delete(path)
     for draft in _folder().glob(".*"):
-        # A JVM writes when it ends, and a moment later the draft has its name.
+        # A JVM writes its draft when it ends; shortly afterwards the draft gets its final name.
         if now - _changed(draft) > _DRAFT_SECONDS:
             _delete(draft)
 
 
-# -- what an archive depends on ---------------------------------------------------------------------
+# -- inputs of an archive ---------------------------------------------------------------------------
 def _folder() -> Path:
     return cache_home() / "archives"
 
 
-def _folders() -> list[str]:
+def _conf_folders() -> list[str]:
     """Return the configuration folders that Spark's launcher adds to the class path besides JARs."""
-    own = os.environ.get("SPARK_CONF_DIR") or str(spark_home() / "conf")
-    return [own, *(os.environ.get(name, "") for name in _MORE_CLASS_PATH)]
+    conf_folder = os.environ.get("SPARK_CONF_DIR") or str(spark_home() / "conf")
+    return [conf_folder, *(os.environ.get(name, "") for name in _MORE_CLASS_PATH)]
 
 
 def _hindrance(folders: list[str]) -> str | None:
-    """Return why Java would write no archive: it does not if a folder on the class path contains files."""
+    """Return why Java would write no archive: a folder on the class path contains files. Else None."""
     parts = [part for folder in folders for part in folder.split(os.pathsep) if part]
     for part in parts:
         path = Path(part)
@@ -298,7 +298,7 @@ def _hindrance(folders: list[str]) -> str | None:
 
 
 def _key(inputs: dict[str, Any]) -> str:
-    """Return the name of an archive: a hash of all that it depends on, as it is now."""
+    """Return the name of an archive: a hash of the current state of all its inputs."""
     jars = sorted(Path(inputs["spark"], "jars").glob("*.jar"))
     jars += [Path(part) for part in inputs["class_path"].split(os.pathsep) if part]
     facts = [inputs, [[str(jar), *size_and_time(jar)] for jar in jars]]
@@ -306,11 +306,11 @@ def _key(inputs: dict[str, Any]) -> str:
 
 
 def _is_current(archive: Path) -> bool:
-    """Return whether an archive fits the Java and JARs it was made from, as far as this machine can check."""
+    """Return whether an archive still fits its Java and JARs; True if another machine wrote it."""
     written = _manifest(archive)
     try:
         if written is not None and written["host"] != platform.node():
-            # Machines and images may share the folder; each has a Java and JARs of its own at the same path.
+            # Machines and images may share the folder, but have a different Java and JARs at the same path.
             return True
         inputs = written["inputs"] if written is not None else {}
         java = inputs["java"]
@@ -322,20 +322,20 @@ def _is_current(archive: Path) -> bool:
 # -- files in the folder ----------------------------------------------------------------------------
 def _manifest(archive: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(archive.with_suffix(".json").read_text(encoding="utf-8"))
+        manifest = json.loads(archive.with_suffix(".json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return manifest if isinstance(manifest, dict) else None
 
 
 def _signature(path: Path) -> list[Any] | None:
-    """Return a signature that detects a changed or damaged file, without reading all of it."""
+    """Return a signature that changes with the file, without reading the whole file; None if unreadable."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            for at in range(_PIECES):
-                file.seek(max(0, size - _PIECE) * at // (_PIECES - 1))
+            for index in range(_PIECES):
+                file.seek(max(0, size - _PIECE) * index // (_PIECES - 1))
                 digest.update(file.read(_PIECE))
             changed = int(os.fstat(file.fileno()).st_mtime)
     except OSError:
@@ -353,19 +353,19 @@ def _changed(path: Path) -> float:
 def _note_use(archive: Path) -> None:
     manifest = archive.with_suffix(".json")
     if time.time() - _changed(manifest) > UNUSED_FOR / 30:
-        # It belongs to another user, or is read-only: then its owner's use counts.
+        # If it is read-only or belongs to another user, only the owner's use counts.
         with contextlib.suppress(OSError):
             os.utime(manifest)
 
 
 def _delete(path: Path) -> None:
-    # Another user's file stays, but is not used.
+    # A file of another user stays, but is not used.
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
 
 
 def _locked(lock: Any) -> bool:
-    """Return whether this process got an exclusive lock on the file, until it closes it or ends."""
+    """Return whether this process got an exclusive lock on the file; the lock ends with the open file."""
     try:
         import fcntl
     except ImportError:
@@ -378,7 +378,7 @@ def _locked(lock: Any) -> bool:
 
 
 def _one_more_try(lock: Any) -> bool:
-    """Count a try, in the lock's own file; return False where there were too many."""
+    """Count a try in the lock's file; return False without counting after too many tries."""
     lock.seek(0)
     text = lock.read()
     tries = len(text) if time.time() - os.fstat(lock.fileno()).st_mtime < TRY_AGAIN_AFTER else 0

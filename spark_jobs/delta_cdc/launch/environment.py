@@ -1,6 +1,6 @@
-"""Where Spark and Java are on this machine. Standard library only; imports no pyspark.
+"""Find Spark and Java on this machine. Standard library only; imports no pyspark.
 
-Everything is found from the running interpreter, so it works in a virtual environment that is not activated,
+All paths derive from the running interpreter, so this works in a virtual environment that is not activated,
 in an Airflow worker and in a notebook.
 """
 
@@ -25,12 +25,12 @@ _JAVA_REMEDY = f"install a Java runtime >= {MINIMUM_JAVA} and put it on PATH, or
 
 
 def release(version: str) -> str:
-    """Return the part that two compatible versions of Spark, or of Delta, share: major and minor."""
+    """Return major and minor version, which compatible versions of Spark, or of Delta, share."""
     return ".".join(version.split(".")[:2])
 
 
 def spark_home() -> Path:
-    """Return the folder of the installed pyspark, which is a whole Spark distribution.
+    """Return the folder of the installed pyspark, which is a complete Spark distribution.
 
     An inherited ``SPARK_HOME`` is ignored: Spark's JVM side must have exactly the version that this
     interpreter imports.
@@ -48,7 +48,7 @@ def spark_home() -> Path:
 
 
 def bundled_version(artifact: str, home: Path | None = None) -> str | None:
-    """Return the version of one of the JARs in Spark's distribution; None if it is missing.
+    """Return the version of a JAR in Spark's distribution; None if the JAR is missing.
 
     :param artifact: regular expression of its Maven name
     :param home: folder of the distribution; None is :func:`spark_home`
@@ -72,8 +72,8 @@ def child_environment(*, driver_here: bool = True) -> dict[str, str]:
 
     ``JAVA_HOME`` and ``PATH`` are left as they are: Spark itself looks for Java in that order.
 
-    :param driver_here: whether the driver runs on this machine. A driver elsewhere keeps the cluster's
-        interpreter, because ours only exists here.
+    :param driver_here: whether the driver runs on this machine. On another machine the driver keeps the
+        cluster's interpreter, because ours only exists on this machine.
     :raises EnvironmentNotReady: see :func:`spark_home`
     """
     home = {"SPARK_HOME": str(spark_home())}
@@ -83,7 +83,7 @@ def child_environment(*, driver_here: bool = True) -> dict[str, str]:
 
 
 def java_binary() -> Path:
-    """Return the ``java`` that Spark's scripts would start: ``$JAVA_HOME``'s, else the one on PATH.
+    """Return the ``java`` that Spark's scripts would start: in ``$JAVA_HOME``, else on PATH.
 
     :raises EnvironmentNotReady: Java is missing
     """
@@ -95,19 +95,19 @@ def java_binary() -> Path:
                 f"JAVA_HOME is {java_home}, which has no bin/java.", remedy=_JAVA_REMEDY
             )
         return binary
-    found = shutil.which("java")
-    if found is None:
+    java_path = shutil.which("java")
+    if java_path is None:
         raise EnvironmentNotReady("Java is missing: no JAVA_HOME, no java on PATH.", remedy=_JAVA_REMEDY)
-    return Path(found)
+    return Path(java_path)
 
 
 def java_identity(home: Path | None = None) -> list[Any]:
     """Return values that identify a Java installation, without starting it.
 
-    These are its folder, its release file, and size and time (in whole seconds) of the files that a
-    class-data archive depends on.
+    These are its folder, its release file, and size and time (in whole seconds) of the files on which a
+    class-data archive depends.
 
-    :param home: its folder; None is that of the Java that Spark would use
+    :param home: Java's folder; None: the folder of the Java that Spark would use
     :raises EnvironmentNotReady: Java is missing
     """
     home = home or java_binary().resolve().parent.parent
@@ -172,9 +172,9 @@ def _java_version(binary: Path) -> int:
 
 
 def parse_java_version(text: str) -> int | None:
-    """Return the major version in the output of ``java -version``; None if it holds none.
+    """Return the major version in the output of ``java -version``; None if the output has no version.
 
-    Java 8 and older call themselves 1.8 and so on.
+    Java 8 and older print 1.8 and so on.
     """
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None

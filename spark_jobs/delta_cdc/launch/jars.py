@@ -1,16 +1,16 @@
-"""The JARs that Spark does not ship (of Delta, Kafka, S3): resolved once, kept in a cache, checked by hash.
+"""The JARs that Spark does not ship (of Delta, Kafka, S3): resolve them once, cache them, check their hashes.
 
-The resolver in Spark's own distribution (Ivy) does the work, so that proxies and trust stores of the Java
-installation apply. It runs with a custom settings file, whose only resolver is Maven Central: the list built
-into Spark also looks into ``~/.m2``, where a POM without its JAR makes the resolution fail, and queries a
-second repository for every parent POM. A company with a mirror names its own settings file in
+The resolver in Spark's own distribution (Ivy) fetches them, so that proxies and trust stores of the Java
+installation apply. It runs with a custom settings file, whose only resolver is Maven Central. Spark's list
+of resolvers also includes ``~/.m2``, where a POM without its JAR makes the resolution fail, and a second
+repository that is queried for every parent POM. A company with a mirror names its own settings file in
 ``DELTA_CDC_IVY_SETTINGS``.
 
-The installed packages decide which JARs these are: delta-spark names the release of Delta, pyspark's own JARs
-those of Spark, Scala and Hadoop. Delta's ``configure_spark_with_delta_pip`` makes the same coordinates; it is
-not called, because it imports pyspark, which a process that only plans does not load. The tables below name
-every JAR of each known release with its SHA-256, so that neither a mirror nor a damaged cache can put other
-code into Spark. No dependency of a POM is followed.
+The installed packages determine the JARs: delta-spark determines the release of Delta, and pyspark's own JARs
+those of Spark, Scala and Hadoop. Delta's ``configure_spark_with_delta_pip`` gives the same coordinates, but
+imports pyspark, which a process that only plans does not load. The tables below have every JAR of each known
+release with its SHA-256, so that neither a mirror nor a damaged cache can put other code into Spark. No
+dependency of a POM is followed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from delta_cdc.launch.environment import bundled_version, java_binary, release, 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Where the JARs are kept; default ``~/.cache/airflow-provider-delta-cdc``.
+#: The folder of the JARs; default ``~/.cache/airflow-provider-delta-cdc``.
 HOME_VARIABLE = "DELTA_CDC_HOME"
-#: An Ivy settings file to resolve with, instead of Maven Central.
+#: An Ivy settings file, which replaces Maven Central.
 IVY_SETTINGS_VARIABLE = "DELTA_CDC_IVY_SETTINGS"
 
 _IVY_SETTINGS = """\
@@ -66,7 +66,7 @@ class JarSet:
     """Some JARs that are used together.
 
     :param title: their name in messages
-    :param folder: their folder under ``jars`` in the cache; each version has a different one
+    :param folder: their folder under ``jars`` in the cache; each version has another folder
     :param pins: SHA-256 by Maven coordinates (``group:artifact:version``). A mirror serves the same bytes
     """
 
@@ -85,7 +85,7 @@ class JarSet:
         return cache_home() / "jars" / self.folder
 
     def is_resolved(self) -> bool:
-        """Return whether :meth:`jars` would find everything in the cache."""
+        """Return whether the cache has everything that :meth:`jars` returns."""
         hashes, folder = self.hashes, self.path
         try:
             manifest = json.loads((folder / _MANIFEST).read_text())
@@ -94,17 +94,17 @@ class JarSet:
                 for name, entry in manifest.items()
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            # Any error means that the cache has to be filled again.
+            # After any error, :meth:`jars` fills the cache again.
             return False
 
     def jars(self) -> tuple[Path, ...]:
-        """Return the paths of the JARs; resolve them first if the cache does not hold them.
+        """Return the paths of the JARs; resolve them first if the cache does not have them.
 
-        A cache that is complete costs a few file look-ups. Processes that resolve at the same time do not
-        disturb each other: each file appears whole, and the manifest that vouches for them comes last.
+        A complete cache costs a few file look-ups. Several processes may resolve at the same time: each file
+        appears as a whole, and the manifest, without which the files do not count, comes last.
 
-        :raises EnvironmentNotReady: if Java or Spark is missing, the resolution fails, or a JAR has other
-            bytes than the published one
+        :raises EnvironmentNotReady: if Java or Spark is missing, the resolution fails, or a JAR differs from
+            the published file
         """
         if not self.is_resolved():
             require_java()
@@ -127,7 +127,7 @@ class JarSet:
         module.write_text(_ivy_module(self.pins))
         command = [
             str(java_binary()),
-            # The options that spark-submit would give its own resolver: a proxy, a trust store.
+            # The options that spark-submit would pass to its own resolver, such as a proxy or a trust store.
             *shlex.split(os.environ.get("SPARK_SUBMIT_OPTS", "")),
             *("-cp", str(spark_home() / "jars" / "*"), "org.apache.ivy.Main"),
             *("-settings", os.environ.get(IVY_SETTINGS_VARIABLE) or str(settings)),
@@ -136,7 +136,7 @@ class JarSet:
             *("-retrieve", f"{jars}/[organisation]_[artifact]-[revision].[ext]"),
         ]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -146,8 +146,8 @@ class JarSet:
             )
         except subprocess.TimeoutExpired as error:
             raise self._failure(f"took longer than {_RESOLVE_TIMEOUT_SECONDS} s") from error
-        if done.returncode != 0:
-            raise self._failure(f"failed: {_last_complaint(done.stdout + done.stderr)}")
+        if process.returncode != 0:
+            raise self._failure(f"failed: {_last_complaint(process.stdout + process.stderr)}")
         return [jars / name for name in sorted(self.hashes)]
 
     def _publish(self, jars: list[Path]) -> None:
@@ -165,9 +165,9 @@ class JarSet:
         draft.write_text(json.dumps(manifest, indent=1, sort_keys=True))
         draft.replace(folder / _MANIFEST)
 
-    def _failure(self, what: str) -> EnvironmentNotReady:
+    def _failure(self, outcome: str) -> EnvironmentNotReady:
         return EnvironmentNotReady(
-            f"Resolving the {self.title} {what}.",
+            f"Resolving the {self.title} {outcome}.",
             remedy=(
                 "give this machine access to Maven Central, or name an Ivy settings file with your mirror in "
                 f"{IVY_SETTINGS_VARIABLE}, then try again."
@@ -177,7 +177,7 @@ class JarSet:
 
 _Table = Mapping[tuple[str, ...], Mapping[str, str]]
 
-#: SHA-256 by coordinates, by the versions of delta-spark, Spark and Scala. Maven Central has none for
+#: SHA-256 by coordinates, by the versions of delta-spark, Spark and Scala. Maven Central has no JARs for
 #: delta-spark 4.4.1.
 _DELTA: _Table = {
     ("4.4.0", "4.2", "2.13"): {
@@ -203,15 +203,15 @@ _DELTA: _Table = {
     },
 }
 
-#: The same of Spark's connector to Kafka, and what it needs that Spark does not ship, by Spark and Scala.
+#: The same for Spark's connector to Kafka, and its dependencies that Spark does not ship, by Spark and Scala.
 _KAFKA: _Table = {
     ("4.2.0", "2.13"): {
         "org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark}": (
             "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705"
         ),
-        # Maven Central has no newer release of this one. What the connector calls in it has not changed
+        # Maven Central has no newer release of this JAR. The parts that the connector calls have not changed
         # since; only the warning that a Kerberos cluster gave no delegation token names a class that Spark
-        # 4.1 took away.
+        # 4.1 removed.
         "org.apache.spark:spark-token-provider-kafka-0-10_{scala}:4.0.0": (
             "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767"
         ),
@@ -224,9 +224,9 @@ _KAFKA: _Table = {
     },
 }
 
-# Hadoop names the SDK's bundle, half a gigabyte with every service of Amazon's. These are the modules that
-# S3A uses, and what they need: parts of large files (copies go through Netty, which Spark ships) and roles
-# (sts) among them. Left out, as no setting of ours leads there: encryption in the client, and SSO.
+# Hadoop names the SDK's bundle, half a gigabyte with every service of Amazon's. These are only the modules
+# that S3A uses, with their dependencies. They include parts of large files (copies go through Netty, which
+# Spark ships) and roles (sts). Client-side encryption and SSO are omitted: no setting of ours uses them.
 _AWS_SDK_2_35_4 = {
     "annotations": "6f36bd87155d1dd85d6efbdd29e532e3759a022211feb71affebee1aa34f04b8",
     "apache-client": "6eade21b482724ed0a4613eaa95d20e47e7a81304bd28538ac427fece94a7740",
@@ -262,7 +262,7 @@ _AWS_SDK_2_35_4 = {
     "utils": "642aeef536a071668f0b772f05f9d21573abf6955e7b6fb5fdb893760cca10e8",
 }
 
-#: The same of Hadoop's file system for S3 with the SDK that it was built with, by the Hadoop in pyspark.
+#: The same for Hadoop's file system for S3, with the SDK of its build, by the version of Hadoop in pyspark.
 _S3: _Table = {
     ("3.5.0",): {
         "org.apache.hadoop:hadoop-aws:{hadoop}": (
@@ -284,7 +284,7 @@ _S3: _Table = {
 
 
 def installed_delta() -> str:
-    """Return the version of the installed delta-spark, which is that of the Delta JARs.
+    """Return the version of the installed delta-spark, which is also the version of the Delta JARs.
 
     :raises EnvironmentNotReady: if it is not installed
     """
@@ -303,58 +303,58 @@ def delta_jars() -> JarSet:
     :raises EnvironmentNotReady: if one of them is missing, or the JARs of the pair are not known
     """
     delta, spark = installed_delta(), release(_bundled("spark-core_[0-9.]+"))
-    return JarSet("Delta JARs", f"delta-{delta}", _known(_DELTA, _DELTA_PACKAGES, delta, spark, _scala()))
+    return JarSet("Delta JARs", f"delta-{delta}", _hashes(_DELTA, _DELTA_PACKAGES, delta, spark, _scala()))
 
 
 def kafka_jars() -> JarSet:
-    """Return the JARs of the connector to Kafka of the installed pyspark; see :func:`delta_jars`."""
+    """Return the JARs of the connector to Kafka for the installed pyspark; see :func:`delta_jars`."""
     spark = _bundled("spark-core_[0-9.]+")
-    pins = _known(_KAFKA, _KAFKA_PACKAGES, spark, _scala())
+    pins = _hashes(_KAFKA, _KAFKA_PACKAGES, spark, _scala())
     return JarSet("Kafka connector JARs", f"spark-kafka-{spark}", pins)
 
 
 def s3_jars() -> JarSet:
-    """Return the JARs of the file system for S3 of the Hadoop in pyspark; see :func:`delta_jars`."""
+    """Return the JARs of the file system for S3 for the Hadoop in pyspark; see :func:`delta_jars`."""
     hadoop = _bundled("hadoop-client-api")
-    pins = _known(_S3, _S3_PACKAGES, hadoop)
+    pins = _hashes(_S3, _S3_PACKAGES, hadoop)
     return JarSet("JARs of Hadoop's file system for S3", f"hadoop-aws-{hadoop}", pins)
 
 
-# The names of the parts of the tables' keys: in coordinates, and in messages.
+# The names of the versions in a table's keys: in coordinates -> in messages.
 _DELTA_PACKAGES = {"delta": "delta-spark", "spark": "pyspark", "scala": "Scala"}
 _KAFKA_PACKAGES = {"spark": "pyspark", "scala": "Scala"}
 _S3_PACKAGES = {"hadoop": "Hadoop"}
 
 
-def _known(table: _Table, packages: Mapping[str, str], *found: str) -> dict[str, str]:
+def _hashes(table: _Table, packages: Mapping[str, str], *versions: str) -> dict[str, str]:
     """Return the hashes (``pins``) of the installed versions."""
-    if found not in table:
+    if versions not in table:
         raise EnvironmentNotReady(
-            f"The JARs for {_packages([found], packages)} are not known, or do not exist.",
+            f"The JARs for {_packages([versions], packages)} are not known, or do not exist.",
             remedy=(
                 f"install {_packages(table, packages)}; or name JARs of your own (the arguments jars and "
                 "packages of a task or a connection)."
             ),
         )
-    places = dict(zip(packages, found, strict=True))
-    return {coordinates.format(**places): sha256 for coordinates, sha256 in table[found].items()}
+    version_by_name = dict(zip(packages, versions, strict=True))
+    return {coordinates.format(**version_by_name): sha256 for coordinates, sha256 in table[versions].items()}
 
 
 def _packages(versions: Iterable[tuple[str, ...]], packages: Mapping[str, str]) -> str:
     return " or ".join(
-        " with ".join(f"{name} {number}" for name, number in zip(packages.values(), one, strict=True))
-        for one in versions
+        " with ".join(f"{name} {number}" for name, number in zip(packages.values(), numbers, strict=True))
+        for numbers in versions
     )
 
 
 def _bundled(artifact: str) -> str:
-    found = bundled_version(artifact)
-    if found is None:
+    bundled = bundled_version(artifact)
+    if bundled is None:
         raise EnvironmentNotReady(
             f"Spark's distribution in {spark_home()} has no JAR {artifact}.",
             remedy="install pyspark again: its folder is damaged or incomplete.",
         )
-    return found
+    return bundled
 
 
 def _scala() -> str:
@@ -363,9 +363,9 @@ def _scala() -> str:
 
 def cache_home() -> Path:
     """Return the cache folder: ``$DELTA_CDC_HOME``, else the user's cache folder as XDG defines it."""
-    own = os.environ.get(HOME_VARIABLE)
-    if own:
-        return Path(own).expanduser().absolute()
+    configured = os.environ.get(HOME_VARIABLE)
+    if configured:
+        return Path(configured).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "airflow-provider-delta-cdc"
 
@@ -373,11 +373,11 @@ def cache_home() -> Path:
 def jar_sets(locations: Iterable[str] = (), *, kafka: bool = False) -> tuple[JarSet, ...]:
     """Return the JARs that a session needs.
 
-    Those of Hadoop's file systems for Azure and Google are not among them: these come with the cluster, or by
+    The JARs of Hadoop's file systems for Azure and Google are not included: they come with the cluster, or by
     ``packages``.
 
-    :param locations: URIs and paths that are read or written
-    :param kafka: the connector to Kafka as well
+    :param locations: URIs and paths that the session reads or writes
+    :param kafka: include the connector to Kafka
     :raises EnvironmentNotReady: see :func:`delta_jars`
     """
     s3 = any(is_s3(location) for location in locations)
@@ -389,11 +389,11 @@ def needed(locations: Iterable[str] = (), *, kafka: bool = False) -> tuple[Path,
 
     :raises EnvironmentNotReady: see there and :meth:`JarSet.jars`
     """
-    return tuple(jar for one in jar_sets(locations, kafka=kafka) for jar in one.jars())
+    return tuple(jar for jar_set in jar_sets(locations, kafka=kafka) for jar in jar_set.jars())
 
 
 def class_path(locations: Iterable[str] = (), *, kafka: bool = False) -> str:
-    """Return what :func:`needed` returns, in the form that ``spark.driver.extraClassPath`` takes."""
+    """Return the paths of :func:`needed` as a value of ``spark.driver.extraClassPath``."""
     return os.pathsep.join(map(str, needed(locations, kafka=kafka)))
 
 

@@ -1,4 +1,4 @@
-"""Ends a child process, and all processes that it has started."""
+"""End a child process, and all processes that it has started."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 import signal
 import subprocess
 
-#: Seconds in which a process may end by itself.
+#: Seconds that a process has to end after SIGTERM.
 _GRACE = 3.0
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop all that is left of a process group.
+    """Stop all remaining processes of a process group.
 
-    :param process: its leader (started with ``start_new_session``), which may have ended
+    :param process: the group's leader (started with ``start_new_session``), which may have ended
     """
     if process.poll() is None:
         _signal(process.pid, signal.SIGTERM)

@@ -38,7 +38,7 @@ _OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "
 
 
 def delta_confs() -> dict[str, str]:
-    """Return the confs that make a Spark session understand Delta, on any cluster."""
+    """Return the confs with which a Spark session on any cluster supports Delta."""
     return {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -66,13 +66,13 @@ def embedded_confs(
         small work (:mod:`delta_cdc.planning.size`), wrong for long jobs
     :param kafka: put the connector to Kafka on the class path as well
     :param locations: of the tables and files: if one is on S3, the class path gets the JARs for it
-    :param jars: False if all JARs come another way, for instance by the user's ``spark.jars``: then no JARs
-        are resolved
-    :param more_jars: further class path, appended behind the JARs
-    :param java_options: more options for the JVM, as ``spark.driver.extraJavaOptions`` holds them. They
-        override ours, including the garbage collector
-    :param default_java_options: what ``spark.driver.defaultJavaOptions`` holds; Spark adds these itself
-    :param archive: start from the class-data archive of this class path, if there is one
+    :param jars: False if the user provides all JARs, for instance by ``spark.jars``: then no JARs are
+        resolved
+    :param more_jars: further class path, appended after the JARs
+    :param java_options: more options for the JVM, as in ``spark.driver.extraJavaOptions``. They override
+        ours, including the garbage collector
+    :param default_java_options: value of ``spark.driver.defaultJavaOptions``; Spark adds these options
+    :param archive: start from the class-data archive of this class path, if one exists
         (:mod:`delta_cdc.launch.class_data_archive`)
     :raises EnvironmentNotReady: if Java is missing or too old, or the JARs cannot be resolved
     """
@@ -88,14 +88,14 @@ def embedded_confs(
         "spark.master": f"local[{threads}]",
         # Not spark.jars: a class path that the JVM knows from the start loads faster.
         CLASS_PATH: everything,
-        # Of two values of an option the last one counts, and that is the user's.
+        # If an option has two values, the JVM uses the last one, so append the user's options.
         JAVA_OPTIONS: " ".join([*map(quoted, options), *filter(None, [java_options])]),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # Both defaults are made for clusters; locally they cost seconds per small query.
+        # Both defaults are meant for clusters; locally they cost seconds per small query.
         "spark.sql.shuffle.partitions": str(max(4, threads)),
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.warehouse.dir": str(
@@ -104,16 +104,16 @@ def embedded_confs(
     }
 
 
-def _java_options(theirs: str, *, quick_start: bool) -> list[str]:
-    found = [f"-Dlog4j2.configurationFile={(_PACKAGE / 'log4j2.properties').as_uri()}"]
+def _java_options(user_options: str, *, quick_start: bool) -> list[str]:
+    ours = [f"-Dlog4j2.configurationFile={(_PACKAGE / 'log4j2.properties').as_uri()}"]
     if quick_start:
         # With one compiler only, the JVM reserves a code cache that a longer job fills; then it interprets.
-        found += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
-    options = " ".join([theirs, *(os.environ.get(name, "") for name in _OPTION_VARIABLES)])
+        ours += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
+    options = " ".join([user_options, *(os.environ.get(name, "") for name in _OPTION_VARIABLES)])
     if not re.search(r"-XX:\+Use\w+GC\b", options):
         # A JVM with two collectors does not start.
-        found.append("-XX:+UseSerialGC" if quick_start else "-XX:+UseParallelGC")
-    return found
+        ours.append("-XX:+UseSerialGC" if quick_start else "-XX:+UseParallelGC")
+    return ours
 
 
 def _usable_cpus() -> int:
@@ -132,7 +132,7 @@ def get_session(
     jars: bool = True,
     **extra: str,
 ) -> SparkSession:
-    """Return a local Spark session with Delta's JARs and confs: a new one, or the one of this process.
+    """Return a local Spark session with Delta's JARs and confs: this process's session, or a new one.
 
     The command line, the operators without a Spark connection and the demo use the same session. It sets
     ``SPARK_HOME`` and the ``PYSPARK_…`` variables of this process, for Spark's children.
@@ -146,9 +146,9 @@ def get_session(
     :param quick_start: start in half the CPU time and compute more slowly once warm: for small work
     :param kafka: also load the connector to Kafka
     :param locations: paths or URIs that are read and written: if one is on S3, the JARs for it are loaded
-    :param jars: False loads no JARs, for a class path of the caller's own
-    :param extra: Spark confs. A class path and options for the JVM are appended to ours; without them, those
-        of ``spark-defaults.conf`` are
+    :param jars: False loads no JARs, because the caller provides its own class path
+    :param extra: Spark confs. A class path and JVM options are appended to ours; if they are missing, those
+        of ``spark-defaults.conf`` are appended
     :raises EnvironmentNotReady: Java is missing or too old, or the JARs cannot be resolved
     """
     ours = embedded_confs(
@@ -174,13 +174,13 @@ def get_session(
 
 
 def engine_zip(directory: Path | None = None) -> Path:
-    """Return the engine as a zip for ``--py-files``, written if it is not there yet.
+    """Return the engine as a zip for ``--py-files``; write the file if it does not exist yet.
 
-    The same sources give the same bytes on every machine, and the file's name carries their hash, so that
-    a worker of one release never runs the engine of another. It appears in one rename.
+    The same sources give the same bytes on every machine, and the file's name contains their hash, so that
+    a worker of one release never runs the engine of another. One rename makes the whole file visible.
 
-    :param directory: where the file is kept, made if missing; None is ``engine`` in the cache folder
-    :raises EnvironmentNotReady: if it cannot be written there
+    :param directory: folder of the file, created if missing; None is ``engine`` in the cache folder
+    :raises EnvironmentNotReady: the file cannot be written
     """
     directory = directory or cache_home() / "engine"
     sources = sorted(
@@ -205,6 +205,6 @@ def engine_zip(directory: Path | None = None) -> Path:
 def _write_zip(target: Path, files: list[tuple[str, bytes]]) -> None:
     with replacing(target) as file, zipfile.ZipFile(file, "w") as archive:
         for name, content in files:
-            # Stored, not deflated: the output of deflate depends on the zlib version. ZipInfo's default
-            # date is 1980, the oldest possible in a zip.
+            # Do not compress: the output of deflate depends on the zlib version. ZipInfo's default date is
+            # 1980, the oldest possible date in a zip.
             archive.writestr(zipfile.ZipInfo(name), content)

@@ -25,16 +25,16 @@ _LETTERS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 def spark_default(conf: str, confs: Mapping[str, Any], properties_file: str | None = None) -> str:
     """Return the value that a conf has before we set it; empty if it has no value.
 
-    An argument or conf given to ``spark-submit`` hides the file's value: a caller that sets one must include
+    An argument or conf of ``spark-submit`` overrides the file's value, so a caller that sets one must include
     the user's value.
 
-    :param conf: its name
-    :param confs: those that the user gives; they win over the file
+    :param conf: the conf's name
+    :param confs: the user's confs; they override the file
     :param properties_file: the file that the user names; None is ``spark-defaults.conf``
-    :raises InvalidConfiguration: that file cannot be read
+    :raises InvalidConfiguration: the user's file cannot be read
     """
-    found = confs[conf] if conf in confs else _of_file(properties_file).get(conf)
-    return "" if found is None else str(found)
+    value = confs[conf] if conf in confs else _read_confs(properties_file).get(conf)
+    return "" if value is None else str(value)
 
 
 def text_of(properties_file: str) -> str:
@@ -51,7 +51,7 @@ def text_of(properties_file: str) -> str:
         ) from error
 
 
-def _of_file(properties_file: str | None) -> dict[str, str]:
+def _read_confs(properties_file: str | None) -> dict[str, str]:
     if properties_file:
         return parsed(text_of(properties_file))
     folder = os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf"
@@ -63,18 +63,18 @@ def _of_file(properties_file: str | None) -> dict[str, str]:
 
 
 def parsed(text: str) -> dict[str, str]:
-    """Read a properties file as Java and Spark do: values without surrounding blanks."""
-    found = {}
+    """Read the text of a properties file as Java and Spark do: strip blanks around values."""
+    values = {}
     for line in re.split(r"\r?\n|\r", _CONTINUED.sub(r"\1", text)):
         entry = line.lstrip()
         if entry and entry[0] not in "#!":
             match = _ENTRY.match(entry)
             assert match is not None
-            found[_plain(match[1])] = _plain(match[2]).strip()
-    return found
+            values[_plain(match[1])] = _plain(match[2]).strip()
+    return values
 
 
 def _plain(text: str) -> str:
     return _ESCAPE.sub(
-        lambda found: chr(int(found[1], 16)) if found[1] else _LETTERS.get(found[2], found[2]), text
+        lambda match: chr(int(match[1], 16)) if match[1] else _LETTERS.get(match[2], match[2]), text
     )

@@ -1,7 +1,7 @@
 """Pass the tables' storage options to a Spark that starts in this process, without exposing secrets.
 
-PySpark passes its whole configuration to the JVM on the command line. So secrets go through the environment,
-while Spark starts, or through a file that only this user can read. Standard library only.
+PySpark passes its whole configuration to the JVM on the command line. So this module passes secrets through
+the environment while Spark starts, or through a file that only this user can read. Standard library only.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _PROPERTIES_FILE = "--properties-file"
 def storage_confs(storage: SparkStorage, folder: Path, *, is_local: bool = True) -> Iterator[dict[str, str]]:
     """Yield the confs for a Spark that starts within the block, and set its environment for a storage.
 
-    The end of the block restores this process's environment, because the reader of logs fills in missing
-    options from it.
+    The end of the block restores this process's environment, because the reader of logs takes missing options
+    from the environment.
 
-    :param folder: private, and present for as long as Spark runs
-    :param is_local: all of Spark is on this machine; else a Google key, which is a file, is not passed
+    :param folder: a private folder, which must exist as long as Spark runs
+    :param is_local: all of Spark is on this machine; if not, a Google key, which is a file, is not passed
     :raises InvalidConfiguration: ``PYSPARK_SUBMIT_ARGS`` names a properties file that cannot be read
     """
     confs = {**storage.confs, **storage.public_credentials}
@@ -57,20 +57,21 @@ def write_private(path: Path, text: str) -> Path:
 def _with_properties(confs: Mapping[str, str], path: Path) -> str:
     """Write confs to a file, and return the arguments for PySpark that name it.
 
-    Spark reads only one file. So ours includes the user's, which wins; without one Spark's defaults stay.
+    Spark reads only one file. So our file ends with the content of the user's file, which overrides ours. If
+    the user names no file, Spark also loads its defaults.
     """
     theirs = None
-    rest = []
-    given = iter(shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")))
-    for argument in given:
+    kept = []
+    arguments = iter(shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")))
+    for argument in arguments:
         option, equals, value = argument.partition("=")
         if option != _PROPERTIES_FILE:
-            rest.append(argument)
+            kept.append(argument)
         else:
-            theirs = value if equals else next(given, None)
+            theirs = value if equals else next(arguments, None)
     write_private(path, f"{properties_text(confs)}{text_of(theirs) if theirs else ''}")
-    ours = [_PROPERTIES_FILE, str(path), *([] if theirs else ["--load-spark-defaults"])]
-    return shlex.join([*ours, *rest])
+    added = [_PROPERTIES_FILE, str(path), *([] if theirs else ["--load-spark-defaults"])]
+    return shlex.join([*added, *kept])
 
 
 @contextmanager
