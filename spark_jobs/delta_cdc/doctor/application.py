@@ -1,4 +1,4 @@
-"""Checks of a custom Spark: is it reachable, is its version ours, does it load Delta, does a MERGE work."""
+"""Checks of a custom Spark: whether it is reachable, has our version, loads Delta, and runs a MERGE."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CONNECT_PORT = 15002
 _PROBE = Path(__file__).with_name("probe.py")
 #: The expected number of correct rows in :mod:`delta_cdc.doctor.probe`.
 _MERGED = 3
-#: Settings for three rows.
+#: Confs for a job with three rows.
 _SMALL = {
     "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
@@ -54,11 +54,11 @@ _NOISE = ("at ", "... ", "Traceback", "File ")
 
 
 class Spark:
-    """Checks a master, or a Connect server.
+    """The checks of a master, or of a Connect server.
 
     :param url: ``local[*]``, ``spark://…``, ``yarn``, ``k8s://…``, or ``sc://…`` for Spark Connect
-    :param settings: the place for the probe's own table, without which only a query runs; the user's confs
-        override ours
+    :param settings: the user's confs, which override ours, and the folder for the probe's own table; without
+        it, only a query runs
     """
 
     def __init__(self, url: str, settings: Questions) -> None:
@@ -81,7 +81,7 @@ class Spark:
         name = "connect" if self._is_connect else "master"
         return [Check(f"{name}-address", self._address), Check(f"{name}-job", self._job, self._give_up)]
 
-    # -- is it reachable ------------------------------------------------------------------------
+    # -- the address ----------------------------------------------------------------------------
     def _address(self) -> Result:
         if self._url.startswith("local"):
             self._is_reachable = True
@@ -113,7 +113,7 @@ class Spark:
             "set HADOOP_CONF_DIR on the worker to the configuration of the cluster.",
         )
 
-    # -- does it work ---------------------------------------------------------------------------
+    # -- the job --------------------------------------------------------------------------------
     def _job(self) -> Result:
         if not self._is_reachable:
             return skipped("it cannot be reached")
@@ -144,7 +144,7 @@ class Spark:
         shutil.copyfile(_PROBE, probe)
         environment = dict(os.environ)
         if self._is_connect:
-            # Without a JVM; a foreign SPARK_HOME or master must not interfere.
+            # No JVM is needed; foreign settings of a master must not interfere.
             command = [sys.executable, str(probe)]
             for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "MASTER"):
                 environment.pop(name, None)
@@ -172,7 +172,7 @@ class Spark:
         return {**last, "is_over": is_over, "code": process.returncode}, message
 
     def _give_up(self) -> None:
-        """End the application, whose time is over. :meth:`_job` deletes what it left."""
+        """End the application, whose time is over. :meth:`_job` deletes its table."""
         self._is_given_up = True
         if self._process is not None:
             stop(self._process)
@@ -274,9 +274,9 @@ def addresses_of(url: str) -> list[tuple[str, int]]:
     scheme, _, rest = (text if "://" in text else f"https://{text}").partition("://")
     default = {"sc": _CONNECT_PORT, "spark": 7077, "http": 80, "https": 443}.get(scheme)
     addresses = []
-    for one in re.split("[/;]", rest)[0].split(","):
+    for address in re.split("[/;]", rest)[0].split(","):
         try:
-            parts = urlsplit(f"//{one}")
+            parts = urlsplit(f"//{address}")
             port = parts.port or default
         except ValueError:
             return []
