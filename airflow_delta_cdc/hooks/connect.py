@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from contextlib import contextmanager
 from functools import cached_property
@@ -261,19 +262,30 @@ def _patience(seconds: float) -> Any:
     return Patience()
 
 
+_inside = 0
+_given: str | None = None
+_counting = threading.Lock()
+
+
 @contextmanager
 def connect_mode() -> Iterator[None]:
-    """Make PySpark's functions build expressions for Spark Connect.
+    """Make PySpark's functions build expressions for Spark Connect; several threads may use it at once.
 
-    PySpark decides by an environment variable. Its old value is restored afterwards, because a local Spark in
+    PySpark decides by an environment variable. The last thread restores its old value, because a local Spark in
     the same process needs expressions of the other kind.
     """
-    before = os.environ.get(_MODE)
-    os.environ[_MODE] = "1"
+    global _inside, _given
+    with _counting:
+        if not _inside:
+            _given = os.environ.get(_MODE)
+            os.environ[_MODE] = "1"
+        _inside += 1
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(_MODE, None)
-        else:
-            os.environ[_MODE] = before
+        with _counting:
+            _inside -= 1
+            if not _inside and _given is None:
+                os.environ.pop(_MODE, None)
+            elif not _inside and _given is not None:
+                os.environ[_MODE] = _given

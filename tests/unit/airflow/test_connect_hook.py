@@ -72,8 +72,12 @@ def test_the_mode_is_put_back(monkeypatch: pytest.MonkeyPatch, given: str | None
     monkeypatch.delenv(MODE, raising=False)
     if given is not None:
         monkeypatch.setenv(MODE, given)
-    with connect_mode():
-        assert os.environ[MODE] == "1"
+    first, second = connect_mode(), connect_mode()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert os.environ[MODE] == "1", "the second one is inside"
+    second.__exit__(None, None, None)
     assert os.environ.get(MODE) == given
 
 
