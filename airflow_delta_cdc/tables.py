@@ -83,38 +83,54 @@ def pipeline_jobs(
     work_id = operator.work_id(context)
     reads_source = ingest or engine.is_ingested
 
-    def requested(given: Mapping[str, Any]) -> Requests | DeltaCdcError:
+    def requested(table_arguments: Mapping[str, Any]) -> Requests | DeltaCdcError:
         try:
             return engine.table_requests(
-                given, run_id=work_id, kafka_options=kafka, ingest=reads_source(given), **connected
+                table_arguments,
+                run_id=work_id,
+                kafka_options=kafka,
+                ingest=reads_source(table_arguments),
+                **connected,
             )
         except InvalidConfiguration as error:
-            text = f"Pipeline {given.get('pipeline')}: {error.message}"
+            text = f"Pipeline {table_arguments.get('pipeline')}: {error.message}"
             return InvalidConfiguration(text, remedy=error.remedy, argument=error.argument)
         except DeltaCdcError as error:
             return error
 
-    requests = [requested(given) for given in tables]
-    names = [name for one in requests if isinstance(one, tuple) for name in _names_of(*one)]
-    at = each_located(operator, context, names)
+    requests = [requested(table_arguments) for table_arguments in tables]
+    names = [
+        name
+        for requests_or_error in requests
+        if isinstance(requests_or_error, tuple)
+        for name in _names_of(*requests_or_error)
+    ]
+    locations = each_located(operator, context, names)
 
-    def pipeline_job(given: Mapping[str, Any], one: Requests | DeltaCdcError) -> PipelineJob | DeltaCdcError:
-        if isinstance(one, DeltaCdcError):
-            return one
+    def pipeline_job(
+        table_arguments: Mapping[str, Any], requests_or_error: Requests | DeltaCdcError
+    ) -> PipelineJob | DeltaCdcError:
+        if isinstance(requests_or_error, DeltaCdcError):
+            return requests_or_error
         try:
-            places = chosen(at, _names_of(*one))
+            job_locations = chosen(locations, _names_of(*requests_or_error))
         except DeltaCdcError as error:
             return error
-        batch, apply = one
+        batch, apply = requests_or_error
         return engine.PipelineJob(
-            ingest=replace(batch, log=places[batch.log]) if batch is not None else None,
-            apply=replace(apply, source=places[apply.source], target=places[apply.target])
+            ingest=replace(batch, log=job_locations[batch.log]) if batch is not None else None,
+            apply=replace(apply, source=job_locations[apply.source], target=job_locations[apply.target])
             if apply is not None
             else None,
-            backup=partial(kept, context, operator.inlets, source_of(given), given["pipeline"]),
+            backup=partial(
+                kept, context, operator.inlets, source_of(table_arguments), table_arguments["pipeline"]
+            ),
         )
 
-    return [pipeline_job(given, one) for given, one in zip(tables, requests, strict=True)]
+    return [
+        pipeline_job(table_arguments, requests_or_error)
+        for table_arguments, requests_or_error in zip(tables, requests, strict=True)
+    ]
 
 
 def planned(made: Sequence[PipelineJob | DeltaCdcError]) -> list[PipelineJob]:

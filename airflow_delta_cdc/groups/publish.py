@@ -43,13 +43,13 @@ class PublishOperator(GroupOperator):
         summaries: dict[str, Any] = {}
         for task in self.detections:
             summaries |= context["ti"].xcom_pull(task_ids=task, key="tables", map_indexes=-1) or {}
-        published = {one["pipeline"]: one for one in self._done(context)}
+        published = {entry["pipeline"]: entry for entry in self._done(context)}
         versions_by_pipeline: dict[str, Any] = {}
-        for pipeline, one in sorted(summaries.items()):
-            versions = self._versions(pipeline, one, published.get(pipeline))
+        for pipeline, entry in sorted(summaries.items()):
+            versions = self._versions(pipeline, entry, published.get(pipeline))
             if versions is not None:
                 versions_by_pipeline[pipeline] = versions
-        if any(one.get("applied") for one in published.values()):
+        if any(entry.get("applied") for entry in published.values()):
             extra: dict[str, Any] = {"group": self.group, "tables": versions_by_pipeline}
             context["outlet_events"][group_alias(self.group)].add(group_asset(self.group), extra=extra)
         self.log.info("%d targets.", len(versions_by_pipeline))
@@ -60,7 +60,7 @@ class PublishOperator(GroupOperator):
         for task in self.applies:
             pulled = context["ti"].xcom_pull(task_ids=task)
             # If a mapped task pushed only one value, Airflow returns that value, not a list.
-            yield from (one for one in (pulled if isinstance(pulled, list) else [pulled]) if one)
+            yield from (value for value in (pulled if isinstance(pulled, list) else [pulled]) if value)
 
     def _versions(
         self, pipeline: str, summary: Mapping[str, Any], published: Mapping[str, Any] | None

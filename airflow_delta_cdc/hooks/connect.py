@@ -271,8 +271,8 @@ _counting = threading.Lock()
 def connect_mode() -> Iterator[None]:
     """Make PySpark's functions build expressions for Spark Connect; several threads may use it at once.
 
-    PySpark decides by an environment variable. The last thread restores its old value, because a local Spark in
-    the same process needs expressions of the other kind.
+    PySpark decides by an environment variable. The last thread restores its old value, because a local Spark
+    in the same process needs expressions of the other kind.
     """
     global _inside, _given
     with _counting:

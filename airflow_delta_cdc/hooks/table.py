@@ -84,7 +84,7 @@ class DeltaTableHook(BaseHook):
         :raises DeltaConnectionNotFound: the connection does not exist
         :raises InvalidConfiguration: its fields are unknown, or contradict each other
         """
-        options = self._options(self._found())
+        options = self._options(self._connection())
         for secret in secrets(options):
             mask_secret(secret)
         return options
@@ -117,7 +117,7 @@ class DeltaTableHook(BaseHook):
         options: dict[str, str] | None = None
         try:
             options = self.storage_options()
-            table = extra_of(self._found()).get("test_table")
+            table = extra_of(self._connection()).get("test_table")
             if not table:
                 return True, _summary(options)
             log = engine.DeltaLog(str(table), options)
@@ -131,7 +131,7 @@ class DeltaTableHook(BaseHook):
         return True, f"{table} is a Delta table, and its newest version is {version}."
 
     # -- connection -----------------------------------------------------------------------------
-    def _found(self) -> Connection:
+    def _connection(self) -> Connection:
         try:
             return self.get_connection(self.delta_conn_id)
         except AirflowNotFoundException as error:
@@ -174,18 +174,18 @@ class DeltaTableHook(BaseHook):
                 )
 
     def _free_form(self, extra: Mapping[str, Any]) -> dict[str, str]:
-        own = extra.get("storage_options") or {}
-        if isinstance(own, str):
+        options = extra.get("storage_options") or {}
+        if isinstance(options, str):
             try:
-                own = json.loads(own)
+                options = json.loads(options)
             except ValueError:
-                own = None
-        if not isinstance(own, dict):
+                options = None
+        if not isinstance(options, dict):
             raise InvalidConfiguration(
                 f"storage_options of the connection {self.delta_conn_id!r} is no JSON object.",
                 remedy='write it as {"NAME": "value"}.',
             )
-        return {str(name): text_of(value) for name, value in own.items() if value is not None}
+        return {str(name): text_of(value) for name, value in options.items() if value is not None}
 
     def _storage(self, connection: Connection, extra: Mapping[str, Any]) -> str | None:
         """Return the storage of the connection; None if no field depends on it."""
@@ -276,10 +276,10 @@ async def astorage_options(
 def merged(options: Mapping[str, str] | None, winning: Mapping[str, str] | None) -> dict[str, str]:
     """Return both sets of options; those of the second win, in any spelling of their names."""
     winning_names = {canonical_option(name) for name in winning or {}}
-    kept = {
+    others = {
         name: value for name, value in (options or {}).items() if canonical_option(name) not in winning_names
     }
-    return {**kept, **(winning or {})}
+    return {**others, **(winning or {})}
 
 
 def extra_of(connection: Connection) -> dict[str, Any]:

@@ -100,17 +100,17 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         staging: str | None = None,
         **kwargs: Any,
     ) -> None:
-        given = locals()
+        constructor_arguments = locals()
         super().__init__(**kwargs)
         # dry_run hides BaseOperator.dry_run(), which prints template fields, and which Airflow does not call.
-        take(self, parameters(APPLY), given)
+        take(self, parameters(APPLY), constructor_arguments)
         self.pipeline = pipeline_name(pipeline, target)
         declare_assets(self, source, self.pipeline)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the target's log, and publish."""
-        given = taken(self, APPLY)
-        (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [given]))
+        table_arguments = taken(self, APPLY)
+        (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [table_arguments]))
         assert pipeline_job.apply is not None
         if pipeline_job.apply.dry_run:
             # What is kept of the watermark stays, and so does the range of the work that comes after it.
@@ -125,7 +125,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
                 say=self.log.info,
             )
         watermark = tables.shown(context, result.to_dict())
-        tables.announce_apply(context, self.inlets, given, watermark, result.backup)
+        tables.announce_apply(context, self.inlets, table_arguments, watermark, result.backup)
         # Last: a retry of a try that died before this line publishes again; a task cleared later has no work.
         engine.forget_saved_plans(result, saved_plans)
         return watermark

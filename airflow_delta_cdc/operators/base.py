@@ -175,18 +175,18 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         durable: bool = True,
         **kwargs: Any,
     ) -> None:
-        given = locals()
-        ours = {"application", "application_args", "java_class", "conn_id"} & set(kwargs)
-        if ours:
+        constructor_arguments = locals()
+        reserved = {"application", "application_args", "java_class", "conn_id"} & set(kwargs)
+        if reserved:
             raise InvalidConfiguration(
-                f"{type(self).__name__} was given {', '.join(sorted(ours))}, which it sets itself.",
+                f"{type(self).__name__} was given {', '.join(sorted(reserved))}, which it sets itself.",
                 remedy="name the connection with spark_conn_id, and leave the others out.",
             )
         super().__init__(durable=durable, **kwargs)
         self.spark_conn_id = spark_conn_id
         self.delta_conn_id = delta_conn_id
         self.storage_options = storage_options
-        take(self, SUBMIT_ARGUMENTS, given)
+        take(self, SUBMIT_ARGUMENTS, constructor_arguments)
         self.openlineage_inject_parent_job_info = _configured(
             openlineage_inject_parent_job_info, "spark_inject_parent_job_info"
         )

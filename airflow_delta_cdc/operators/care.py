@@ -63,9 +63,9 @@ class DeltaTableCareOperator(DeltaCdcOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Read the logs, do the work that is due, and return one dict per table."""
         names = named_tables(self, "table", "tables")
-        at = located(self, context, names)
+        locations = located(self, context, names)
         consumers = self._located(context, self._consumers(context))
-        plans = {name: self._planned(context, at[name], consumers) for name in names}
+        plans = {name: self._planned(context, locations[name], consumers) for name in names}
         options = self.options_of_storage()
         with self.application(context) as execute:
             rows, errors = engine.run_maintenance(
@@ -112,13 +112,13 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         """
 
 
-def _at(consumer: Consumer, places: Mapping[str, str | DeltaCdcError]) -> Consumer:
-    target = places[consumer.target]
+def _at(consumer: Consumer, locations: Mapping[str, str | DeltaCdcError]) -> Consumer:
+    target = locations[consumer.target]
     if isinstance(target, DeltaCdcError):
         consumer = replace(consumer, error=target)
     else:
         consumer = replace(consumer, target=target)
-    source = places[consumer.source] if consumer.source else None
+    source = locations[consumer.source] if consumer.source else None
     return consumer if isinstance(source, DeltaCdcError) else replace(consumer, source=source)
 
 

@@ -117,9 +117,9 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         kafka_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
-        given = locals()
+        constructor_arguments = locals()
         super().__init__(**kwargs)
-        take(self, parameters(INGEST), given)
+        take(self, parameters(INGEST), constructor_arguments)
         self.kafka_options = kafka_options
         self.kafka_conn_id = kafka_conn_id
         self.pipeline = pipeline_name(pipeline, target, log)
@@ -127,10 +127,10 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan without Spark, run at most one application per attempt, confirm from the logs, and publish."""
-        given = taken(self, INGEST)
+        table_arguments = taken(self, INGEST)
         # Without a log, the target would be applied directly from the source.
-        arguments.required("log", given["log"])
-        (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [given]))
+        arguments.required("log", table_arguments["log"])
+        (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [table_arguments]))
         if pipeline_job.ingest is not None and not pipeline_job.ingest.is_kafka:
             # This task has one table, so Kafka options are meant for it; a table of files refuses them.
             pipeline_job = replace(
@@ -138,4 +138,4 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
             )
         if arguments.flag("dry_run", self.dry_run):
             return tables.would_do(self, context, pipeline_job)
-        return tables.run_piece(self, context, given, pipeline_job, TaskPins(context))
+        return tables.run_piece(self, context, table_arguments, pipeline_job, TaskPins(context))

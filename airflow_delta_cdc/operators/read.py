@@ -69,9 +69,9 @@ class StagingOperator(DeltaCdcOperator):
         policies: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
-        given = locals()
+        constructor_arguments = locals()
         super().__init__(**kwargs)
-        take(self, parameters(READ), given)
+        take(self, parameters(READ), constructor_arguments)
         declare_assets(self, table)
 
     def staged(
@@ -99,13 +99,13 @@ class StagingOperator(DeltaCdcOperator):
         return replace(request, source=locations[request.source], target=target)
 
     def _request(self, context: Context) -> ReadRequest:
-        given = taken(self, READ)
+        values = taken(self, READ)
         return filled(
             engine.ReadRequest,
             READ,
-            given,
+            values,
             source=READ["table"].read(self.table),
-            options=filled(QueryOptions, READ, given),
+            options=filled(QueryOptions, READ, values),
             starting_timestamp=engine.iso_time("starting_timestamp", self.starting_timestamp),
             ending_timestamp=engine.iso_time("ending_timestamp", self.ending_timestamp),
             run_id=self.work_id(context),

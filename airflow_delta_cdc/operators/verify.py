@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.planning.verify import VerifyRequest
 
-#: What an XCom takes.
+#: The most bytes of the XCom.
 _MOST_BYTES = 48 * 1024
 
 
@@ -138,22 +138,22 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     def _targets(self, context: Context) -> list[VerifyRequest | Verification]:
         """Return the request of each target, or the result if its request or location is invalid."""
         check_names = arguments.names("checks", self.checks)
-        given: dict[str, Any] = {
+        common: dict[str, Any] = {
             "wanted": CHECKS if check_names is None else check_names,
             "run_id": context["run_id"],
             "storage_options": self.options_of_storage(),
         }
         if not arguments.is_given(self.config):
-            return [self._one(context, given)]
+            return [self._one(context, common)]
         others = self._given("pipeline", "target", "source", "current")
         if others:
             raise InvalidConfiguration(f"config and {others} are given.", remedy="leave one of them out.")
-        return self._configured(context, given)
+        return self._configured(context, common)
 
     def _given(self, *names: str) -> str:
         return ", ".join(name for name in names if arguments.is_given(getattr(self, name)))
 
-    def _one(self, context: Context, given: dict[str, Any]) -> VerifyRequest:
+    def _one(self, context: Context, common: dict[str, Any]) -> VerifyRequest:
         others = self._given("group", "tables")
         if others:
             raise InvalidConfiguration(
@@ -167,18 +167,18 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             current=_table(self.current),
             on_conflict=arguments.conflict("on_conflict", self.on_conflict) or "fail",
             backup=self._backup(context, self.source, pipeline),
-            **given,
+            **common,
         )
         return _placed(request, each_located(self, context, _tables(request)))
 
-    def _configured(self, context: Context, given: dict[str, Any]) -> list[VerifyRequest | Verification]:
+    def _configured(self, context: Context, common: dict[str, Any]) -> list[VerifyRequest | Verification]:
         tables = configuration(self, context, arguments.required("config", self.config)).chosen(
             arguments.text(self.group), arguments.names("tables", self.tables)
         )
         targets: list[VerifyRequest | Verification] = []
         for one in (table.arguments for _, table in tables):
             try:
-                request = engine.verify_request_of(one, **given)
+                request = engine.verify_request_of(one, **common)
             except DeltaCdcError as error:
                 # An invalid table does not affect the others.
                 target = str(one.get("target") or one.get("log"))
@@ -196,33 +196,35 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         return partial(kept, context, self.inlets, source, pipeline)
 
 
-def _tables(one: VerifyRequest | Verification) -> list[str]:
+def _tables(target: VerifyRequest | Verification) -> list[str]:
     """Return the tables of a request, as paths, URIs or catalog names."""
-    if isinstance(one, Verification):
+    if isinstance(target, Verification):
         return []
-    return [name for name in (one.target, one.source, one.current) if name is not None]
+    return [name for name in (target.target, target.source, target.current) if name is not None]
 
 
-def _placed(one: VerifyRequest, at: Mapping[str, str | DeltaCdcError]) -> VerifyRequest:
+def _placed(request: VerifyRequest, locations: Mapping[str, str | DeltaCdcError]) -> VerifyRequest:
     """Return a request with locations instead of catalog names.
 
     :raises DeltaCdcError: a table has no location
     """
-    places = chosen(at, _tables(one))
-    current = places[one.current] if one.current is not None else None
-    source = places[one.source] if one.source is not None else None
-    return replace(one, target=places[one.target], source=source, current=current)
+    places = chosen(locations, _tables(request))
+    current = places[request.current] if request.current is not None else None
+    source = places[request.source] if request.source is not None else None
+    return replace(request, target=places[request.target], source=source, current=current)
 
 
-def _located(one: VerifyRequest, at: Mapping[str, str | DeltaCdcError]) -> VerifyRequest | Verification:
+def _located(
+    request: VerifyRequest, locations: Mapping[str, str | DeltaCdcError]
+) -> VerifyRequest | Verification:
     """Return a request with locations, or the result if a table has none."""
     try:
-        return _placed(one, at)
+        return _placed(request, locations)
     except TableNotFound as error:
-        wrong = finding(SEAL, error.message, error.remedy)
-        return Verification(one.pipeline, one.target, checks=(wrong,))
+        no_source = finding(SEAL, error.message, error.remedy)
+        return Verification(request.pipeline, request.target, checks=(no_source,))
     except DeltaCdcError as error:
-        return Verification(one.pipeline, one.target, error=error)
+        return Verification(request.pipeline, request.target, error=error)
 
 
 def _table(value: Any) -> str | None:
@@ -246,7 +248,12 @@ def published(results: Sequence[Verification]) -> list[dict[str, Any]]:
     return wrong
 
 
-def _summary(one: Verification) -> dict[str, Any]:
-    passed = sum(check.status == "ok" for check in one.checks)
-    check = ok("all", f"{passed} ok, {len(one.checks) - passed} skipped.").to_dict()
-    return {"pipeline": one.pipeline, "table": one.table, "version": one.version, **check}
+def _summary(verification: Verification) -> dict[str, Any]:
+    passed = sum(check.status == "ok" for check in verification.checks)
+    check = ok("all", f"{passed} ok, {len(verification.checks) - passed} skipped.").to_dict()
+    return {
+        "pipeline": verification.pipeline,
+        "table": verification.table,
+        "version": verification.version,
+        **check,
+    }

@@ -185,9 +185,11 @@ def _open_folder(uri: str, options: Options) -> tuple[Any, str]:
 def _open(folder: str, options: Options) -> Any:
     from obstore.store import from_url
 
-    own = options_for(folder, options)
+    store_options = options_for(folder, options)
     # Without options, use the identity of the machine.
-    return from_url(folder) if own is None else engine.open_store(canonical_uri(folder), own)
+    return (
+        from_url(folder) if store_options is None else engine.open_store(canonical_uri(folder), store_options)
+    )
 
 
 def options_for(folder: str, options: Options) -> dict[str, str] | None:

@@ -78,7 +78,9 @@ def add_storage(
     if secrets:
         # If a name occurs twice in the file, the last line counts: the user's.
         hook.use_private_properties(
-            lambda own: engine.write_private(directory / _PROPERTIES, f"{properties_text(secrets)}{own}")
+            lambda user_text: engine.write_private(
+                directory / _PROPERTIES, f"{properties_text(secrets)}{user_text}"
+            )
         )
 
 

@@ -260,8 +260,8 @@ class SubmitRuntime:
         if is_s3(remote):
             # spark-submit reads the objects, so its class path needs the file system. Spark's scripts append
             # this environment variable to their own class path.
-            own, s3 = os.environ.get(_CLASS_PATH), map(str, engine.s3_jars().jars())
-            hook.add_private_environment({_CLASS_PATH: os.pathsep.join(filter(None, (own, *s3)))})
+            class_path, s3 = os.environ.get(_CLASS_PATH), map(str, engine.s3_jars().jars())
+            hook.add_private_environment({_CLASS_PATH: os.pathsep.join(filter(None, (class_path, *s3)))})
         return Exchange(
             f"{remote}/{application.name}",
             hadoop_uri(shared),

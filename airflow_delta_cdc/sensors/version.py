@@ -207,7 +207,7 @@ class DeltaVersionSensor(BaseSensorOperator):
         if is_given(self.pipeline):
             return self._watermark(context)
         version = arguments.whole_number("baseline_version", self.baseline_version)
-        return _Baseline(self._pinned(context) if version is None else version)
+        return _Baseline(self._first_position(context) if version is None else version)
 
     def _watermark(self, context: Context) -> _Baseline:
         """Return the watermark in the target's log; without one, the position before all versions."""
@@ -229,7 +229,7 @@ class DeltaVersionSensor(BaseSensorOperator):
             # The sensor waits for the table; an apply could not renew the seal either.
             return None
 
-    def _pinned(self, context: Context) -> Position:
+    def _first_position(self, context: Context) -> Position:
         """Return the table's position at the first look of this task, in any try or poke."""
 
         table = self._located(context, "table", self.table)

@@ -43,15 +43,15 @@ def json_file(path: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in _object(text, path).items()}
 
 
-def _object(text: str, what: str) -> dict[str, Any]:
+def _object(text: str, description: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
         # The whole message of the parser would repeat a part of the text, which may hold a secret.
         line = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise argparse.ArgumentTypeError(f"{what} is no JSON{line}") from None
+        raise argparse.ArgumentTypeError(f"{description} is no JSON{line}") from None
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{what} is no JSON object")
+        raise argparse.ArgumentTypeError(f"{description} is no JSON object")
     return value
 
 
@@ -98,9 +98,9 @@ def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> N
     :raises InvalidConfiguration: names the options that are given
     """
     options = {action.dest: action.option_strings for action in arguments.parser._actions}
-    given = [_option(name, options[name]) for name in names if getattr(arguments, name)]
-    if given:
-        raise InvalidConfiguration(f"{', '.join(given)} given {where}.", remedy="leave them out.")
+    given_options = [_option(name, options[name]) for name in names if getattr(arguments, name)]
+    if given_options:
+        raise InvalidConfiguration(f"{', '.join(given_options)} given {where}.", remedy="leave them out.")
 
 
 def _option(name: str, spellings: Sequence[str]) -> str:

@@ -63,8 +63,8 @@ def questions(arguments: argparse.Namespace) -> Questions:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    wanted = questions(arguments)
-    results = examined(wanted.checks(), timeout=wanted.timeout, secrets=wanted.secrets)
+    requested = questions(arguments)
+    results = examined(requested.checks(), timeout=requested.timeout, secrets=requested.secrets)
     return print_report(results, sys.stdout, as_json=arguments.json)
 
 

@@ -76,11 +76,11 @@ def _is_log(seal: Seal) -> bool:
     return seal.state.applied_to is None
 
 
-def _seal(one: Chosen, table: str) -> Seal:
-    seal = newest_seal(table, one.pipeline, one.storage_options)
+def _seal(chosen_pipeline: Chosen, table: str) -> Seal:
+    seal = newest_seal(table, chosen_pipeline.pipeline, chosen_pipeline.storage_options)
     if seal is None:
         raise TableNotFound(
-            f"There is no table of pipeline {one.pipeline} at {table}.",
+            f"There is no table of pipeline {chosen_pipeline.pipeline} at {table}.",
             remedy="write PIPELINE=TABLE, as the task has pipeline and log, or target.",
         )
     return seal

@@ -68,10 +68,10 @@ def check(table: Table, places: dict[str, Place], place: Place, findings: Findin
     except (DeltaCdcError, OSError) as error:
         if isinstance(error, DeltaCdcError):
             argument = argument or error.argument or ""
-            why, remedy = error.message.removeprefix(_OPENING), error.remedy
+            reason, remedy = error.message.removeprefix(_OPENING), error.remedy
         else:
-            why, remedy = f"{shown(given.get(argument))}: {error.strerror}.", "correct the path."
-        findings.add(places.get(argument, place), f"The pipeline {table.pipeline}: {why}", remedy)
+            reason, remedy = f"{shown(given.get(argument))}: {error.strerror}.", "correct the path."
+        findings.add(places.get(argument, place), f"The pipeline {table.pipeline}: {reason}", remedy)
 
 
 def _filled(text: str) -> str:

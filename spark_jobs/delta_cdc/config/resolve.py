@@ -132,13 +132,13 @@ class _Resolver:
                 into[name] = self._section(body, place, f"the {kind_name} {name}", valid_keys)
                 self._check_name(kind_name, name, place)
 
-    def _twice(self, what: str, name: str, place: Place, before: Place) -> None:
-        message = f"{what} {shown(name)} is written twice, first in {before}."
+    def _twice(self, description: str, name: str, place: Place, first_place: Place) -> None:
+        message = f"{description} {shown(name)} is written twice, first in {first_place}."
         self._findings.add(place, message, "keep one of them, or give one another name.")
 
-    def _check_name(self, what: str, name: str, place: Place) -> None:
-        before = len(self._findings)
-        if what == "pipeline":
+    def _check_name(self, kind: str, name: str, place: Place) -> None:
+        count_before = len(self._findings)
+        if kind == "pipeline":
             try:
                 check_pipeline(name)
             except InvalidConfiguration as error:
@@ -146,7 +146,7 @@ class _Resolver:
         elif not _DAG_ID.fullmatch(name):
             message = f"The group's name {shown(name)} cannot be used."
             self._findings.add(place, message, "use 1 to 200 letters, digits, '_', '-' or '.'.")
-        if len(self._findings) > before:
+        if len(self._findings) > count_before:
             self._misnamed.add(name)
             # The engine's checks would report it again.
             self._pipelines.get(name, _Section(place)).unknown = True
@@ -263,8 +263,8 @@ class _Resolver:
             for table in group.tables if group.settings.get("schedule") == values.ON_CHANGE else ():
                 source = table.arguments.get("source", "")
                 if "log" in table.arguments or combine.is_template(source):
-                    what = "is no table" if "log" in table.arguments else "is known to its runs only"
-                    message = f"The source of {table.pipeline} {what}, and schedule is on_change."
+                    problem = "is no table" if "log" in table.arguments else "is known to its runs only"
+                    message = f"The source of {table.pipeline} {problem}, and schedule is on_change."
                     remedy = "give the group a cron; what can be watched are Delta tables, written literally."
                     place = section.places.get("schedule") or self._defaults.places["schedule"]
                     self._findings.add(place, message, remedy)
@@ -293,8 +293,8 @@ class _Resolver:
         settings = {}
         for key in models.dag_keys():
             value = self._nearest(key, section)
-            given = key in section.given or key in self._defaults.given
-            if value is not None or (key == "schedule" and given):
+            is_given = key in section.given or key in self._defaults.given
+            if value is not None or (key == "schedule" and is_given):
                 settings[key] = values.setting(key, value)
         if isinstance(settings.get("dag_id"), str):
             settings["dag_id"] = settings["dag_id"].replace("{name}", name)
@@ -331,11 +331,11 @@ class _Resolver:
         if "log" not in arguments:
             self._refuse_ingest_keys(name, section)
             arguments = {key: value for key, value in arguments.items() if key not in _INGEST_ONLY}
-        own = arguments.pop("own_application", False) is True
+        has_own_application = arguments.pop("own_application", False) is True
         table = Table(
             pipeline=name,
             arguments={"pipeline": name, **arguments},
-            own_application=own,
+            own_application=has_own_application,
             place=str(section.place),
         )
         # Skip errors caused by an earlier error.
@@ -352,9 +352,9 @@ class _Resolver:
                 self._findings.add(section.places[key], message, remedy)
 
     def _is_whole(self, table: Table, place: Place) -> bool:
-        given = table.arguments
-        missing = [] if "source" in given else ["source"]
-        missing += [] if "target" in given or "log" in given else ["target"]
+        arguments = table.arguments
+        missing = [] if "source" in arguments else ["source"]
+        missing += [] if "target" in arguments or "log" in arguments else ["target"]
         for key in missing:
             message = f"The pipeline {table.pipeline} has no {key}."
             self._findings.add(place, message, f"write {key}: with a path, a URI or a catalog name.")

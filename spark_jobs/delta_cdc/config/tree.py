@@ -104,8 +104,8 @@ def read(source: str | Path | Mapping[str, Any], findings: Findings) -> tuple[li
             entries = path.iterdir()
             files = sorted(one for one in entries if one.suffix in SUFFIXES and one.name[0] != ".")
     except OSError as error:
-        why = error.strerror or str(error)
-        findings.add(Place(str(path)), f"The folder cannot be read: {why}.", "correct its permissions.")
+        cause = error.strerror or str(error)
+        findings.add(Place(str(path)), f"The folder cannot be read: {cause}.", "correct its permissions.")
         return [], ()
     if not files:
         remedy = "name a file, or a folder that holds *.yaml or *.yml."
@@ -152,9 +152,9 @@ def _content(path: Path, name: str) -> str:
             # Limited again, because the file may have grown since.
             content = file.read(MOST_BYTES + 1)[:MOST_BYTES]
     except OSError as error:
-        why = error.strerror or str(error)
+        cause = error.strerror or str(error)
         raise _Refused(
-            place, f"The file cannot be read: {why}.", "correct the path, or its permissions."
+            place, f"The file cannot be read: {cause}.", "correct the path, or its permissions."
         ) from error
     try:
         return content.decode("utf-8-sig")
@@ -173,13 +173,13 @@ def _parsed(text: str, name: str, findings: Findings) -> Node | None:
         raise _Refused(_place(name, error.problem_mark), "A second document begins.", remedy) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        why = ", ".join(part for part in (error.context, error.problem) if part)
+        cause = ", ".join(part for part in (error.context, error.problem) if part)
         remedy = "correct it; texts with ':', '#', '{', '%' or '*' need quotes."
         place = Place(name) if mark is None else _place(name, mark)
-        raise _Refused(place, f"It is no YAML: {why}.", remedy) from error
+        raise _Refused(place, f"It is no YAML: {cause}.", remedy) from error
     except yaml.YAMLError as error:
-        why = " ".join(str(error).split())
-        raise _Refused(Place(name), f"It is no YAML: {why}.", "remove what cannot be printed.") from error
+        cause = " ".join(str(error).split())
+        raise _Refused(Place(name), f"It is no YAML: {cause}.", "remove what cannot be printed.") from error
     return None if root is None else _node(root, name, findings)
 
 

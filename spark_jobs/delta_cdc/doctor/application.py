@@ -127,8 +127,8 @@ class Spark:
             answer, log = self._run(directory)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
-        left = self._forget(is_made="merged" in answer)
-        return self._judged(answer, log, left)
+        leftover = self._forget(is_made="merged" in answer)
+        return self._judged(answer, log, leftover)
 
     def _run(self, directory: Path) -> tuple[dict[str, Any], str]:
         """Run the probe; return its last answer, and the informative lines of Spark's log."""
@@ -179,8 +179,8 @@ class Spark:
 
     def _jar_sets(self) -> tuple[JarSet, ...]:
         """Return the JARs to pass to Spark."""
-        given = self._confs.get("spark.jars") or self._confs.get("spark.jars.packages")
-        if self._is_connect or given:
+        user_jars = self._confs.get("spark.jars") or self._confs.get("spark.jars.packages")
+        if self._is_connect or user_jars:
             return ()
         return jar_sets([self._table] if self._table else [])
 
@@ -219,7 +219,7 @@ class Spark:
             return self._table
         return ""
 
-    def _judged(self, answer: dict[str, Any], log: str, left: str) -> Result:
+    def _judged(self, answer: dict[str, Any], log: str, leftover: str) -> Result:
         step, more = f"the step '{answer['step']}'", f"; {log}" if log else ""
         if not answer["is_over"]:
             return failed(
@@ -234,14 +234,15 @@ class Spark:
                 f"{self._url}: the application ended with exit code {answer['code']}, at {step}{more}",
                 "run spark-submit by hand with this master to see the whole log.",
             )
-        return self._compared(answer, left)
+        return self._compared(answer, leftover)
 
-    def _compared(self, answer: dict[str, Any], left: str) -> Result:
-        ours = spark_version(spark_home()) or ""
+    def _compared(self, answer: dict[str, Any], leftover: str) -> Result:
+        own_version = spark_version(spark_home()) or ""
         text = f"{self._url}: Spark {answer['version']}"
-        if release(answer["version"]) != release(ours):
+        if release(answer["version"]) != release(own_version):
             return failed(
-                f"{text}; this machine has {ours}", "run one version of Spark on both sides (major.minor)."
+                f"{text}; this machine has {own_version}",
+                "run one version of Spark on both sides (major.minor).",
             )
         if self._is_connect and _DELTA_EXTENSION not in answer["extensions"]:
             return failed(
@@ -263,8 +264,10 @@ class Spark:
                 f"{text}; after a MERGE {answer.get('merged')} of {_MERGED} rows were right",
                 "keep this Spark from writing tables until the reason is clear.",
             )
-        if left:
-            return warning(f"{text}, a MERGE ran; its table was left at {left}", "delete the folder by hand.")
+        if leftover:
+            return warning(
+                f"{text}, a MERGE ran; its table was left at {leftover}", "delete the folder by hand."
+            )
         return ok(f"{text}, a MERGE into a Delta table ran")
 
 
