@@ -1,3 +1,3 @@
-"""Which versions to move, and how: everything that is decided before Spark starts, from the logs alone."""
+"""Plans which versions to move, and how: all decisions before Spark starts, from the logs alone."""
 
 from __future__ import annotations

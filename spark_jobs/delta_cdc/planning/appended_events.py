@@ -123,13 +123,13 @@ async def tracked_from(log: DeltaLog, newest: TableState, starting: int, ending:
         commits = await preconditions.read_range(log, starting, ending)
     except (VersionsExpired, LogGap):
         return None
-    before, found = await _before(log, newest, commits), -1
+    before, version = await _before(log, newest, commits), -1
     for commit in commits:
         if _begins_to_track(before, commit):
-            found = commit.version
+            version = commit.version
         if commit.metadata is not None:
             before = commit.metadata.configuration
-    return found
+    return version
 
 
 def since(horizons: tuple[tuple[int, str], ...], version: int) -> tuple[tuple[int, str], ...]:
@@ -144,8 +144,8 @@ def since(horizons: tuple[tuple[int, str], ...], version: int) -> tuple[tuple[in
 # -- allowed lateness ---------------------------------------------------------------------------
 def horizon_at(state: TableState) -> tuple[tuple[int, str], ...]:
     """Return the allowed-lateness bound in effect as of a version, in the form of ``Step.horizons``."""
-    found = state.configuration.get(LATENESS_HORIZON)
-    return ((state.version, found),) if found is not None else ()
+    bound = state.configuration.get(LATENESS_HORIZON)
+    return ((state.version, bound),) if bound is not None else ()
 
 
 def horizon_of(commits: tuple[Commit, ...], horizons: Mapping[int, str]) -> tuple[tuple[int, str], ...]:
@@ -191,15 +191,17 @@ def outlived(commits: tuple[Commit, ...], arrivals: Arrivals) -> Commit | None:
 
     It arrived under another allowed-lateness bound than one below which the range deletes.
     """
-    before: list[Commit] = []
+    arrived: list[Commit] = []
     for commit in commits:
         deleted = arrivals.left_out.get(commit.version)
         if commit.changes_data:
-            before.append(commit)
+            arrived.append(commit)
         lost = (
-            one for one in before if deleted is not None and arrivals.horizons.get(one.version) != deleted
+            earlier
+            for earlier in arrived
+            if deleted is not None and arrivals.horizons.get(earlier.version) != deleted
         )
-        found = next(lost, None)
-        if found is not None:
-            return found
+        lost_commit = next(lost, None)
+        if lost_commit is not None:
+            return lost_commit
     return None

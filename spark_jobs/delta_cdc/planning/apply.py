@@ -59,10 +59,10 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     request = replace(request, options=_completed(request, observed.source))
     observed = replace(observed, request=request)
     if request.mode == "interval":
-        found = await date_intervals.resolved(request, observed)
-        if isinstance(found, Plan):
-            return found
-        request, observed = found
+        resolved = await date_intervals.resolved(request, observed)
+        if isinstance(resolved, Plan):
+            return resolved
+        request, observed = resolved
     if request.mode == "reset" and observed.recorded is not None:
         return await _reset(request, observed)
     seal, refused = observed.seal, observed.recorded.refused if observed.recorded is not None else None
@@ -86,7 +86,7 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
         return await _repair(request, observed, seal)
     if request.mode == "reload" or (drifted and request.on_drift == "repair"):
         return await _reload(request, observed, seal)
-    return await _onwards(request, observed, seal)
+    return await _continued(request, observed, seal)
 
 
 def _completed(request: ApplyRequest, source: TableState) -> ApplyOptions:
@@ -95,7 +95,7 @@ def _completed(request: ApplyRequest, source: TableState) -> ApplyOptions:
     :raises InvalidConfiguration: the order of events, or whether the source is a change log, is unknown
     """
     if request.staging is not None:
-        # What is staged are changes of a table, also if that table is a change log.
+        # Staging holds the changes of a table, even if that table is a change log.
         return change_log.completed(request.options, {})
     options = change_log.completed(request.options, source.configuration)
     check_order(options)
@@ -117,7 +117,7 @@ def _completed(request: ApplyRequest, source: TableState) -> ApplyOptions:
 
 
 async def _first(request: ApplyRequest, observed: Observation) -> Plan:
-    """Plan the first commit of a target. A repair is an error; every other mode does the same here."""
+    """Plan the first commit of a target. A repair is an error; all other modes load the target here."""
     if request.mode == "repair":
         raise modes.nothing_to_repair(request)
     if request.staging is not None:
@@ -125,7 +125,7 @@ async def _first(request: ApplyRequest, observed: Observation) -> Plan:
     return await _load(*await quarantine.resumed(request, observed))
 
 
-async def _onwards(request: ApplyRequest, observed: Observation, seal: Seal) -> Plan:
+async def _continued(request: ApplyRequest, observed: Observation, seal: Seal) -> Plan:
     """Plan the changes after the watermark; if they are unavailable and a policy allows it, a reload."""
     try:
         if request.staging is None:
@@ -158,34 +158,34 @@ async def _reload(request: ApplyRequest, observed: Observation, seal: Seal) -> P
 
 
 async def _repair(request: ApplyRequest, observed: Observation, seal: Seal) -> Plan:
-    asked = _asked(request.options)
-    if asked.is_net:
+    query = _asked(request.options)
+    if query.is_net:
         # A repair needs every key that changed, also one whose net change is empty.
-        asked = QueryOptions("full_delta")
+        query = QueryOptions("full_delta")
     copies = request.options.source_kind == "snapshot" and not request.options.takes_events
     try:
-        return await modes.repair(request, observed, seal, asked, one_by_one=copies)
+        return await modes.repair(request, observed, seal, query, one_by_one=copies)
     except ChangeFeedDisabled:
         if validation.needs_history(request.options) or request.options.takes_events:
             raise
         # Without the change feed, comparing each version with the one before also gives the changed keys.
-        return await modes.repair(request, observed, seal, asked, one_by_one=True)
+        return await modes.repair(request, observed, seal, query, one_by_one=True)
 
 
 async def _reset(request: ApplyRequest, observed: Observation) -> Plan:
     """Plan a load that replaces all rows."""
     assert observed.recorded is not None
     target, refused = canonical_uri(request.target), observed.recorded.refused
-    why = f"{refused.message} " if refused is not None else ""
+    reason_text = f"{refused.message} " if refused is not None else ""
     plan = await _load(request, observed)
     assert isinstance(plan.spec, ApplySpec)
-    at = len(observed.before)
+    position = len(observed.before)
     steps = plan.spec.steps
-    load = steps[at]
+    load = steps[position]
     assert isinstance(load, LoadStep)
     reset = replace(load, kind="reset")
-    spec = replace(plan.spec, steps=(*steps[:at], reset, *steps[at + 1 :]))
-    note = f"{why}All rows of {target} are thrown away and loaded anew (reset)."
+    spec = replace(plan.spec, steps=(*steps[:position], reset, *steps[position + 1 :]))
+    note = f"{reason_text}All rows of {target} are thrown away and loaded anew (reset)."
     return replace(plan, spec=spec, notes=(note, *plan.notes))
 
 
@@ -194,11 +194,11 @@ async def _from_watermark(request: ApplyRequest, observed: Observation, seal: Se
     chosen = await ranges.choose(observed, seal)
     if not isinstance(chosen, ranges.Chosen):
         return await _seal_alone(request, observed, seal, chosen)
-    made, said = await _steps(request, observed, chosen, observed.next_number)
+    steps, step_notes = await _steps(request, observed, chosen, observed.next_number)
     known = appended_events.since(seal.state.horizons, chosen.tracked_from)
     before = replace(seal.state, horizons=known)
-    first = replace(made[0], planned_on=observed.planned_on, before=before)
-    return modes.planned(request, observed, (first, *made[1:]), chosen.versions, *chosen.notes, *said)
+    first = replace(steps[0], planned_on=observed.planned_on, before=before)
+    return modes.planned(request, observed, (first, *steps[1:]), chosen.versions, *chosen.notes, *step_notes)
 
 
 async def _steps(
@@ -254,7 +254,7 @@ def _needs_every(options: ApplyOptions) -> bool:
 
 # -- nothing to apply ---------------------------------------------------------------------------
 async def _seal_alone(request: ApplyRequest, observed: Observation, seal: Seal, found: Nothing) -> Plan:
-    """Plan no rows: nothing at all, or a seal that is due.
+    """Return a plan without rows: an empty plan, or the renewal of a seal that is due.
 
     :raises SchemaChangeInRange: a seal is due, and its range drops, renames or retypes a column
     """
@@ -298,8 +298,8 @@ async def _load(request: ApplyRequest, observed: Observation) -> Plan:
     if not isinstance(found, ranges.Chosen):
         return _load_alone(request, observed, load, at)
     load = replace(load, horizons=appended_events.since(load.horizons, found.tracked_from))
-    made, said = await _steps(request, observed, found, load.seal_number + 1)
-    return modes.planned(request, observed, (load, *made), found.versions, *found.notes, *said)
+    steps, step_notes = await _steps(request, observed, found, load.seal_number + 1)
+    return modes.planned(request, observed, (load, *steps), found.versions, *found.notes, *step_notes)
 
 
 def _load_alone(request: ApplyRequest, observed: Observation, load: LoadStep, at: TableState) -> Plan:
@@ -351,7 +351,7 @@ async def _load_before(observed: Observation, first: int, *, declared: bool) -> 
 
 
 def feed_warning(state: TableState) -> tuple[str, ...]:
-    """Warn what the next run has to do if the source has no change feed."""
+    """Return a warning about the next run if the source has no change feed."""
     if feed_on(state.configuration):
         return ()
     warning = (
@@ -368,8 +368,8 @@ async def _from_staging(request: ApplyRequest, observed: Observation, uri: str) 
     seal = observed.seal
     if seal is not None:
         await preconditions.check_identity(observed.log, observed.source, seal)
-    found = await open_batch(observed, DeltaLog(uri, request.storage_options))
-    if found is None:
+    staged = await open_batch(observed, DeltaLog(uri, request.storage_options))
+    if staged is None:
         text = f"Staging {canonical_uri(uri)} has no open batch of pipeline {request.pipeline}."
         if seal is None:
             return observed.nothing(-1, text)
@@ -378,7 +378,7 @@ async def _from_staging(request: ApplyRequest, observed: Observation, uri: str) 
             # The read has to stage these changes first: keep the watermark, and renew its seal only if due.
             idle = ranges.Nothing(seal.watermark, ())
         return await _seal_alone(request, observed, seal, replace(idle, notes=(*idle.notes, text)))
-    batch, commit = found
+    batch, commit = staged
     ending = batch.watermark.version
     other = await preconditions.other_history(observed.log, observed.source, batch)
     if other is not None:

@@ -55,52 +55,52 @@ async def plan_commit_async(request: CommitRequest) -> CommitPlan:
     """
     request.check()
     staging = DeltaLog(request.staging, request.storage_options)
-    found = await sink(staging, request.pipeline)
-    if found is None or found.newest is None:
+    sink_state = await sink(staging, request.pipeline)
+    if sink_state is None or sink_state.newest is None:
         raise NoOpenBatch(
             f"Staging {staging.uri} holds no batch of pipeline {request.pipeline}.",
             remedy="read first (DeltaReadChangesOperator without a target, or @task.delta_changes).",
         )
-    done, wanted = found.recorded.seal, request.ending_version
-    batch = found.batch if found.batch is not None and found.batch.is_complete else None
-    if done is not None and (wanted is not None and wanted <= done.watermark.version):
-        return CommitPlan(found, None)
+    last_seal, wanted = sink_state.recorded.seal, request.ending_version
+    batch = sink_state.batch if sink_state.batch is not None and sink_state.batch.is_complete else None
+    if last_seal is not None and (wanted is not None and wanted <= last_seal.watermark.version):
+        return CommitPlan(sink_state, None)
     if batch is not None and wanted in (None, batch.seal.watermark.version):
-        return CommitPlan(found, _spec(request, found, batch))
-    if done is not None and wanted is None and found.newest.step.kind == "commit":
-        return CommitPlan(found, None)
-    raise _refused(staging, found, wanted)
+        return CommitPlan(sink_state, _spec(request, sink_state, batch))
+    if last_seal is not None and wanted is None and sink_state.newest.step.kind == "commit":
+        return CommitPlan(sink_state, None)
+    raise _refused(staging, sink_state, wanted)
 
 
-def _refused(staging: DeltaLog, found: Sink, wanted: int | None) -> NoOpenBatch | OtherBatchOpen:
-    assert found.newest is not None
-    pipeline = found.newest.pipeline
-    if found.batch is not None and found.batch.is_complete:
+def _refused(staging: DeltaLog, sink_state: Sink, wanted: int | None) -> NoOpenBatch | OtherBatchOpen:
+    assert sink_state.newest is not None
+    pipeline = sink_state.newest.pipeline
+    if sink_state.batch is not None and sink_state.batch.is_complete:
         return OtherBatchOpen(
             f"Version {wanted} is to be committed for pipeline {pipeline}, and the open batch of staging "
-            f"{staging.uri} is {found.batch.versions}.",
-            remedy=f"commit {found.batch.seal.watermark} once that batch has arrived.",
+            f"{staging.uri} is {sink_state.batch.versions}.",
+            remedy=f"commit {sink_state.batch.seal.watermark} once that batch has arrived.",
         )
-    if found.batch is not None:
-        held = f"holds the beginning of a batch only, {found.batch.versions}"
-    elif found.newest.step.kind == "commit":
-        held = f"has no open batch; its watermark is {found.newest.watermark}"
+    if sink_state.batch is not None:
+        state_text = f"holds the beginning of a batch only, {sink_state.batch.versions}"
+    elif sink_state.newest.step.kind == "commit":
+        state_text = f"has no open batch; its watermark is {sink_state.newest.watermark}"
     else:
-        held = "holds a batch whose rows somebody else changed since they were read"
+        state_text = "holds a batch whose rows somebody else changed since they were read"
     return NoOpenBatch(
-        f"Staging {staging.uri} of pipeline {pipeline} {held}.",
+        f"Staging {staging.uri} of pipeline {pipeline} {state_text}.",
         remedy="read again, and process what it gives.",
     )
 
 
-def _spec(request: CommitRequest, found: Sink, batch: Batch) -> CommitSpec:
+def _spec(request: CommitRequest, sink_state: Sink, batch: Batch) -> CommitSpec:
     seal = batch.seal
     step = CommitStep(
         starting_version=seal.step.starting_version,
         watermark=seal.watermark,
-        seal_number=found.recorded.next_number,
+        seal_number=sink_state.recorded.next_number,
         applied_from=seal.state.applied_from,
-        planned_on=TableVersion(found.recorded.target.table_id, found.recorded.target.version),
+        planned_on=TableVersion(sink_state.recorded.target.table_id, sink_state.recorded.target.version),
         configuration={"options": batch.options},
     )
     return CommitSpec(

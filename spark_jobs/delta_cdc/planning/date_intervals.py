@@ -76,7 +76,7 @@ def _as(
 
     :raises InvalidConfiguration: the request does not allow this mode
     """
-    found = replace(
+    resolved_request = replace(
         request,
         mode=mode,
         starting_version=starting_version,
@@ -84,8 +84,8 @@ def _as(
         starting_timestamp=None,
         ending_timestamp=None,
     )
-    check_apply(found)
-    return found
+    check_apply(resolved_request)
+    return resolved_request
 
 
 def _nothing(observed: Observation, text: str) -> Plan:

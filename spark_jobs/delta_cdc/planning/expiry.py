@@ -54,15 +54,16 @@ async def plan_expiry(
     state = await log.snapshot()
     observed = await observe_consumers(log, state, consumers, storage_options)
     _refuse(state, observed)
-    readers = tuple(one.seal for one in observed if one.seal is not None)
-    horizon = spec.horizon if span is None else _behind(readers, span, log.uri)
+    readers = tuple(consumer.seal for consumer in observed if consumer.seal is not None)
+    horizon = spec.horizon if span is None else _bound_behind(readers, span, log.uri)
     current = state.configuration.get(LATENESS_HORIZON)
     outcome = {"horizon": current, "deleted": 0}
     due = current if current is not None and current != state.configuration.get(EXPIRED_BELOW) else None
     since = await _set_in(log, state, due) if due is not None else None
     waits = _waits(observed, since, due)
     if waits is not None:
-        # Keep the current bound, too: otherwise a consumer that is always a little behind never reaches one.
+        # Keep the current bound, too: a consumer that is always a little late would never reach a moving
+        # bound.
         return JobPlan(None, outcome, (waits,))
     notes: tuple[str, ...] = ()
     if since is not None and not tracks_rows(state.configuration) and await _is_lost(log, state, since):
@@ -105,17 +106,17 @@ def _refuse(state: TableState, observed: Sequence[Consumer]) -> None:
             f"{state.uri} has {_APPEND_ONLY}, by which Delta deletes nothing from it.",
             remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_APPEND_ONLY}'), or keep that log whole.",
         )
-    for one in observed:
-        if one.error is not None:
+    for consumer in observed:
+        if consumer.error is not None:
             raise ConsumerUnreadable(
-                f"The progress of the consumer {one.pipeline} of {state.uri} cannot be read from "
-                f"{one.target}: {type(one.error).__name__}: {one.error.message}",
-                remedy=f"{one.error.remedy.rstrip('.')}; or leave this consumer out if it ended.",
+                f"The progress of the consumer {consumer.pipeline} of {state.uri} cannot be read from "
+                f"{consumer.target}: {type(consumer.error).__name__}: {consumer.error.message}",
+                remedy=f"{consumer.error.remedy.rstrip('.')}; or leave this consumer out if it ended.",
             )
-        options = validation.options_of(one.seal) if one.seal is not None else None
+        options = validation.options_of(consumer.seal) if consumer.seal is not None else None
         if options is not None and (options.source_kind != "change_log" or options.insert_only):
             raise InvalidConfiguration(
-                f"The pipeline {one.pipeline} reads the rows of {state.uri}, not its events, so that it "
+                f"The pipeline {consumer.pipeline} reads the rows of {state.uri}, not its events, so that it "
                 "would see a deletion as a change.",
                 remedy="keep that log whole; or apply from it with source_kind='change_log'.",
             )
@@ -162,7 +163,7 @@ async def _is_lost(log: DeltaLog, state: TableState, version: int) -> bool:
 
 
 # -- the new allowed-lateness bound ---------------------------------------------------------------
-def _behind(readers: Sequence[Seal], span: timedelta, log: str) -> str | None:
+def _bound_behind(readers: Sequence[Seal], span: timedelta, log: str) -> str | None:
     """Return the lowest of the highest sequences that consumers have applied, minus a span of time.
 
     The events set this bound, not the clock: so events that follow a pause of the source are not late. Events

@@ -111,8 +111,8 @@ def _local(root: Path, glob: str | None, after: str | None) -> list[SourceFile]:
     if not root.exists():
         raise _missing(str(root))
     if root.is_file():
-        found = _one(root)
-        return [found] if found is not None and (after is None or found.uri > after) else []
+        only = _one(root)
+        return [only] if only is not None and (after is None or only.uri > after) else []
     base = str(root).rstrip("/")
     real_base = os.path.realpath(base).rstrip("/")
     listed: list[SourceFile] = []
@@ -133,7 +133,7 @@ def _local(root: Path, glob: str | None, after: str | None) -> list[SourceFile]:
         own = real[len(real_base) + 1 :] if real.startswith(f"{real_base}/") else None
         # Skip a link to a file that is already listed under its own name.
         if own is None or not _is_meant(own, glob):
-            by_link[real] = min(file, by_link.get(real, file), key=lambda one: one.uri)
+            by_link[real] = min(file, by_link.get(real, file), key=lambda link_file: link_file.uri)
     return sorted([*listed, *by_link.values()], key=lambda file: file.uri)
 
 
@@ -144,10 +144,10 @@ def _walk(root: str, after: str | None) -> Iterator[tuple[os.DirEntry[str], bool
         folder, links = folders.pop()
         try:
             with os.scandir(folder) as entries:
-                found = list(entries)
+                listed = list(entries)
         except FileNotFoundError:
             continue
-        for entry in found:
+        for entry in listed:
             if entry.is_dir():
                 inside = f"{entry.path}/"
                 # Skip a folder whose names all sort before ``after``.
@@ -197,8 +197,8 @@ async def _stored(
     except FileNotFoundError:
         raise _missing(root) from None
     if not listed and prefix:
-        one = await _head(root, storage_options)
-        listed = [one] if one is not None and (after is None or one.uri > after) else []
+        only = await _head(root, storage_options)
+        listed = [only] if only is not None and (after is None or only.uri > after) else []
     return sorted(listed, key=lambda file: file.uri)
 
 

@@ -64,7 +64,7 @@ class IngestPlan:
     @property
     def plan_key(self) -> str:
         """Return the key of the plan that is saved for a retry."""
-        return _pin_key(self.request)
+        return _plan_key(self.request)
 
     @property
     def steps(self) -> tuple[IngestStep, ...]:
@@ -78,7 +78,7 @@ class IngestPlan:
 
     @property
     def told(self) -> str:
-        """Describe the job, for users."""
+        """Return a description of the job, for users."""
         spec = self.spec
         if spec is None:
             return "nothing: no process is started and nothing is written"
@@ -89,8 +89,8 @@ class IngestPlan:
             return f"{_many(len(spec.files), 'file')} ({size}) of {self.source}"
         if spec.offsets:
             counts = [part.ending_offset - part.starting_offset for part in spec.offsets]
-            some = len([count for count in counts if count])
-            return f"{_many(sum(counts), 'record')} of {_many(some, 'partition')} of {self.source}"
+            n_partitions = len([count for count in counts if count])
+            return f"{_many(sum(counts), 'record')} of {_many(n_partitions, 'partition')} of {self.source}"
         return "a seal alone"
 
     def __str__(self) -> str:
@@ -107,8 +107,8 @@ class IngestPlan:
                 yield "", f"{file.uri}, {readable(file.size)}{_remarks(file)}"
             for part in self.spec.offsets:
                 yield "", f"{part.topic} {part.partition}: {part.starting_offset}-{part.ending_offset - 1}"
-        for what, count in self.left.items():
-            yield "left", f"{count} {what}"
+        for unit, count in self.left.items():
+            yield "left", f"{count} {unit}"
         for note in self.notes:
             yield "note", note
 
@@ -129,20 +129,20 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
     """
     # The check reads the disk: a source that looks like a pattern may be an existing folder.
     request = replace(request, options=await asyncio.to_thread(request.checked))
-    known = memory or Memory()
-    now = time.time_ns() // 1_000_000 if known.now_ms is None else known.now_ms
+    state = memory or Memory()
+    now = time.time_ns() // 1_000_000 if state.now_ms is None else state.now_ms
     no_list = request.is_kafka or request.lexical_order or request.replay
     standing, listed = await asyncio.gather(
-        look_at(request, known, known.number(_pin_key(request)), now),
+        look_at(request, state, state.number(_plan_key(request)), now),
         asyncio.sleep(0, []) if no_list else _listed(request),
     )
     observed = _Observed(request, standing, now, listed)
     if standing.pending is not None:
-        chosen = await _pending(observed, known)
+        chosen = await _pending(observed, state)
     elif request.replay:
         chosen = await _replay(observed)
     elif request.is_kafka:
-        chosen = await topic_partitions.choose(request, standing, known.looks)
+        chosen = await topic_partitions.choose(request, standing, state.looks)
     else:
         chosen = await _files(observed)
     return _planned(observed, chosen)
@@ -154,7 +154,7 @@ async def _listed(request: IngestRequest, after: str | None = None) -> list[Sour
 
 @dataclass(frozen=True)
 class _Observed:
-    """The observations that a plan is based on."""
+    """The input of a plan: the request, the batches so far, the time, and the listed files."""
 
     request: IngestRequest
     standing: Standing
@@ -265,13 +265,13 @@ def _last(request: IngestRequest, standing: Standing) -> str | None:
 def _new(observed: _Observed, listed: Iterable[SourceFile]) -> tuple[list[SourceFile], int]:
     """Return the files that were not ingested yet, and how many are too old to be ingested."""
     starting = observed.request.starting_ms
-    known, standing = observed.standing.counted.files, observed.standing
+    ingested, standing = observed.standing.counted.files, observed.standing
     new, older = [], 0
     for file in listed:
-        taken_as = known.get(file.uri)
+        identity = ingested.get(file.uri)
         if (
-            taken_as is not None
-            and same(taken_as, (file.size, file.modified, file.etag))
+            identity is not None
+            and same(identity, (file.size, file.modified, file.etag))
             and not standing.is_vanished(file.uri)
         ):
             continue
@@ -291,9 +291,9 @@ def _bounded(request: IngestRequest, new: list[SourceFile]) -> tuple[list[Source
         ordered = sorted(new, key=lambda file: file.uri)
     else:
         ordered = sorted(new, key=lambda file: (file.modified, file.uri))
-    most = len(ordered) if request.max_files is None else request.max_files
+    limit = len(ordered) if request.max_files is None else request.max_files
     size, count = 0, 0
-    for file in ordered[:most]:
+    for file in ordered[:limit]:
         size += file.size
         if request.max_bytes is not None and count and size > request.max_bytes:
             break
@@ -335,23 +335,23 @@ async def _recorded(
     observed: _Observed, files: tuple[tuple[str, Identity], ...]
 ) -> tuple[tuple[SourceFile, ...], int]:
     """Return the files of a recorded batch, and how many no longer exist."""
-    there = {file.uri for file in observed.listed}
-    unlisted = [uri for uri, _ in files if uri not in there]
+    listed = {file.uri for file in observed.listed}
+    unlisted = [uri for uri, _ in files if uri not in listed]
     looks = (find_file(uri, observed.request.storage_options) for uri in unlisted)
-    found = dict(zip(unlisted, await gathered(looks), strict=True))
-    made = await _described(
+    found_files = dict(zip(unlisted, await gathered(looks), strict=True))
+    described = await _described(
         observed.request,
         [
             SourceFile(
                 uri,
                 *identity,
                 again=observed.again(uri),
-                missing=uri in found and found[uri] is None,
+                missing=uri in found_files and found_files[uri] is None,
             )
             for uri, identity in files
         ],
     )
-    return made, sum(1 for file in made if file.missing)
+    return described, sum(1 for file in described if file.missing)
 
 
 # -- quarantine ---------------------------------------------------------------------------------
@@ -364,8 +364,8 @@ async def _replay(observed: _Observed) -> Chosen:
     return Chosen("replay")
 
 
-# -- inside -------------------------------------------------------------------------------------
-def _pin_key(request: IngestRequest) -> str:
+# -- helpers ------------------------------------------------------------------------------------
+def _plan_key(request: IngestRequest) -> str:
     return f"pin:{request.pipeline}:{canonical_uri(request.log)}"
 
 
@@ -383,8 +383,8 @@ def _seal_due(recorded: RecordedWatermark | None, now_ms: int) -> str | None:
     )
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _many(count: int, unit: str) -> str:
+    return f"{count} {unit}{'' if count == 1 else 's'}"
 
 
 def _remarks(file: SourceFile) -> str:
@@ -393,5 +393,5 @@ def _remarks(file: SourceFile) -> str:
         "gone": file.missing,
         f"unreadable ({file.unreadable})": bool(file.unreadable),
     }
-    listed = ", ".join(text for text, so in remarks.items() if so)
+    listed = ", ".join(text for text, applies in remarks.items() if applies)
     return f": {listed}" if listed else ""

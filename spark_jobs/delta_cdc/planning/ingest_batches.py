@@ -132,7 +132,7 @@ class Standing:
 
         They are needed even if recording restarts: a void batch's records in quarantine must not count twice.
         """
-        ranges = [list(one) for one in self.known.get("void", ())]
+        ranges = [list(bounds) for bounds in self.known.get("void", ())]
         if self.seal is None or len(ranges) > _MOST_VOID:
             return []
         if self.number <= self.seal.number + 1:
@@ -184,9 +184,9 @@ class Standing:
 
         They may have been read while a run was between its two commits, or they may differ permanently.
         """
-        behind = self.seal is not None and self.number > self.seal.number + 1
-        begun = self.taken.number is not None and self.seal is None
-        return self.pending is not None or bool(self.found_lost) or behind or begun
+        is_behind = self.seal is not None and self.number > self.seal.number + 1
+        has_begun = self.taken.number is not None and self.seal is None
+        return self.pending is not None or bool(self.found_lost) or is_behind or has_begun
 
     @property
     def doubtful(self) -> bool:
@@ -214,16 +214,16 @@ class Standing:
 
     def configuration(self, options: IngestOptions, chosen: Chosen) -> dict[str, Any]:
         """Return the next seal's configuration, about the batches up to its own. The job adds ``rows``."""
-        came = {mark(file.uri) for file in chosen.files if not file.missing}
-        gone = {mark(file.uri) for file in chosen.files if file.missing}
-        missing = sorted((self.vanished - came) | gone)
-        made: dict[str, Any] = {"before": self.counted.rows, "void": self.void}
-        made |= _fitting(made, missing=missing)
-        if self.doubtful or (missing and "missing" not in made):
+        present = {mark(file.uri) for file in chosen.files if not file.missing}
+        absent = {mark(file.uri) for file in chosen.files if file.missing}
+        missing = sorted((self.vanished - present) | absent)
+        entries: dict[str, Any] = {"before": self.counted.rows, "void": self.void}
+        entries |= _fitting(entries, missing=missing)
+        if self.doubtful or (missing and "missing" not in entries):
             until = self.doubted_until if chosen.ends is None else chosen.ends
-            made |= {"lost": True, **_fitting(made, lost_until=until)}
-        made |= _fitting(made, topics={**self.topics, **chosen.topics})
-        return {**made, **_fitting(made, ingest=described_ingest(options))}
+            entries |= {"lost": True, **_fitting(entries, lost_until=until)}
+        entries |= _fitting(entries, topics={**self.topics, **chosen.topics})
+        return {**entries, **_fitting(entries, ingest=described_ingest(options))}
 
     @property
     def _begun(self) -> int | None:
@@ -295,22 +295,22 @@ async def look_at(request: IngestRequest, memory: Memory, saved: int | None, now
     :param saved: an earlier try's number for a log that does not exist yet
     :raises DeltaCdcError: see :func:`prove` and :func:`delta_cdc.planning.taken_files.taken`
     """
-    where = (request.log, request.pipeline, request.storage_options)
-    recorded, record = await asyncio.gather(prove(request, memory), taken(*where))
+    place = (request.log, request.pipeline, request.storage_options)
+    recorded, record = await asyncio.gather(prove(request, memory), taken(*place))
     fallback = first_number(saved, now_ms)
     standing = Standing(recorded, record, fallback)
     for _ in range(_LOOKS):
         if not standing.is_odd:
             break
-        standing = Standing(recorded, await taken(*where), fallback)
-        if not await _moved(request, recorded):
+        standing = Standing(recorded, await taken(*place), fallback)
+        if not await _has_changed(request, recorded):
             break
         recorded = await prove(request, memory)
-        standing = Standing(recorded, await taken(*where), fallback)
+        standing = Standing(recorded, await taken(*place), fallback)
     return standing
 
 
-async def _moved(request: IngestRequest, recorded: RecordedWatermark | None) -> bool:
+async def _has_changed(request: IngestRequest, recorded: RecordedWatermark | None) -> bool:
     """Return whether the log has changed since it was read."""
     log = DeltaLog(request.log, request.storage_options)
     if recorded is not None:

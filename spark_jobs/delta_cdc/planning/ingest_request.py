@@ -66,8 +66,8 @@ class IngestRequest:
     @property
     def starting_ms(self) -> int | None:
         """Return ``starting_timestamp`` in epoch milliseconds."""
-        given = self.starting_timestamp
-        return None if given is None else epoch_ms("starting_timestamp", given)
+        timestamp = self.starting_timestamp
+        return None if timestamp is None else epoch_ms("starting_timestamp", timestamp)
 
     def check(self) -> None:
         """Validate the arguments.
@@ -130,13 +130,13 @@ def _sources(r: IngestRequest) -> Rules:
         "leave source_kind to the source.",
     )
     names = _FILES_ONLY if kafka else ("max_offsets",)
-    given = [name for name in names if getattr(r, name) is not None]
-    given += ["lexical_order"] if kafka and r.lexical_order else []
-    given += ["kafka_options"] if not kafka and r.kafka_options else []
+    names_given = [name for name in names if getattr(r, name) is not None]
+    names_given += ["lexical_order"] if kafka and r.lexical_order else []
+    names_given += ["kafka_options"] if not kafka and r.kafka_options else []
     yield (
-        bool(given),
-        "".join(given[:1]),
-        f"{', '.join(given)} and a source of {kind} are given",
+        bool(names_given),
+        "".join(names_given[:1]),
+        f"{', '.join(names_given)} and a source of {kind} are given",
         "max_offsets and kafka_options are for a topic; max_files, max_bytes, glob, lexical_order for files.",
     )
     bounds = [name for name in (*_SIZES, "starting_timestamp") if getattr(r, name) is not None]

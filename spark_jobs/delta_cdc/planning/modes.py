@@ -94,21 +94,21 @@ async def reload(request: ApplyRequest, observed: Observation, because: DeltaCdc
         planned_on=load.planned_on,
         before=None
         if seal is None
-        else await _before(request, observed, seal, ending, other_source=other_source),
+        else await _state_before(request, observed, seal, ending, other_source=other_source),
         source_columns=load.source_columns,
         # If no row of the target is known to be right, no allowed-lateness bound applies.
         horizons=load.horizons if trusted else (),
     )
     validation.check_columns(request.options, at.schema_columns, observed.source.uri, ending)
-    why = because.message if because is not None else ""
-    text = (
-        f"{why} All keys of {canonical_uri(request.target)} are compared with version {ending} of "
+    reason_text = because.message if because is not None else ""
+    note = (
+        f"{reason_text} All keys of {canonical_uri(request.target)} are compared with version {ending} of "
         f"{observed.source.uri} (reload)."
     )
-    return planned(request, observed, (step,), VersionRange(ending, ending), text.strip())
+    return planned(request, observed, (step,), VersionRange(ending, ending), note.strip())
 
 
-async def _before(
+async def _state_before(
     request: ApplyRequest, observed: Observation, seal: Seal, ending: int, *, other_source: bool
 ) -> PipelineState:
     """Return the pipeline state before a reload."""
@@ -172,7 +172,7 @@ async def _refuse_outlived(request: ApplyRequest, observed: Observation, seal: S
     try:
         commits = await arrivals.read(seal.watermark.version + 1, ending)
     except (NotAppendOnly, VersionsExpired, LogGap):
-        # The log no longer shows what happened to the events; the reload is meant for this case.
+        # The log no longer shows how the events changed. A reload is the remedy for this case, so allow it.
         return
     lost = appended_events.outlived(commits, arrivals)
     if lost is not None:
@@ -208,7 +208,7 @@ async def repair(
     :raises VersionsExpired: the source can no longer be read as of the watermark
     """
     await preconditions.check_identity(observed.log, observed.source, seal)
-    first, last = _named(observed, seal)
+    first, last = _requested_range(observed, seal)
     if validation.needs_history(request.options):
         first = _in_history(observed, seal, first)
     if request.repair_quarantined and await _nothing_in_quarantine(request):
@@ -219,7 +219,7 @@ async def repair(
     if watermark < observed.source.version:
         preconditions.check_retention(await observed.log.commit(watermark), observed.source, observed.now_ms)
     validation.check_columns(request.options, at.schema_columns, observed.source.uri, watermark)
-    named = RepairStep(
+    template = RepairStep(
         starting_version=min(first, last),
         watermark=replace(seal.watermark, table_id=at.table_id),
         seal_number=observed.next_number,
@@ -235,35 +235,35 @@ async def repair(
     needs_history = validation.needs_history(request.options)
     if not (by_range or (needs_history and first <= watermark)):
         # The source as of the watermark is sufficient; also if no change followed the load.
-        return planned(request, observed, (named,), VersionRange(min(first, last), last))
+        return planned(request, observed, (template,), VersionRange(min(first, last), last))
     read_to = watermark if needs_history else last
-    found = await _read(observed, asked, first, read_to, one_by_one=one_by_one)
-    if isinstance(found, ranges.Nothing):
+    parts = await _read(observed, asked, first, read_to, one_by_one=one_by_one)
+    if isinstance(parts, ranges.Nothing):
         if by_range:
-            return observed.nothing(watermark, *found.notes)
-        return planned(request, observed, (named,), VersionRange(first, last), *found.notes)
-    made, notes = found
-    if needs_history and len(made) > 1:
+            return observed.nothing(watermark, *parts.notes)
+        return planned(request, observed, (template,), VersionRange(first, last), *parts.notes)
+    read_steps, notes = parts
+    if needs_history and len(read_steps) > 1:
         raise RangeTooLong(
             f"Versions {first}-{read_to} of {observed.source.uri} are too many to cut history from in one "
             "commit.",
             remedy="start later: history before the start stands.",
         )
-    steps = tuple(_part(named, at_, one, whole=len(made) == 1) for at_, one in enumerate(made))
+    steps = tuple(_part(template, at_, one, whole=len(read_steps) == 1) for at_, one in enumerate(read_steps))
     return planned(request, observed, steps, VersionRange(first, last), *notes)
 
 
-def _part(named: RepairStep, at: int, read: ApplyStep, *, whole: bool) -> RepairStep:
+def _part(template: RepairStep, position: int, read_step: ApplyStep, *, whole: bool) -> RepairStep:
     """Return the repair of one part of a range, as large as one plan can read."""
-    step = replace(named, seal_number=named.seal_number + at, read_ranges=read.read_ranges)
+    step = replace(template, seal_number=template.seal_number + position, read_ranges=read_step.read_ranges)
     if whole:
         return step
-    step = replace(step, starting_version=read.starting_version, repaired_to=read.ending_version)
-    return step if at == 0 else replace(step, planned_on=None, before=None)
+    step = replace(step, starting_version=read_step.starting_version, repaired_to=read_step.ending_version)
+    return step if position == 0 else replace(step, planned_on=None, before=None)
 
 
 async def _read(
-    observed: Observation, asked: QueryOptions, first: int, last: int, *, one_by_one: bool
+    observed: Observation, query: QueryOptions, first: int, last: int, *, one_by_one: bool
 ) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]] | Nothing:
     arrivals = ranges.arrivals_of(observed)
     commits: tuple[Commit, ...] = await ranges.reader(observed, arrivals)(first, last)
@@ -272,8 +272,8 @@ async def _read(
         return ranges.Nothing(ranges.ended(observed.source, commits[-1]), (text,))
     notes = await preconditions.check_schema(observed.log, commits)
     chosen = ranges.Chosen(commits, await observed.at(last), notes, arrivals)
-    made, said = await ranges.steps(observed, chosen, asked, number=0, one_by_one=one_by_one)
-    return made, (*notes, *said)
+    steps, step_notes = await ranges.steps(observed, chosen, query, number=0, one_by_one=one_by_one)
+    return steps, (*notes, *step_notes)
 
 
 def _in_history(observed: Observation, seal: Seal, first: int) -> int:
@@ -293,7 +293,7 @@ def _in_history(observed: Observation, seal: Seal, first: int) -> int:
     return loaded + 1
 
 
-def _named(observed: Observation, seal: Seal) -> tuple[int, int]:
+def _requested_range(observed: Observation, seal: Seal) -> tuple[int, int]:
     """Return the explicit range of versions; by default, all applied versions."""
     uri, watermark = observed.source.uri, seal.watermark.version
     if watermark < 0:
@@ -322,9 +322,9 @@ async def _nothing_in_quarantine(request: ApplyRequest) -> bool:
 def reload_first(request: ApplyRequest, observed: Observation, seal: Seal) -> ConfigurationDrift:
     """Build the error for a repair of some keys if changed options require computing all keys again."""
     source = leaf_paths(observed.source.schema_string)
-    found = validation.drifts(seal, request.options, canonical_uri(request.target), source)
+    drifts = validation.drifts(seal, request.options, canonical_uri(request.target), source)
     return ConfigurationDrift(
-        f"{next(iter(found.values()))} A repair of some keys would seal the options that are given now: "
+        f"{next(iter(drifts.values()))} A repair of some keys would seal the options that are given now: "
         "then no later run would find the other keys to be built with others.",
         remedy='run it with mode "incremental" or "reload" first, which computes all keys again; or set '
         'on_drift to "accept" to repair these keys alone.',

@@ -38,7 +38,7 @@ _NUMBER_AGE = 7 * 86_400_000
 
 @dataclass(frozen=True)
 class Observation:
-    """Source and target as their logs show them now.
+    """The current state of source and target, from their logs.
 
     :param starting: the explicit start, resolved to a version
     :param ending: the explicit end, resolved to a version
@@ -109,7 +109,7 @@ async def look(
     """
     log = DeltaLog(request.source, request.storage_options)
     source, recorded = await asyncio.gather(
-        log.snapshot(), _proved_by_target(request, memory) if prove is None else prove()
+        log.snapshot(), _recorded_in_target(request, memory) if prove is None else prove()
     )
     _refuse_declared_again(request, recorded)
     now = time.time_ns() // 1_000_000 if memory.now_ms is None else memory.now_ms
@@ -128,21 +128,21 @@ async def look(
     takes_over = recorded is None or recorded.refused is None
     if isinstance(request, ApplyRequest) and request.take_over_from is not None and takes_over:
         target = DeltaLog(request.target, request.storage_options)
-        return await _adopted(observed, target, request.take_over_from)
+        return await _with_takeover(observed, target, request.take_over_from)
     return observed
 
 
-async def _proved_by_target(request: Request, memory: Memory) -> RecordedWatermark | None:
+async def _recorded_in_target(request: Request, memory: Memory) -> RecordedWatermark | None:
     assert request.target is not None
     target = DeltaLog(request.target, request.storage_options)
-    adopts = isinstance(request, ApplyRequest) and request.take_over_from is not None
-    declared = adopts or (isinstance(request, ApplyRequest) and request.sets_baseline)
+    takes_over = isinstance(request, ApplyRequest) and request.take_over_from is not None
+    declared = takes_over or (isinstance(request, ApplyRequest) and request.sets_baseline)
     return await reconcile_async(
         target,
         request.pipeline,
         backup=memory.backup,
         declared=declared,
-        closed=adopts,
+        closed=takes_over,
         forgiven=_forgiven(request),
     )
 
@@ -187,8 +187,8 @@ async def _start(request: Request, log: DeltaLog, source: TableState) -> int | N
     if request.starting_timestamp is None:
         return request.starting_version
     moment = epoch_ms("starting_timestamp", request.starting_timestamp)
-    found = await log.version_at(moment, bound="start", state=source)
-    return source.version + 1 if found is None else found
+    version = await log.version_at(moment, bound="start", state=source)
+    return source.version + 1 if version is None else version
 
 
 async def _end(request: Request, log: DeltaLog, source: TableState) -> int | None:
@@ -197,35 +197,35 @@ async def _end(request: Request, log: DeltaLog, source: TableState) -> int | Non
     moment = epoch_ms("ending_timestamp", request.ending_timestamp)
     if isinstance(request, ApplyRequest) and request.mode == "interval":
         # The end of an interval is exclusive: the next one begins there.
-        found = await log.version_at(moment - 1, bound="end", state=source)
-        return -1 if found is None else found
-    found = await log.version_at(moment, bound="end", state=source)
-    if found is None:
+        version = await log.version_at(moment - 1, bound="end", state=source)
+        return -1 if version is None else version
+    version = await log.version_at(moment, bound="end", state=source)
+    if version is None:
         raise RangeNotContiguous(
             f"ending_timestamp {request.ending_timestamp} lies before the oldest commit that the log of "
             f"{source.uri} still holds.",
             remedy="give a later time, or leave it out.",
         )
-    return found
+    return version
 
 
 # -- taking over --------------------------------------------------------------------------------
-async def _adopted(observed: Observation, target: DeltaLog, name: str) -> Observation:
+async def _with_takeover(observed: Observation, target: DeltaLog, name: str) -> Observation:
     """Take over another pipeline's recorded watermark, unless this pipeline has its own.
 
     The other pipeline's closing seal comes first, and this pipeline's first seal number follows from it: so
-    only one of two concurrent planners can take over, at whichever step they conflict.
+    only one of two concurrent planners can take over, regardless of the step at which they conflict.
     """
     recorded, pipeline = observed.recorded, observed.request.pipeline
     if recorded is None or (recorded.seal is not None and recorded.seal.successor is None):
         return observed
     if recorded.seal is not None and recorded.seal.successor != name:
         raise adopted_by(recorded.target, recorded.seal)
-    old = await reconcile_async(target, name, closed=True)
-    if old is None or old.seal is None:
+    other = await reconcile_async(target, name, closed=True)
+    if other is None or other.seal is None:
         # The table is empty and has no seal: there is nothing to take over, so load it.
         return observed
-    seal = old.seal
+    seal = other.seal
     if seal.successor is not None and seal.successor != pipeline:
         raise PipelineTakenOver(
             f"The target {recorded.target.uri} was already adopted from {name} by {seal.successor}.",
@@ -240,19 +240,19 @@ async def _adopted(observed: Observation, target: DeltaLog, name: str) -> Observ
     )
     steps, closing = [], seal.number
     if seal.successor is None:
-        closing = old.next_number
+        closing = other.next_number
         steps.append(replace(step, seal_number=closing, pipeline=name, successor=pipeline))
     number = max(closing + 1, recorded.next_number)
     steps.append(replace(step, seal_number=number))
     steps[0] = replace(steps[0], planned_on=observed.planned_on)
-    taken = replace(seal, pipeline=pipeline, number=number, successor=None)
+    own_seal = replace(seal, pipeline=pipeline, number=number, successor=None)
     return replace(
         observed,
-        recorded=replace(old, seal=taken, next_number=number + 1),
+        recorded=replace(other, seal=own_seal, next_number=number + 1),
         before=tuple(steps),
         found=(_taken_over(pipeline, name, recorded.target.uri, seal),),
     )
 
 
-def _taken_over(pipeline: str, before: str, target: str, seal: Seal) -> str:
-    return f"Pipeline {pipeline} takes over {target} from {before} at watermark {seal.watermark}."
+def _taken_over(pipeline: str, predecessor: str, target: str, seal: Seal) -> str:
+    return f"Pipeline {pipeline} takes over {target} from {predecessor} at watermark {seal.watermark}."

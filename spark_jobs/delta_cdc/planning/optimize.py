@@ -25,13 +25,13 @@ async def plan_optimize(
     :raises InvalidConfiguration: options of the spec contradict each other
     """
     options = {"zorder_by": bool(spec.zorder_by), "full": spec.full, "where": spec.where is not None}
-    for one, others, remedy in (
+    for option, others, remedy in (
         ("purge", ("zorder_by", "full"), "run two tasks: one purges the masked rows, the other rewrites"),
         ("full", ("zorder_by", "where"), "full is for clustered tables, which have neither; leave one out"),
     ):
         other = next((name for name in others if options[name]), None)
-        if getattr(spec, one) and other is not None:
-            raise InvalidConfiguration(f"{one} and {other} are both given.", remedy=f"{remedy}.")
+        if getattr(spec, option) and other is not None:
+            raise InvalidConfiguration(f"{option} and {other} are both given.", remedy=f"{remedy}.")
     log = DeltaLog(spec.table_uri, storage_options)
     needless = await _needless(log, await log.snapshot(), spec)
     outcome = dict.fromkeys(("files_added", "files_removed", "bytes_added", "bytes_removed"), 0)

@@ -26,7 +26,7 @@ OutcomeT = TypeVar("OutcomeT", covariant=True)
 
 @dataclass(frozen=True)
 class JobPlan(Generic[SpecT, OutcomeT]):
-    """What the logs show about one table, and the job that remains. ``str()`` returns it as readable lines.
+    """The plan for one table: what its logs show, and the remaining job. ``str()`` returns readable lines.
 
     :param spec: the job; None if there is nothing to do
     :param outcome: the result as far as the logs show it; complete without a job
@@ -47,7 +47,7 @@ class Plan:
     """The work to do, decided from the logs. ``str()`` returns it as readable lines.
 
     :param observed: source and target, as the plan found them
-    :param ending_version: the end that was decided
+    :param ending_version: the end of the work
     :param versions: versions that the work covers; None if no rows move
     :param spec: the job; None if there is nothing to do
     :param notes: messages for the user, one sentence each
@@ -99,17 +99,17 @@ class Plan:
         if self.recorded is None:
             return "does not exist yet"
         state, seal = self.recorded.target, self.recorded.seal
-        proved = f"watermark {seal.watermark}, seal {seal.number}" if seal is not None else "no seal"
-        return f"{state.uri} (id {state.table_id}, version {state.version}): {proved}"
+        seal_text = f"watermark {seal.watermark}, seal {seal.number}" if seal is not None else "no seal"
+        return f"{state.uri} (id {state.table_id}, version {state.version}): {seal_text}"
 
 
 def told(step: PlannedStep) -> str:
     """Return a readable description of a step."""
     if isinstance(step, CommitStep):
-        what = f"no rows: everything up to version {step.ending_version} has arrived"
-        return f"{what}, seal {step.seal_number}"
+        text = f"no rows: everything up to version {step.ending_version} has arrived"
+        return f"{text}, seal {step.seal_number}"
     versions = f"versions {step.starting_version}-{step.ending_version}"
-    what = {
+    text = {
         "load": f"the snapshot of version {step.ending_version}",
         "apply": versions,
         "reload": f"the difference to version {step.ending_version}",
@@ -122,10 +122,10 @@ def told(step: PlannedStep) -> str:
         "complete": f"no rows: the batch, {versions}, is complete",
     }[step.kind]
     if isinstance(step, LoadStep) and step.at < 0:
-        what = "no rows: a table without rows, before version 0"
+        text = "no rows: a table without rows, before version 0"
     if isinstance(step, StateStep) and step.successor is not None:
-        what = f"no rows: the last seal of {step.pipeline}, which {step.successor} goes on from"
-    return f"{what}, seal {step.seal_number}"
+        text = f"no rows: the last seal of {step.pipeline}, which {step.successor} goes on from"
+    return f"{text}, seal {step.seal_number}"
 
 
 def _repaired(step: RepairStep) -> str:

@@ -169,16 +169,16 @@ async def check_schema(log: DeltaLog, commits: tuple[Commit, ...]) -> tuple[str,
         if now.partition_columns != last.partition_columns:
             # A file's partition values are not in its columns. Any reader, Delta's own too, returns NULL for
             # them under another partitioning.
-            is_, was = (", ".join(m.partition_columns) or "nothing" for m in (now, last))
-            raise _schema_changed(log, commit, f"it is partitioned by {is_}, and was by {was}")
+            now_text, before_text = (", ".join(m.partition_columns) or "nothing" for m in (now, last))
+            raise _schema_changed(log, commit, f"it is partitioned by {now_text}, and was by {before_text}")
         last = now
     return notes
 
 
-def _schema_changed(log: DeltaLog, commit: Commit, what: str) -> SchemaChangeInRange:
+def _schema_changed(log: DeltaLog, commit: Commit, change: str) -> SchemaChangeInRange:
     return SchemaChangeInRange(
         f"The schema of {log.uri} changed in version {commit.version} "
-        f"({commit.info.operation or 'unknown operation'}): {what}.",
+        f"({commit.info.operation or 'unknown operation'}): {change}.",
         remedy=f"apply up to version {commit.version - 1} (ending_version), then load a new target from the "
         "table as it is now; only added columns can be followed.",
     )
@@ -231,16 +231,16 @@ async def check_files(log: DeltaLog, commit: Commit, *, feed: bool = True) -> No
     :param feed: check the change files if the commit has any; else only the files added and removed
     :raises VersionsExpired: names a missing file
     """
-    wanted = [
+    paths = [
         action.path
         async for action in log.actions(commit.version)
         if (isinstance(action, Cdc) and feed)
         or (isinstance(action, Add | Remove) and action.data_change and not (feed and commit.has_cdc))
     ]
-    sample = wanted[:: max(1, -(-len(wanted) // _SAMPLE))]
-    there = await gathered((log.has_file(path) for path in sample), limit=_SAMPLE)
-    for path, found in zip(sample, there, strict=True):
-        if not found:
+    sample = paths[:: max(1, -(-len(paths) // _SAMPLE))]
+    exists = await gathered((log.has_file(path) for path in sample), limit=_SAMPLE)
+    for path, is_there in zip(sample, exists, strict=True):
+        if not is_there:
             raise expired(
                 f"The file {path}, which holds changes of version {commit.version} of {log.uri}, is gone "
                 "(VACUUM)."

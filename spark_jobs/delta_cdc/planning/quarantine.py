@@ -29,12 +29,12 @@ async def resumed(request: ApplyRequest, observed: Observation) -> tuple[ApplyRe
 
     :raises CorruptLog: the quarantine's log is damaged
     """
-    begun = await _begun(request, observed)
-    if begun is None:
+    unfinished = await _begun(request, observed)
+    if unfinished is None:
         return request, observed
-    ending = begun.step.ending_version
+    ending = unfinished.step.ending_version
     note = (
-        f"An earlier try has written what versions {begun.step.starting_version}-{ending} of "
+        f"An earlier try has written what versions {unfinished.step.starting_version}-{ending} of "
         f"{observed.source.uri} leave in quarantine, but did not commit them: they are applied now."
     )
     limited = replace(request, versions_per_commit=None, bytes_per_commit=None)

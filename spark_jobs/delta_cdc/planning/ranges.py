@@ -67,7 +67,7 @@ class Chosen:
     @property
     def read(self) -> tuple[Commit, ...]:
         """Return the commits, starting at the first one that changes data."""
-        first = next(at for at, commit in enumerate(self.commits) if commit.changes_data)
+        first = next(index for index, commit in enumerate(self.commits) if commit.changes_data)
         return self.commits[first:]
 
 
@@ -80,8 +80,8 @@ async def choose(observed: Observation, seal: Seal) -> Chosen | Nothing:
     identity = await preconditions.check_identity(observed.log, observed.source, seal)
     notes: tuple[str, ...] = (identity.note,) if identity.note else ()
     watermark = seal.watermark.version
-    ending, said = _ending(observed, watermark)
-    notes += said
+    ending, range_notes = _ending(observed, watermark)
+    notes += range_notes
     if ending <= watermark:
         return Nothing(seal.watermark, notes)
     found = await choose_after(observed, watermark, ending, notes)
@@ -99,7 +99,7 @@ async def choose_after(
 ) -> Chosen | Nothing:
     """Read the commits of ``(watermark, ending]`` up to the run's limits, and check the preconditions."""
     request, uri = observed.request, observed.source.uri
-    # An earlier try computed ``pinned_end`` from the same limits.
+    # An earlier try computed ``saved_end`` from the same limits.
     free = observed.saved_end is None
     arrivals = arrivals_of(observed)
     commits = await _up_to(
@@ -124,8 +124,8 @@ def ended(source: TableState, commit: Commit) -> TableVersion:
 
 
 def _tracked_from(commits: tuple[Commit, ...], arrivals: appended_events.Arrivals | None) -> int:
-    known = arrivals.tracked_from if arrivals is not None else set()
-    return max((commit.version for commit in commits if commit.version in known), default=-1)
+    tracking_versions = arrivals.tracked_from if arrivals is not None else set()
+    return max((commit.version for commit in commits if commit.version in tracking_versions), default=-1)
 
 
 def arrivals_of(observed: Observation) -> appended_events.Arrivals | None:
@@ -147,7 +147,7 @@ def _ending(observed: Observation, committed: int) -> tuple[int, tuple[str, ...]
     """Return the range's end, and notes on a requested range that is already applied or not there yet."""
     newest, uri = observed.source.version, observed.source.uri
     start, end = observed.starting, observed.ending
-    # A starting time without a version yet leaves no version out.
+    # A starting time after the newest version leaves no version out.
     awaited = observed.request.starting_timestamp is not None and start == newest + 1
     if start is not None and start > committed + 1 and not awaited:
         raise RangeNotContiguous(
@@ -280,24 +280,24 @@ async def steps(
     :param size: maximum bytes per commit, see :func:`commit_parts`
     :param one_by_one: see :func:`delta_cdc.planning.read_methods.choose`
     """
-    made: list[ApplyStep] = []
+    steps_made: list[ApplyStep] = []
     notes: list[str] = []
     arrivals = chosen.arrivals
     horizons = arrivals.horizons if arrivals is not None else {}
     left_out = arrivals.left_out if arrivals is not None else {}
-    cut = appended_events.cut(chosen.commits, horizons, left_out)
-    parts = [one for part in cut for one in commit_parts(part, versions, size)]
+    intervals = appended_events.cut(chosen.commits, horizons, left_out)
+    parts = [commit_part for part in intervals for commit_part in commit_parts(part, versions, size)]
     for part in parts:
         async for commits, read_ranges, reading_notes in _within_limits(
             observed, chosen, part, options, one_by_one=one_by_one
         ):
             last = commits[-1]
             notes += reading_notes
-            made.append(
+            steps_made.append(
                 ApplyStep(
                     starting_version=commits[0].version,
                     watermark=ended(chosen.at_end, last),
-                    seal_number=number + len(made),
+                    seal_number=number + len(steps_made),
                     source_columns=await _columns_at(observed, chosen, last.version),
                     read_ranges=read_ranges,
                     horizons=appended_events.since(
@@ -305,7 +305,7 @@ async def steps(
                     ),
                 )
             )
-    return tuple(made), tuple(notes)
+    return tuple(steps_made), tuple(notes)
 
 
 async def _within_limits(

@@ -64,7 +64,7 @@ _START_ANEW = (
 
 @dataclass(frozen=True)
 class _Work:
-    """The remaining work of a batch: its steps (one sealed commit each) in order, and the source at its end.
+    """The remaining work of a batch: its steps in order, one sealed commit each, and the source at its end.
 
     :param starting: first version of the batch
     :param plain: change rows are staged, and the last step that has rows computes the query
@@ -86,7 +86,7 @@ def plan_read(request: ReadRequest, memory: Memory | None = None) -> Plan:
 
 
 async def plan_read_async(request: ReadRequest, memory: Memory | None = None) -> Plan:
-    """Decide which versions to stage; an open batch is returned as it is (``Plan.batch``).
+    """Plan which versions to stage; return an open batch unchanged (``Plan.batch``).
 
     If an earlier try sealed the beginning of a batch, the plan continues that batch.
 
@@ -95,7 +95,7 @@ async def plan_read_async(request: ReadRequest, memory: Memory | None = None) ->
     """
     request.check()
     try:
-        return await _decided(request, memory or Memory())
+        return await _plan_request(request, memory or Memory())
     except (SourceTableReplaced, SourceHistoryChanged, VersionsExpired) as error:
         if request.target is not None:
             raise
@@ -103,12 +103,12 @@ async def plan_read_async(request: ReadRequest, memory: Memory | None = None) ->
         raise type(error)(error.message, remedy=_START_ANEW) from error
 
 
-async def _decided(request: ReadRequest, memory: Memory) -> Plan:
+async def _plan_request(request: ReadRequest, memory: Memory) -> Plan:
     staging = DeltaLog(request.staging, request.storage_options)
-    observed, found = await _look(request, memory, staging)
-    fits = await fitting(observed, found)
+    observed, batch_found = await _look(request, memory, staging)
+    fits = await fitting(observed, batch_found)
     output = _output(request, fits.versions) if fits is not None else None
-    batch, given_up = await to_go_on_with(request, observed, fits, output=output)
+    batch, replaced_notes = await to_go_on_with(request, observed, fits, output=output)
     if batch is not None and batch.is_whole(output):
         text = (
             f"Staging {staging.uri} already holds the open batch {batch.versions} of {observed.source.uri}."
@@ -117,26 +117,26 @@ async def _decided(request: ReadRequest, memory: Memory) -> Plan:
         return replace(plan, versions=batch.versions, batch=(batch.seal, batch.commit))
     work = await _work(request, observed, batch)
     if isinstance(work, ranges.Nothing):
-        return await _idle(request, observed, work, given_up)
-    return await _planned(request, observed, staging, batch, work, given_up)
+        return await _idle(request, observed, work, replaced_notes)
+    return await _planned(request, observed, staging, batch, work, replaced_notes)
 
 
 async def _look(request: ReadRequest, memory: Memory, staging: DeltaLog) -> tuple[Observation, Batch | None]:
     """Return the observation (watermark from the target, else from staging itself) and the newest batch."""
     if request.target is not None:
         return await look(request, memory), await newest_batch(staging, request.pipeline)
-    found = await sink(staging, request.pipeline)
+    sink_state = await sink(staging, request.pipeline)
 
     async def recorded() -> RecordedWatermark | None:
-        return found.recorded if found is not None else None
+        return sink_state.recorded if sink_state is not None else None
 
-    return await look(request, memory, recorded), found.batch if found is not None else None
+    return await look(request, memory, recorded), sink_state.batch if sink_state is not None else None
 
 
 async def _idle(
     request: ReadRequest, observed: Observation, found: ranges.Nothing, notes: tuple[str, ...]
 ) -> Plan:
-    """Plan nothing; or, for a sink that has been idle for long, a seal without rows.
+    """Return an empty plan; for a sink that has been idle for long, a plan of a seal without rows.
 
     Without that seal, retention would eventually remove the watermark's version from the log of a source that
     only gets maintenance commits.
@@ -165,33 +165,33 @@ async def _idle(
         step=step,
         single_driver=request.single_driver,
     )
-    said = (*notes, *await preconditions.check_schema(observed.log, found.commits), due)
-    return observed.plan(spec, None, *said)
+    all_notes = (*notes, *await preconditions.check_schema(observed.log, found.commits), due)
+    return observed.plan(spec, None, *all_notes)
 
 
-# -- what is left to do -------------------------------------------------------------------------
+# -- remaining work -----------------------------------------------------------------------------
 async def _work(request: ReadRequest, observed: Observation, batch: Batch | None) -> _Work | ranges.Nothing:
     if batch is not None:
-        return await _rest(request, observed, batch)
+        return await _remaining_work(request, observed, batch)
     if observed.seal is None:
         return await _snapshot(request, observed)
     chosen = await ranges.choose(observed, observed.seal)
     if not isinstance(chosen, ranges.Chosen):
         return chosen
-    read, notes = await _milestones(request, observed, chosen)
-    made: tuple[ReadStep, ...] = read
+    read_steps, notes = await _commit_steps(request, observed, chosen)
+    made: tuple[ReadStep, ...] = read_steps
     starting = chosen.versions.starting_version
     plain = request.options.is_net and len(made) > 1
     if plain:
-        made = (*made, _without_rows("answer", read[-1], starting))
+        made = (*made, _without_rows("answer", read_steps[-1], starting))
     made = _completed(request, made, starting)
     return _Work(made, chosen.at_end, starting, "changes", plain, notes=(*chosen.notes, *notes))
 
 
-async def _rest(request: ReadRequest, observed: Observation, batch: Batch) -> _Work:
+async def _remaining_work(request: ReadRequest, observed: Observation, batch: Batch) -> _Work:
     """Return the remaining work of a batch whose beginning is staged."""
     starting = batch.versions.starting_version
-    known = StagingStep(
+    completing = StagingStep(
         kind="complete",
         starting_version=starting,
         watermark=batch.seal.watermark,
@@ -203,7 +203,7 @@ async def _rest(request: ReadRequest, observed: Observation, batch: Batch) -> _W
         # All rows are staged; only the output files or the completing commit are missing.
         at_end = await observed.at(batch.seal.watermark.version)
         text = f"Staging {request.staging} holds all rows of the batch {batch.versions}: it is completed."
-        return _Work((known,), at_end, starting, kind, continues=True, notes=(text,))
+        return _Work((completing,), at_end, starting, kind, continues=True, notes=(text,))
     text = f"Staging {request.staging} holds versions {batch.versions}: the read goes on behind them."
     # The batch's range was decided when it began.
     ending = batch.ending_version if observed.ending is None else observed.ending
@@ -211,21 +211,21 @@ async def _rest(request: ReadRequest, observed: Observation, batch: Batch) -> _W
         observed, starting=None, ending=None, saved_end=max(ending, batch.seal.watermark.version)
     )
     chosen = await ranges.choose(bounded, batch.seal)
-    made: tuple[ReadStep, ...] = ()
+    steps: tuple[ReadStep, ...] = ()
     notes: tuple[str, ...] = ()
     at_end = await observed.at(batch.seal.watermark.version)
     if isinstance(chosen, ranges.Chosen):
-        made, notes = await _milestones(request, observed, chosen)
+        steps, notes = await _commit_steps(request, observed, chosen)
         at_end = chosen.at_end
     if batch.is_plain:
-        last = made[-1] if made else replace(known, source_columns=at_end.schema_columns)
-        made = (*made, _without_rows("answer", last, starting))
-    made = _completed(request, made, starting) if made else (known,)
-    said = (text, *chosen.notes, *notes)
-    return _Work(made, at_end, starting, kind, batch.is_plain, continues=True, notes=said)
+        last = steps[-1] if steps else replace(completing, source_columns=at_end.schema_columns)
+        steps = (*steps, _without_rows("answer", last, starting))
+    steps = _completed(request, steps, starting) if steps else (completing,)
+    all_notes = (text, *chosen.notes, *notes)
+    return _Work(steps, at_end, starting, kind, batch.is_plain, continues=True, notes=all_notes)
 
 
-async def _milestones(
+async def _commit_steps(
     request: ReadRequest, observed: Observation, chosen: ranges.Chosen
 ) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]]:
     # Rows matched only by row id are matched between the two ends of the whole range.
@@ -269,8 +269,8 @@ async def _snapshot(request: ReadRequest, observed: Observation) -> _Work:
     ranges.refuse_beyond(observed)
     ends = (observed.source.version, observed.saved_end, observed.ending)
     step, at = await load_step(observed, min(end for end in ends if end is not None))
-    made = _completed(request, (step,), step.starting_version)
-    return _Work(made, at, step.starting_version, "snapshot", notes=feed_warning(at))
+    steps = _completed(request, (step,), step.starting_version)
+    return _Work(steps, at, step.starting_version, "snapshot", notes=feed_warning(at))
 
 
 def _baseline(request: ReadRequest) -> str:
@@ -291,7 +291,10 @@ async def _planned(
     ending = work.steps[-1].ending_version
     validation.check_feed_columns(work.at_end.schema_columns, observed.source.uri, ending)
     number, planned_on = await turn(staging, request.pipeline, observed.next_number)
-    numbered = [replace(step, seal_number=number + at, planned_on=None) for at, step in enumerate(work.steps)]
+    numbered = [
+        replace(step, seal_number=number + position, planned_on=None)
+        for position, step in enumerate(work.steps)
+    ]
     numbered[0] = replace(numbered[0], planned_on=planned_on)
     versions = VersionRange(work.starting, ending)
     output = _output(request, versions)

@@ -131,26 +131,26 @@ async def choose(
         return (), ()
     if one_by_one:
         changing = [version for version in versions if version.commit.changes_data]
-        return tuple([await _by_ends(source, [one], "snapshot_diff", _COPY) for one in changing]), ()
+        return tuple([await _by_ends(source, [changed], "snapshot_diff", _COPY) for changed in changing]), ()
     skipped: list[_Version] = []
     if options.method == "added_files" and options.on_change_commit == "skip":
         skipped = [version for version in versions if not version.only_adds]
-    found: list[ReadRange] = []
-    for part in _around(versions, {*left_out, *(version.commit.version for version in skipped)}):
-        found += await _segments(source, part, options)
+    chosen_ranges: list[ReadRange] = []
+    for part in _without(versions, {*left_out, *(version.commit.version for version in skipped)}):
+        chosen_ranges += await _read_ranges(source, part, options)
     notes: tuple[str, ...] = ()
     if skipped:
-        named = ", ".join(str(version.commit.version) for version in skipped[:10])
-        more = ", …" if len(skipped) > 10 else ""
+        version_list = ", ".join(str(version.commit.version) for version in skipped[:10])
+        ellipsis = ", …" if len(skipped) > 10 else ""
         text = f"{len(skipped)} commit(s) of {source.log.uri} that remove rows are left out, as requested"
-        notes = (f"{text} (on_change_commit is skip): versions {named}{more}.",)
-    return tuple(found), notes
+        notes = (f"{text} (on_change_commit is skip): versions {version_list}{ellipsis}.",)
+    return tuple(chosen_ranges), notes
 
 
 def beyond_limits(
     read_ranges: Sequence[ReadRange], commits: Sequence[Commit], *, scratch: bool
 ) -> int | None:
-    """Return the version at which the ``segments`` exceed the limits of one plan; None if they fit.
+    """Return the version at which the ranges exceed the limits of one plan; None if they fit.
 
     :param scratch: the feed is read through file manifests, in which deletion vectors are already compared
     """
@@ -179,20 +179,20 @@ def window(commits: tuple[Commit, ...], options: QueryOptions) -> tuple[Commit, 
     if options.is_net and not options.keys:
         return commits
     counted = 0
-    for at, commit in enumerate(commits):
+    for position, commit in enumerate(commits):
         counted += commit.changes_data
         if counted > MOST_VERSIONS:
-            return commits[:at]
+            return commits[:position]
     return commits
 
 
-# -- what each version allows -------------------------------------------------------------------
+# -- read methods of each version ---------------------------------------------------------------
 async def _versions(source: Source, commits: Sequence[Commit]) -> list[_Version]:
     first = commits[0].version
     before: dict[str, str] | None = source.at_end.configuration
     if any(commit.metadata is not None for commit in commits):
         before = await _configuration_at(source.log, first - 1)
-    found = []
+    versions = []
     current = before
     # Before version 0 there are no rows that could lack an id.
     had_ids = None if first == 0 else row_id_column(before or {})
@@ -205,9 +205,9 @@ async def _versions(source: Source, commits: Sequence[Commit]) -> list[_Version]
         # A REPLACE keeps ids in another column, which does not have the ids of earlier rows.
         tracked = ids is not None and commit.keeps_row_ids and (commit.version == 0 or had_ids == ids)
         tracked = tracked and commit.rows_identified
-        found.append(_Version(commit, feed_on(current), tracked))
+        versions.append(_Version(commit, feed_on(current), tracked))
         had_ids = ids
-    return found
+    return versions
 
 
 async def _configuration_at(log: DeltaLog, version: int) -> dict[str, str] | None:
@@ -221,11 +221,11 @@ async def _configuration_at(log: DeltaLog, version: int) -> dict[str, str] | Non
 
 def _trimmed(versions: list[_Version]) -> list[_Version]:
     """Drop the commits before the first data change and after the last one."""
-    changing = [at for at, version in enumerate(versions) if version.commit.changes_data]
+    changing = [position for position, version in enumerate(versions) if version.commit.changes_data]
     return versions[changing[0] : changing[-1] + 1] if changing else []
 
 
-def _around(versions: list[_Version], left_out: set[int]) -> list[list[_Version]]:
+def _without(versions: list[_Version], left_out: set[int]) -> list[list[_Version]]:
     groups = groupby(versions, key=lambda version: version.commit.version in left_out)
     parts = [_trimmed(list(group)) for out, group in groups if not out]
     return [part for part in parts if part]
@@ -234,45 +234,45 @@ def _around(versions: list[_Version], left_out: set[int]) -> list[list[_Version]
 # -- read method --------------------------------------------------------------------------------
 def _refuse_unfit(source: Source, options: QueryOptions) -> None:
     """Refuse a read method that can never answer the query."""
-    why = None
+    reason_text = None
     if options.method == "snapshot_diff" and not options.is_net:
-        why = "two ends do not show what happened between them"
+        reason_text = "two ends do not show what happened between them"
     elif options.is_net and not options.keys and options.method not in ("auto", "row_tracking"):
-        why = "without keys only row ids show which rows belong together"
-    if why is not None:
+        reason_text = "without keys only row ids show which rows belong together"
+    if reason_text is not None:
         raise ReadMethodUnavailable(
-            f"{options.query} of {source.log.uri} cannot be answered by {options.method}: {why}.",
+            f"{options.query} of {source.log.uri} cannot be answered by {options.method}: {reason_text}.",
             remedy="give keys and ask for min_delta or upsert, or leave method at auto.",
         )
 
 
-async def _segments(source: Source, part: list[_Version], options: QueryOptions) -> list[ReadRange]:
+async def _read_ranges(source: Source, part: list[_Version], options: QueryOptions) -> list[ReadRange]:
     if options.method == "change_files" or options.raw:
-        off = next((v for v in part if v.commit.changes_data and not v.feed), None)
-        if off is not None:
-            raise preconditions.feed_disabled(source.log.uri, off.commit.version)
-        why = f"asked for, and {CHANGE_FEED} is on throughout"
-        return [one for _, group in _by_flag(part) for one in _by_feed(group, options, why)]
+        first_off = next((v for v in part if v.commit.changes_data and not v.feed), None)
+        if first_off is not None:
+            raise preconditions.feed_disabled(source.log.uri, first_off.commit.version)
+        reason = f"asked for, and {CHANGE_FEED} is on throughout"
+        return [read_range for _, group in _by_flag(part) for read_range in _by_feed(group, options, reason)]
     if options.method == "row_tracking" or (options.is_net and not options.keys):
-        why = "asked for" if options.method == "row_tracking" else "there are no keys, so row ids stand in"
+        reason = "asked for" if options.method == "row_tracking" else "there are no keys, so row ids stand in"
         _refuse_untracked(source, part, options)
-        return await _by_row_ids(source, part, options, why)
+        return await _by_row_ids(source, part, options, reason)
     if options.method == "snapshot_diff":
         return [await _by_ends(source, part, "snapshot_diff", "asked for")]
     if options.method == "added_files":
         _refuse_removing(source, part)
         return [await _by_added_files(source, part, "asked for, and every commit only adds files")]
-    found: list[ReadRange] = []
+    read_ranges: list[ReadRange] = []
     for with_feed, group in _by_flag(part):
-        found += await (_with_feed if with_feed else _without_feed)(source, group, options)
-    return found
+        read_ranges += await (_with_feed if with_feed else _without_feed)(source, group, options)
+    return read_ranges
 
 
 def _by_flag(part: list[_Version]) -> list[tuple[bool, list[_Version]]]:
     """Split where the feed is turned on or off: Delta refuses a range in which it is off in any version."""
     runs = groupby(part, key=lambda version: version.feed)
-    found = [(feed, _trimmed(list(group))) for feed, group in runs]
-    return [(feed, group) for feed, group in found if group]
+    groups = [(feed, _trimmed(list(group))) for feed, group in runs]
+    return [(feed, group) for feed, group in groups if group]
 
 
 def _runs(part: list[_Version], flag: Callable[[_Version], bool]) -> list[tuple[bool, list[_Version]]]:
@@ -303,33 +303,33 @@ async def _without_feed(source: Source, part: list[_Version], options: QueryOpti
         return await _by_row_ids(source, part, options, f"{off}, {ROW_TRACKING} is on")
     if options.is_net:
         return await _net_without_feed(source, part, off)
-    found: list[ReadRange] = []
+    read_ranges: list[ReadRange] = []
     for tracked, group in _runs(part, lambda version: version.tracked):
         if tracked:
-            found += await _by_row_ids(source, group, options, f"{off}, {ROW_TRACKING} is on")
+            read_ranges += await _by_row_ids(source, group, options, f"{off}, {ROW_TRACKING} is on")
             continue
         removing = next((version for version in group if not version.only_adds), None)
         if removing is not None:
             raise _nothing_serves(source, removing, options)
-        found.append(await _by_added_files(source, group, f"{off}, and every commit only adds files"))
-    return found
+        read_ranges.append(await _by_added_files(source, group, f"{off}, and every commit only adds files"))
+    return read_ranges
 
 
 async def _net_without_feed(source: Source, part: list[_Version], off: str) -> list[ReadRange]:
     """Compare the two ends from the first to the last commit that removes rows; else read the added files."""
     only_adds = f"{off}, and every commit only adds files"
-    removing = [at for at, version in enumerate(part) if not version.only_adds]
+    removing = [position for position, version in enumerate(part) if not version.only_adds]
     if not removing:
         return [await _by_added_files(source, part, only_adds)]
-    found = []
+    read_ranges = []
     head, tail = _trimmed(part[: removing[0]]), _trimmed(part[removing[-1] + 1 :])
     if head:
-        found.append(await _by_added_files(source, head, only_adds))
+        read_ranges.append(await _by_added_files(source, head, only_adds))
     reason = f"{off}, and rows have no ids throughout: the two ends are compared by key"
-    found.append(await _by_ends(source, part[removing[0] : removing[-1] + 1], "snapshot_diff", reason))
+    read_ranges.append(await _by_ends(source, part[removing[0] : removing[-1] + 1], "snapshot_diff", reason))
     if tail:
-        found.append(await _by_added_files(source, tail, only_adds))
-    return found
+        read_ranges.append(await _by_added_files(source, tail, only_adds))
+    return read_ranges
 
 
 def _nothing_serves(source: Source, version: _Version, options: QueryOptions) -> ChangeFeedDisabled:
@@ -351,25 +351,27 @@ def _all_tracked(part: list[_Version]) -> bool:
 def _refuse_untracked(source: Source, part: list[_Version], options: QueryOptions) -> None:
     # Ids that change between two commits matter only if the two ends are compared.
     matters = [version for version in part if options.is_net or version.commit.changes_data]
-    bad = next((version for version in matters if not version.tracked), None)
-    if bad is None:
+    untracked = next((version for version in matters if not version.tracked), None)
+    if untracked is None:
         return
-    commit = bad.commit
-    why = f"{ROW_TRACKING} is not on in it and in the version before, or began again"
+    commit = untracked.commit
+    reason_text = f"{ROW_TRACKING} is not on in it and in the version before, or began again"
     if not commit.rows_identified:
-        why = "not every file that it adds has row ids"
+        reason_text = "not every file that it adds has row ids"
     elif not commit.keeps_row_ids:
-        why = f"{commit.info.operation or 'an unknown operation'} did not promise to keep the rows' ids"
+        reason_text = (
+            f"{commit.info.operation or 'an unknown operation'} did not promise to keep the rows' ids"
+        )
     raise ReadMethodUnavailable(
-        f"Version {commit.version} of {source.log.uri} cannot be read by row_tracking: {why}.",
+        f"Version {commit.version} of {source.log.uri} cannot be read by row_tracking: {reason_text}.",
         remedy="leave method at auto and give keys, or start after that version.",
     )
 
 
 def _refuse_removing(source: Source, part: list[_Version]) -> None:
-    bad = next((version for version in part if not version.only_adds), None)
-    if bad is not None:
-        commit = bad.commit
+    removing = next((version for version in part if not version.only_adds), None)
+    if removing is not None:
+        commit = removing.commit
         raise NotInsertOnly(
             f"Version {commit.version} of {source.log.uri} ({commit.info.operation or 'unknown operation'}) "
             "removes rows, and added_files reads added ones only.",
@@ -379,14 +381,14 @@ def _refuse_removing(source: Source, part: list[_Version]) -> None:
 
 # -- ranges (ReadRange) ---------------------------------------------------------------------------
 def _by_feed(part: list[_Version], options: QueryOptions, reason: str) -> list[ReadRange]:
-    found = []
+    read_ranges = []
     for compare, group in _compared(part, options, lambda version: version.may_carry_over):
         size = sum(version.commit.bytes_to_read for version in group)
-        why = reason
+        text = reason
         if compare:
-            why += "; files were exchanged, so rows that come back unchanged are left out"
-        found.append(ReadRange(*_ends(group), "change_files", why, size, compare=compare))
-    return found
+            text += "; files were exchanged, so rows that come back unchanged are left out"
+        read_ranges.append(ReadRange(*_ends(group), "change_files", text, size, compare=compare))
+    return read_ranges
 
 
 async def _by_row_ids(
@@ -394,13 +396,13 @@ async def _by_row_ids(
 ) -> list[ReadRange]:
     if options.is_net:
         return [await _by_ends(source, part, "row_tracking", reason)]
-    found = []
+    read_ranges = []
     for compare, group in _compared(part, options, lambda version: version.may_carry_over_with_new_ids):
         size = sum(v.commit.bytes_added + v.commit.bytes_removed for v in group if v.commit.changes_data)
         times = source.times(group)
         read_range = ReadRange(*_ends(group), "row_tracking", reason, size, compare=compare, timestamps=times)
-        found.append(read_range)
-    return found
+        read_ranges.append(read_range)
+    return read_ranges
 
 
 async def _by_ends(
@@ -445,7 +447,7 @@ def _ends(part: list[_Version]) -> tuple[int, int]:
 
 # -- preconditions ------------------------------------------------------------------------------
 async def check_files(source: Source, read_ranges: Sequence[ReadRange], commits: Sequence[Commit]) -> None:
-    """Refuse ranges (``segments``) whose files may be deleted.
+    """Refuse ranges whose files may be deleted.
 
     :param commits: commits of the whole range, ascending and gap-free
     :raises VersionsExpired: names a version or file

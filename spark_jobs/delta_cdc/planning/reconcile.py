@@ -80,12 +80,13 @@ class WatermarkBackup:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        found: dict[str, Any] = codec.encoded(self)
-        return found
+        encoded: dict[str, Any] = codec.encoded(self)
+        return encoded
 
     @classmethod
     def from_dict(cls, value: Any) -> WatermarkBackup | None:
-        """Read the JSON form; None for anything else, because users can edit the store that holds it."""
+        """Read the JSON form; return None for any other value, because users can edit the store that
+        holds it."""
         try:
             return codec.decoded(cls, value)
         except UnreadableJson:
@@ -94,9 +95,9 @@ class WatermarkBackup:
 
 @dataclass
 class _Walk:
-    """Findings of the backward walk to the seal.
+    """The results of the backward walk to the seal.
 
-    :param cleaned: the first version on the walk whose commit file is gone
+    :param cleaned: the first version on the walk whose commit file was cleaned
     """
 
     seal: Seal | None = None
@@ -173,13 +174,15 @@ async def reconcile_async(
     stored = await log.transaction(app_id(pipeline))
     history = log.history()
     try:
-        return await _proved(log, history, state, pipeline, stored, backup, declared=declared, closed=closed)
+        return await _reconciled(
+            log, history, state, pipeline, stored, backup, declared=declared, closed=closed
+        )
     except forgiven as error:
         number = await _next_number(log, state, stored)
         return RecordedWatermark(seal=None, next_number=number, target=state, refused=error)
 
 
-async def _proved(
+async def _reconciled(
     log: DeltaLog,
     history: History,
     state: TableState,
@@ -192,13 +195,13 @@ async def _proved(
 ) -> RecordedWatermark:
     walk = await _walk(log, history, state, pipeline) if stored is not None else _Walk()
     if walk.seal is not None and walk.seal.successor is not None and not closed:
-        # Whatever happened to the table since, another pipeline owns it.
+        # Another pipeline owns the table, whatever happened to the table since.
         raise adopted_by(state, walk.seal)
     if walk.cleaned is not None and stored is not None:
         # A baseline does not help: an initial_load that stays in a DAG would set an old version.
         # The backup is in Airflow, and reading it is a network call.
         copy = WatermarkBackup.from_dict(await asyncio.to_thread(backup)) if backup else None
-        recorded = _mirrored(walk, state, pipeline, stored, copy)
+        recorded = _from_backup(walk, state, pipeline, stored, copy)
     elif walk.seal is not None and walk.commit is not None:
         recorded = await _sealed(history, walk, walk.seal, walk.commit, state, stored)
     else:
@@ -233,10 +236,10 @@ async def _sealed(
     )
 
 
-def _mirrored(
+def _from_backup(
     walk: _Walk, state: TableState, pipeline: str, stored: int, backup: WatermarkBackup | None
 ) -> RecordedWatermark:
-    """Return the recorded watermark from the backup (``mirror``), because the sealed commit is gone."""
+    """Return the recorded watermark from the backup, because the sealed commit was cleaned from the log."""
     assert walk.cleaned is not None
     fits = (
         backup is not None
@@ -269,9 +272,9 @@ async def own_commits(
 
     :param plans: :func:`delta_cdc.core.spec.fingerprint` of each plan
     :param after: the oldest table version that one of the plans was made on; -1: no version
-    :param run_id: also return commits of this run, whichever plan made them; "": no run
+    :param run_id: also return all commits of this run, of any plan; "": no run
     """
-    found = []
+    commits = []
     history = log.history()
     version = await log.newest_version()
     while version > after:
@@ -285,9 +288,9 @@ async def own_commits(
         if seal is not None and (
             seal.step.fingerprint.rpartition(":")[0] in plans or (run_id and seal.step.run_id == run_id)
         ):
-            found.append((seal, commit))
+            commits.append((seal, commit))
         version -= 1
-    return tuple(reversed(found))
+    return tuple(reversed(commits))
 
 
 # -- the walk -----------------------------------------------------------------------------------
@@ -330,10 +333,10 @@ async def _unsealed(
     empty = await asyncio.to_thread(lambda: state.is_empty)
     if not empty and not declared:
         others = await _other_pipelines(history, state, pipeline)
-        named = f"; seals of other pipelines: {', '.join(others)}" if others else ""
+        other_seals = f"; seals of other pipelines: {', '.join(others)}" if others else ""
         raise TargetWithoutWatermark(
             f"The target {state.uri} (version {state.version}) holds rows, but no seal of pipeline "
-            f"{pipeline} is in effect{named}.",
+            f"{pipeline} is in effect{other_seals}.",
             remedy="use the pipeline name it was built with, name that one in take_over_from, declare the "
             'state of a table made by hand with initial_load {"none_at": V}, or use a target of its own.',
         )
@@ -361,14 +364,14 @@ async def _next_number(log: DeltaLog, state: TableState, stored: int | None) -> 
 
 
 async def _other_pipelines(history: History, state: TableState, pipeline: str) -> list[str]:
-    found: set[str] = set()
+    pipelines: set[str] = set()
     for version in range(state.version, max(-1, state.version - _LOOK_BACK), -1):
         commit = await history.get(version)
         if commit is None:
             break
         apps = (txn.app_id for txn in commit.txns if txn.app_id.startswith(_APP_PREFIX))
-        found.update(app[len(_APP_PREFIX) :] for app in apps)
-    return sorted(found - {pipeline})
+        pipelines.update(app[len(_APP_PREFIX) :] for app in apps)
+    return sorted(pipelines - {pipeline})
 
 
 # -- RESTORE ------------------------------------------------------------------------------------
@@ -407,15 +410,15 @@ def _refuse_unreadable(state: TableState, pipeline: str, commit: Commit) -> None
 def _expired(
     state: TableState, pipeline: str, version: int, backup: WatermarkBackup | None
 ) -> WatermarkExpired:
-    known = ""
+    backup_text = ""
     if backup is not None:
-        known = (
+        backup_text = (
             f" Its copy outside says {backup.seal.reach} for version {backup.target.version}, "
             "but whether the target was restored or replaced since cannot be told."
         )
     return WatermarkExpired(
         f"The log of the target {state.uri} knows a transaction of pipeline {pipeline}, but the commit that "
-        f"carried its watermark is gone (version {version} was cleaned).{known}",
+        f"carried its watermark is gone (version {version} was cleaned).{backup_text}",
         remedy="drop the target, so that it is loaded anew; or, where you know the source version V that it "
         'holds, go on under a new pipeline name with initial_load {"none_at": V}.',
     )
@@ -428,16 +431,16 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
     table_id = commit.metadata.id if commit.metadata is not None else None
     if table_id is None and seal.step.planned_on is not None:
         table_id = seal.step.planned_on.table_id
-    what, intact = None, commit.version
+    reason, intact = None, commit.version
     if walk.replaced is not None:
         intact = walk.replaced.version - 1
-        what = f"{walk.replaced.info.operation} in version {walk.replaced.version}"
+        reason = f"{walk.replaced.info.operation} in version {walk.replaced.version}"
     elif table_id is not None and table_id != state.table_id:
-        what = f"its id is now {state.table_id}, it was {table_id}"
-    if what is not None:
+        reason = f"its id is now {state.table_id}, it was {table_id}"
+    if reason is not None:
         raise TargetReplaced(
             f"The target {state.uri} was replaced after version {commit.version}, which carries "
-            f"{seal.reach} of pipeline {seal.pipeline} ({what}).",
+            f"{seal.reach} of pipeline {seal.pipeline} ({reason}).",
             remedy=f'RESTORE the target to version {intact}; or set on_target_replaced="reload", by which '
             "its rows are brought to what the source holds; or drop it.",
         )
@@ -445,7 +448,7 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
 
 async def _refuse_underneath(history: History, state: TableState, seal: Seal, commit: Commit) -> None:
     planned = seal.step.planned_on
-    # A reset replaces all rows, whatever they were.
+    # A reset replaces all rows, so earlier changes do not matter.
     if planned is None or seal.step.kind == "reset":
         return
     for version in range(commit.version - 1, planned.version, -1):

@@ -159,9 +159,9 @@ def _repairs(r: ApplyRequest) -> Rules:
     starts = any(getattr(r, name) is not None for name in _STARTS)
     ends = r.ending_version is not None or r.ending_timestamp is not None
     if r.mode != "repair":
-        given = r.repair_keys is not None or r.repair_quarantined
+        is_given = r.repair_keys is not None or r.repair_quarantined
         yield (
-            given,
+            is_given,
             "mode",
             f"repair is given with mode {r.mode!r}",
             "set mode to 'repair', or leave it out.",
@@ -171,9 +171,9 @@ def _repairs(r: ApplyRequest) -> Rules:
         "name the versions whose keys are computed again, from starting_version to ending_version or the "
         "watermark; or the keys (keys in repair); or those in quarantine (quarantined in repair)."
     )
-    named = [starts or ends, r.repair_keys is not None, r.repair_quarantined]
+    selections = [starts or ends, r.repair_keys is not None, r.repair_quarantined]
     yield (
-        named.count(True) != 1 or (ends and not starts),
+        selections.count(True) != 1 or (ends and not starts),
         "mode",
         "mode is 'repair', and not exactly one of a range, keys and quarantined is given",
         what_to_name,
@@ -217,7 +217,7 @@ class ReadRequest(Request):
     output_format: str = "parquet"
 
     def check(self) -> None:
-        """Refuse what cannot be meant.
+        """Refuse an invalid request.
 
         :raises InvalidConfiguration: names the arguments
         """
@@ -252,7 +252,7 @@ class CommitRequest:
     storage_options: dict[str, str] | None = field(default=None, repr=False)
 
     def check(self) -> None:
-        """Refuse what cannot be meant.
+        """Refuse an invalid request.
 
         :raises InvalidConfiguration: names the arguments
         """

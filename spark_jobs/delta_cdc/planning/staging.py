@@ -83,8 +83,8 @@ class Batch:
     @property
     def output(self) -> dict[str, str] | None:
         """Return location and format of the batch's files; None if it has no files."""
-        found = self.seal.state.configuration.get("output")
-        return dict(found) if found else None
+        files = self.seal.state.configuration.get("output")
+        return dict(files) if files else None
 
     def is_whole(self, output: dict[str, str] | None) -> bool:
         """Return whether the batch is complete, including its files.
@@ -93,11 +93,11 @@ class Batch:
         """
         if output is None or not self.is_complete:
             return self.is_complete
-        found = self.output
+        files = self.output
         return (
-            found is not None
-            and found["format"] == output["format"]
-            and found["path"].startswith(f"{output['path']}-")
+            files is not None
+            and files["format"] == output["format"]
+            and files["path"].startswith(f"{output['path']}-")
         )
 
     def answers(self, request: ReadRequest) -> bool:
@@ -125,21 +125,21 @@ async def open_batch(observed: Observation, staging: DeltaLog) -> tuple[Seal, Co
             f"{held}, the beginning of a batch that was never completed.",
             remedy="clear the read (DeltaReadChangesOperator): it goes on behind what is staged.",
         )
-    told = _left_out(batch.options)
-    if told:
+    omitting = _omitting_options(batch.options)
+    if omitting:
         raise BatchNotApplicable(
-            f"{held}, read with {told}: not every change of these versions.",
+            f"{held}, read with {omitting}: not every change of these versions.",
             remedy="read for an apply with query='full_delta' and without on_change_commit, and give where "
             "and select to the apply; or use another staging table for this query.",
         )
     return batch.seal, batch.commit
 
 
-def _left_out(asked: dict[str, Any]) -> str:
-    """Name the options that make a batch leave out changes of its versions; "" if it has all changes."""
+def _omitting_options(asked: dict[str, Any]) -> str:
+    """Return the options that make a batch leave out changes of its versions; "" if it has all changes."""
     names = ["query", "where", "select"]
     if asked["method"] == "added_files" and asked["on_change_commit"] == "skip":
-        # Whole commits may be missing, whatever the query.
+        # Whole commits may be missing, for every query.
         names += ["method", "on_change_commit"]
     elif asked["query"] == "full_delta" and not asked["where"] and not asked["select"]:
         return ""
@@ -150,15 +150,15 @@ async def fitting(observed: Observation, batch: Batch | None) -> Batch | None:
     """Return a batch, complete or not, if it follows the recorded watermark.
 
     A batch depends only on the source, its range and its query, so a batch that starts right after the
-    watermark is valid whatever happened since. The target's seal number (``TURN``) distinguishes it from a
-    batch that was applied before a RESTORE.
+    watermark stays valid, also after later commits. The target's seal number (``TURN``) distinguishes it from
+    a batch that was applied before a RESTORE.
     """
     if batch is None or batch.seal.watermark.table_id != observed.source.table_id:
         return None
-    proved = observed.seal
-    if proved is None:
+    seal = observed.seal
+    if seal is None:
         return batch if batch.kind == "snapshot" and _in_turn(observed, batch) else None
-    follows = batch.versions.starting_version == proved.watermark.version + 1
+    follows = batch.versions.starting_version == seal.watermark.version + 1
     return batch if follows and batch.kind == "changes" and _in_turn(observed, batch) else None
 
 
@@ -169,7 +169,7 @@ def _in_turn(observed: Observation, batch: Batch) -> bool:
 
 
 async def newest_batch(staging: DeltaLog, pipeline: str) -> Batch | None:
-    """Return the newest sealed batch of a staging table, whatever happened to it since.
+    """Return the newest sealed batch of a staging table, even if it is incomplete, applied or changed.
 
     :raises TargetWithoutWatermark: the table holds rows that this pipeline did not write
     """
@@ -261,7 +261,7 @@ async def sink(staging: DeltaLog, pipeline: str) -> Sink | None:
     if not await _is_ours(staging, state, pipeline):
         return Sink(RecordedWatermark(seal=None, next_number=_first_number(state), target=state), None, None)
     seal, commit, touched = await _newest_seal(staging, state, pipeline)
-    # Users read a sink's batch from the newest version.
+    # Users read the batch of a sink from the newest version of staging.
     stored = await staging.transaction(app_id(pipeline))
     recorded = RecordedWatermark(
         seal=_committed(staging, seal),
@@ -300,7 +300,8 @@ async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> t
 
 
 async def newest_commit(staging: DeltaLog, pipeline: str) -> Seal | None:
-    """Return the seal of the newest batch commit, whatever was read since; None if the log has none."""
+    """Return the seal of the newest batch commit, even if a later batch was read; None without such a
+    commit."""
     state = await _state(staging)
     history = staging.history()
     for version in range(state.version if state is not None else -1, -1, -1):
@@ -323,19 +324,19 @@ def _committed(staging: DeltaLog, seal: Seal) -> Seal | None:
             f"{seal.pipeline} stands.",
             remedy="name that target, or a staging table of its own for a sink without one.",
         )
-    known = seal.state.configuration[COMMITTED]
-    if known is None:
+    recorded = seal.state.configuration[COMMITTED]
+    if recorded is None:
         return None
-    at: TableVersion = codec.decoded(TableVersion, known)
-    return replace(seal, state=replace(seal.state, applied_to=at))
+    committed_at: TableVersion = codec.decoded(TableVersion, recorded)
+    return replace(seal, state=replace(seal.state, applied_to=committed_at))
 
 
 def committed(seal: Seal | None) -> dict[str, Any] | None:
     """Return the watermark committed before a batch, as the batch's seals record it."""
     if seal is None:
         return None
-    found: dict[str, Any] = codec.encoded(seal.watermark)
-    return found
+    encoded: dict[str, Any] = codec.encoded(seal.watermark)
+    return encoded
 
 
 # -- continuing a batch -------------------------------------------------------------------------
@@ -348,23 +349,23 @@ async def to_go_on_with(
     """
     if batch is None:
         return None, ()
-    what = "open batch" if batch.is_complete else "unfinished batch"
-    found = f"The {what} {batch.versions} in staging {request.staging} "
+    batch_text = "open batch" if batch.is_complete else "unfinished batch"
+    prefix = f"The {batch_text} {batch.versions} in staging {request.staging} "
     other = await preconditions.other_history(observed.log, observed.source, batch.seal)
     if other is not None:
         return None, (
-            f"{found}was read from another history of {observed.source.uri} ({other}) and is replaced.",
+            f"{prefix}was read from another history of {observed.source.uri} ({other}) and is replaced.",
         )
     if not batch.answers(request):
-        return None, (f"{found}was read with other options and is replaced.",)
+        return None, (f"{prefix}was read with other options and is replaced.",)
     if batch.touched and not batch.is_whole(output):
-        return None, (f"{found}was changed by others and is replaced.",)
+        return None, (f"{prefix}was changed by others and is replaced.",)
     if (
         not batch.is_complete
         and observed.ending is not None
         and observed.ending < batch.versions.ending_version
     ):
-        return None, (f"{found}goes beyond version {observed.ending} and is replaced.",)
+        return None, (f"{prefix}goes beyond version {observed.ending} and is replaced.",)
     return batch, ()
 
 

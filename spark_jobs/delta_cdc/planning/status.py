@@ -69,11 +69,11 @@ class Status:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        made: dict[str, Any] = codec.encoded(self)
+        encoded: dict[str, Any] = codec.encoded(self)
         if self.ingest is None:
-            del made["ingest"]
-            return made
-        return {**made, "ingest": self.ingest.to_dict()}
+            del encoded["ingest"]
+            return encoded
+        return {**encoded, "ingest": self.ingest.to_dict()}
 
 
 async def status_async(
@@ -97,26 +97,26 @@ async def status_async(
     if recorded is not None and is_ingested(recorded):
         return await _ingested(log.uri, pipeline, recorded, storage_options, now)
     seal = recorded.seal if recorded is not None else None
-    where = source or (seal.source_uri if seal is not None else None)
-    read = DeltaLog(where, storage_options) if where is not None else None
-    state = await read.snapshot() if read is not None else None
-    if recorded is None or seal is None or read is None or state is None:
-        what = "there is no table yet" if recorded is None else "the table is empty and has no seal"
+    source_location = source or (seal.source_uri if seal is not None else None)
+    source_log = DeltaLog(source_location, storage_options) if source_location is not None else None
+    state = await source_log.snapshot() if source_log is not None else None
+    if recorded is None or seal is None or source_log is None or state is None:
+        state_text = "there is no table yet" if recorded is None else "the table is empty and has no seal"
         return Status(
             pipeline=pipeline,
             target=log.uri,
             target_version=recorded.target.version if recorded is not None else None,
-            source=read.uri if read is not None else None,
+            source=source_log.uri if source_log is not None else None,
             source_version=state.version if state is not None else None,
-            findings=(f"{log.uri}: {what}; the next run of {pipeline} loads it.",),
+            findings=(f"{log.uri}: {state_text}; the next run of {pipeline} loads it.",),
         )
-    return await _compared(read, state, recorded, seal, now)
+    return await _compared(source_log, state, recorded, seal, now)
 
 
 async def _ingested(
     log: str, pipeline: str, recorded: RecordedWatermark, storage_options: dict[str, str] | None, now: int
 ) -> Status:
-    found = await ingest_status(log, pipeline, recorded, storage_options, now)
+    ingest = await ingest_status(log, pipeline, recorded, storage_options, now)
     until, warnings = _terms(recorded.target, recorded, (), now)
     seal = recorded.seal
     return Status(
@@ -125,9 +125,9 @@ async def _ingested(
         target_version=recorded.target.version,
         source=seal.source_uri if seal is not None else None,
         readable_until=until,
-        findings=(*recorded.notes, *found.findings, *warnings),
+        findings=(*recorded.notes, *ingest.findings, *warnings),
         seal=codec.encoded(seal) if seal is not None else None,
-        ingest=found,
+        ingest=ingest,
     )
 
 
@@ -136,10 +136,10 @@ async def _compared(
 ) -> Status:
     identity = await preconditions.check_identity(read, state, seal)
     notes = (*recorded.notes, identity.note) if identity.note else recorded.notes
-    behind, lost = await _behind(read, seal, state)
-    changing = [commit for commit in behind if commit.changes_data]
+    unread, lost = await _unread(read, seal, state)
+    changing = [commit for commit in unread if commit.changes_data]
     age = now - changing[0].timestamp if changing else 0
-    until, warnings = _terms(state, recorded, behind, now)
+    until, warnings = _terms(state, recorded, unread, now)
     return Status(
         pipeline=seal.pipeline,
         target=recorded.target.uri,
@@ -157,7 +157,7 @@ async def _compared(
     )
 
 
-async def _behind(
+async def _unread(
     read: DeltaLog, seal: Seal, state: TableState
 ) -> tuple[tuple[Commit, ...], tuple[str, ...]]:
     try:
@@ -168,7 +168,7 @@ async def _behind(
 
 
 def _terms(
-    state: TableState, recorded: RecordedWatermark, behind: tuple[Commit, ...], now: int
+    state: TableState, recorded: RecordedWatermark, unread: tuple[Commit, ...], now: int
 ) -> tuple[str | None, list[str]]:
     """Return until when the pipeline can continue, and warnings, soonest expiry first.
 
@@ -176,21 +176,23 @@ def _terms(
     """
     terms = []
     if recorded.commit is not None:
-        what = f"Version {recorded.commit.version} of the target, which carries the watermark,"
-        terms.append(_term(what, recorded.commit, LOG_RETENTION, recorded.target, now))
-    if behind:
-        what = f"Version {behind[0].version} of the source, the first one after the watermark,"
-        terms.append(_term(what, behind[0], LOG_RETENTION, state, now))
-    changing = next((commit for commit in behind if commit.changes_data), None)
+        subject = f"Version {recorded.commit.version} of the target, which carries the watermark,"
+        terms.append(_term(subject, recorded.commit, LOG_RETENTION, recorded.target, now))
+    if unread:
+        subject = f"Version {unread[0].version} of the source, the first one after the watermark,"
+        terms.append(_term(subject, unread[0], LOG_RETENTION, state, now))
+    changing = next((commit for commit in unread if commit.changes_data), None)
     if changing is not None:
-        what = f"Version {changing.version} of the source, the oldest change that is not applied,"
-        terms.append(_term(what, changing, FILE_RETENTION, state, now))
+        subject = f"Version {changing.version} of the source, the oldest change that is not applied,"
+        terms.append(_term(subject, changing, FILE_RETENTION, state, now))
     terms.sort(key=lambda term: term[0])
     warnings = [warning for _, warning in terms if warning is not None]
     return _iso(terms[0][0]) if terms else None, warnings
 
 
-def _term(what: str, commit: Commit, retention: str, table: TableState, now: int) -> tuple[int, str | None]:
+def _term(
+    subject: str, commit: Commit, retention: str, table: TableState, now: int
+) -> tuple[int, str | None]:
     """Return when retention removes a commit or its files (epoch milliseconds), and a warning.
 
     It warns after half of the retention, and otherwise after all of it, if the loss is immediate.
@@ -204,9 +206,12 @@ def _term(what: str, commit: Commit, retention: str, table: TableState, now: int
         # Delta now refuses to read from it, so running the pipeline does not help.
         return (
             until,
-            f"{what} is {readable(age_ms)} old, past what is kept ({kept}): {VERSIONS_EXPIRED_REMEDY}",
+            f"{subject} is {readable(age_ms)} old, past what is kept ({kept}): {VERSIONS_EXPIRED_REMEDY}",
         )
-    return until, f"{what} is {readable(age_ms)} old, past half of what is kept ({kept}): run the pipeline."
+    return (
+        until,
+        f"{subject} is {readable(age_ms)} old, past half of what is kept ({kept}): run the pipeline.",
+    )
 
 
 def _iso(milliseconds: int) -> str:
@@ -225,8 +230,8 @@ async def status_of_all(
     """
     nothing = [None] * len(pairs)
     looks = (
-        status_async(pipeline, target, source=source, storage_options=of_it)
-        for (pipeline, target), of_it, source in zip(
+        status_async(pipeline, target, source=source, storage_options=options)
+        for (pipeline, target), options, source in zip(
             pairs, storage_options or nothing, sources or nothing, strict=True
         )
     )

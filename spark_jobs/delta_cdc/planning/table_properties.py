@@ -40,7 +40,7 @@ async def already_enabled(
     :raises TableNotFound: for a table that does not exist
     :raises NotADeltaTable: for files without a log
     """
-    found = []
+    results = []
     for table in tables:
         log = DeltaLog(table, dict(storage_options) if storage_options else None)
         try:
@@ -50,7 +50,7 @@ async def already_enabled(
             return None
         if any(state.configuration.get(name) != value for name, value in properties.items()):
             return None
-        found.append(
+        results.append(
             {
                 "table": table,
                 "table_id": state.table_id,
@@ -58,7 +58,7 @@ async def already_enabled(
                 "changed": False,
             }
         )
-    return found
+    return results
 
 
 async def described(
@@ -68,13 +68,13 @@ async def described(
 
     :param tables: ``JobResult.tables`` of an :class:`delta_cdc.core.spec.EnableSpec`
     """
-    found = []
+    results = []
     for entry in tables:
         log = DeltaLog(entry["location"], dict(storage_options) if storage_options else None)
         first = await first_readable_version(log, await log.newest_version())
         kept = {name: entry[name] for name in ("table", "table_id", "changed")}
-        found.append({**kept, "first_readable_version": first})
-    return found
+        results.append({**kept, "first_readable_version": first})
+    return results
 
 
 async def first_readable_version(log: DeltaLog, newest: int) -> int:

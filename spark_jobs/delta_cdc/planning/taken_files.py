@@ -1,4 +1,4 @@
-"""What earlier batches of an ingest took, read from the table beside the change log without Spark.
+"""Reads, without Spark, what earlier batches of an ingest took: from the table beside the change log.
 
 The table is append-only, so it has no masked rows.
 """
@@ -23,7 +23,7 @@ from delta_cdc.delta_log.table import DeltaLog
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: What the names of the tables beside a log end with.
+#: Endings of the names of the tables beside a log.
 INGESTED, QUARANTINE = "__ingested", "__quarantine"
 _COLUMNS = {
     "pipeline": "string",
@@ -38,19 +38,20 @@ _COLUMNS = {
     "ending_offset": "int64",
     "status": "string",
 }
-#: Files that are read at once: from an object store, and here, where more would only wait for each other.
+#: How many files are read at once: from an object store, and from a local disk, which gains nothing from
+#: more.
 _CONCURRENT, _LOCAL = 32, 4
-#: What the one row of a batch without files and offsets says of itself, and which kind of batch it is.
+#: The status in the one row of a batch without files and offsets -> the kind of that batch.
 _WITHOUT = {"replayed": "replay", "resealed": "renew"}
 
 
-#: What tells one delivery of a file from another: size, time in epoch milliseconds, and etag ("" for none). A
-#: plain tuple, because there are many.
+#: Identifies one delivery of a file: size, time in epoch milliseconds, and etag ("" without one). A plain
+#: tuple, because a batch may have many.
 Identity = tuple[int, int, str]
 
 
 def same(one: Identity, other: Identity) -> bool:
-    """Tell whether both are one delivery: by size, and by etag, or by time where a store has no etags."""
+    """Return whether both are the same delivery: by size, and by etag, or by time if a store has no etags."""
     if one[2] and other[2]:
         return one[0] == other[0] and one[2] == other[2]
     return one[:2] == other[:2]
@@ -58,10 +59,10 @@ def same(one: Identity, other: Identity) -> bool:
 
 @dataclass(frozen=True)
 class Counted:
-    """What the batches took that are in the log.
+    """The files and records that the batches in the log took.
 
-    :param rows: rows of the table that say so
-    :param files: by URI, the newest delivery of each
+    :param rows: number of rows of the table that record these batches
+    :param files: the newest delivery of each file, by URI
     :param positions: (topic, partition) -> the first offset that was not taken
     """
 
@@ -72,7 +73,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one batch took; None of both, and no kind, where nothing is recorded under its number."""
+    """The files and offsets that one batch took; empty and without a kind if its number is not recorded."""
 
     kind: Literal["ingest", "replay", "renew"] | None = None
     files: tuple[tuple[str, Identity], ...] = ()
@@ -87,7 +88,7 @@ def _no_rows() -> Any:
 
 @dataclass(frozen=True)
 class Taken:
-    """The table beside the log.
+    """The content of the table beside the log.
 
     :param number: the number of the pipeline's newest batch; None if it never recorded one
     :param rows: all rows (a ``pyarrow.Table``)
@@ -102,7 +103,7 @@ class Taken:
     others: dict[str, int] = field(default_factory=dict)
 
     def counted(self, first: int, last: int, void: Sequence[Sequence[int]]) -> Counted:
-        """Return what batches of the pipeline took.
+        """Return the files and records that batches of the pipeline took.
 
         :param first: number of the first batch that counts
         :param last: number of the last one
@@ -117,7 +118,7 @@ class Taken:
         return _counted(self.rows.filter(counts).sort_by("seal"))
 
     def batch(self, number: int) -> Batch:
-        """Return what one batch of the pipeline recorded."""
+        """Return the record of one batch of the pipeline."""
         rows = self._of(self.pipeline, number).to_pylist()
         if not rows:
             return Batch()
@@ -129,7 +130,7 @@ class Taken:
 
     @cached_property
     def silent(self) -> str | None:
-        """Return a pipeline whose newest batch is not recorded any more, or None."""
+        """Return another pipeline whose newest batch is missing in the table, or None."""
         lost = (name for name, number in sorted(self.others.items()) if not self._of(name, number).num_rows)
         return next(lost, None)
 
@@ -155,7 +156,7 @@ class Taken:
 
     @property
     def has_others(self) -> bool:
-        """Return whether other pipelines recorded anything."""
+        """Return whether other pipelines recorded files or offsets."""
         return bool(self._others.num_rows)
 
     @cached_property
@@ -172,15 +173,15 @@ class Taken:
 
 
 def beside(log: str, suffix: str) -> str:
-    """Return where a table beside a change log lies, as Spark names it."""
+    """Return the location of a table beside a change log, as Spark names it."""
     return f"{spark_uri(log).rstrip('/')}{suffix}"
 
 
 async def taken(log: str, pipeline: str, storage_options: dict[str, str] | None = None) -> Taken:
-    """Read what was taken into a change log.
+    """Read the record of the files and offsets that were taken into a change log.
 
     :param log: location of the change log
-    :raises NotADeltaTable: something else lies at the table's place
+    :raises NotADeltaTable: the table's location holds other files
     :raises StoreUnavailable: storage did not answer, or refused
     """
     uri = canonical_uri(beside(log, INGESTED))
@@ -212,16 +213,16 @@ def _read(uri: str, names: list[str], storage_options: dict[str, str] | None) ->
         try:
             return read_columns(storage, name, _COLUMNS)
         except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-            # The Parquet reader's own have no number; of what the disk says, only a missing file is damage.
+            # Errors of the Parquet reader have no number. Of disk errors, only a missing file is damage.
             if isinstance(error, OSError) and error.errno not in (None, ENOENT):
                 raise
             return f"{name}: {reason(error)}"
 
     workers = _CONCURRENT if local_path(uri) is None else _LOCAL
     with storage.named(), ThreadPoolExecutor(max_workers=workers) as pool:
-        found = [one(name) for name in names] if len(names) < 2 else list(pool.map(one, names))
-    tables = [part for part in found if not isinstance(part, str)]
-    damaged = "; ".join([part for part in found if isinstance(part, str)][:1])
+        results = [one(name) for name in names] if len(names) < 2 else list(pool.map(one, names))
+    tables = [part for part in results if not isinstance(part, str)]
+    damaged = "; ".join([part for part in results if isinstance(part, str)][:1])
     return pa.concat_tables([_no_rows(), *tables], promote_options="permissive"), damaged
 
 
@@ -229,13 +230,13 @@ def read_columns(storage: Storage, name: str, columns: Iterable[str]) -> Any:
     """Return some columns of a Parquet file as a ``pyarrow.Table``; for use in a thread.
 
     :param name: relative to the storage
-    :raises FileNotFoundError: where it is not there
+    :raises FileNotFoundError: the file does not exist
     """
     import pyarrow as pa
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     path = local_path(storage.uri)
-    # Arrow maps local files by itself, without going through Python for each piece.
+    # Arrow maps local files into memory, so it reads them without Python.
     source = pa.memory_map(f"{path}/{name}") if path is not None else storage.reader(name)
     with pq.ParquetFile(source, pre_buffer=path is None) as file:
         names = set(file.schema_arrow.names)

@@ -1,4 +1,4 @@
-"""Which records of a topic come next: from what is recorded to the ends that the broker tells."""
+"""Chooses the next records of a topic: from the recorded positions to the ends that the broker reports."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 async def choose(request: IngestRequest, standing: Standing, looks: Looks | None = None) -> Chosen:
-    """Ask the brokers, and choose.
+    """Request the bounds of the partitions from the brokers, and choose the next records.
 
     :param looks: connections that several plans share
-    :raises SourceNotFound: there is no such topic
-    :raises OffsetsExpired: the topic dropped records after the last one taken, and ``on_expired`` is ``fail``
-    :raises TopicReplaced: a partition ends before the last record taken, or was deleted
+    :raises SourceNotFound: the topic does not exist
+    :raises OffsetsExpired: the topic dropped records that were not taken yet, and ``on_expired`` is ``fail``
+    :raises TopicReplaced: a partition ends below the last record taken, or was deleted
     """
     return chosen(request, standing, await _bounds(request, looks))
 
@@ -77,12 +77,12 @@ def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Boun
 async def recorded(
     request: IngestRequest, standing: Standing, ranges: Iterable[OffsetRange], looks: Looks | None = None
 ) -> Chosen:
-    """Return the records of a batch that a try before recorded, as far as the brokers still have them.
+    """Return the records of a batch that an earlier try recorded, as far as the brokers still have them.
 
-    :raises SourceNotFound: there is no such topic any more
-    :raises OffsetsExpired: the topic dropped some of them, or the source does not name it any more, and
-        ``on_expired`` is ``fail``
-    :raises TopicReplaced: a partition ends before the last of them, or is another topic's by now
+    :raises SourceNotFound: the topic no longer exists
+    :raises OffsetsExpired: the topic dropped some of the records, or the source no longer names the topic,
+        and ``on_expired`` is ``fail``
+    :raises TopicReplaced: a partition ends below the last record, or now belongs to another topic
     """
     batch, bounds, known = tuple(ranges), await _bounds(request, looks), await _recorded_topics(request)
     ids = _ids(bounds)
@@ -107,8 +107,8 @@ async def recorded(
 
 
 async def _bounds(request: IngestRequest, looks: Looks | None) -> Mapping[Key, Bounds]:
-    given = (request.source_uri, request.kafka_options or {}, request.starting_ms)
-    return await asyncio.to_thread((looks or Looks()).offsets, *given)
+    arguments = (request.source_uri, request.kafka_options or {}, request.starting_ms)
+    return await asyncio.to_thread((looks or Looks()).offsets, *arguments)
 
 
 async def _recorded_topics(request: IngestRequest) -> dict[str, str]:
@@ -134,7 +134,7 @@ def _range(standing: Standing, key: Key, starting: int, ending: int) -> OffsetRa
 
 
 def _again(standing: Standing, key: Key, starting: int, count: int) -> bool:
-    """Tell whether some of the records may be in the log already."""
+    """Return whether some of the records may be in the log already."""
     if standing.counted.positions.get(key, 0) > starting:
         return True
     if standing.doubtful and starting < standing.doubted_until.get(partition_name(*key), starting + count):
@@ -163,20 +163,20 @@ def _refuse_replaced(
             )
     for (topic, partition), position in positions.items():
         if topic not in topics:
-            # No longer named by the source.
+            # The source no longer names this topic.
             continue
         bound = bounds.get((topic, partition))
         if bound is None or bound.end < position:
-            found = "is not there" if bound is None else f"ends at offset {bound.end}"
+            end_text = "is not there" if bound is None else f"ends at offset {bound.end}"
             raise _replaced(
-                f"Partition {partition} of topic {topic} {found}, and pipeline {request.pipeline} has "
+                f"Partition {partition} of topic {topic} {end_text}, and pipeline {request.pipeline} has "
                 f"ingested it up to offset {position}"
             )
 
 
-def _replaced(what: str) -> TopicReplaced:
+def _replaced(reason: str) -> TopicReplaced:
     return TopicReplaced(
-        f"{what}: the topic was made anew.",
+        f"{reason}: the topic was made anew.",
         remedy="ingest the new topic under another pipeline name and into a log of its own: its positions "
         "are those of the old one again; or bring the old topic back.",
     )
@@ -197,13 +197,13 @@ def _expired(request: IngestRequest, key: Key, position: int, earliest: int) -> 
     return f"{lost}: it goes on without them."
 
 
-def _spread(available: Mapping[Key, int], most: int | None) -> dict[Key, int]:
-    """Spread a number of records evenly: what one partition lacks, the others get."""
-    if most is None or sum(available.values()) <= most:
+def _spread(available: Mapping[Key, int], limit: int | None) -> dict[Key, int]:
+    """Spread a number of records evenly over partitions; if a partition has too few, the others get more."""
+    if limit is None or sum(available.values()) <= limit:
         return dict(available)
     shares: dict[Key, int] = {}
-    left, open_ = most, len(available)
+    remaining, n_open = limit, len(available)
     for key, count in sorted(available.items(), key=lambda item: (item[1], item[0])):
-        shares[key] = min(count, -(-left // open_))
-        left, open_ = left - shares[key], open_ - 1
+        shares[key] = min(count, -(-remaining // n_open))
+        remaining, n_open = remaining - shares[key], n_open - 1
     return shares

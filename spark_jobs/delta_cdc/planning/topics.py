@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, TopicPartition
     from confluent_kafka.admin import AdminClient
 
-#: Seconds that brokers are given for each of the (two) questions of a look.
+#: Timeout in seconds for each of the two requests of a look.
 TIMEOUT = 20.0
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one partition holds.
+    """The readable offsets of one partition.
 
     :param earliest: the first offset that can be read
-    :param end: the one after the last; without ``isolation.level`` in the options, the one after the last
-        record of a finished transaction
-    :param starting: the first record written at or after the given time, ``end`` if there is no such record;
+    :param end: the offset after the last record; without ``isolation.level`` in the options, the offset after
+        the last record of a finished transaction
+    :param starting: the first record written at or after the given time, or ``end`` without such a record;
         None without a given time
-    :param topic_id: identifies the topic among those that had this name one after the other
+    :param topic_id: differs if a topic was deleted and created again under the same name
     """
 
     earliest: int
@@ -62,7 +62,7 @@ class Looks:
     ) -> dict[tuple[str, int], Bounds]:
         """Return the bounds of every partition of the topics of a source.
 
-        Blocks for some multiple of :data:`TIMEOUT` at most.
+        The call blocks for at most a few times :data:`TIMEOUT`.
 
         :param source: see :func:`delta_cdc.core.topics.parse`
         :param kafka_options: see :mod:`delta_cdc.core.kafka_options`
@@ -81,7 +81,7 @@ class Looks:
         try:
             return client.bounds(topics.names, starting_timestamp_ms)
         except DeltaCdcError:
-            # It may remember a refusal that is no longer true.
+            # The client may keep a refusal that is no longer true.
             self._clients.pop(key, None)
             raise
 
@@ -96,7 +96,7 @@ class _Client:
                 f"confluent-kafka is not installed, and topics of {servers} are to be looked at.",
                 remedy="install airflow-provider-delta-cdc[kafka] on the worker.",
             ) from error
-        # What Spark's client would refuse is refused here, before a Spark starts.
+        # Options that Spark's client would refuse are refused here, so no Spark starts for them.
         for_java(options)
         uncommitted = isolation_level(options) == "read_uncommitted"
         self._isolation = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
@@ -121,7 +121,7 @@ class _Client:
     def bounds(self, names: tuple[str, ...], timestamp_ms: int | None) -> dict[tuple[str, int], Bounds]:
         from confluent_kafka import TopicPartition, admin
 
-        # What the package says of its types leaves this one out.
+        # The type information of the package lacks this class.
         spec: Any = admin.OffsetSpec  # type: ignore[attr-defined]
 
         topic_ids = {}
@@ -129,21 +129,23 @@ class _Client:
         for name, described in self._described(names).items():
             topic_ids[name] = str(described.topic_id)
             partitions += [TopicPartition(name, partition.id) for partition in described.partitions]
-        # Asked for at the same time: each question is one request per broker.
-        asked = [
-            self._asked(partitions, spec.earliest()),
-            self._asked(partitions, spec.latest()),
+        # All requests are sent before the first answer is awaited; each needs one request per broker.
+        answers_due = [
+            self._request_offsets(partitions, spec.earliest()),
+            self._request_offsets(partitions, spec.latest()),
         ]
         if timestamp_ms is not None:
-            asked.append(self._asked(partitions, spec.for_timestamp(timestamp_ms)))
-        earliest, end, *since = [self._answered(futures) for futures in asked]
-        found = {}
+            answers_due.append(self._request_offsets(partitions, spec.for_timestamp(timestamp_ms)))
+        earliest, end, *since = [self._offsets(futures) for futures in answers_due]
+        bounds_by_partition = {}
         for partition, last in end.items():
             first = since[0][partition] if since else None
-            # No such record is -1.
+            # -1 means that no such record exists.
             starting = first if first is None else (last if first < 0 else min(first, last))
-            found[partition] = Bounds(earliest[partition], last, starting, topic_ids[partition[0]])
-        return found
+            bounds_by_partition[partition] = Bounds(
+                earliest[partition], last, starting, topic_ids[partition[0]]
+            )
+        return bounds_by_partition
 
     def _described(self, names: tuple[str, ...]) -> dict[str, Any]:
         from confluent_kafka import TopicCollection
@@ -151,33 +153,37 @@ class _Client:
         futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
         return {name: self._result(future, name) for name, future in futures.items()}
 
-    def _asked(self, partitions: Iterable[TopicPartition], what: Any) -> Mapping[TopicPartition, Future[Any]]:
+    def _request_offsets(
+        self, partitions: Iterable[TopicPartition], offset_spec: Any
+    ) -> Mapping[TopicPartition, Future[Any]]:
         return self._admin.list_offsets(
-            dict.fromkeys(partitions, what), isolation_level=self._isolation, request_timeout=TIMEOUT
+            dict.fromkeys(partitions, offset_spec), isolation_level=self._isolation, request_timeout=TIMEOUT
         )
 
-    def _answered(self, futures: Mapping[TopicPartition, Future[Any]]) -> dict[tuple[str, int], int]:
+    def _offsets(self, futures: Mapping[TopicPartition, Future[Any]]) -> dict[tuple[str, int], int]:
         return {
-            (one.topic, one.partition): self._result(future, f"{one.topic}, partition {one.partition}").offset
-            for one, future in futures.items()
+            (partition.topic, partition.partition): self._result(
+                future, f"{partition.topic}, partition {partition.partition}"
+            ).offset
+            for partition, future in futures.items()
         }
 
-    def _result(self, future: Future[Any], what: str) -> Any:
+    def _result(self, future: Future[Any], subject: str) -> Any:
         from confluent_kafka import KafkaException
 
         try:
             return future.result(timeout=2 * TIMEOUT)
         except KafkaException as error:
-            raise self._named(error.args[0], what) from error
+            raise self._named(error.args[0], subject) from error
         except TimeoutError as error:
-            raise self._silence("no answer") from error
+            raise self._unavailable("no answer") from error
 
-    def _named(self, error: KafkaError, what: str) -> DeltaCdcError:
-        # The poll runs the callback for errors that the client met meanwhile.
+    def _named(self, error: KafkaError, subject: str) -> DeltaCdcError:
+        # The poll runs the callback for the errors since the last poll.
         self._admin.poll(0)
         if error.code() in (error.UNKNOWN_TOPIC_OR_PART, error._UNKNOWN_TOPIC, error._UNKNOWN_PARTITION):
             return SourceNotFound(
-                f"The brokers {self._servers} know no topic {what}.",
+                f"The brokers {self._servers} know no topic {subject}.",
                 remedy="correct its name, or create it; a topic that is to come is waited for by a retry.",
             )
         refused = (
@@ -188,13 +194,13 @@ class _Client:
         )
         if error.code() in refused or self._refusal:
             return SourceUnreadable(
-                f"The brokers {self._servers} refuse {what}: {self._refusal or error.str()}.",
+                f"The brokers {self._servers} refuse {subject}: {self._refusal or error.str()}.",
                 remedy="correct kafka_options; the user needs the rights Describe and Read on topics.",
             )
-        return self._silence(f"{what}: {self._trouble or error.str()}")
+        return self._unavailable(f"{subject}: {self._trouble or error.str()}")
 
-    def _silence(self, what: str) -> StoreUnavailable:
+    def _unavailable(self, cause: str) -> StoreUnavailable:
         return StoreUnavailable(
-            f"The brokers {self._servers} did not say which offsets there are ({what}).",
+            f"The brokers {self._servers} did not say which offsets there are ({cause}).",
             remedy="check the brokers and that this worker reaches them; a retry asks again.",
         )

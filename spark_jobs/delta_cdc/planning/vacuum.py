@@ -55,15 +55,17 @@ async def plan_vacuum(
     kept = milliseconds_of(FILE_RETENTION, state.configuration)
     # Files were written before their version was committed, and reading them takes time, too.
     needed_from = now - kept + min(_HOUR, kept // 10)
-    losing = [one for one in observed if one.since is not None and one.since < needed_from]
-    unreadable = [one for one in observed if one.error is not None]
+    losing = [
+        consumer for consumer in observed if consumer.since is not None and consumer.since < needed_from
+    ]
+    unreadable = [consumer for consumer in observed if consumer.error is not None]
     if unreadable or (losing and not extend_retention):
         raise _would_lose(state, kept, losing, unreadable)
-    notes = [f"{one.pipeline}: {one.note}" for one in observed if one.note]
+    notes = [f"{consumer.pipeline}: {consumer.note}" for consumer in observed if consumer.note]
     properties: dict[str, str] = {}
     if losing:
         properties, kept = _extended(state, losing, now)
-        behind = ", ".join(one.pipeline for one in losing)
+        behind = ", ".join(consumer.pipeline for consumer in losing)
         notes.append(f"{FILE_RETENTION} is raised to {properties[FILE_RETENTION]} for {behind}")
     outcome = {"retention": readable(kept), "files": 0, "bytes": 0}
     if not properties and not spec.dry_run and not await _is_due(log, state.version, now, kept):
@@ -114,7 +116,7 @@ def _extended(state: TableState, losing: Sequence[Consumer], now: int) -> tuple[
     Files are kept for twice the age of the oldest unread version, and a day: so each consumer has as much
     time again to read it.
     """
-    age = max(now - one.since for one in losing if one.since is not None)
+    age = max(now - consumer.since for consumer in losing if consumer.since is not None)
     days = -(-2 * age // _DAY) + 1
     properties = {FILE_RETENTION: f"interval {days} days"}
     if milliseconds_of(LOG_RETENTION, state.configuration) < days * _DAY:
@@ -127,8 +129,8 @@ def _extended(state: TableState, losing: Sequence[Consumer], now: int) -> tuple[
 async def _is_due(log: DeltaLog, newest: int, now: int, kept: int) -> bool:
     """Return whether a VACUUM may delete files that the last one could not.
 
-    That is so if a commit removed some that are older than the retention now and were not then. No commit
-    records the files that a crash left behind: for these, one VACUUM runs per retention, or per day.
+    This is the case if a commit removed files that have become older than the retention since then. No commit
+    records the files that a crash left over: for these files, one VACUUM runs per retention, or per day.
     """
     free_until, oldest = now - kept, newest
     freed: list[int] = []
@@ -155,7 +157,7 @@ async def _is_due(log: DeltaLog, newest: int, now: int, kept: int) -> bool:
 def _reached(commit: Commit) -> int | None:
     """Return the time up to which a VACUUM deleted removed files; None for other commits.
 
-    Delta's log has a start and an end of each; only the start says how long files were kept.
+    Delta's log has a start and an end of each VACUUM; only the start records how long files were kept.
     """
     if commit.info.operation != "VACUUM START":
         return None

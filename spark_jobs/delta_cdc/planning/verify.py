@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.reconcile import RecordedWatermark
 
-#: Why a seal is not in effect.
+#: Errors that mean that no seal is in effect.
 _NO_PROOF = (
     PipelineTakenOver,
     WatermarkExpired,
@@ -74,7 +74,7 @@ _NO_PROOF = (
     TargetWithoutWatermark,
     TransactionRetentionSet,
 )
-#: Why a version of the source cannot be read any more.
+#: Errors that mean that a version of the source can no longer be read.
 _LOST = (LogGap, VersionsExpired)
 #: Options in which two pipelines must agree to have the same rows.
 SAME_ROWS = ("keys", "where", "select", "apply_as_deletes", "apply_as_truncates", "source_kind")
@@ -147,7 +147,9 @@ async def plan_verify_async(
         checks = [finding(SEAL, error.message, error.remedy), *_skipped("no seal is in effect")]
         if request.options is not None and request.options.keys:
             # The keys are known, so the rows can be checked without a seal.
-            checks = [one for one in checks if one.check not in OF_ROWS] + _meaningless(request.options)
+            checks = [check for check in checks if check.check not in OF_ROWS] + _not_applicable(
+                request.options
+            )
             spec = _spec(request, version, request.options)
     else:
         if recorded is None:
@@ -155,17 +157,19 @@ async def plan_verify_async(
             checks = [finding(SEAL, f"There is no table at {log.uri}.", remedy)]
             checks += _skipped("there is no table")
         elif recorded.seal is None:
-            why = f"{log.uri} is empty and has no seal of {request.pipeline} yet; its next run loads it"
-            checks = _skipped(why, but=())
+            reason_text = (
+                f"{log.uri} is empty and has no seal of {request.pipeline} yet; its next run loads it"
+            )
+            checks = _skipped(reason_text, but=())
         else:
             now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
             version = recorded.target.version
             checks, spec = await _sealed(request, recorded, recorded.seal, now)
     if spec is not None:
-        decided = [one.check for one in checks]
-        left = tuple(name for name in CHECKS if name in request.wanted and name not in decided)
-        spec = replace(spec, checks=left) if left else None
-    wanted = tuple(one for one in checks if one.check in request.wanted)
+        decided = [check.check for check in checks]
+        remaining = tuple(name for name in CHECKS if name in request.wanted and name not in decided)
+        spec = replace(spec, checks=remaining) if remaining else None
+    wanted = tuple(check for check in checks if check.check in request.wanted)
     return JobPlan(spec, Verification(request.pipeline, log.uri, version, wanted))
 
 
@@ -186,19 +190,21 @@ async def _sealed(
     request: VerifyRequest, recorded: RecordedWatermark, seal: Seal, now_ms: int
 ) -> tuple[list[Check], VerifySpec | None]:
     """Return the checks that the logs decide, and a spec for the others."""
-    at = f"version {recorded.commit.version}" if recorded.commit is not None else "a version that was cleaned"
-    text = f"seal {seal.number} in {at} of {recorded.target.uri}: {seal.reach}."
-    checks = [ok(SEAL, " ".join([*recorded.notes, text])), await _mirror(request, recorded, seal)]
+    place = (
+        f"version {recorded.commit.version}" if recorded.commit is not None else "a version that was cleaned"
+    )
+    seal_text = f"seal {seal.number} in {place} of {recorded.target.uri}: {seal.reach}."
+    checks = [ok(SEAL, " ".join([*recorded.notes, seal_text])), await _backup_check(request, recorded, seal)]
     if "keys" not in seal.state.configuration:
         # A change log that is filled from files or topics, or a staging table.
-        why = f"what {seal.pipeline} fills is no target of an apply"
-        return [*checks, *_skipped(why, but=(SEAL, MIRROR))], None
+        reason_text = f"what {seal.pipeline} fills is no target of an apply"
+        return [*checks, *_skipped(reason_text, but=(SEAL, MIRROR))], None
     watermark, source = await _source(request, seal)
     configuration, options = _options(request, recorded, seal, source)
-    checks += [watermark, configuration, *_meaningless(options)]
+    checks += [watermark, configuration, *_not_applicable(options)]
     compared = await _comparison(request, recorded, seal, options, source, watermark.detail, now_ms)
     current = await _current(request, recorded, seal, options, source)
-    checks += [one for one in (compared, current) if isinstance(one, Check)]
+    checks += [check for check in (compared, current) if isinstance(check, Check)]
     return checks, _spec(
         request,
         recorded.target.version,
@@ -211,13 +217,13 @@ async def _sealed(
 
 
 # -- the watermark backup -------------------------------------------------------------------------
-async def _mirror(request: VerifyRequest, recorded: RecordedWatermark, seal: Seal) -> Check:
+async def _backup_check(request: VerifyRequest, recorded: RecordedWatermark, seal: Seal) -> Check:
     if request.backup is None:
         return skipped(MIRROR, "only Airflow's asset store keeps a copy of the seal.")
     copy = WatermarkBackup.from_dict(await asyncio.to_thread(request.backup))
     if copy is None:
         return skipped(MIRROR, "no copy of the seal is kept.")
-    # A RESTORE takes back rows but no transactions, so the log still has the number of a seal it undid.
+    # A RESTORE undoes rows but no transactions, so the log still has the number of an undone seal.
     unknown = copy.seal.number >= recorded.next_number
     same = copy.target.table_id == recorded.target.table_id and copy.seal.number == seal.number
     if not unknown and not (same and copy.seal.state.applied_to != seal.state.applied_to):
@@ -236,19 +242,19 @@ def _options(
     request: VerifyRequest, recorded: RecordedWatermark, seal: Seal, source: TableState | None
 ) -> tuple[Check, ApplyOptions]:
     """Compare the given options with the seal's; return those that the rows were made with."""
-    given, sealed = request.options, validation.options_of(seal)
-    if given is None:
+    current, sealed = request.options, validation.options_of(seal)
+    if current is None:
         return (
             skipped(CONFIGURATION, "no options were given that the seal's could be compared with."),
             replace(sealed, on_conflict=request.on_conflict),
         )
-    given = completed(given, source.configuration if source is not None else {})
+    current = completed(current, source.configuration if source is not None else {})
     paths = leaf_paths(source.schema_string) if source is not None else None
-    drifts = validation.drifts(seal, given, recorded.target.uri, paths)
+    drifts = validation.drifts(seal, current, recorded.target.uri, paths)
     if not drifts:
-        return ok(CONFIGURATION, "the options are those that the target was built with."), given
+        return ok(CONFIGURATION, "the options are those that the target was built with."), current
     # The seal does not record these options.
-    policies = {name: getattr(given, name) for name in ("on_conflict", "on_invalid", "on_late")}
+    policies = {name: getattr(current, name) for name in ("on_conflict", "on_invalid", "on_late")}
     made_with = replace(sealed, **policies)
     text = " ".join(drifts.values())
     if request.takes_drift:
@@ -267,7 +273,7 @@ async def _source(request: VerifyRequest, seal: Seal) -> tuple[Check, TableState
     except (SourceHistoryChanged, SourceTableReplaced, TableNotFound, NotADeltaTable) as error:
         return finding(WATERMARK, error.message, error.remedy), None
     if version < state.version and not await log.has_commit(version + 1):
-        # The next run cannot go on from the watermark.
+        # The next run cannot continue from the watermark.
         lost = await log.missing(version + 1)
         return finding(WATERMARK, lost.message, lost.remedy), state
     texts = [f"{seal.watermark} of {state.uri}, which is at version {state.version}."]
@@ -332,18 +338,18 @@ async def _current(
     if request.current is None:
         return skipped(CURRENT_EQUALS_HISTORY, "no other target was named (current).")
     log = request.log_of(request.current)
-    other_proof, other = await _only_seal(log, request.current_pipeline)
-    theirs = validation.options_of(other)
-    if {options.stored_as_scd_type, theirs.stored_as_scd_type} != {1, 2}:
+    other_recorded, other_seal = await _only_seal(log, request.current_pipeline)
+    other_options = validation.options_of(other_seal)
+    if {options.stored_as_scd_type, other_options.stored_as_scd_type} != {1, 2}:
         raise InvalidConfiguration(
             f"{recorded.target.uri} is of SCD type {options.stored_as_scd_type}, and {log.uri}, which "
-            f"current names, of type {theirs.stored_as_scd_type}.",
+            f"current names, of type {other_options.stored_as_scd_type}.",
             remedy="name a target of the other type.",
         )
-    why = await _differ(request, seal, other, source)
-    if why is not None:
-        return skipped(CURRENT_EQUALS_HISTORY, why)
-    return OtherTable(spark_uri(request.current), other_proof.target.version, theirs)
+    difference = await _differ(request, seal, other_seal, source)
+    if difference is not None:
+        return skipped(CURRENT_EQUALS_HISTORY, difference)
+    return OtherTable(spark_uri(request.current), other_recorded.target.version, other_options)
 
 
 async def _differ(request: VerifyRequest, seal: Seal, other: Seal, source: TableState | None) -> str | None:
@@ -393,12 +399,12 @@ async def _only_seal(log: DeltaLog, pipeline: str | None) -> tuple[RecordedWater
 
 
 # -- which checks ---------------------------------------------------------------------------------
-def _skipped(why: str, but: Iterable[str] = (SEAL,)) -> list[Check]:
+def _skipped(reason_text: str, but: Iterable[str] = (SEAL,)) -> list[Check]:
     """Return all checks but some as skipped."""
-    return [skipped(name, f"{why}.") for name in CHECKS if name not in but]
+    return [skipped(name, f"{reason_text}.") for name in CHECKS if name not in but]
 
 
-def _of_rows(options: ApplyOptions) -> tuple[str, ...]:
+def _row_checks(options: ApplyOptions) -> tuple[str, ...]:
     """Return the checks of rows that apply to a target."""
     if not options.keys:
         return ()
@@ -406,12 +412,12 @@ def _of_rows(options: ApplyOptions) -> tuple[str, ...]:
     return tuple(name for name in OF_ROWS if name == NULL_KEYS or (name != UNIQUE_KEYS) == of_type_2)
 
 
-def _meaningless(options: ApplyOptions) -> list[Check]:
+def _not_applicable(options: ApplyOptions) -> list[Check]:
     """Return the checks of rows that do not apply to a target, as skipped."""
-    why = f"the target is of SCD type {options.stored_as_scd_type}."
+    reason_text = f"the target is of SCD type {options.stored_as_scd_type}."
     if not options.keys:
-        why = "the target has no keys (insert_only)."
-    return [skipped(name, why) for name in OF_ROWS if name not in _of_rows(options)]
+        reason_text = "the target has no keys (insert_only)."
+    return [skipped(name, reason_text) for name in OF_ROWS if name not in _row_checks(options)]
 
 
 async def was_declared(request: VerifyRequest, version: int) -> bool:

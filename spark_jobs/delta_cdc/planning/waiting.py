@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 Reason = Literal["new_versions", "table_created", "table_recreated", "seal_due"]
 
-#: What a watch has seen: up to and including this version. A plain number if the table's identity there is
-#: unknown; -1 is before the first version.
+#: The last version that a watch has seen. A plain number if the table's identity at that version is unknown;
+#: -1 is below the first version.
 Position = TableVersion | int
 BEFORE_EVERYTHING = -1
-#: Every so many looks without news, a watch checks whether the table is still the same one.
+#: The number of looks without news after which a watch checks whether the table is still the same one.
 CHECK_EVERY = 20
 
 _ABSENT = (TableNotFound, NotADeltaTable)
@@ -84,8 +84,8 @@ class Condition:
         :param partitions: a mapping from a partition column to a value or a list of values
         :raises InvalidConfiguration: for anything else
         """
-        given = partitions if arguments.is_given(partitions) else {}
-        if not isinstance(given, dict):
+        values_by_column = partitions if arguments.is_given(partitions) else {}
+        if not isinstance(values_by_column, dict):
             raise InvalidConfiguration(
                 f"partitions is {partitions!r}.", remedy="give a mapping from a column to a value or a list."
             )
@@ -94,7 +94,7 @@ class Condition:
             operations=frozenset(
                 name.strip().lower() for name in arguments.names("operations", operations) or ()
             ),
-            partitions={str(column): _values(column, value) for column, value in given.items()},
+            partitions={str(column): _values(column, value) for column, value in values_by_column.items()},
         )
 
     def partitions_as_lists(self) -> dict[str, list[str | None]]:
@@ -139,14 +139,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class News:
-    """What a watch found.
+    """The news of a watch.
 
     :param table: the table, as it was given
     :param position: its id now and its newest version; the watch continues from there
     :param previous_version: the last version seen before; None if every commit counted
     :param timestamp: time of the newest commit that counted, ISO 8601 in UTC
     :param reason: ``new_versions``; ``table_created`` if an earlier look found no table; ``table_recreated``
-        if the table is another one than before, whatever was changed in it; ``seal_due`` if nothing was
+        if the table is another one than before, with or without changes; ``seal_due`` if nothing was
         changed, but the watermark has to be sealed again
     """
 
@@ -227,7 +227,7 @@ class Watch:
             return None
 
     def go_on_after(self, news: News) -> None:
-        """Wait for what comes after some news."""
+        """Wait for the commits after some news."""
         self._since = news.position.version
         self._commits = self._newest_time = 0
         self._was_absent = False
@@ -292,7 +292,8 @@ class Watch:
         return await self._news_if_enough(state)
 
     async def _see(self, version: int, table_id: str, *, count: bool = False) -> Commit | None:
-        """Make the newest commit the last one seen; None if it vanished between two requests: look again."""
+        """Record the newest commit as seen; return None if it vanished between two requests, to look
+        again."""
         commit = await self._log.find(version)
         fingerprint = await self._log.fingerprint(version)
         if commit is None or fingerprint is None:
@@ -310,7 +311,7 @@ class Watch:
         commit: Commit | None = newest
         for version in range(newest.version, after, -1):
             if commit is None:
-                # It and all before it were cleaned from the log.
+                # This commit and all older ones were cleaned from the log.
                 self._commits += version - after
                 return
             if self._condition.counts(commit):
@@ -334,7 +335,7 @@ class Watch:
         return await self._news("seal_due", await self._log.snapshot(), now)
 
     async def _recreated(self, state: TableState) -> News | None:
-        """Another table is at the place: that is news by itself, whatever the condition."""
+        """Return the news that another table is at the location; this is news regardless of the condition."""
         if not self._allow_recreation:
             raise self._refused(state)
         commit = await self._see(state.version, state.table_id)

@@ -1,3 +1,4 @@
-"""One piece of work from end to end: plan, run, confirm from the written table's log, publish."""
+"""The flows: each plans its work, runs the job, confirms the commit in the written table's log, and
+publishes."""
 
 from __future__ import annotations

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Kinds of seals that came with rows.
+#: Kinds of steps that move rows.
 _MOVING = ("load", "apply", "reload", "reset", "repair")
-#: Those of them that only their own commit proves: the watermark alone does not tell whether they were made.
+#: Kinds of steps that only their own commit proves: the watermark alone does not show whether they were made.
 _BY_THEMSELVES = ("reload", "reset", "repair")
 _WITHOUT_ROWS = ("take_over", "renew")
-#: What a dry run says above the counts of several commits.
+#: The text of a dry run above the counts of several commits.
 _COUNTED = "; the first one with rows is counted, what the others count depends on it:"
 _BOUNDS = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp")
 
@@ -51,27 +51,28 @@ def run_apply(
     sleep: Callable[[float], None] = time.sleep,
     ours_since: int | None = None,
 ) -> ApplyResult:
-    """Apply what the source has beyond the target's watermark, and prove it from the target's log.
+    """Apply the changes of the source after the target's watermark, and confirm the commit in the target's
+    log.
 
-    With nothing to do, ``execute`` is not called. Where the process dies, the next call finds out from the
-    log whether the commit was made. Where another writer was faster, the proof is read again after a pause,
-    and planned anew.
+    If there is no work, ``execute`` is not called. If the process dies, the next call reads from the log
+    whether the commit was made. If another writer was faster, the flow waits, reads the watermark and plans
+    again.
 
-    A dry run (``request.dry_run``) plans and executes once, writes nothing, and keeps no pin.
+    A dry run (``request.dry_run``) plans and executes once, writes nothing, and keeps no saved plan.
 
     :param execute: runs the spec in Spark
     :param saved_plans: keeps the plan over retries of the same work, until the caller calls
-        :func:`published`; None keeps nothing beyond this call
-    :param backup: returns the copy of the seal that was kept outside (``ApplyResult.mirror``); asked only
-        where the sealed commit was cleaned from the target's log
+        :func:`published`; None keeps it for this call only
+    :param backup: returns the copy of the seal that is kept outside the target (``ApplyResult.backup``);
+        called only if the sealed commit was cleaned from the target's log
     :param say: takes one line per step
-    :param max_attempts: how often to plan at most, where races are lost
-    :param sleep: waits for so many seconds before planning again
-    :param ours_since: version of the target before this piece of work began, -1 without one: what the run
-        (``request.run_id``) committed after it is ours, too, though another process planned it; None is
-        nothing
-    :raises ConcurrentModification: every attempt lost
-    :raises OutcomeUnknown: the job said that it committed, and the log doesn't show it
+    :param max_attempts: the highest number of plans, if races are lost
+    :param sleep: waits for a number of seconds before the next plan
+    :param ours_since: version of the target before this work began, -1 without a target. Later commits of the
+        run (``request.run_id``) belong to this work, too, even if another process planned them. With None,
+        only commits of saved plans do
+    :raises ConcurrentModification: another writer won every race
+    :raises OutcomeUnknown: the job reported a commit that the log does not show
     :raises DeltaCdcError: the named error that the job or a check reported
     """
     return run_alone(
@@ -84,7 +85,7 @@ def run_apply(
 
 
 def asked_of(request: ApplyRequest) -> str:
-    """Return what is asked for beside the changes after the watermark; "" is nothing."""
+    """Return the work that a request names beside the changes after the watermark; "" for no such work."""
     if request.goes_on:
         return ""
     names = ("mode", "repair_keys", "repair_quarantined", *_BOUNDS)
@@ -126,12 +127,12 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         return described_range(plan, self.written_table())
 
     async def covered(self, plan: Plan) -> bool:
-        """Another seal may already stand on ours: then our range lies inside what it proves."""
+        """Return whether the seal in effect covers the plan: another run's seal may follow ours."""
         return not _stands_alone(plan) and _proves(await self._proof(), plan)
 
     async def without_job(self, plan: Plan) -> ApplyResult | None:
         if self.request.dry_run and plan.versions is None:
-            # A seal without rows: there is nothing to count.
+            # A seal without rows has no counts, so no job is needed.
             return self._publish_dry(plan, JobResult("planned"))
         saved_plan = self.saved(plan.plan_key)
         if not self.asked() or saved_plan.asked != self.asked() or plan.recorded is None:
@@ -147,14 +148,14 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         earlier = await self._ours(plan)
         if recorded is not None and earlier:
             return self._publish_earlier(plan, recorded, earlier)
-        known = f"watermark {seal.watermark}" if seal is not None else "no watermark yet"
+        progress = f"watermark {seal.watermark}" if seal is not None else "no watermark yet"
         self.say(
-            f"Nothing to do: {self.written_table()} has {known}, and {plan.source.uri} is at version "
+            f"Nothing to do: {self.written_table()} has {progress}, and {plan.source.uri} is at version "
             f"{plan.source.version}."
         )
         version = recorded.target.version if recorded is not None else None
         done = self._result(plan, recorded, None, {}, version, applied=False)
-        return replace(done, dry_run=_found(plan, None)) if self.request.dry_run else done
+        return replace(done, dry_run=_dry_run_result(plan, None)) if self.request.dry_run else done
 
     def _publish_earlier(
         self, plan: Plan, recorded: RecordedWatermark, earlier: tuple[tuple[Seal, Commit], ...]
@@ -167,10 +168,10 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         return self._result(plan, recorded, _range(earlier), summed(earlier), commit.version, applied=True)
 
     async def _ours(self, plan: Plan) -> tuple[tuple[Seal, Commit], ...]:
-        """Return the commits with rows that this piece of work made and did not publish yet, oldest first.
+        """Return the commits with rows that this work made and has not published yet, oldest first.
 
-        They may be of several tries and milestones, and runs of others may have sealed in between and on top
-        of them, so the newest seal alone does not tell.
+        One plan may have several commits, and several tries may have committed. Other runs may have sealed
+        between and after these commits, so the newest seal is no proof.
         """
         saved_plan = self.saved(plan.plan_key)
         run_id = self.request.run_id if self.ours_since is not None else ""
@@ -209,17 +210,17 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         return self._result(plan, recorded, versions, counts, version, applied=True)
 
     def _publish_dry(self, plan: Plan, result: JobResult) -> ApplyResult:
-        found = _found(plan, result)
+        dry_run = _dry_run_result(plan, result)
         self.say(
             f"A dry run: nothing was written to {self.written_table()}. A run would make these commits"
-            f"{_COUNTED if len(found['table']) > 1 else ':'}\n{grid(found['table'])}"
+            f"{_COUNTED if len(dry_run['table']) > 1 else ':'}\n{grid(dry_run['table'])}"
         )
-        for statement in found["statements"]:
+        for statement in dry_run["statements"]:
             self.say(f"Would run:\n{statement}")
         self.say(f"Would give: {counted(result.counts)}.")
         version = plan.recorded.target.version if plan.recorded is not None else None
         done = self._result(plan, plan.recorded, plan.versions, dict(result.counts), version, applied=False)
-        return replace(done, dry_run=found)
+        return replace(done, dry_run=dry_run)
 
     async def _proof(self) -> RecordedWatermark | None:
         return await reconcile_async(self.log, self.request.pipeline, backup=self.backup)
@@ -257,7 +258,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
 
 
 def _proves(recorded: RecordedWatermark | None, plan: Plan) -> bool:
-    """Tell whether the seal in effect covers what was planned."""
+    """Return whether the seal in effect covers the range of the plan."""
     assert isinstance(plan.spec, ApplySpec)
     step = plan.spec.steps[-1]
     if (
@@ -273,8 +274,8 @@ def _stands_alone(plan: Plan) -> bool:
     return any(step.kind in _BY_THEMSELVES for step in plan.steps)
 
 
-def _found(plan: Plan, result: JobResult | None) -> dict[str, Any]:
-    """Return what a dry run found out, as it is published."""
+def _dry_run_result(plan: Plan, result: JobResult | None) -> dict[str, Any]:
+    """Return the result of a dry run, in its published form."""
     return {
         "table": _table(plan, result),
         "steps": [f"{step.kind}: {told(step)}" for step in plan.steps],
@@ -284,11 +285,11 @@ def _found(plan: Plan, result: JobResult | None) -> dict[str, Any]:
 
 
 def _table(plan: Plan, result: JobResult | None) -> list[dict[str, Any]]:
-    """Return a row per commit that a run would make; counts stand at the first one that moves rows."""
+    """Return a row for each commit that a run would make; the first commit that moves rows has the counts."""
     rows: list[dict[str, Any]] = []
     counts: dict[str, int] = dict(result.counts) if result is not None else {}
-    for at, step in enumerate(plan.steps, 1):
-        rows.append({"commit": at, "kind": step.kind, "what": told(step)})
+    for number, step in enumerate(plan.steps, 1):
+        rows.append({"commit": number, "kind": step.kind, "what": told(step)})
         if step.kind not in _WITHOUT_ROWS:
             rows[-1] |= counts
             counts = {}
@@ -296,12 +297,13 @@ def _table(plan: Plan, result: JobResult | None) -> list[dict[str, Any]]:
 
 
 def _covers(seal: Seal, starting: int, ending: int) -> bool:
-    # An empty load starts at -1, before everything.
+    # An empty load starts at -1, below every version.
     return seal.state.applied_from <= max(starting, 0) and ending <= seal.watermark.version
 
 
 def _range(commits: tuple[tuple[Seal, Commit], ...]) -> VersionRange | None:
-    """Return the versions that commits applied, first to last; those of a load only where it stands alone."""
+    """Return the versions that commits applied, first to last; those of a load only if no apply followed
+    it."""
     steps = [seal.step for seal, _ in commits]
     applied = [step for step in steps if step.kind in ("apply", "repair")] or steps[-1:]
     starting = applied[0].starting_version

@@ -1,8 +1,9 @@
-"""Many pipelines and one application: each table plans, confirms, fails and is planned again by itself.
+"""Runs many pipelines in one Spark application. Each pipeline plans, confirms, fails and plans again
+separately.
 
-Every pipeline runs its ordinary flows as a coroutine. Where a flow needs its job, it waits until each of the
-others needs one, too, or has ended; then these jobs run as parts of one application. So nothing is planned
-twice, and a table that lost a race meets others of its kind in the next round.
+Every pipeline runs its ordinary flows as a coroutine. A flow that needs a job waits until each other flow
+needs a job, too, or has ended. Then these jobs run as one round: the parts of one application. So each flow
+plans once per job, and the flows that lost a race share the next round.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineJob:
-    """One table's share: an ingest, an apply, or an ingest and the apply from its log.
+    """The work for one table: an ingest, an apply, or an ingest and the apply from its log.
 
-    :param backup: the copy of the target's seal that is kept outside, for the apply
-    :param saved_plans: keeps this piece's plans; None takes those of the bundle
-    :param since: version of the target before this piece of work began, -1 without one: what its run
-        committed after it is its own (``ours_since`` of :func:`delta_cdc.run.apply.run_apply`). None finds it
-        out before an ingest
+    :param backup: returns the copy of the target's seal that is kept outside the target, for the apply
+    :param saved_plans: keeps the plans of this job; None uses those of the batch
+    :param since: version of the target before this work began, -1 without a target. Later commits of the same
+        run belong to this work (``ours_since`` of :func:`delta_cdc.run.apply.run_apply`). With None, the
+        version is read before an ingest
     """
 
     ingest: IngestRequest | None = None
@@ -74,12 +75,12 @@ class PipelineJob:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineResult:
-    """What became of a piece.
+    """The outcome of one job.
 
-    :param ingested: None where it has no ingest, or that failed
-    :param applied: None where it has no apply, or it came to none
-    :param error: why it failed
-    :param unanswered: it failed because the application went away before it told what became of its job
+    :param ingested: None if the job has no ingest, or if the ingest failed
+    :param applied: None if the job has no apply, or if the apply did not run or failed
+    :param error: why the job failed
+    :param unanswered: the job failed because the application ended before it reported the job's outcome
     """
 
     pipeline: str
@@ -100,30 +101,30 @@ def run_batch(
     sleep: Callable[[float], None] = time.sleep,
     parallel: int = 1,
 ) -> list[PipelineResult]:
-    """Run many pieces, with all that has work in one application.
+    """Run many jobs; those that have work run in one application.
 
-    A piece that fails stops no other. Where nothing has work, ``execute`` is not called. It is called again
-    only for pieces that lost a race, or whose plan was overtaken.
+    A failed job does not stop the others. If no job has work, ``execute`` is not called. It is called again
+    only for jobs that lost a race, or whose plan became out of date.
 
-    :param execute: runs a bundle in Spark; called in the caller's own thread
-    :param run_id: of the application; who commits is in each request
+    :param execute: runs a batch in Spark; called in the caller's own thread
+    :param run_id: identifies the application; each request has the ``run_id`` of its commits
     :param saved_plans: keeps plans over retries (see :func:`delta_cdc.run.apply.run_apply`), until the caller
         calls :func:`delta_cdc.run.watermarks.published` for each result
-    :param parallel: how many jobs of an application run at the same moment
-    :return: one result per piece, in order
+    :param parallel: how many jobs of an application run at the same time
+    :return: one result per job, in order
     """
-    kept, looks = saved_plans or PlansInMemory(), Looks()
+    default_plans, looks = saved_plans or PlansInMemory(), Looks()
 
     async def main(caller: CallerThread) -> list[PipelineResult]:
         rounds = _Rounds(caller, execute, run_id, parallel, active=len(pipeline_jobs))
 
-        async def run(at: int, pipeline_job: PipelineJob) -> PipelineResult:
+        async def run(position: int, pipeline_job: PipelineJob) -> PipelineResult:
             name = f"{pipeline_job.pipeline}: " if len(pipeline_jobs) > 1 else ""
             flow = _PieceRun(
                 _identified(pipeline_job),
                 rounds,
-                at,
-                kept if pipeline_job.saved_plans is None else pipeline_job.saved_plans,
+                position,
+                default_plans if pipeline_job.saved_plans is None else pipeline_job.saved_plans,
                 lambda line: say(f"{name}{line}"),
                 max_attempts,
                 sleep,
@@ -134,22 +135,22 @@ def run_batch(
                     result = await flow.run()
             finally:
                 rounds.leave()
-            return replace(result, unanswered=result.error is not None and at in rounds.unanswered)
+            return replace(result, unanswered=result.error is not None and position in rounds.unanswered)
 
-        # All start: a round needs all of them. What limits them is their turns to plan.
-        runs = (run(at, pipeline_job) for at, pipeline_job in enumerate(pipeline_jobs))
+        # All jobs start at once, because a round waits for all of them. The semaphore limits how many plan.
+        runs = (run(position, pipeline_job) for position, pipeline_job in enumerate(pipeline_jobs))
         return await gathered(runs, limit=max(len(pipeline_jobs), 1))
 
     return run_beside(main)
 
 
 def since_key(request: ApplyRequest) -> str:
-    """Return the key under which the target's version before the work is pinned."""
+    """Return the key under which the target's version before the work is saved."""
     return f"since:{request.pipeline}:{canonical_uri(request.target)}"
 
 
 async def _version_before(request: ApplyRequest, saved_plans: SavedPlans) -> int:
-    """Return the target's version before this piece of work, pinned over its tries; -1 for no table."""
+    """Return the target's version before this work, saved over its tries; -1 for no table."""
     saved = (saved_plans.get(since_key(request)) or {}).get("version")
     if isinstance(saved, int):
         return saved
@@ -161,10 +162,10 @@ async def _version_before(request: ApplyRequest, saved_plans: SavedPlans) -> int
     return version
 
 
-# -- a piece ------------------------------------------------------------------------------------
+# -- one job --------------------------------------------------------------------------------------
 @dataclass
 class _PieceRun:
-    """The flows of one piece."""
+    """The flows of one job."""
 
     pipeline_job: PipelineJob
     rounds: _Rounds
@@ -208,10 +209,10 @@ class _PieceRun:
                 then,
                 self.looks,
             ).run()
-            if (failed := _failed_then(self.ingested)) is not None:
-                raise failed
+            if (apply_error := _failed_then(self.ingested)) is not None:
+                raise apply_error
         if apply is None or (self.ingested is not None and self.ingested.log_version is None):
-            # Without a log there is nothing to apply.
+            # Without a log there are no changes to apply.
             return None
         return await Applying(
             apply,
@@ -225,13 +226,13 @@ class _PieceRun:
         ).run()
 
     async def _execute_ingest(self, spec: IngestSpec) -> JobResult:
-        """Run an ingest's job, once the version of the target before it is known."""
+        """Run the job of an ingest, after the version of the target is saved."""
         if self.since is None and self.pipeline_job.apply is not None:
             self.since = await _version_before(self.pipeline_job.apply, self.saved_plans)
         return await self._execute(spec)
 
     async def _execute(self, spec: ApplySpec | IngestSpec) -> JobResult:
-        """Run a job in the next round; meanwhile other pieces plan."""
+        """Run a job in the next round; meanwhile other flows plan."""
         self.rounds.planning.release()
         try:
             return await self.rounds.run(self.at, spec)
@@ -247,9 +248,10 @@ class _PieceRun:
 
 
 def _identified(pipeline_job: PipelineJob) -> PipelineJob:
-    """Return a piece whose ingest and apply are of one run: the job of the first may do the second, too."""
-    given = [request.run_id for request in (pipeline_job.ingest, pipeline_job.apply) if request is not None]
-    run_id = next(filter(None, given), None) or new_run_id()
+    """Return the job with one ``run_id`` for ingest and apply: the ingest's application may also do the
+    apply."""
+    run_ids = [request.run_id for request in (pipeline_job.ingest, pipeline_job.apply) if request is not None]
+    run_id = next(filter(None, run_ids), None) or new_run_id()
     ingest, apply = pipeline_job.ingest, pipeline_job.apply
     return replace(
         pipeline_job,
@@ -259,7 +261,10 @@ def _identified(pipeline_job: PipelineJob) -> PipelineJob:
 
 
 def _may_come_twice(request: ApplyRequest | None) -> bool:
-    """Tell whether an apply finds nothing left to do after itself: this side always applies, too."""
+    """Return whether a second run of the same apply would have no work.
+
+    Such an apply may also run in the ingest's application, because this process always applies afterwards.
+    """
     return (
         request is not None
         and request.goes_on
@@ -270,25 +275,27 @@ def _may_come_twice(request: ApplyRequest | None) -> bool:
 
 
 def _failed_then(ingested: IngestResult) -> DeltaCdcError | None:
-    """Return the named error of an apply in the same application, if another one would meet it again.
+    """Return the named error of an apply in the ingest's application, if a second try would fail in the same
+    way.
 
-    Of others the worker finds out: it may have credentials and a mirror that the driver had not.
+    Other errors are left to the worker's own apply: the worker may have credentials and a backup of the
+    watermark that the driver does not have.
     """
-    then = ingested.then
-    if then is None or then.status != "failed" or then.error is None:
+    apply_result = ingested.then
+    if apply_result is None or apply_result.status != "failed" or apply_result.error is None:
         return None
-    error = DeltaCdcError.from_dict(then.error)
+    error = DeltaCdcError.from_dict(apply_result.error)
     return error if error.of_rows else None
 
 
 def _without_name(pipeline: str, error: Exception) -> DeltaCdcError:
-    named = unnamed(
+    named_error = unnamed(
         error,
         f"Pipeline {pipeline} ended with",
         remedy="look into the log of the task and of Spark; the next try finds out what was committed.",
     )
-    named.__cause__ = error
-    return named
+    named_error.__cause__ = error
+    return named_error
 
 
 # -- rounds -------------------------------------------------------------------------------------
@@ -301,19 +308,20 @@ def _executed(
     """Run jobs in one application, and return the result of each."""
     try:
         result = execute(BatchSpec(run_id, tuple(specs), parallel))
-    except Exception as error:  # noqa: BLE001 - each piece finds out from its own log what was done
+    except Exception as error:  # noqa: BLE001 - each flow reads from its own log whether its job committed
         return [error] * len(specs)
     parts = [*result.parts, *[JobResult("unreached")] * (len(specs) - len(result.parts))]
     return [part if part.status != "unreached" else _gone(result) for part in parts]
 
 
 def _is_gone(answer: JobResult | Exception) -> bool:
-    """Tell whether nobody knows what became of a job; an error with another name kept it from starting."""
+    """Return whether the outcome of a job is unknown. Any other named error prevented the job from
+    starting."""
     return isinstance(answer, JobFailed) or not isinstance(answer, JobResult | DeltaCdcError)
 
 
 def _gone(result: JobResult) -> DeltaCdcError:
-    """Return what a part meets of which nothing was told: it may have committed all the same."""
+    """Return the error of a part that has no reported outcome; the part may still have committed."""
     if result.status == "failed" and result.error is not None:
         return DeltaCdcError.from_dict(result.error)
     return JobFailed(
@@ -323,9 +331,9 @@ def _gone(result: JobResult) -> DeltaCdcError:
 
 
 class _Rounds:
-    """Gathers the jobs of all pieces that need one into an application.
+    """Gathers the jobs of all flows into one application.
 
-    :param active: number of pieces that have not ended
+    :param active: number of flows that have not ended
     """
 
     def __init__(
@@ -343,9 +351,9 @@ class _Rounds:
         self._active = active
         self._jobs: dict[int, tuple[ApplySpec | IngestSpec, asyncio.Future[JobResult]]] = {}
         self._round: asyncio.Task[None] | None = None
-        #: Limits how many pieces plan at once.
+        #: Limits how many flows plan at the same time.
         self.planning = asyncio.Semaphore(AT_ONCE)
-        #: Pieces whose last job has an unknown outcome.
+        #: Positions of the flows whose last job has an unknown outcome.
         self.unanswered: set[int] = set()
 
     async def run(self, at: int, spec: ApplySpec | IngestSpec) -> JobResult:
@@ -356,12 +364,12 @@ class _Rounds:
         return await future
 
     def leave(self) -> None:
-        """Count one piece less."""
+        """Record that one flow has ended."""
         self._active -= 1
         self._start()
 
     def _start(self) -> None:
-        """Start a round if every piece waits for one."""
+        """Start a round if every active flow waits for its job."""
         if self._jobs and len(self._jobs) == self._active:
             jobs, self._jobs = dict(sorted(self._jobs.items())), {}
             self._round = asyncio.ensure_future(self._run_round(jobs))
@@ -374,8 +382,8 @@ class _Rounds:
         answers = await loop.run_in_executor(
             self._caller, _executed, self._execute, self._run_id, specs, self._parallel
         )
-        for (at, (_, future)), answer in zip(jobs.items(), answers, strict=True):
-            (self.unanswered.add if _is_gone(answer) else self.unanswered.discard)(at)
+        for (position, (_, future)), answer in zip(jobs.items(), answers, strict=True):
+            (self.unanswered.add if _is_gone(answer) else self.unanswered.discard)(position)
             if isinstance(answer, Exception):
                 future.set_exception(answer)
             else:
@@ -392,7 +400,7 @@ def pipeline_job(
     ingest: bool = True,
     backup: Callable[[], Any] | None = None,
 ) -> PipelineJob:
-    """Return the share of one table in a batch; see :func:`requests` and :class:`PipelineJob`."""
+    """Return the work of one table in a batch; see :func:`requests` and :class:`PipelineJob`."""
     batch, apply = requests(
         given,
         run_id=run_id,

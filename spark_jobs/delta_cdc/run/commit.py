@@ -1,4 +1,4 @@
-"""The flow of a commit: a staged batch has arrived where it was to go."""
+"""The flow of a commit, which records that a staged batch has arrived at its destination."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def run_commit(
     max_attempts: int = 5,
     sleep: Callable[[float], None] = time.sleep,
 ) -> CommitResult:
-    """Commit the open batch of a staging table, and prove it from the table's log.
+    """Commit the open batch of a staging table, and confirm it in the table's log.
 
-    Where it was committed before, ``execute`` is not called; if an earlier try of the same run did it
-    (``request.run_id``), the result is that try's.
+    If the batch is already committed, ``execute`` is not called. If an earlier try of the same run
+    (``request.run_id``) committed it, this call returns the result of that try.
 
     :param execute: runs the spec in Spark
     :param say: takes one line per step
-    :param max_attempts: how often to plan at most, where races are lost
-    :param sleep: waits for so many seconds before planning again
-    :raises NoOpenBatch: nothing was read yet, or the batch is not complete
-    :raises OtherBatchOpen: the open batch is not the one that is to be committed
-    :raises ConcurrentModification: every attempt lost
+    :param max_attempts: the highest number of plans, if races are lost
+    :param sleep: waits for a number of seconds before the next plan
+    :raises NoOpenBatch: staging has no batch yet, or the batch is not complete
+    :raises OtherBatchOpen: the open batch is not the requested one
+    :raises ConcurrentModification: another writer won every race
     """
     return run_alone(
         lambda execute, sleep: _Commit(
@@ -57,7 +57,7 @@ def run_commit(
 
 
 class _Commit(Run[CommitRequest, CommitPlan, CommitSpec, CommitResult]):
-    #: The batch of the first plan: whatever is read later, this batch has arrived.
+    #: The batch of the first plan: this batch has arrived, even if staging holds a later one now.
     versions: VersionRange | None = None
 
     async def plan(self) -> CommitPlan:
@@ -108,22 +108,22 @@ async def _own_batch(request: CommitRequest) -> VersionRange | None:
 
 
 def committed_by_run(request: CommitRequest) -> CommitResult | None:
-    """Return the newest batch that was committed, if ``request.run_id`` did it: a try before, that died.
+    """Return the newest committed batch if ``request.run_id`` committed it, in an earlier try that died.
 
-    :return: None where the newest is another run's, or there is none
+    :return: None if another run committed the newest batch, or if no batch was committed
     """
     versions = run_sync(_own_batch(request))
     return None if versions is None else replace(committed_so_far(request), applied=True, versions=versions)
 
 
 def committed_so_far(request: CommitRequest) -> CommitResult:
-    """Return what was committed before, and commit nothing, whatever batch is open.
+    """Return the last commit of a staging table; commit nothing, even if a batch is open.
 
-    :raises InvalidConfiguration: staging is filled for a target, in which the watermark stands
+    :raises InvalidConfiguration: staging is filled for a target; then the target has the watermark
     """
-    found = run_sync(sink(DeltaLog(request.staging, request.storage_options), request.pipeline))
-    seal = found.recorded.seal if found is not None else None
-    version = found.recorded.target.version if found is not None else None
+    sink_state = run_sync(sink(DeltaLog(request.staging, request.storage_options), request.pipeline))
+    seal = sink_state.recorded.seal if sink_state is not None else None
+    version = sink_state.recorded.target.version if sink_state is not None else None
     return _result_of(request, seal, version, None)
 
 

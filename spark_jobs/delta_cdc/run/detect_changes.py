@@ -1,4 +1,4 @@
-"""What many pieces would find to do: each planned from the logs alone, nothing run and nothing written."""
+"""Detects the work of many jobs. It plans each job from the logs alone; it runs and writes nothing."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Steps that a line names one by one.
+#: The most steps that a line names one by one.
 _MOST_STEPS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetectedChanges:
-    """What one piece would find to do.
+    """The work of one pipeline.
 
-    :param has_work: whether a job would have to run
-    :param found: the work, for people: ``versions 4-9, 1.2 MiB``; why there is none; or the error
-    :param error: why it could not be planned
-    :param since: version of the target before the work, -1 without one; None where nothing is applied
-    :param saved_plans: what keeps the work at what was found here, by pin key
+    :param has_work: whether a Spark job would have to run
+    :param found: a text for people: the work (``versions 4-9, 1.2 MiB``), why there is no work, or the error
+    :param error: why the pipeline could not be planned
+    :param since: version of the target before the work, -1 without a target; None if the pipeline has no
+        apply
+    :param saved_plans: plans that bound the later run to the work detected here, by plan key
         (:class:`delta_cdc.run.saved_plans.SavedPlans`)
-    :param target_version: newest version of the target; None without one
-    :param version: the target's watermark; None without one
-    :param target: location of the target; of the log where nothing is applied
+    :param target_version: newest version of the target; None without a target
+    :param version: the target's watermark; None without a watermark
+    :param target: location of the target; location of the log if the pipeline has no apply
     :param plan: the plans as lines for people
     """
 
@@ -62,22 +63,22 @@ class DetectedChanges:
 
 
 def detect_changes(pipeline_jobs: Sequence[PipelineJob]) -> list[DetectedChanges]:
-    """Plan many pieces; a piece that cannot be planned stops no other.
+    """Plan many jobs; a job that cannot be planned does not stop the others.
 
-    What an ingest brings is unknown before it is there, so behind an ingest with work the apply is not
+    The rows of an ingest are unknown until the ingest has run. So if an ingest has work, its apply is not
     planned.
 
-    :return: one for each piece, in order
+    :return: one result per job, in order
     """
-    return run_sync(_look_at_all(pipeline_jobs))
+    return run_sync(_detect_all(pipeline_jobs))
 
 
-async def _look_at_all(pipeline_jobs: Sequence[PipelineJob]) -> list[DetectedChanges]:
+async def _detect_all(pipeline_jobs: Sequence[PipelineJob]) -> list[DetectedChanges]:
     looks = Looks()
-    return await gathered(_look_at(pipeline_job, looks) for pipeline_job in pipeline_jobs)
+    return await gathered(_detect(pipeline_job, looks) for pipeline_job in pipeline_jobs)
 
 
-async def _look_at(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
+async def _detect(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
     pipeline = pipeline_job.pipeline
     try:
         return await _planned(pipeline_job, looks)
@@ -85,10 +86,12 @@ async def _look_at(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
         return DetectedChanges(pipeline=pipeline, found=f"{type(error).__name__}: {error}", error=error)
     except Exception as error:
         logger.debug("Pipeline %s could not be planned", pipeline, exc_info=True)
-        said = f"Pipeline {pipeline} could not be planned:"
-        named = unnamed(error, said, remedy="retry: it plans again; see the log of the task.")
-        named.__cause__ = error
-        return DetectedChanges(pipeline=pipeline, found=f"{type(named).__name__}: {named}", error=named)
+        prefix = f"Pipeline {pipeline} could not be planned:"
+        named_error = unnamed(error, prefix, remedy="retry: it plans again; see the log of the task.")
+        named_error.__cause__ = error
+        return DetectedChanges(
+            pipeline=pipeline, found=f"{type(named_error).__name__}: {named_error}", error=named_error
+        )
 
 
 async def _planned(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
@@ -96,59 +99,59 @@ async def _planned(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
     if pipeline_job.ingest is not None:
         ingest = await plan_ingest_async(pipeline_job.ingest, Memory(looks=looks))
     if pipeline_job.apply is None or (ingest is not None and ingest.spec is None and ingest.recorded is None):
-        # Without a log there is nothing to apply.
-        return _looked(pipeline_job, ingest, None, None)
+        # Without a log there are no changes to apply.
+        return _detected(pipeline_job, ingest, None, None)
     if ingest is not None and ingest.spec is not None and not pipeline_job.apply.dry_run:
-        return _looked(pipeline_job, ingest, None, await _newest(pipeline_job.apply))
+        return _detected(pipeline_job, ingest, None, await _newest(pipeline_job.apply))
     try:
         plan = await plan_apply_async(pipeline_job.apply, memory)
     except TableNotFound:
         if ingest is None or not pipeline_job.apply.dry_run:
             raise
-        return _looked(pipeline_job, ingest, None, await _newest(pipeline_job.apply))
+        return _detected(pipeline_job, ingest, None, await _newest(pipeline_job.apply))
     version = plan.recorded.target.version if plan.recorded is not None else await _newest(pipeline_job.apply)
-    return _looked(pipeline_job, ingest, plan, version)
+    return _detected(pipeline_job, ingest, plan, version)
 
 
-def _looked(
+def _detected(
     pipeline_job: PipelineJob, ingest: IngestPlan | None, plan: Plan | None, version: int | None
 ) -> DetectedChanges:
-    """Put plans together.
+    """Return what the plans of one pipeline show.
 
-    :param version: the target's newest one, -1 without a target; None where nothing is applied
+    :param version: the target's newest version, -1 without a target; None if the pipeline has no apply
     """
-    told_of = [_of_ingest(ingest)] if ingest is not None and ingest.spec is not None else []
-    told_of += [_of_apply(plan)] if plan is not None and plan.spec is not None else []
+    work_texts = [_of_ingest(ingest)] if ingest is not None and ingest.spec is not None else []
+    work_texts += [_of_apply(plan)] if plan is not None and plan.spec is not None else []
     if pipeline_job.apply is None and ingest is not None and ingest.recorded is not None:
         version = ingest.recorded.target.version
     seal = plan.recorded.seal if plan is not None and plan.recorded is not None else None
-    plans = [str(one) for one in (ingest, plan) if one is not None]
+    plans = [str(planned) for planned in (ingest, plan) if planned is not None]
     return DetectedChanges(
         pipeline=pipeline_job.pipeline,
-        has_work=bool(told_of),
-        found="; ".join(told_of) or _idle(plan, seal.watermark.version if seal is not None else None),
+        has_work=bool(work_texts),
+        found="; ".join(work_texts) or _idle(plan, seal.watermark.version if seal is not None else None),
         since=version if pipeline_job.apply is not None else None,
-        saved_plans=_pins(pipeline_job.apply, plan),
+        saved_plans=_saved_plans(pipeline_job.apply, plan),
         target_version=version if version is not None and version >= 0 else None,
         version=seal.watermark.version if seal is not None else None,
         target=written(pipeline_job),
         plan="\n".join(plans),
-        notes=tuple(note for one in (ingest, plan) if one is not None for note in one.notes),
+        notes=tuple(note for planned in (ingest, plan) if planned is not None for note in planned.notes),
     )
 
 
 def written(pipeline_job: PipelineJob) -> str | None:
-    """Return the table that readers read: the target, or the log of a piece without one."""
+    """Return the table that users read: the target, or the log if the pipeline has no target."""
     if pipeline_job.apply is not None:
         return pipeline_job.apply.target
     return pipeline_job.ingest.log if pipeline_job.ingest is not None else None
 
 
-def _pins(request: ApplyRequest | None, plan: Plan | None) -> dict[str, dict[str, Any]]:
+def _saved_plans(request: ApplyRequest | None, plan: Plan | None) -> dict[str, dict[str, Any]]:
     if request is None or plan is None or plan.spec is None:
         return {}
     asked = asked_of(request)
-    # What a pin holds by default is left out: there may be hundreds of them in one XCom.
+    # Default values are left out, because one XCom may hold hundreds of saved plans.
     return {plan.plan_key: {"ending_version": plan.ending_version, **({"asked": asked} if asked else {})}}
 
 
@@ -158,11 +161,11 @@ def _of_ingest(plan: IngestPlan) -> str:
 
 def _of_apply(plan: Plan) -> str:
     size = sum(read_range.size for read_range in ranges_of(plan.steps))
-    more = len(plan.steps) - _MOST_STEPS
+    n_unnamed = len(plan.steps) - _MOST_STEPS
     steps = "; ".join(
         told(step).removesuffix(f", seal {step.seal_number}") for step in plan.steps[:_MOST_STEPS]
     )
-    if more > 0:
+    if n_unnamed > 0:
         steps = f"versions {plan.versions} in {len(plan.steps)} commits"
     return f"{steps}, {readable(size)}" if size else steps
 
@@ -170,8 +173,8 @@ def _of_apply(plan: Plan) -> str:
 def _idle(plan: Plan | None, watermark: int | None) -> str:
     if plan is None:
         return "nothing new"
-    known = f"at watermark {watermark}" if watermark is not None else "no watermark yet"
-    return f"nothing new; {known}, the source at version {plan.source.version}"
+    watermark_text = f"at watermark {watermark}" if watermark is not None else "no watermark yet"
+    return f"nothing new; {watermark_text}, the source at version {plan.source.version}"
 
 
 async def _newest(request: ApplyRequest) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Kinds of seals that came with a batch.
+#: Kinds of steps that append a batch.
 _MOVING = ("ingest", "replay")
 
 
@@ -40,22 +40,22 @@ def run_ingest(
     then: ApplyRequest | None = None,
     looks: Looks | None = None,
 ) -> IngestResult:
-    """Bring the next batch of a source into its change log, and prove it from the log.
+    """Write the next batch of a source into its change log, and confirm it in the log.
 
-    A batch that an earlier try recorded and did not append comes first, alone. With nothing new, ``execute``
-    is not called.
+    A batch that an earlier try recorded but did not append comes first, alone. If the source has no new
+    input, ``execute`` is not called.
 
     :param execute: runs the spec in Spark
     :param saved_plans: keeps the plan over retries of the same work, until the caller calls
-        :func:`delta_cdc.run.watermarks.published`; None keeps nothing beyond this call
+        :func:`delta_cdc.run.watermarks.published`; None keeps it for this call only
     :param say: takes one line per step
-    :param max_attempts: how often to plan at most, where races are lost
-    :param sleep: waits for so many seconds before planning again
-    :param then: what the same application is to apply from the log afterwards. What became of it its own
-        flow finds out (:func:`delta_cdc.run.apply.run_apply`)
+    :param max_attempts: the highest number of plans, if races are lost
+    :param sleep: waits for a number of seconds before the next plan
+    :param then: the apply that the same application runs from the log afterwards. A separate flow confirms
+        its outcome (:func:`delta_cdc.run.apply.run_apply`)
     :param looks: connections to Kafka that several flows share
-    :raises ConcurrentModification: every attempt lost
-    :raises OutcomeUnknown: the job said that it committed, and the log doesn't show it
+    :raises ConcurrentModification: another writer won every race
+    :raises OutcomeUnknown: the job reported a commit that the log does not show
     :raises DeltaCdcError: the named error that the job or a check reported
     """
     return run_alone(
@@ -88,7 +88,8 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
 
     async def run(self) -> IngestResult:
         done = await super().run()
-        # What was asked for is the replay; a batch that was left behind only had to come before it.
+        # The request is the replay. If the first run appended an unfinished batch, the replay still has to
+        # run.
         return await super().run() if self.request.replay and self._left_behind else done
 
     async def plan(self) -> IngestPlan:
@@ -106,16 +107,17 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         return f"{plan.told} into {self.written_table()}"
 
     async def without_job(self, plan: IngestPlan) -> IngestResult | None:
-        """One piece of work is one batch: what a try before brought is its result, whatever came since."""
+        """Return the batch of an earlier try as the result, even if input is new: one run appends one
+        batch."""
         return await self._earlier(plan)
 
     async def publish_nothing(self, plan: IngestPlan) -> IngestResult:
         earlier = await self._earlier(plan)
         if earlier is not None:
             return earlier
-        what = "partition" if self.request.is_kafka else "file"
-        looked = f"{plan.looked} {what}{'' if plan.looked == 1 else 's'} of {plan.source} looked at"
-        self.say(f"Nothing to ingest: {looked}, nothing new for {self.written_table()}.")
+        unit = "partition" if self.request.is_kafka else "file"
+        looked_at = f"{plan.looked} {unit}{'' if plan.looked == 1 else 's'} of {plan.source} looked at"
+        self.say(f"Nothing to ingest: {looked_at}, nothing new for {self.written_table()}.")
         return self._result(plan, None)
 
     async def publish(self, plan: IngestPlan, own: Own, result: JobResult | None) -> IngestResult:
@@ -138,8 +140,8 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         if not saved_plan.fingerprints:
             return None
         kinds = ("replay",) if self.request.replay else _MOVING
-        found = await self._commits(*saved_plan.fingerprints, after=saved_plan.planned_version)
-        ours = [(seal, commit) for seal, commit in found if seal.step.kind in kinds]
+        commits = await self._commits(*saved_plan.fingerprints, after=saved_plan.planned_version)
+        ours = [(seal, commit) for seal, commit in commits if seal.step.kind in kinds]
         if not ours:
             return None
         seal, commit = ours[-1]
@@ -151,7 +153,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
 
     def _result(self, plan: IngestPlan, batch: tuple[Seal, Commit] | None) -> IngestResult:
         recorded = plan.recorded
-        known = recorded.seal.number if recorded is not None and recorded.seal is not None else None
+        seal_number = recorded.seal.number if recorded is not None and recorded.seal is not None else None
         version = recorded.target.version if recorded is not None else None
         table_id = recorded.target.table_id if recorded is not None else None
         if recorded is None and batch is not None and batch[1].metadata is not None:
@@ -159,7 +161,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         return IngestResult(
             applied=batch is not None,
             pipeline=self.request.pipeline,
-            seal=batch[0].number if batch is not None else known,
+            seal=batch[0].number if batch is not None else seal_number,
             log_table=self.written_table(),
             log_table_id=table_id,
             log_version=batch[1].version if batch is not None else version,

@@ -1,4 +1,5 @@
-"""What every flow shares: plan, run, confirm from the log, and plan again where a race was lost."""
+"""The steps that all flows share: plan, run the job, confirm the commit in the log; after a lost race,
+plan again."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ _Plan = TypeVar("_Plan", bound=Planned)
 _Spec = TypeVar("_Spec", ApplySpec, ReadSpec, CommitSpec, IngestSpec)
 _Result = TypeVar("_Result", bound=Published)
 
-#: Seconds before a lost race is planned again: doubled each time, up to the most, and half of it by chance.
+#: Seconds to wait after a lost race. The wait doubles each time, up to the longest; half of it is random.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
 
 
@@ -72,7 +73,7 @@ class Own:
 
 
 class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
-    """The eight steps, for every kind of job."""
+    """The steps of one flow, the same for every kind of job."""
 
     def __init__(
         self,
@@ -92,13 +93,13 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         self.say = say
         self.max_attempts = max_attempts
         self.sleep = sleep
-        #: The written table's log: what a try has read of it is not read again.
+        #: The log of the written table. It is kept over all tries, so that each commit is read once.
         self.log = self._opened()
 
-    # Each kind says for itself:
+    # Each kind of flow defines these methods:
     @abstractmethod
     async def plan(self) -> _Plan:
-        """Decide what is to be done."""
+        """Return the plan of the work."""
 
     @abstractmethod
     def written_table(self) -> str:
@@ -106,26 +107,28 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
 
     @abstractmethod
     async def publish_nothing(self, plan: _Plan) -> _Result:
-        """Return the result where no job is needed."""
+        """Return the result of a plan that needs no job."""
 
     @abstractmethod
     async def publish(self, plan: _Plan, own: Own, result: JobResult | None) -> _Result:
-        """Return the result of a commit that was confirmed."""
+        """Return the result of a commit that the log confirms."""
 
     def asked(self) -> str:
-        """Return what is asked for beside the changes after the watermark; "" is nothing."""
+        """Return the work that the request names beside the changes after the watermark; "" for no such
+        work."""
         return ""
 
     async def without_job(self, plan: _Plan) -> _Result | None:
-        """Return the result of a plan with steps for which no job is needed all the same."""
+        """Return the result of a plan that has steps but needs no job, or None."""
         return None
 
     @abstractmethod
     def described(self, plan: _Plan) -> str:
-        """Say what a plan does, for people."""
+        """Return what a plan does, as a text for people."""
 
     async def covered(self, plan: _Plan) -> bool:
-        """Return whether a later seal proves this plan's range; by default, only its own commit does."""
+        """Return whether a later seal covers this plan's range; by default only the plan's own commit
+        does."""
         return False
 
     async def run(self) -> _Result:
@@ -151,16 +154,20 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         )
 
     async def _planned(self) -> _Plan:
-        """Plan; where the caller gives no ``run_id`` and keeps pins, as who made the tries before."""
+        """Return the plan.
+
+        If the caller gives no ``run_id`` but keeps saved plans, plan with the ``run_id`` of the earlier
+        tries.
+        """
         plan = await self.plan()
-        before = self.saved(plan.plan_key).run_id
-        if not self._is_unnamed or before in ("", self.request.run_id):
+        earlier_run_id = self.saved(plan.plan_key).run_id
+        if not self._is_unnamed or earlier_run_id in ("", self.request.run_id):
             return plan
-        self.request = replace(self.request, run_id=before)
+        self.request = replace(self.request, run_id=earlier_run_id)
         return await self.plan()
 
     async def _attempt(self, plan: _Plan, spec: _Spec, attempt: int) -> _Result | None:
-        """Run one plan; None where another writer was faster."""
+        """Run one plan and return its result; None if another writer was faster."""
         saved_plan = self.saved(plan.plan_key).following(
             plan, fingerprint(spec), _planned_version(spec), spec.steps[0].seal_number, self.asked()
         )
@@ -187,20 +194,23 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
                 f"{self.written_table()} shows no such commit.",
                 remedy="run again; the log will tell.",
             )
-        said = f"Not committed to {self.written_table()} ({result.status}: {result.message or 'no reason'})"
-        await pause(said, attempt, self.max_attempts, self.say, self.sleep)
+        reason_text = (
+            f"Not committed to {self.written_table()} ({result.status}: {result.message or 'no reason'})"
+        )
+        await pause(reason_text, attempt, self.max_attempts, self.say, self.sleep)
         return None
 
     def _opened(self) -> DeltaLog:
         return DeltaLog(self.written_table(), self.request.storage_options)
 
     async def _after_crash(self, plan: _Plan, spec: _Spec, error: Exception) -> _Result:
-        """The job went away; the commit may be there all the same."""
+        """Return the result of a job that ended with an error, if the log has its commit; else raise the
+        error."""
         try:
             own = await self._own(plan, spec)
-        except Exception as second:
-            self.say(f"The log of {self.written_table()} could not be read after the job failed: {second}")
-            raise error from second
+        except Exception as log_error:
+            self.say(f"The log of {self.written_table()} could not be read after the job failed: {log_error}")
+            raise error from log_error
         if not own.complete:
             raise error
         seal, commit = own.found[-1]
@@ -219,10 +229,10 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         return named(result, self.request.pipeline)
 
     async def _own(self, plan: _Plan, spec: _Spec) -> Own:
-        # What is published next walks over the same commits, and reads none of them again.
+        # The next step publishes from the same log object, so it does not read these commits again.
         self.log = self._opened()
-        found = await self._commits(fingerprint(spec), after=_planned_version(spec))
-        return Own(found, step_fingerprint(spec, plan.steps[-1].seal_number))
+        commits = await self._commits(fingerprint(spec), after=_planned_version(spec))
+        return Own(commits, step_fingerprint(spec, plan.steps[-1].seal_number))
 
     async def _commits(self, *plans: str, after: int, run_id: str = "") -> tuple[tuple[Seal, Commit], ...]:
         return await _find_own(self.log, self.request.pipeline, plans, after, run_id)
@@ -231,7 +241,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         return SavedPlan.read(self.saved_plans.get(key))
 
     def saved_end(self, key: str) -> int | None:
-        """Return where an earlier try of the same work ended; that of other work bounds nothing."""
+        """Return the end of an earlier try of the same work. The plan of other work sets no bound."""
         saved_plan = self.saved(key)
         return saved_plan.ending_version if saved_plan.asked == self.asked() else None
 
@@ -244,9 +254,9 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
 
 
 def _planned_version(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec) -> int:
-    """Return the version of the written table that a job was planned on; -1 for none."""
-    planned = spec.steps[0].planned_on
-    return planned.version if planned is not None else -1
+    """Return the version of the written table that a job was planned on; -1 without such a version."""
+    table_version = spec.steps[0].planned_on
+    return table_version.version if table_version is not None else -1
 
 
 def run_alone(
@@ -256,9 +266,9 @@ def run_alone(
 ) -> T:
     """Run one flow to its end.
 
-    :param run: the flow; takes what runs a job, and what waits
-    :param execute: runs a spec in Spark; called in the caller's own thread
-    :param sleep: waits for so many seconds
+    :param run: the flow; takes a function that runs a job, and a function that waits
+    :param execute: runs a spec in Spark; this function calls it in the caller's own thread
+    :param sleep: waits for a number of seconds
     """
 
     async def main(caller: CallerThread) -> T:
@@ -272,25 +282,25 @@ def run_alone(
 
 
 def described_range(plan: Plan, table: str) -> str:
-    """Say which versions a plan moves into a table, for people."""
+    """Return which versions a plan moves into a table, as a text for people."""
     if plan.versions is None:
         return f"a seal for version {plan.ending_version} of {plan.source.uri} in {table}"
-    commits = len([step for step in plan.steps if step.kind in ("apply", "answer", "complete")])
-    milestones = f" in {commits} commits" if commits > 1 else ""
-    return f"versions {plan.versions} of {plan.source.uri} into {table}{milestones}"
+    n_commits = len([step for step in plan.steps if step.kind in ("apply", "answer", "complete")])
+    suffix = f" in {n_commits} commits" if n_commits > 1 else ""
+    return f"versions {plan.versions} of {plan.source.uri} into {table}{suffix}"
 
 
 def identified(request: _Request) -> _Request:
-    """Return a request that says who runs it: without a ``run_id`` it gets a new one.
+    """Return the request with a ``run_id``; a request without one gets a new one.
 
-    The fingerprint of a plan holds it. Two runs without it could plan the same, and each would take the
-    commit of the other for its own.
+    The ``run_id`` is part of a plan's fingerprint. Without it, two runs with the same plan would have the
+    same fingerprint, and each run would take the commit of the other run for its own.
     """
     return request if request.run_id else replace(request, run_id=new_run_id())
 
 
 def new_run_id() -> str:
-    """Return a ``run_id`` that nobody else has."""
+    """Return a unique ``run_id``."""
     return f"call-{uuid.uuid4().hex[:12]}"
 
 
@@ -317,7 +327,7 @@ def named(result: JobResult, pipeline: str) -> DeltaCdcError:
 async def pause(
     said: str, attempt: int, max_attempts: int, say: Say, sleep: Callable[[float], Awaitable[None]]
 ) -> None:
-    """Wait before planning again: writers that lost to each other would meet at the same moment once more."""
+    """Wait before the next plan, for a random time: without it, the same writers would collide again."""
     if attempt >= max_attempts:
         say(f"{said}; no attempt is left.")
         return

@@ -1,4 +1,4 @@
-"""What became of a piece of work, as the log proves it."""
+"""The results of the flows, as the logs of the written tables confirm them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _METRICS = {
 
 
 class Published(Protocol):
-    """What every flow's result tells."""
+    """The parts that the results of all flows share."""
 
     @property
     def applied(self) -> bool: ...
@@ -31,19 +31,19 @@ class Published(Protocol):
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """What became of an apply, as the target's log proves it.
+    """The result of an apply, as the target's log confirms it.
 
-    :param applied: whether this piece of work moved anything
-    :param versions: the range it moved; None where there was nothing to do
-    :param watermark: what the target proves now; None only where no target exists yet
-    :param counts: rows inserted, updated, deleted, and what else the seal counts
-    :param timestamp: when this was found out, ISO 8601 in UTC
-    :param plan_key: what :func:`published` forgets; not part of what is published
+    :param applied: whether this work moved any rows, in this try or an earlier one
+    :param versions: the range that was moved; None if nothing was moved
+    :param watermark: the watermark of the target now; None only if no target exists yet
+    :param counts: rows inserted, updated, deleted, and the other counts of the seal
+    :param timestamp: when this result was made, ISO 8601 in UTC
+    :param plan_key: the key of the saved plan that :func:`published` deletes; it is not published
     :param backup: the newest seal in full
         (:meth:`delta_cdc.planning.reconcile.WatermarkBackup.to_dict`), for a store
-        outside the target; not part of what is published either
-    :param dry_run: what a dry run found out: ``table``, a row per commit, ``steps``, one text each, the
-        ``statements`` that would run, and ``counts``; None where it was none
+        outside the target; it is not published either
+    :param dry_run: the result of a dry run: ``table``, a row per commit; ``steps``, one text each; the
+        ``statements`` that would run; and ``counts``. None for any other run
     """
 
     applied: bool
@@ -83,18 +83,18 @@ class ApplyResult:
 
 @dataclass(frozen=True)
 class IngestResult:
-    """What became of an ingest, as the change log's own log proves it.
+    """The result of an ingest, as the Delta log of the change log confirms it.
 
-    :param applied: whether this piece of work brought a batch into the change log
-    :param seal: the number of the seal in effect; None only where no log exists yet
-    :param log_version: the version that carries the batch; where there was none, the newest one
+    :param applied: whether this work wrote a batch into the change log, in this try or an earlier one
+    :param seal: the number of the seal in effect; None only if no change log exists yet
+    :param log_version: the version that holds the batch; without a batch, the newest version
     :param counts: ``events``, ``deletes``, ``truncates``, ``ignored``, ``quarantined``, ``late``,
-        ``repeated``, ``files`` and ``missing``, those that are zero left out
-    :param left: what the bounds left for another run: ``files`` and ``bytes``, or ``offsets``
-    :param timestamp: when this was found out, ISO 8601 in UTC
-    :param plan_key: what :func:`published` forgets; not part of what is published
-    :param then: what the same application made of the apply after it; None where it had none. What counts
-        is the target's log
+        ``repeated``, ``files`` and ``missing``, without those that are zero
+    :param left: the input that the bounds leave for another run: ``files`` and ``bytes``, or ``offsets``
+    :param timestamp: when this result was made, ISO 8601 in UTC
+    :param plan_key: the key of the saved plan that :func:`published` deletes; it is not published
+    :param then: the result that the same application reported for the apply after the ingest; None without
+        such an apply. Only the target's log confirms the apply
     """
 
     applied: bool
@@ -126,17 +126,17 @@ class IngestResult:
 
 @dataclass(frozen=True)
 class ReadResult(ApplyResult):
-    """What became of a read: as :class:`ApplyResult` (``applied``: a batch was written by this call), plus
-    the open batch.
+    """The result of a read: that of :class:`ApplyResult` and the open batch. ``applied`` means that this call
+    wrote a batch.
 
-    ``counts`` holds ``rows`` always, and the change types where they are known: by the job that completed the
-    batch, and in the seal of a batch that was written as files, too. ``target_table`` is None for a custom
-    sink, and ``watermark`` then what was committed last.
+    ``counts`` always has ``rows``. It has the change types if they are known: from the job that completed the
+    batch, or from the seal of a batch that was also written as files. For a custom sink, ``target_table`` is
+    None, and ``watermark`` is the end of the last committed batch.
 
     :param staging: location of the staging table
-    :param staging_version: its version that holds the batch; None where there is none
+    :param staging_version: the version of the staging table that holds the batch; None without a batch
     :param rows: change rows in the batch
-    :param output: the folder that holds the batch as files; None where none were asked for
+    :param output: the folder that holds the batch as files; None if no files were requested
     """
 
     staging: str = ""
@@ -157,13 +157,13 @@ class ReadResult(ApplyResult):
 
 @dataclass(frozen=True)
 class CommitResult:
-    """What became of a commit, as the staging table's log proves it.
+    """The result of a commit, as the staging table's log confirms it.
 
-    :param applied: whether this run committed, by this try or an earlier one; false where others did before
-    :param versions: the batch that was committed; None where ``applied`` is false
-    :param watermark: what staging proves now; None where nothing was ever committed
-    :param staging_version: version of the staging table; None where there is none
-    :param timestamp: when this was found out, ISO 8601 in UTC
+    :param applied: whether this run committed, in this try or an earlier one; false if another run did
+    :param versions: the batch that was committed; None if ``applied`` is false
+    :param watermark: the watermark of the staging table now; None if no batch was ever committed
+    :param staging_version: version of the staging table; None without one
+    :param timestamp: when this result was made, ISO 8601 in UTC
     """
 
     applied: bool
@@ -194,7 +194,8 @@ class CommitResult:
 
 
 def sealed_counts(seal: Seal, commit: Commit) -> dict[str, int]:
-    """Return a sealed commit's counts: Delta's own metrics, and what the job knew before it."""
+    """Return the counts of a sealed commit: the metrics of Delta, and the counts that the job wrote in
+    the seal."""
     metrics = commit.info.operation_metrics
     counts = {name: int(metrics[metric]) for metric, name in _METRICS.items() if metric in metrics}
     if not counts and "numOutputRows" in metrics:

@@ -35,11 +35,11 @@ def run_read(
     max_attempts: int = 5,
     sleep: Callable[[float], None] = time.sleep,
 ) -> ReadResult:
-    """Write the changes beyond the watermark into staging, as the one open batch.
+    """Write the changes after the watermark into staging, as the one open batch.
 
-    An open batch that still continues the watermark is returned as it is, and one whose beginning an earlier
-    try staged is gone on with. Parameters and errors are those of
-    :func:`run_apply`; what is proved is the staging table's seal.
+    If an open batch still continues the watermark, it is returned unchanged. If an earlier try staged only
+    the first part of a batch, this call stages the rest. Parameters and errors are those of
+    :func:`run_apply`; the log of the staging table confirms the batch.
     """
     return run_alone(
         lambda execute, sleep: _Read(
@@ -98,13 +98,13 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
     ) -> ReadResult:
         recorded = plan.recorded
         seal = recorded.seal if recorded is not None else None
-        known = _staged_counts(*batch) if batch is not None else {}
+        staged_counts = _staged_counts(*batch) if batch is not None else {}
         target = self.request.target
         return ReadResult(
             applied=applied,
             versions=plan.versions,
             watermark=seal.watermark if seal is not None else None,
-            counts=counts or known,
+            counts=counts or staged_counts,
             target_version=recorded.target.version if recorded is not None and target is not None else None,
             pipeline=self.request.pipeline,
             seal=batch[0].number if batch else None,
@@ -113,22 +113,26 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
             target_table_id=recorded.target.table_id if recorded is not None and target is not None else None,
             staging=self.written_table(),
             staging_version=batch[1].version if batch else None,
-            rows=known.get("rows", 0),
+            rows=staged_counts.get("rows", 0),
             output=_output_of(batch[0]) if batch is not None else None,
             plan_key=plan.plan_key,
         )
 
 
 def _output_of(seal: Seal) -> str | None:
-    found = seal.state.configuration.get("output")
-    return canonical_uri(found["path"]) if found else None
+    output = seal.state.configuration.get("output")
+    return canonical_uri(output["path"]) if output else None
 
 
 def _staged_counts(seal: Seal, commit: Commit) -> dict[str, int]:
-    """Return what the log tells of a batch's rows: those before its last commit, and those of that one.
+    """Return the counts of a batch from the log: those of earlier commits, plus the rows of its last commit.
 
-    The change types of the last commit's own rows were not known when it was sealed.
+    The change types of the last commit's rows were not known when the job sealed it.
     """
     added = int(commit.info.operation_metrics.get("numOutputRows", 0))
-    before = seal.step.counts
-    return dict(before) if not added and before else {"rows": before.get("rows", 0) + added}
+    earlier_counts = seal.step.counts
+    return (
+        dict(earlier_counts)
+        if not added and earlier_counts
+        else {"rows": earlier_counts.get("rows", 0) + added}
+    )

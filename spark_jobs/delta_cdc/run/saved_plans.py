@@ -1,4 +1,4 @@
-"""What the tries of one piece of work know of each other."""
+"""Keeps the plans of earlier tries, so that a retry continues the same work."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplySpec, CommitSpec, IngestSpec, ReadSpec, Step
     from delta_cdc.planning.reconcile import RecordedWatermark
 
-#: More tries than anybody waits for; the pin must not grow without bound.
+#: The saved plan must not grow without bound; no work needs this many tries.
 _KEPT_FINGERPRINTS = 40
 
 
 class Planned(Protocol):
-    """What a flow has to know of a plan, whichever kind it is.
+    """The properties of a plan that a flow needs, for every kind of plan.
 
-    ``ending_version`` is where the plan ends: a version of a table, or the number of an ingest's seal.
+    ``ending_version`` is the end of the plan: a version of a table, or the number of an ingest's seal.
     """
 
     @property
@@ -37,55 +37,55 @@ class Planned(Protocol):
 
 
 class SavedPlans(Protocol):
-    """Keeps what was planned, a JSON object, across the tries of one piece of work.
+    """A store that keeps plans, as JSON objects, over the tries of the same work.
 
-    With it a retry plans the same range, and knows the commit of a try that died before it published, or
-    whose driver lived on, as its own. So a pin stays until :func:`published` is called.
+    A retry reads its saved plan. So it plans the same range, and recognizes the commit of an earlier try as
+    its own: of a try that died before it published, or whose driver kept running. Therefore a saved plan
+    stays until the caller calls :func:`published`.
 
-    A lost pin costs nothing but a longer range, and a commit that is not announced: the target's log is
-    what proves.
+    Losing a saved plan loses no data, because the target's log is the proof. A retry may then plan a longer
+    range, and may not announce an earlier commit.
     """
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Return what was pinned, or None."""
+        """Return the saved plan, or None."""
 
     def set(self, key: str, value: dict[str, Any]) -> None:
-        """SavedPlan a value."""
+        """Save a plan."""
 
     def delete(self, key: str) -> None:
-        """Forget a pin; one that isn't there is no error."""
+        """Delete a saved plan; a missing one is no error."""
 
 
 class PlansInMemory:
-    """Keeps pins for one call only."""
+    """Keeps plans for one call only."""
 
     def __init__(self) -> None:
         self._kept: dict[str, dict[str, Any]] = {}
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Return what was pinned, or None."""
+        """Return the saved plan, or None."""
         return self._kept.get(key)
 
     def set(self, key: str, value: dict[str, Any]) -> None:
-        """SavedPlan a value."""
+        """Save a plan."""
         self._kept[key] = value
 
     def delete(self, key: str) -> None:
-        """Forget a pin."""
+        """Delete a saved plan."""
         self._kept.pop(key, None)
 
 
 @dataclass(frozen=True)
 class SavedPlan:
-    """What the tries of one piece of work have planned so far.
+    """The plans of all tries of the same work so far.
 
-    :param fingerprints: of the plan of every try; each commit of these plans is ours
-    :param planned_version: the oldest version of the written table that one of them was planned on; -1 is
-        none
-    :param seal_number: the number of a load's seal, where there was no target
-    :param asked: what was asked for beside the changes after the watermark; "" is nothing
-    :param lasts: fingerprints of the last step of every plan for it
-    :param run_id: who made the tries, where the caller did not say it
+    :param fingerprints: one per plan; each commit of these plans belongs to this work
+    :param planned_version: the oldest version of the written table that a plan was made on; -1 without one
+    :param seal_number: the number of a load's seal, if the target did not exist
+    :param asked: the work that was requested beside the changes after the watermark; "" for no such work
+    :param lasts: fingerprints of the last step of every plan for that requested work
+    :param run_id: the ``run_id`` of the tries, if the caller did not give one
     """
 
     ending_version: int | None = None
@@ -98,25 +98,26 @@ class SavedPlan:
 
     @classmethod
     def read(cls, value: dict[str, Any] | None) -> SavedPlan:
-        """People can edit the store: what is not as we write it is no pin."""
+        """Return the saved plan; an empty one if the value is not readable, because people can edit the
+        store."""
         try:
             saved_plan = codec.decoded(cls, value or {})
         except UnreadableJson:
             return cls()
-        # A load of no rows ends before version 0, and bounds nothing.
+        # A load of no rows ends below version 0, and sets no bound for later plans.
         return (
             replace(saved_plan, ending_version=None) if (saved_plan.ending_version or 0) < 0 else saved_plan
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        made: dict[str, Any] = codec.encoded(self)
-        return made
+        encoded: dict[str, Any] = codec.encoded(self)
+        return encoded
 
     def following(self, plan: Planned, name: str, planned: int, number: int, asked: str = "") -> SavedPlan:
-        """Return the pin with one more plan.
+        """Return this saved plan with one more plan added.
 
-        :param asked: what the plan is for; plans for other work are not taken for it
+        :param asked: the requested work; the last steps of plans for other work are dropped
         """
         others = tuple(other for other in self.fingerprints if other != name)
         lasts = self.lasts if asked == self.asked else ()

@@ -1,7 +1,6 @@
-"""The arguments of one table, as people write them, and the work that they ask for.
+"""Reads the arguments of one table, as people write them, into requests for an ingest and an apply.
 
-One place for everybody who keeps tables by their arguments: the operators, groups of them, and
-``delta-cdc run``.
+The operators, the task groups and ``delta-cdc run`` all read arguments here.
 """
 
 from __future__ import annotations
@@ -21,19 +20,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-#: Of these, what bounds an ingest and not the apply behind it.
+#: Arguments that bound an ingest, but not the apply that follows it.
 _BOUNDS_OF_THE_INGEST = ("starting_timestamp", "max_bytes")
 
 
 def is_ingested(given: Mapping[str, Any]) -> bool:
-    """Return whether a table's changes come from files or topics, by way of a change log."""
+    """Return whether a table's changes come from files or topics, through a change log."""
     return read.is_given(given.get("log"))
 
 
 def pipeline_of(given: Mapping[str, Any]) -> str:
-    """Return the pipeline of a table: the one given, or the last part of its target's or else its log's name.
+    """Return the pipeline of a table: the given one, or the last part of the name of its target, else of its
+    log.
 
-    :raises InvalidConfiguration: for anything but texts
+    :raises InvalidConfiguration: for values that are not texts
     """
     if read.is_given(given.get("pipeline")):
         return read.required("pipeline", given["pipeline"])
@@ -52,40 +52,41 @@ def requests(
 ) -> tuple[IngestRequest | None, ApplyRequest | None]:
     """Read the arguments of one table.
 
-    :param given: arguments by their names: options of an ingest where ``log`` is given, else of an apply
+    :param given: arguments by their names: options of an ingest if ``log`` is given, else of an apply
         (:mod:`delta_cdc.core.option_schema`)
     :param kafka_options: options of Kafka's client, for a table that comes from topics
     :param scratch: see :class:`delta_cdc.core.spec.ApplyRequest`
-    :param ingest: False applies what the log holds, and leaves its source alone
-    :return: what is to be ingested, and what is to be applied
-    :raises InvalidConfiguration: for a value that is none. Whether they go together, ``check()`` of each says
+    :param ingest: False applies the content of the log, and does not read the log's source
+    :return: the ingest and the apply; None for one that is not requested
+    :raises InvalidConfiguration: for an invalid value. ``check()`` of each request checks combinations of
+        values
     """
-    known: dict[str, Any] = {
+    common: dict[str, Any] = {
         "pipeline": pipeline_of(given),
         "run_id": run_id,
         "storage_options": storage_options,
     }
     if not is_ingested(given):
-        return None, apply_request(given, scratch=scratch, **known)
+        return None, apply_request(given, scratch=scratch, **common)
     batch = None
     if ingest:
-        # Of many tables some come from topics.
+        # One call may read many tables, and only some of them come from topics.
         topics = is_topics(read.table("source", given.get("source")))
-        batch = ingest_request(given, kafka_options=kafka_options if topics else None, **known)
+        batch = ingest_request(given, kafka_options=kafka_options if topics else None, **common)
     if not read.is_given(given.get("target")):
         return batch, None
-    apply = apply_request(_of_the_log(given, ingest=ingest), scratch=scratch, **known)
-    # The log may not exist yet; and its properties come in a commit after that of its first batch.
+    apply = apply_request(_of_the_log(given, ingest=ingest), scratch=scratch, **common)
+    # The log may not exist yet, and its properties are set only in the commit after its first batch.
     described = description(insert_only=apply.options.insert_only)
     return batch, replace(apply, options=completed(apply.options, described))
 
 
 def apply_request(given: Mapping[str, Any], **known: Any) -> ApplyRequest:
-    """Return the apply that arguments ask for.
+    """Return the apply that arguments request.
 
     :param given: options of an apply
     :param known: fields of the request that are not read from the arguments
-    :raises InvalidConfiguration: for a value that is none
+    :raises InvalidConfiguration: for an invalid value
     """
     run = {**given, **_times(given), "mode": APPLY["mode"].read(given.get("mode"))}
     if run["mode"] == read.DRY_RUN:
@@ -95,42 +96,42 @@ def apply_request(given: Mapping[str, Any], **known: Any) -> ApplyRequest:
 
 
 def ingest_request(given: Mapping[str, Any], **known: Any) -> IngestRequest:
-    """Return the ingest that arguments ask for.
+    """Return the ingest that arguments request.
 
     :param given: options of an ingest
     :param known: fields of the request that are not read from the arguments
-    :raises InvalidConfiguration: for a value that is none
+    :raises InvalidConfiguration: for an invalid value
     """
     options = ingest_options(given)
     return filled(IngestRequest, INGEST, {**given, **_times(given)}, options=options, **known)
 
 
-def _times(given: Mapping[str, Any]) -> dict[str, str | None]:
+def _times(arguments: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the times of a range as ISO 8601 with an offset."""
-    return {name: iso(name, given.get(name)) for name in ("starting_timestamp", "ending_timestamp")}
+    return {name: iso(name, arguments.get(name)) for name in ("starting_timestamp", "ending_timestamp")}
 
 
 def ingest_options(given: Mapping[str, Any]) -> IngestOptions:
-    """Return what an external change set looks like.
+    """Return the options that describe an external change set.
 
-    :param given: options of an ingest; ``source`` tells only whether it is a topic or files
-    :raises InvalidConfiguration: for a value that is none
+    :param given: options of an ingest; ``source`` only decides between topics and files
+    :raises InvalidConfiguration: for an invalid value
     """
     kind: Any = "kafka" if is_topics(str(given.get("source")).strip()) else "files"
     return filled(IngestOptions, INGEST, given, source_kind=kind)
 
 
-def _of_the_log(given: Mapping[str, Any], *, ingest: bool) -> dict[str, Any]:
+def _of_the_log(arguments: Mapping[str, Any], *, ingest: bool) -> dict[str, Any]:
     """Return the arguments of the apply whose source is the log."""
-    # A sequence of the user's own may be NULL where that of the log never is.
-    appended = read.flag("insert_only", given.get("insert_only"))
-    checked = appended or not read.is_given(given.get("sequence_by"))
-    if not read.is_given(given.get("source_kind")):
-        given = {**given, "source_kind": "change_feed" if appended else "change_log"}
+    # The user's sequence column may be NULL; the sequence of the log never is.
+    appended = read.flag("insert_only", arguments.get("insert_only"))
+    checked = appended or not read.is_given(arguments.get("sequence_by"))
+    if not read.is_given(arguments.get("source_kind")):
+        arguments = {**arguments, "source_kind": "change_feed" if appended else "change_log"}
     return {
-        **given,
-        "source": given["log"],
-        "on_invalid": "fail" if checked else INGEST["on_invalid"].read(given.get("on_invalid")),
+        **arguments,
+        "source": arguments["log"],
+        "on_invalid": "fail" if checked else INGEST["on_invalid"].read(arguments.get("on_invalid")),
         "staging": None,
         **(dict.fromkeys(_BOUNDS_OF_THE_INGEST) if ingest else {}),
     }

@@ -1,6 +1,6 @@
-"""Times and durations as people write them: in arguments, in the form of a run, in configuration files.
+"""Reads times and durations as people write them: in arguments, in the form of a run, in configuration files.
 
-Read by pendulum, which Airflow brings. A Spark driver elsewhere has no pendulum and gets ISO 8601.
+Pendulum reads them; Airflow installs it. A Spark driver elsewhere has no pendulum and gets ISO 8601.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def moment(name: str, value: Any) -> DateTime | None:
     :param name: the argument's name, for the message
     :param value: ISO 8601 with an offset, or followed by the name of a zone; or a datetime. None, ``""`` and
         ``"None"`` mean not given
-    :raises InvalidConfiguration: for anything else, times without an offset or a zone included
+    :raises InvalidConfiguration: for any other value, including times without an offset or a zone
     """
     import pendulum
 
@@ -37,9 +37,9 @@ def moment(name: str, value: Any) -> DateTime | None:
     match = _TIME.fullmatch(text.strip())
     with suppress(ValueError):
         stamp, zone = match.groups() if match else ("", None)
-        found = pendulum.parse(stamp, exact=True, tz=None)
-        if isinstance(found, pendulum.DateTime) and (found.tzinfo is None) == (zone is not None):
-            return found if zone is None else found.replace(tzinfo=pendulum.timezone(zone))
+        parsed = pendulum.parse(stamp, exact=True, tz=None)
+        if isinstance(parsed, pendulum.DateTime) and (parsed.tzinfo is None) == (zone is not None):
+            return parsed if zone is None else parsed.replace(tzinfo=pendulum.timezone(zone))
     raise InvalidConfiguration(
         f"{name} is {text!r}, which is no time with an offset or a zone.",
         remedy="write it with an offset, as 2026-01-31T18:00:00+00:00, or with a zone, as "
@@ -50,9 +50,9 @@ def moment(name: str, value: Any) -> DateTime | None:
 
 def iso(name: str, value: Any) -> str | None:
     """Return the time that :func:`moment` reads as ISO 8601 with its offset; None where it is not given."""
-    found = moment(name, value)
+    time = moment(name, value)
     # Not pendulum's own form, which writes Z for +00:00.
-    return None if found is None else datetime.isoformat(found)
+    return None if time is None else datetime.isoformat(time)
 
 
 def start(name: str, value: str) -> DateTime:
@@ -61,17 +61,17 @@ def start(name: str, value: str) -> DateTime:
     :raises InvalidConfiguration: also for an empty text
     """
     text = arguments.required(name, value)
-    found = moment(name, f"{text}T00:00:00Z" if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else text)
-    assert found is not None
-    return found
+    time = moment(name, f"{text}T00:00:00Z" if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else text)
+    assert time is not None
+    return time
 
 
 def seconds(text: str) -> float | None:
     """Return how long ``5 minutes`` is, in seconds; None if the text is not like that."""
     import pendulum
 
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         return None
-    number = pendulum.duration(**{f"{found[2].lower()}s": float(found[1])}).total_seconds()
+    number = pendulum.duration(**{f"{match[2].lower()}s": float(match[1])}).total_seconds()
     return int(number) if number.is_integer() else number

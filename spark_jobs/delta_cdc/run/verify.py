@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A writer may be so fast that the planned version cannot be read any more.
+#: A fast writer may make the planned version unreadable before the job reads it; then verify plans again.
 _TRIES = 3
 
 
@@ -46,52 +46,56 @@ def run_verify(
     """
     results: dict[int, Verification] = {}
     for attempt in range(1, _TRIES + 1):
-        left = [at for at in range(len(requests)) if at not in results]
-        plans = dict(zip(left, run_sync(_planned([requests[at] for at in left])), strict=True))
+        remaining = [index for index in range(len(requests)) if index not in results]
+        plans = dict(
+            zip(remaining, run_sync(_planned([requests[index] for index in remaining])), strict=True)
+        )
         jobs: dict[int, tuple[JobPlan[VerifySpec, Verification], VerifySpec]] = {}
-        for at, plan in plans.items():
+        for index, plan in plans.items():
             if isinstance(plan, DeltaCdcError):
-                results[at] = Verification(requests[at].pipeline, requests[at].target, error=plan)
+                results[index] = Verification(requests[index].pipeline, requests[index].target, error=plan)
             elif plan.spec is None:
-                results[at] = plan.outcome
+                results[index] = plan.outcome
             else:
-                jobs[at] = (plan, plan.spec)
+                jobs[index] = (plan, plan.spec)
         if not jobs:
             break
         say(f"Checking the rows of {len(jobs)} table(s).")
         specs = tuple(spec for _, spec in jobs.values())
         result = execute(BatchSpec(run_id, specs, parallel=parallel))
         parts = result.parts or (result,) * len(specs)
-        for (at, (plan, _)), part in zip(jobs.items(), parts, strict=True):
+        for (index, (plan, _)), part in zip(jobs.items(), parts, strict=True):
             if part.status == "stale" and attempt < _TRIES:
                 say(f"{plan.outcome.table}: {part.message} Planning again.")
             else:
-                results[at] = _finished(requests[at], plan.outcome, part)
-    return [results[at] for at in range(len(requests))]
+                results[index] = _finished(requests[index], plan.outcome, part)
+    return [results[index] for index in range(len(requests))]
 
 
 async def _planned(
     requests: Sequence[VerifyRequest],
 ) -> list[JobPlan[VerifySpec, Verification] | DeltaCdcError]:
     plans: list[JobPlan[VerifySpec, Verification] | DeltaCdcError] = []
-    for one in await settled(map(plan_verify_async, requests)):
-        if isinstance(one, Exception) and not isinstance(one, DeltaCdcError):
-            raise one
-        plans.append(one)
+    for plan in await settled(map(plan_verify_async, requests)):
+        if isinstance(plan, Exception) and not isinstance(plan, DeltaCdcError):
+            raise plan
+        plans.append(plan)
     return plans
 
 
 def _finished(request: VerifyRequest, planned: Verification, result: JobResult) -> Verification:
     """Return the result of a target: what the logs decided, and what its job did."""
     if result.status == "committed":
-        made = [Check.from_dict(row) for row in result.tables]
-        wrong = [one for one in made if one.check == EQUALS_SOURCE and one.status == "finding"]
+        checks = [Check.from_dict(row) for row in result.tables]
+        wrong = [check for check in checks if check.check == EQUALS_SOURCE and check.status == "finding"]
         if wrong and planned.version is not None and run_sync(was_declared(request, planned.version)):
             # Rows of a baseline were never compared with the source, so a difference proves nothing.
-            why = f"rows of the target were declared (initial_load), not loaded: {wrong[0].detail}"
-            made.remove(wrong[0])
-            made.append(skipped(EQUALS_SOURCE, f"{why} mode='reload' brings them to what the source holds."))
-        return replace(planned, checks=(*planned.checks, *made))
+            text = f"rows of the target were declared (initial_load), not loaded: {wrong[0].detail}"
+            checks.remove(wrong[0])
+            checks.append(
+                skipped(EQUALS_SOURCE, f"{text} mode='reload' brings them to what the source holds.")
+            )
+        return replace(planned, checks=(*planned.checks, *checks))
     if result.error is not None:
         return replace(planned, error=DeltaCdcError.from_dict(result.error))
     error = JobFailed(
@@ -108,49 +112,49 @@ def raise_if_wrong(results: Sequence[Verification], *, findings: bool = True) ->
     :raises VerificationFailed: names the first findings, and what to do about them
     :raises DeltaCdcError: a target could not be checked
     """
-    wrong = [(one, check) for one in results for check in one.findings]
+    wrong = [(result, check) for result in results for check in result.findings]
     if wrong and findings:
-        tables = len({one.table for one, _ in wrong})
-        first = " ".join(_sentence(one, check) for one, check in wrong[:3])
-        more = f" {len(wrong) - 3} more are in the table above." if len(wrong) > 3 else ""
+        tables = len({result.table for result, _ in wrong})
+        first = " ".join(_sentence(result, check) for result, check in wrong[:3])
+        rest = f" {len(wrong) - 3} more are in the table above." if len(wrong) > 3 else ""
         raise VerificationFailed(
-            f"{len(wrong)} check(s) of {tables} table(s) found something. {first}{more}",
+            f"{len(wrong)} check(s) of {tables} table(s) found something. {first}{rest}",
             remedy=wrong[0][1].remedy,
         )
-    for one in results:
-        if one.error is not None:
-            raise one.error
+    for result in results:
+        if result.error is not None:
+            raise result.error
 
 
-def _sentence(one: Verification, check: Check) -> str:
+def _sentence(result: Verification, check: Check) -> str:
     samples = f" For instance {'; '.join(check.samples[:2])}." if check.samples else ""
-    return f"{one.pipeline} ({one.table}), {check.check}: {check.detail}{samples}"
+    return f"{result.pipeline} ({result.table}), {check.check}: {check.detail}{samples}"
 
 
 # -- for people -----------------------------------------------------------------------------------
 def text_of(results: Sequence[Verification]) -> str:
     """Return a table of all checks, and a line for each finding and each comparison that was not made."""
-    names = list(dict.fromkeys(check.check for one in results for check in one.checks))
-    rows = [_row(one) for one in results]
+    names = list(dict.fromkeys(check.check for result in results for check in result.checks))
+    rows = [_row(result) for result in results]
     return "\n".join([grid(rows, ["pipeline", "version", *names]), *_lines(results)])
 
 
-def _row(one: Verification) -> dict[str, Any]:
+def _row(result: Verification) -> dict[str, Any]:
     cells = {"ok": "ok", "skipped": "-"}
-    checks = {check.check: cells.get(check.status, f"{check.count} WRONG") for check in one.checks}
-    return {"pipeline": one.pipeline, "version": one.version, **checks}
+    checks = {check.check: cells.get(check.status, f"{check.count} WRONG") for check in result.checks}
+    return {"pipeline": result.pipeline, "version": result.version, **checks}
 
 
 def _lines(results: Sequence[Verification]) -> Iterator[str]:
-    for one in results:
-        if one.error is not None:
-            yield f"{one.pipeline}: {type(one.error).__name__}: {one.error}"
-        for check in one.checks:
+    for result in results:
+        if result.error is not None:
+            yield f"{result.pipeline}: {type(result.error).__name__}: {result.error}"
+        for check in result.checks:
             if check.status == "finding":
                 samples = f" ({'; '.join(check.samples)})" if check.samples else ""
-                yield f"{one.pipeline}, {check.check}: {check.detail}{samples} Remedy: {check.remedy}"
+                yield f"{result.pipeline}, {check.check}: {check.detail}{samples} Remedy: {check.remedy}"
             elif check.status == "skipped" and _is_explained(check):
-                yield f"{one.pipeline}, {check.check}: skipped: {check.detail}"
+                yield f"{result.pipeline}, {check.check}: skipped: {check.detail}"
 
 
 def _is_explained(check: Check) -> bool:

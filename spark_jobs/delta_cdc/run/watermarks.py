@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def published(result: ApplyResult | IngestResult, saved_plans: SavedPlans) -> None:
-    """Record that a result was published: the last call of a caller.
+    """Record that a result was published; this is the caller's last call.
 
-    Before it, the same work done again gives the same result, ``applied`` included; after it, nothing is left
-    to do.
+    Until this call, a retry of the same work returns the same result, including ``applied``. After it, a
+    retry finds no work.
     """
     saved_plans.delete(result.plan_key)
 
@@ -39,9 +39,11 @@ def committed(request: ApplyRequest | ReadRequest) -> TableVersion | None:
     """Return the watermark that the target has recorded; None if it has no watermark. For display."""
     if request.target is None:
         assert isinstance(request, ReadRequest)
-        found = run_sync(sink(DeltaLog(request.staging, request.storage_options), request.pipeline))
+        sink_state = run_sync(sink(DeltaLog(request.staging, request.storage_options), request.pipeline))
         return (
-            found.recorded.seal.watermark if found is not None and found.recorded.seal is not None else None
+            sink_state.recorded.seal.watermark
+            if sink_state is not None and sink_state.recorded.seal is not None
+            else None
         )
     recorded = reconcile(DeltaLog(request.target, request.storage_options), request.pipeline)
     return recorded.seal.watermark if recorded is not None and recorded.seal is not None else None

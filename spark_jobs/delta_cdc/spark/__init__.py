@@ -1,3 +1,3 @@
-"""What runs inside Spark: reading changes, applying, ingesting, maintaining and verifying."""
+"""Jobs that run inside Spark: read changes, apply, ingest, maintain and verify."""
 
 from __future__ import annotations

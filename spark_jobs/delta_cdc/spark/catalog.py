@@ -1,4 +1,4 @@
-"""Resolve names in Spark's catalogs: where a table lies, and which table it is."""
+"""Resolve names in Spark's catalogs to the location and the id of a table."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ _REMEDY = (
 def run(spark: SparkSession, spec: ResolveSpec) -> JobResult:
     """Resolve every name of a spec. Nothing is written.
 
-    :return: per name ``{table, table_id, location}``; if there are several, an invalid one has
+    :return: per name ``{table, table_id, location}``; with several names, an invalid one gets
         ``{table, error}``
-    :raises TableNotFound: names the table, if it is the only one
-    :raises NotADeltaTable: likewise, for a view, or a table of another format
+    :raises TableNotFound: the only name does not exist
+    :raises NotADeltaTable: the only name is a view, or a table of another format
     """
-    found = []
+    results = []
     for name in spec.tables:
         try:
             row = delta_detail(spark, name, remedy=_REMEDY)
         except (TableNotFound, NotADeltaTable) as error:
             if len(spec.tables) == 1:
                 raise
-            found.append({"table": name, "error": error.to_dict()})
+            results.append({"table": name, "error": error.to_dict()})
             continue
         log.info("%s lies at %s", name, row["location"])
-        found.append({"table": name, "table_id": row["id"], "location": row["location"]})
-    return JobResult(status="committed", tables=tuple(found))
+        results.append({"table": name, "table_id": row["id"], "location": row["location"]})
+    return JobResult(status="committed", tables=tuple(results))
 
 
 def delta_detail(session: SparkSession, name: str, *, remedy: str) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def delta_detail(session: SparkSession, name: str, *, remedy: str) -> dict[str, 
 
     :param name: path, URI or catalog name
     :param remedy: what to do if no table has that name
-    :raises TableNotFound: nothing exists there
-    :raises NotADeltaTable: for a view, or a table of another format
+    :raises TableNotFound: the name does not exist
+    :raises NotADeltaTable: the name is a view, or a table of another format
     """
     try:
         row = session.sql(f"DESCRIBE DETAIL {table(name)}").collect()[0].asDict()
@@ -93,14 +93,14 @@ def delta_detail(session: SparkSession, name: str, *, remedy: str) -> dict[str, 
 
 
 def says_absent(error: Exception) -> bool:
-    """Return whether the error means that the name does not exist, not that a catalog fails or refuses."""
+    """Return whether the error means that the name does not exist. A failing catalog is another error."""
     # An unreachable metastore also raises an AnalysisException.
     condition = error.getCondition() or "" if isinstance(error, AnalysisException) else ""
     return condition in _ABSENT
 
 
 def _something_is_at(session: SparkSession, name: str) -> bool:
-    """Return whether other files exist at a path: Delta's error is the same for an empty one."""
+    """Return whether a path has other files. Delta's error is the same for an empty path."""
     if "/" not in name:
         return True
     try:

@@ -1,7 +1,7 @@
 """Check that Delta commits safely at a table's location: on S3, a later commit can overwrite an earlier one.
 
-Delta picks a log store by the scheme of a location, and by the confs that Spark was started with; a
-session's own confs don't count. On file systems with atomic create-if-absent (local disks, HDFS, Azure,
+Delta selects a log store by the scheme of a location and by the confs that Spark was started with; the confs
+of a session have no effect. On file systems with atomic create-if-absent (local disks, HDFS, Azure,
 Google) Delta's default is safe for any number of drivers. On S3 it is safe for one: its log store checks
 whether the version exists, and then writes it unconditionally. None of Delta's other stores makes S3A send a
 condition, so on S3 they are no better; ``S3DynamoDBLogStore`` keeps the versions in a DynamoDB table.
@@ -30,7 +30,7 @@ def refuse_unsafe_log_store(spark: SparkSession, uri: str, *, single_driver: boo
 
     If the user guarantees a single driver, log once what that means.
 
-    :param uri: of the table, as passed to Spark
+    :param uri: location of the table, as passed to Spark
     :param single_driver: the user guarantees that there is only one
     :raises UnsafeLogStore: names the conf
     """
@@ -40,11 +40,12 @@ def refuse_unsafe_log_store(spark: SparkSession, uri: str, *, single_driver: boo
 
 
 def _started_with(spark: SparkSession, names: Sequence[str]) -> dict[str, str]:
-    """Return those of the given confs that Spark was started with, because Delta reads them there.
+    """Return the values of the confs that Spark was started with, because Delta uses these.
 
-    A session shows only its own confs. Spark's launcher turns start confs into properties of the JVM. A conf
-    that a program passes after the JVM has started is not visible here; that errs on the safe side.
+    A session shows only its own confs, but Spark's launcher turns start confs into properties of the JVM. A
+    conf that a program passes after the JVM has started is not visible here; the check may then refuse a safe
+    store.
     """
-    asked = asking_java(*(("java.lang.System", "getProperty", name, "") for name in names))
-    found = spark.sql(asked).collect()[0]
-    return {name: value for name, value in zip(names, found, strict=True) if value}
+    query = asking_java(*(("java.lang.System", "getProperty", name, "") for name in names))
+    values = spark.sql(query).collect()[0]
+    return {name: value for name, value in zip(names, values, strict=True) if value}

@@ -73,16 +73,16 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
 
 
 def failed(error: Exception, place: str) -> JobResult:
-    """Return the result of a job that ended with an error, named."""
+    """Return the result of a failed job, with its named error."""
     failure = named(error, place)
     if failure is not error:
-        # Our errors are complete; for others, the log needs the whole traceback.
+        # The engine's errors are complete. For other errors, the log needs the whole traceback.
         traceback.print_exception(error)
     return JobResult(status="failed", error=failure.to_dict(), message=str(failure))
 
 
 def named(error: Exception, place: str) -> DeltaCdcError:
-    """Name an error: ours stay as they are; Spark's and Delta's are named by their error class.
+    """Return a named error. The engine's errors stay; those of Spark and Delta are named by error class.
 
     :param place: tables and versions, for the message
     """
@@ -123,7 +123,7 @@ def named(error: Exception, place: str) -> DeltaCdcError:
 
 
 def _first_lost(error: BaseException) -> BaseException:
-    """Return the error that first showed a loss: cleanup after it fails as well, and hides it."""
+    """Return the error that first showed a loss. Cleanup after it fails too, and hides it."""
     first, earlier = error, error.__context__
     while earlier is not None:
         first = earlier if is_lost(earlier) else first

@@ -1,9 +1,10 @@
-"""The quarantine: a table beside a target, or beside a change log, for inspection and replay.
+"""Write and read the quarantine: a table next to a target or a change log, for inspection and replay.
 
-Beside a target, it holds events that cannot be applied; beside a change log, records that are no events. It
-has the same columns for every source, so it survives changes of the source's schema. A step writes its rows
-before the commit of the same seal: whatever a committed step took out is always there. A step that failed
-before its commit may also leave rows; the next attempt with the same seal completes or replaces them.
+Next to a target, it holds events that cannot be applied; next to a change log, records that are no events.
+Its columns do not depend on the source, so changes of the source's schema do not affect it. A step writes its
+rows before the commit of the same seal, so the quarantine always has the rows that a committed step removed.
+A step that failed before its commit may also leave rows; the next attempt with the same seal completes or
+replaces them.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.spark.apply.rows import Shape
 
-#: Name -> type. ``raw`` is the record's text, or the source's row as JSON; NULL for a file that was
-#: unreadable as a whole. Only an apply fills ``keys`` (JSON: the key columns as text), ``sequence`` and the
-#: versions, only an ingest ``position`` and ``adapter``.
+#: Name -> type. ``raw`` is the record's text or the source's row as JSON; it is NULL for an unreadable file.
+#: Only an apply sets ``keys`` (JSON: the key columns as text), ``sequence`` and the versions; only an ingest
+#: sets ``position`` and ``adapter``.
 COLUMNS = {
     "reason": "string",
     "pipeline": "string",
@@ -51,16 +52,16 @@ COLUMNS = {
     "adapter": "string",
     "quarantined_at": "timestamp",
 }
-#: Name of the reason's column, also in rejected records.
+#: Name of the column with the reason, also in rejected records.
 REASON = "reason"
 _PROPERTIES = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "false"}
-#: Options for JSON text of rows. Spark's default patterns drop everything below a millisecond.
+#: Options for rows as JSON. Spark's default patterns drop digits below a millisecond.
 AS_JSON = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-#: Number of attempts: the first may fail if two writers create the table at once.
+#: Number of attempts. The first attempt may fail if two writers create the table at the same time.
 _TRIES = 3
 _SETTLED = f"{PLAN_PREFIX}settled"
 
@@ -75,31 +76,31 @@ def exists(session: SparkSession, uri: str) -> bool:
     return True
 
 
-def _made(frame: DataFrame, **values: Column) -> DataFrame:
-    """Return rows of the table; a column without a value is NULL."""
+def _table_rows(frame: DataFrame, **values: Column) -> DataFrame:
+    """Return rows with the columns of the table; a column without a value is NULL."""
     values["quarantined_at"] = F.current_timestamp()
     return frame.select(
         *[values.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in COLUMNS.items()]
     )
 
 
-def _held(session: SparkSession, uri: str, pipeline: str) -> DataFrame:
-    """Return the rows of a pipeline.
+def _pipeline_rows(session: SparkSession, uri: str, pipeline: str) -> DataFrame:
+    """Return the rows of a pipeline in the quarantine.
 
     :raises TargetSchemaClash: the table is not a quarantine
     """
-    found = session.read.format("delta").load(uri)
-    columns = {name.lower() for name in found.columns}
+    table_rows = session.read.format("delta").load(uri)
+    columns = {name.lower() for name in table_rows.columns}
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
         raise TargetSchemaClash(
             f"{uri} is no quarantine table: it has no column {', '.join(missing)}.",
             remedy="move that table away; the next run creates the quarantine.",
         )
-    return found.where(F.col("pipeline") == pipeline)
+    return table_rows.where(F.col("pipeline") == pipeline)
 
 
-def _written(
+def _write_sealed(
     session: SparkSession,
     uri: str,
     seal: Seal,
@@ -108,8 +109,8 @@ def _written(
 ) -> Outcome:
     """Write rows in one commit, with the seal of the step's commit.
 
-    :param prepared: returns the write; None if the rows are in the table already
-    :param again: continues if the table already has a commit of this seal, or of a later one; takes the write
+    :param prepared: returns the write; None if the table has the rows already
+    :param again: handles a table that already has a commit of this seal or of a later one; gets the write
     """
     outcome = Outcome("conflict")
     for _ in range(_TRIES):
@@ -124,7 +125,7 @@ def _written(
     return outcome
 
 
-def _unsealed(save: Callable[[], object]) -> Outcome:
+def _write_unsealed(save: Callable[[], object]) -> Outcome:
     try:
         save()
     except Exception as error:
@@ -148,14 +149,14 @@ def rows(
 ) -> DataFrame:
     """Return rows of a quarantine table (:data:`COLUMNS`).
 
-    :param found: what cannot be applied; the columns are expressions over it
-    :param reason: why
+    :param found: the invalid rows, over which the columns are expressions
+    :param reason: why they are invalid
     :param keys: names of the key columns
     :param sequence: as text, see :mod:`delta_cdc.spark.apply.sequences`
     :param event: the row of the source, a struct
     """
     texts = [_key_text(F.col(quote(key)), found.schema[key].dataType).alias(key) for key in keys]
-    return _made(
+    return _table_rows(
         found,
         reason=reason,
         pipeline=F.lit(spec.pipeline),
@@ -189,38 +190,38 @@ def _key_value(text: Column, data_type: T.DataType) -> Column:
 def write(
     session: SparkSession, spec: ApplySpec, step: TargetStep, seal: Seal, rows: DataFrame
 ) -> str | None:
-    """Write the rows that a step takes out: one commit, with the seal of the step's commit in the target.
+    """Write the rows that a step removes, in one commit with the seal of the step's commit in the target.
 
-    An attempt that died between the two commits has left rows under this seal. Rows of the same range are
-    kept; rows of a range inside ours are replaced, because the target refuses a seal twice, so no other
-    commit can have used it.
+    An attempt that crashed between the two commits has left rows under this seal. Rows of the same range
+    stay. Rows of a range inside the step's range are replaced: the target refuses a second commit of a seal,
+    so these rows belong to no committed step.
 
-    :param seal: of the target's commit
-    :param rows: of :func:`rows`, not empty
-    :return: None if the rows are written; else why they may not be, and the step must be planned again
-    :raises TargetSchemaClash: the table is not a quarantine table of ours
+    :param seal: the seal of the target's commit
+    :param rows: from :func:`rows`, not empty
+    :return: None if the rows are written; otherwise the reason, and the step must be planned again
+    :raises TargetSchemaClash: the table is not a quarantine table
     """
     uri, pipeline = spec.quarantine_uri, spec.pipeline
     first, last = step.starting_version, step.ending_version
-    own = f"seal = {step.seal_number} AND starting_version >= {first} AND ending_version <= {last}"
+    own_rows = f"seal = {step.seal_number} AND starting_version >= {first} AND ending_version <= {last}"
 
     def prepared() -> Callable[[], object] | None:
         writer = rows.write.format("delta")
         if not exists(session, uri):
             return partial(writer.mode("error").options(**_PROPERTIES).save, uri)
-        same = f"{own} AND starting_version = {first} AND ending_version = {last}"
-        if not _held(session, uri, pipeline).where(same).isEmpty():
+        same_range = f"{own_rows} AND starting_version = {first} AND ending_version = {last}"
+        if not _pipeline_rows(session, uri, pipeline).where(same_range).isEmpty():
             return None
-        replaced = f"pipeline = {string(pipeline)} AND {own}"
+        replaced = f"pipeline = {string(pipeline)} AND {own_rows}"
         return partial(writer.mode("overwrite").option("replaceWhere", replaced).save, uri)
 
     def again(save: Callable[[], object]) -> Outcome:
-        if not _held(session, uri, pipeline).where(f"seal > {step.seal_number}").isEmpty():
+        if not _pipeline_rows(session, uri, pipeline).where(f"seal > {step.seal_number}").isEmpty():
             return Outcome("skipped", f"a run after this one has written to the quarantine {uri}")
-        # An attempt that died used this seal for another range; only its rows show that.
-        return _unsealed(save)
+        # A crashed attempt used this seal for another range; only its rows show that.
+        return _write_unsealed(save)
 
-    outcome = _written(session, uri, seal, prepared, again)
+    outcome = _write_sealed(session, uri, seal, prepared, again)
     if outcome.status == "committed":
         return None
     if outcome.status == "skipped":
@@ -231,25 +232,25 @@ def write(
 def keys_of(session: SparkSession, uri: str, pipeline: str, shape: Shape) -> DataFrame:
     """Return the distinct keys in a quarantine table, with the target's types.
 
-    Rows without a key are omitted: they cannot be replayed by key.
+    Rows without a key are omitted, because a replay selects rows by key.
 
     :raises TableNotFound: the table does not exist
     """
     catalog.delta_detail(session, uri, remedy="nothing was quarantined: there is nothing to replay.")
     texts = T.StructType([T.StructField(key, T.StringType()) for key in shape.keys])
-    read = _held(session, uri, pipeline).select(F.from_json("keys", texts).alias("keys"))
+    key_structs = _pipeline_rows(session, uri, pipeline).select(F.from_json("keys", texts).alias("keys"))
     keys = [
         _key_value(F.col("keys").getField(key), shape.schema[key].dataType).alias(key) for key in shape.keys
     ]
-    found = read.select(*keys)
+    key_rows = key_structs.select(*keys)
     for key in shape.keys:
-        # Not dropna: it would drop NaN, which is a valid key.
-        found = found.where(F.col(quote(key)).isNotNull())
-    return found.distinct()
+        # dropna would also drop NaN, which is a valid key.
+        key_rows = key_rows.where(F.col(quote(key)).isNotNull())
+    return key_rows.distinct()
 
 
 def forget(session: SparkSession, uri: str, pipeline: str, below_seal: int) -> None:
-    """Delete the rows that were replayed: those with a key, of seals below ``below_seal``."""
+    """Delete the replayed rows: those with a key whose seal is below ``below_seal``."""
     _delete(session, uri, pipeline, below_seal, f"reason <> {string(NULL_KEY)}")
 
 
@@ -264,38 +265,38 @@ def _delete(session: SparkSession, uri: str, pipeline: str, below_seal: int, con
 def of_files(session: SparkSession, files: Sequence[tuple[SourceFile, str]]) -> DataFrame:
     """Return a reject for each unreadable file: RAW, POSITION and the reason.
 
-    :param files: each with the reason
+    :param files: each file with its reason
     """
     text = json.dumps([{"position": {"file": file.uri}, REASON: reason} for file, reason in files])
     ddl = f"array<struct<position: {POSITION_DDL}, {REASON}: string>>"
-    found = session.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(text), ddl)))
-    return found.select(F.lit(None).cast("string").alias(RAW), F.col("position").alias(POSITION), REASON)
+    rejects = session.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(text), ddl)))
+    return rejects.select(F.lit(None).cast("string").alias(RAW), F.col("position").alias(POSITION), REASON)
 
 
 def new(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFrame:
-    """Remove redelivered rejects that are in quarantine already."""
+    """Return the rejects without redelivered ones that the quarantine already has."""
     flag = redelivery.flagged(spec)
     if flag is None or not exists(session, spec.quarantine_uri):
         return rejects
     flag = F.coalesce(flag, F.lit(False))
-    held = _records(session, spec).where(F.col("seal") < spec.step.seal_number)
-    left = _beyond(rejects.where(flag), held, exact=bool(spec.offsets))
-    return rejects.where(~flag).unionByName(left)
+    quarantined = _records(session, spec).where(F.col("seal") < spec.step.seal_number)
+    new_rejects = _beyond(rejects.where(flag), quarantined, exact=bool(spec.offsets))
+    return rejects.where(~flag).unionByName(new_rejects)
 
 
 def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: DataFrame) -> None:
-    """Write a batch's rejects in one commit, sealed with its number.
+    """Write a batch's rejects in one commit with the batch's seal.
 
-    If another driver with this batch, or an attempt that crashed later, already wrote under this number, add
+    If another driver with this batch, or an attempt that crashed later, already wrote under this seal, add
     only the missing rows, because other options may reject more records.
 
-    :param seal: of the log's commit
+    :param seal: the seal of the log's commit
     :param rejects: RAW, POSITION and the reason
-    :raises ConcurrentModification: other writers kept winning the race
+    :raises ConcurrentModification: other writers committed first in every attempt
     """
 
     def save(records: DataFrame = rejects) -> None:
-        made = _made(
+        quarantine_rows = _table_rows(
             records,
             reason=F.col(REASON),
             pipeline=F.lit(spec.pipeline),
@@ -304,14 +305,14 @@ def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: 
             position=F.col(POSITION),
             adapter=F.lit(spec.options.adapter),
         )
-        made.write.format("delta").mode("append").options(**_PROPERTIES).save(spec.quarantine_uri)
+        quarantine_rows.write.format("delta").mode("append").options(**_PROPERTIES).save(spec.quarantine_uri)
 
     def again(_: object) -> Outcome:
-        held = _records(session, spec).where(F.col("seal") == spec.step.seal_number)
-        missing = _beyond(rejects, held, exact=True).localCheckpoint()
-        return Outcome("committed") if missing.isEmpty() else _unsealed(lambda: save(missing))
+        quarantined = _records(session, spec).where(F.col("seal") == spec.step.seal_number)
+        missing = _beyond(rejects, quarantined, exact=True).localCheckpoint()
+        return Outcome("committed") if missing.isEmpty() else _write_unsealed(lambda: save(missing))
 
-    outcome = _written(session, spec.quarantine_uri, seal, lambda: save, again)
+    outcome = _write_sealed(session, spec.quarantine_uri, seal, lambda: save, again)
     if outcome.status != "committed":
         raise ConcurrentModification(
             f"Other runs keep writing to the quarantine {spec.quarantine_uri}: {outcome.message}",
@@ -319,20 +320,20 @@ def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: 
         )
 
 
-def _beyond(rejects: DataFrame, held: DataFrame, *, exact: bool) -> DataFrame:
+def _beyond(rejects: DataFrame, quarantined: DataFrame, *, exact: bool) -> DataFrame:
     key = F.struct(redelivery.place(exact=exact).alias("place"), F.col(RAW).alias("raw"))
-    return redelivery.beyond(rejects, held, key, key)
+    return redelivery.beyond(rejects, quarantined, key, key)
 
 
 def _records(session: SparkSession, spec: IngestSpec) -> DataFrame:
     """Return this pipeline's records: RAW, POSITION, PUBLISHED, the reason and ``seal``.
 
-    Excludes rows of batches that a RESTORE of the log undid, because their files are ingested again.
+    Rows of batches that a RESTORE of the log undid are excluded, because their files are ingested again.
     """
-    found = _held(session, spec.quarantine_uri, spec.pipeline)
+    table_rows = _pipeline_rows(session, spec.quarantine_uri, spec.pipeline)
     for first, last in spec.step.configuration.get("void", ()):
-        found = found.where(~F.col("seal").between(first, last))
-    return found.select(
+        table_rows = table_rows.where(~F.col("seal").between(first, last))
+    return table_rows.select(
         F.col("raw").alias(RAW),
         F.col("position").alias(POSITION),
         F.col("quarantined_at").alias(PUBLISHED),
@@ -344,13 +345,13 @@ def _records(session: SparkSession, spec: IngestSpec) -> DataFrame:
 def replayable(session: SparkSession, spec: IngestSpec) -> DataFrame:
     """Return the records in quarantine: RAW, PUBLISHED and POSITION.
 
-    Excludes lines that may lie inside a quoted value of their file, because they may not be records.
+    Lines that may be part of a quoted value in their file are excluded, because they may not be records.
 
     :raises TableNotFound: the quarantine does not exist
     """
     catalog.delta_detail(session, spec.quarantine_uri, remedy="nothing was quarantined: nothing to replay.")
-    found = _records(session, spec).where((F.col("seal") < spec.step.seal_number) & F.col(RAW).isNotNull())
-    return found.where(F.col(REASON) != UNCLOSED).select(RAW, PUBLISHED, POSITION)
+    records = _records(session, spec).where((F.col("seal") < spec.step.seal_number) & F.col(RAW).isNotNull())
+    return records.where(F.col(REASON) != UNCLOSED).select(RAW, PUBLISHED, POSITION)
 
 
 def forget_records(session: SparkSession, spec: IngestSpec, settled: DataFrame) -> None:
@@ -372,8 +373,8 @@ def forget_records(session: SparkSession, spec: IngestSpec, settled: DataFrame) 
 
 
 def forget_files(session: SparkSession, spec: IngestSpec, files: Sequence[str]) -> None:
-    """Delete the rows of files that were unreadable in an earlier delivery, and are readable now."""
+    """Delete the rows of files that were unreadable in an earlier delivery and are readable now."""
     if files and exists(session, spec.quarantine_uri):
-        listed = ", ".join(map(string, files))
-        condition = f"raw IS NULL AND position.file IN ({listed})"
+        file_list = ", ".join(map(string, files))
+        condition = f"raw IS NULL AND position.file IN ({file_list})"
         _delete(session, spec.quarantine_uri, spec.pipeline, spec.step.seal_number, condition)

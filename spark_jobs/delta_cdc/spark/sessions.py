@@ -1,4 +1,4 @@
-"""Private sessions: no other session sees their confs or views."""
+"""Create private sessions, whose confs and views no other session sees."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Delta stores here which version a session committed last.
+#: Conf in which Delta stores the version that a session committed last.
 LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 
 _CONFS = {
     "spark.sql.session.timeZone": "UTC",
     # ${env:…} in a key, a column name or a path is plain text, not a variable.
     "spark.sql.variable.substitute": "false",
-    # Each value that depends on another doubles what Spark infers: dozens of columns would take minutes.
+    # Each dependent value doubles the inferred constraints; dozens of columns would take minutes.
     "spark.sql.constraintPropagation.enabled": "false",
-    # The batch is checkpointed before the MERGE; Delta would write it out a second time.
+    # The batch has a checkpoint before the MERGE; Delta would write it a second time.
     "spark.databricks.delta.merge.materializeSource": "none",
 }
 
-#: With this, a change feed can be read with the columns of an older version. Over Connect, each use analyses
-#: a plan again, so it has to stay set.
+#: This conf allows reading a change feed with the columns of an older version. Over Connect, each use
+#: analyses the plan again, so the conf has to stay set.
 SCHEMA_AS_OF = "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema"
 _CONNECT_CONFS = {
     SCHEMA_AS_OF: "true",
@@ -43,10 +43,10 @@ _CONNECT_CONFS = {
 
 #: Open clones of Spark Connect sessions, by the original session's id.
 _open: dict[str, list[SparkSession]] = {}
-#: Ended sessions, as long as they are referenced: an Airflow worker may live for months.
+#: Ended sessions. Weak references let them be collected, because an Airflow worker may run for months.
 _ended: WeakSet[Any] = WeakSet()
 _opening = threading.Lock()
-#: Held while a session of others has our confs.
+#: Held while a user's session has the confs of the engine.
 _lent = threading.RLock()
 
 #: Seconds to wait for a server to register an interruption.
@@ -54,10 +54,10 @@ _NOTED = 1.0
 #: Seconds to wait for a server to release a session.
 _RELEASED = 15.0
 
-#: Where PySpark's client converts the type of a cast into a message.
+#: Module and function in PySpark's client that convert the type of a cast into a message.
 _TYPES = ("pyspark.sql.connect.expressions", "pyspark_types_to_proto_types")
 
-#: Error classes that mean that a Spark Connect server, or its record of a session, is gone.
+#: Error texts which show that a Spark Connect server was lost, or has dropped a session.
 _LOST = (
     "INVALID_HANDLE.SESSION_",
     "INVALID_HANDLE.OPERATION_NOT_FOUND",
@@ -77,8 +77,8 @@ def is_connect(spark: SparkSession) -> bool:
 def asking_java(*calls: tuple[str, ...]) -> str:
     """Return a query for the results of static methods in the driver's JVM; it works over Connect as well.
 
-    The query contains a literal row, so that the optimizer evaluates the calls. Without it, a task would
-    evaluate them in an executor.
+    The query contains a literal row, so that the optimizer evaluates the calls in the driver. Without it, a
+    task would evaluate them in an executor.
 
     :param calls: class, method, and its text arguments. A null result becomes the text ``null``
     """
@@ -111,12 +111,12 @@ def private_session(spark: SparkSession) -> Iterator[SparkSession]:
             yield session
         return
     session = spark.newSession()
-    known = dict(session.conf.getAll)
-    # newSession drops runtime confs.
+    session_confs = dict(session.conf.getAll)
+    # newSession does not copy runtime confs.
     for key, value in dict(spark.conf.getAll).items():
-        # Names that Spark does not know are a user's own, such as a file system's: copy them, too.
+        # Copy names that Spark does not know, too: a user set them, for instance for a file system.
         settable = session.conf.isModifiable(key) or not key.startswith("spark.")
-        if key != LAST_COMMIT and known.get(key) != value and settable:
+        if key != LAST_COMMIT and session_confs.get(key) != value and settable:
             session.conf.set(key, value)
     _set(session, _CONFS)
     yield session
@@ -124,22 +124,22 @@ def private_session(spark: SparkSession) -> Iterator[SparkSession]:
 
 @contextmanager
 def confs_for_a_moment(session: SparkSession, confs: Mapping[str, str]) -> Iterator[None]:
-    """Set confs of a session that may be the user's own; always restore the previous values.
+    """Set confs of a session that may belong to the user; always restore the previous values.
 
-    Threads of one session wait for each other: otherwise two of them could restore each other's values.
+    Threads wait for each other, because otherwise two of them could restore each other's values.
     """
     with _lent:
-        known = session.conf.getAll
-        before = {name: known.get(name) for name in confs}
+        current = session.conf.getAll
+        previous = {name: current.get(name) for name in confs}
         try:
             _set(session, confs)
             yield
         finally:
-            for name, old in before.items():
-                if old is None:
+            for name, previous_value in previous.items():
+                if previous_value is None:
                     session.conf.unset(name)
                 else:
-                    session.conf.set(name, old)
+                    session.conf.set(name, previous_value)
 
 
 def _set(session: SparkSession, confs: Mapping[str, str]) -> None:
@@ -149,26 +149,26 @@ def _set(session: SparkSession, confs: Mapping[str, str]) -> None:
 
 @contextmanager
 def _cloned(spark: Any) -> Iterator[SparkSession]:
-    """Clone a Spark Connect session, and make the clone this thread's active session meanwhile."""
+    """Clone a Spark Connect session; the clone is this thread's active session inside the ``with`` block."""
     _send_plain_strings()
     session = spark.cloneSession()
-    # A clone's own client has PySpark's default retries: more than ten minutes.
+    # The client of a clone has PySpark's default retries, which take more than ten minutes.
     session.client.set_retry_policies(spark.client.get_retry_policies())
     with _opening:
         siblings = _open.setdefault(spark.session_id, [])
         siblings.append(session)
         is_ended = spark in _ended
     if is_ended:
-        # The clone is so new that the thread that ended the others could not see it.
+        # Another thread ended the session and its clones before this clone was registered.
         end(session)
-    active = type(session)._active_session
-    before = getattr(active, "session", None)
-    # The active session parses types from text.
-    active.session = session
+    session_class = type(session)._active_session
+    previous = getattr(session_class, "session", None)
+    # PySpark parses types from text with the active session.
+    session_class.session = session
     try:
         yield session
     finally:
-        active.session = before
+        session_class.session = previous
         with _opening:
             siblings.remove(session)
             if not siblings:
@@ -180,26 +180,26 @@ def _send_plain_strings() -> None:
     """Make casts send plain strings.
 
     PySpark's client names the collation of each string type, and Spark distinguishes a named collation from
-    the plain type: tables created this way would have ``string collate UTF8_BINARY`` in their schema, which
-    other readers don't support. This affects the whole process; everywhere else a string means the same.
+    the plain type. Tables created this way would have ``string collate UTF8_BINARY`` in their schema, which
+    other readers don't support. The change affects the whole process; elsewhere both types mean the same.
 
     :raises EnvironmentNotReady: the installed PySpark lacks the function to replace
     """
-    place, name = _TYPES
+    module, name = _TYPES
     try:
-        expressions: Any = import_module(place)
-        send = getattr(expressions, name)
+        expressions: Any = import_module(module)
+        to_message = getattr(expressions, name)
     except (ImportError, AttributeError) as error:
         raise EnvironmentNotReady(
-            f"The installed PySpark has no {place}.{name}: over Spark Connect, tables would be made with a "
+            f"The installed PySpark has no {module}.{name}: over Spark Connect, tables would be made with a "
             "type of strings that other readers do not know.",
             remedy="install the release of pyspark-client that this package requires.",
         ) from error
-    if getattr(send, "is_plain", False):
+    if getattr(to_message, "is_plain", False):
         return
 
     def plain(data_type: Any) -> Any:
-        return _without_collation(send(data_type))
+        return _without_collation(to_message(data_type))
 
     plain.is_plain = True  # type: ignore[attr-defined]
     setattr(expressions, name, plain)
@@ -243,11 +243,11 @@ def analysed(frame: DataFrame) -> DataFrame:
 def close(session: Any) -> None:
     """Release a session on a Spark Connect server, and close the connection to it.
 
-    Best effort: a server that is unreachable, or does not answer for :data:`_RELEASED` seconds, releases the
-    session by its own timeout.
+    If the server is unreachable, or does not answer within :data:`_RELEASED` seconds, it releases the session
+    after a timeout of the server.
     """
-    # Not stop(): it could wait forever, holding a lock that every other session needs.
-    releasing = threading.Thread(target=_asked, args=(session, "release_session"), daemon=True)
+    # stop() could wait forever while it holds a lock that every other session needs.
+    releasing = threading.Thread(target=_request, args=(session, "release_session"), daemon=True)
     releasing.start()
     releasing.join(_RELEASED)
     session.release_session_on_close = False
@@ -255,35 +255,35 @@ def close(session: Any) -> None:
 
 
 def end(spark: Any) -> None:
-    """Interrupt what a Spark Connect session, and all its clones, are running.
+    """Interrupt all statements of a Spark Connect session and of its clones, and release these sessions.
 
-    They accept no more requests: the next statement of a job that continues fails.
+    They accept no more requests, so the next statement of a job that continues fails.
     """
     with _opening:
         clones = list(_open.get(spark.session_id, ()))
         _ended.add(spark)
     sessions = [spark, *clones]
-    interrupted = [_asked(session, "interrupt_all") for session in sessions]
+    interrupted = [_request(session, "interrupt_all") for session in sessions]
     if any(interrupted):
         # If a session is released before the server has registered its interruption, the server keeps it.
         time.sleep(_NOTED)
     for session in sessions:
-        # Not stop(): it waits for a lock that the interrupted thread may hold.
-        _asked(session, "release_session")
+        # stop() waits for a lock that the interrupted thread may hold.
+        _request(session, "release_session")
 
 
-def _asked(session: Any, what: str) -> Any:
+def _request(session: Any, method_name: str) -> Any:
     try:
-        return getattr(session.client, what)()
+        return getattr(session.client, method_name)()
     except Exception as error:  # noqa: BLE001 - the other sessions must be released as well
-        log.warning("%s of a session failed: %s: %s", what, type(error).__name__, error)
+        log.warning("%s of a session failed: %s: %s", method_name, type(error).__name__, error)
         return None
 
 
 def is_lost(error: BaseException) -> bool:
-    """Return whether an error means that a Spark Connect server, or the session there, is gone.
+    """Return whether an error means that a Spark Connect server was lost, or has dropped the session.
 
-    Checks the text: the engine imports nothing of Spark Connect.
+    Checks the text, because the engine imports no module of Spark Connect.
     """
     # PySpark passes some gRPC errors through unchanged.
     code = getattr(error, "getGrpcStatusCode", None) or getattr(error, "code", None)

@@ -1,4 +1,4 @@
-"""Check with Spark whether something resolves, without its loggers reporting each failure."""
+"""Silence Spark's loggers while the engine checks whether an expression or a name resolves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 _LOCK = threading.Lock()
-#: Who is inside, and each logger's state before the first one entered.
+#: Callers inside :func:`quietly`, and the state of each logger before the first caller entered.
 _inside: list[object] = []
 _before: dict[Any, bool] = {}
 
@@ -22,22 +22,22 @@ _before: dict[Any, bool] = {}
 def quietly() -> Iterator[None]:
     """Silence the loggers that write an error with its whole stack to stderr when it reaches Python.
 
-    For errors that are expected, or that the caller names and raises. Several threads may be inside.
+    Use it for expected errors, and for errors that the caller names and raises. Several threads may enter.
     """
-    me = object()
+    marker = object()
     with _LOCK:
         if not _inside:
             loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
             _before.update((logger, logger.disabled) for logger in loggers)
             for logger in loggers:
                 logger.disabled = True
-        _inside.append(me)
+        _inside.append(marker)
     try:
         yield
     finally:
         with _LOCK:
-            _inside.remove(me)
+            _inside.remove(marker)
             if not _inside:
-                for logger, was in _before.items():
-                    logger.disabled = was
+                for logger, was_disabled in _before.items():
+                    logger.disabled = was_disabled
                 _before.clear()

@@ -1,4 +1,4 @@
-"""Staging: keep the changes of a range in a separate table, one sealed commit per ``versions_per_commit``."""
+"""Stage the changes of a range in a separate table, one sealed commit per ``versions_per_commit``."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _AUTO_COMPACT = "spark.databricks.delta.autoCompact.enabled"
-#: Names of a batch's counts, beside ``rows``.
+#: Names of a batch's counts, in addition to ``rows``.
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 
 
 def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
     """Write one batch, or its missing part; the first commit of a batch replaces the previous batch.
 
-    The table holds the source's columns (or the projection) and the feed's metadata columns. Its own change
-    data feed stays off, even if the session's default turns it on: the columns would clash.
+    The table has the source's columns (or the projection) and the feed's metadata columns. Its change data
+    feed stays off, even if the session's default turns it on, because the column names would clash.
 
     :return: ``committed`` if every step committed, with the batch's rows counted by change type; otherwise
-        the status of the step that did not
+        the status of the first step that did not commit
     """
     feed.refuse_forbidden_confs(spark)
     refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
     with private_session(spark) as session:
-        # An automatic compaction between two of our commits would look like a foreign commit.
+        # An automatic compaction between two commits of this job would look like a commit of another writer.
         session.conf.set(_AUTO_COMPACT, "false")
         return _run_steps(session, spec)
 
 
 def commit_delivered(spark: SparkSession, spec: CommitSpec) -> JobResult:
-    """Seal a batch that a custom sink delivered: an empty commit records how far the sink has come."""
+    """Seal a batch that a custom sink delivered: an empty commit records the last delivered version."""
     refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
     with private_session(spark) as session:
         return _sealed_delivery(session, spec)
@@ -62,8 +62,8 @@ def commit_delivered(spark: SparkSession, spec: CommitSpec) -> JobResult:
 def _sealed_delivery(session: SparkSession, spec: CommitSpec) -> JobResult:
     step = spec.step
     failpoints.reached("planned")
-    seen = look(session, spec.staging_uri)
-    if step.planned_on is not None and seen.table_id != step.planned_on.table_id:
+    table_state = look(session, spec.staging_uri)
+    if step.planned_on is not None and table_state.table_id != step.planned_on.table_id:
         return JobResult("stale", message=f"the staging table {spec.staging_uri} was replaced")
     seal = Seal(
         pipeline=spec.pipeline,
@@ -94,10 +94,10 @@ def _run_steps(session: SparkSession, spec: ReadSpec) -> JobResult:
     version: int | None = None
     for step in spec.steps:
         if version is not None:
-            followed = _following(session, spec, step, version)
-            if isinstance(followed, str):
-                return JobResult("stale", counts=counts, message=followed)
-            step = followed
+            next_step = _following(session, spec, step, version)
+            if isinstance(next_step, str):
+                return JobResult("stale", counts=counts, message=next_step)
+            step = next_step
         if step.kind in ("load", "answer"):
             counts = {}
         outcome = _run_step(session, spec, step, counts)
@@ -112,31 +112,35 @@ def _run_steps(session: SparkSession, spec: ReadSpec) -> JobResult:
 
 
 def _following(session: SparkSession, spec: ReadSpec, step: ReadStep, version: int) -> ReadStep | str:
-    """Return the step, planned on the previous step's commit; a text if that is no longer the newest."""
-    seen = look(session, spec.staging_uri)
-    return _moved(spec, seen, version) or replace(step, planned_on=TableVersion(seen.table_id, version))
+    """Return the step, planned on the previous step's commit; a reason if newer commits exist."""
+    table_state = look(session, spec.staging_uri)
+    return _moved(spec, table_state, version) or replace(
+        step, planned_on=TableVersion(table_state.table_id, version)
+    )
 
 
-def _moved(spec: ReadSpec, seen: TableState, version: int) -> str | None:
-    """Return a text if others wrote to a table whose rows this step extends; a new plan finds out what."""
-    if seen.version == version:
+def _moved(spec: ReadSpec, state: TableState, version: int) -> str | None:
+    """Return a reason if another writer changed the table that this step extends; otherwise None."""
+    if state.version == version:
         return None
-    return f"the staging table {spec.staging_uri} is at version {seen.version}, planned on version {version}"
+    return f"the staging table {spec.staging_uri} is at version {state.version}, planned on version {version}"
 
 
 def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dict[str, int]) -> Outcome:
-    what = _described(spec, step)
-    log.info("reading %s of %s", what, spec.source_uri)
+    description = _described(spec, step)
+    log.info("reading %s of %s", description, spec.source_uri)
     write = _prepared(session, spec, step)
     failpoints.reached("planned")
-    other = None if isinstance(step, StagingStep) else feed.changed_source(session, spec.source_uri, step)
-    if other is not None:
-        return Outcome("stale", message=other)
+    source_change = (
+        None if isinstance(step, StagingStep) else feed.changed_source(session, spec.source_uri, step)
+    )
+    if source_change is not None:
+        return Outcome("stale", message=source_change)
     if step.planned_on is not None:
-        seen = look(session, spec.staging_uri)
-        reason = overtaken(session, spec.staging_uri, step.planned_on, seen)
+        table_state = look(session, spec.staging_uri)
+        reason = overtaken(session, spec.staging_uri, step.planned_on, table_state)
         if reason is None and _adds(spec, step):
-            reason = _moved(spec, seen, step.planned_on.version)
+            reason = _moved(spec, table_state, step.planned_on.version)
         if reason is not None:
             return Outcome("stale", message=reason)
     is_last = step.seal_number == spec.steps[-1].seal_number
@@ -145,7 +149,7 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dic
     seal = _seal(spec, step, counts, complete=is_last)
     outcome = commit(session, seal, write, Destination(spec.staging_uri))
     if outcome.status == "committed":
-        log.info("staged %s in version %s of %s", what, outcome.version, spec.staging_uri)
+        log.info("staged %s in version %s of %s", description, outcome.version, spec.staging_uri)
     return outcome
 
 
@@ -166,7 +170,7 @@ def _described(spec: ReadSpec, step: ReadStep) -> str:
 
 
 def _seal(spec: ReadSpec, step: ReadStep, counts: Mapping[str, int], *, complete: bool) -> Seal:
-    """Return the seal of a step: what staging holds after it, from the batch's first version on."""
+    """Return the seal of a step: it covers all staged versions, from the batch's first version on."""
     configuration: dict[str, Any] = {
         **spec.configuration,
         "complete": complete,
@@ -216,7 +220,7 @@ def _rows(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
     if isinstance(step, LoadStep):
         rows = _snapshot(session, spec, step)
         if options.is_net and not options.keys:
-            # A snapshot has inserts only; without keys they cannot be netted.
+            # A snapshot has only inserts, and without keys the query cannot net them.
             options = replace(options, query="full_delta")
     elif isinstance(step, StagingStep):
         assert step.planned_on is not None
@@ -247,12 +251,12 @@ def _rows(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
 
 def _snapshot(session: SparkSession, spec: ReadSpec, step: LoadStep) -> DataFrame:
     version = F.lit(step.at).cast("bigint")
-    moment = feed.commit_timestamp(session, spec.source_uri, step.at)
+    commit_time = feed.commit_timestamp(session, spec.source_uri, step.at)
     return feed.snapshot_rows(session, spec.source_uri, step.at, step.source_columns).withColumns(
         {
             reserved_columns.CHANGE_TYPE: F.lit("insert"),
             reserved_columns.COMMIT_VERSION: version,
-            reserved_columns.COMMIT_TIMESTAMP: moment,
+            reserved_columns.COMMIT_TIMESTAMP: commit_time,
             reserved_columns.ORDER: version,
         }
     )
@@ -262,13 +266,13 @@ def _snapshot(session: SparkSession, spec: ReadSpec, step: LoadStep) -> DataFram
 def _export(session: SparkSession, spec: ReadSpec, step: ReadStep) -> None:
     """Write the batch as files, replacing those of an earlier attempt.
 
-    This happens before the seal, so that the files always exist if the seal says so.
+    The seal follows this write, so the files that a seal names always exist.
     """
     assert step.planned_on is not None
     rows = staged(session, spec.staging_uri, step.planned_on.version)
     writer = rows.write.format(spec.output_format).mode("overwrite")
     if spec.output_format == "json":
-        # Keep a column even if all its values are NULL.
+        # Keep columns whose values are all NULL.
         writer = writer.option("ignoreNullFields", "false")
     writer.save(spec.output_uri)
     log.info("wrote the batch to %s", spec.output_uri)
@@ -277,17 +281,17 @@ def _export(session: SparkSession, spec: ReadSpec, step: ReadStep) -> None:
 
 # -- counts -------------------------------------------------------------------------------------
 def _counts_of(session: SparkSession, spec: ReadSpec, step: ReadStep, outcome: Outcome) -> dict[str, int]:
-    """Count what a step staged. The step is committed: failing only warns."""
+    """Count the rows that a step staged. The step is committed, so a failure only warns."""
     if step.kind == "complete" or outcome.version is None:
         return {}
     try:
         rows = staged(session, spec.staging_uri, outcome.version)
         if step.kind == "apply":
-            # Statistics skip the files of other commits.
-            inside = F.col(quote(reserved_columns.COMMIT_VERSION)).between(
+            # This condition skips the files of other commits by their statistics.
+            is_in_step = F.col(quote(reserved_columns.COMMIT_VERSION)).between(
                 step.starting_version, step.ending_version
             )
-            rows = rows.where(inside)
+            rows = rows.where(is_in_step)
         return _counted(rows)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
         log.warning("the rows in %s could not be counted: %s", spec.staging_uri, reason(error))
@@ -295,17 +299,17 @@ def _counts_of(session: SparkSession, spec: ReadSpec, step: ReadStep, outcome: O
 
 
 def _counted(rows: DataFrame) -> dict[str, int]:
-    """Count staged rows by change type. One narrow column is read.
+    """Count staged rows by change type; this reads one narrow column.
 
-    (An observation of the write itself would need no read, but if Delta skips the write it never arrives,
-    and the caller would wait forever.)
+    An observation of the write would need no read, but if Delta skips the write, it never arrives and the
+    caller would wait forever.
     """
-    found = {
+    counts = {
         row[reserved_columns.CHANGE_TYPE]: int(row["count"])
         for row in rows.groupBy(reserved_columns.CHANGE_TYPE).count().collect()
     }
-    return {"rows": sum(found.values()), **{name: found.get(name, 0) for name in CHANGE_TYPES}}
+    return {"rows": sum(counts.values()), **{name: counts.get(name, 0) for name in CHANGE_TYPES}}
 
 
-def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+def _summed(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    return {name: first.get(name, 0) + second.get(name, 0) for name in {**first, **second}}

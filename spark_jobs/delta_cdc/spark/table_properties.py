@@ -26,12 +26,14 @@ log = logging.getLogger(__name__)
 def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
     """Set the properties on every table that lacks one; check all tables before altering the first.
 
+    All errors below are raised before the first table is altered.
+
     :return: per table ``{table, table_id, location, changed}``; the log shows since when the feed is on
         (:func:`delta_cdc.planning.table_properties.described`)
-    :raises TableNotFound: names the table; as for the errors below, nothing has been altered
-    :raises NotADeltaTable: for a view, or a table of another format
-    :raises ReservedColumnName: for a table whose columns have the change feed's names
-    :raises UnsafeLogStore: for a table on S3 that one of several drivers would alter
+    :raises TableNotFound: names the table
+    :raises NotADeltaTable: a name is a view, or a table of another format
+    :raises ReservedColumnName: a table has a column with a name of the change feed
+    :raises UnsafeLogStore: a table is on S3, and several drivers may write
     """
     with private_session(spark) as session:
         return _enabled(session, spec)
@@ -43,23 +45,23 @@ def _enabled(session: SparkSession, spec: EnableSpec) -> JobResult:
     if feed_on(spec.properties):
         for name in names:
             _refuse_reserved(session, name)
-    lacks = {
+    missing_by_table = {
         name: {k: v for k, v in spec.properties.items() if detail["properties"].get(k) != v}
         for name, detail in details.items()
     }
-    for name, missing in lacks.items():
+    for name, missing in missing_by_table.items():
         if missing:
             refuse_unsafe_log_store(session, details[name]["location"], single_driver=spec.single_driver)
-    done = []
+    results = []
     for name, detail in details.items():
-        missing = lacks[name]
+        missing = missing_by_table[name]
         if missing:
-            listed = ", ".join(f"{string(key)} = {string(value)}" for key, value in missing.items())
-            session.sql(f"ALTER TABLE {_sql(name)} SET TBLPROPERTIES ({listed})")
-            log.info("%s: set %s", name, listed)
+            assignments = ", ".join(f"{string(key)} = {string(value)}" for key, value in missing.items())
+            session.sql(f"ALTER TABLE {_sql(name)} SET TBLPROPERTIES ({assignments})")
+            log.info("%s: set %s", name, assignments)
         else:
             log.info("%s: nothing to do", name)
-        done.append(
+        results.append(
             {
                 "table": name,
                 "table_id": detail["id"],
@@ -67,7 +69,7 @@ def _enabled(session: SparkSession, spec: EnableSpec) -> JobResult:
                 "changed": bool(missing),
             }
         )
-    return JobResult(status="committed", tables=tuple(done))
+    return JobResult(status="committed", tables=tuple(results))
 
 
 def _refuse_reserved(session: SparkSession, name: str) -> None:
@@ -92,15 +94,15 @@ def _tables_of(session: SparkSession, schema: str) -> tuple[str, ...]:
             f"The schema {schema} does not exist.", remedy="give an existing schema, or name the tables."
         ) from error
     names = [f"{schema}.{row['tableName']}" for row in rows if not row["isTemporary"]]
-    found = tuple(name for name in names if _is_delta(session, name))
-    left_out = sorted(set(names) - set(found))
-    if left_out:
-        log.info("not Delta tables, left out: %s", ", ".join(left_out))
-    if not found:
+    delta_tables = tuple(name for name in names if _is_delta(session, name))
+    other_tables = sorted(set(names) - set(delta_tables))
+    if other_tables:
+        log.info("not Delta tables, left out: %s", ", ".join(other_tables))
+    if not delta_tables:
         raise InvalidConfiguration(
             f"The schema {schema} has no Delta table.", remedy="name the tables by path, or another schema."
         )
-    return found
+    return delta_tables
 
 
 def _is_delta(session: SparkSession, name: str) -> bool:
@@ -116,5 +118,5 @@ def _detail(session: SparkSession, name: str) -> dict[str, Any]:
 
 
 def _sql(name: str) -> str:
-    """Return a table, as the user named it, in SQL."""
+    """Return the SQL name of a table that the user named."""
     return table(hadoop_uri(name))

@@ -208,7 +208,7 @@ def test_damaged_and_missing_vectors(make: Callable[..., Source]) -> None:
     with pytest.raises(CorruptLog, match=r"ends too early|checksum"):
         source.by_manifest(1, 2)
     vector.unlink()
-    with pytest.raises(VersionsExpired, match=r"part-.*version 2 .*VACUUM"):
+    with pytest.raises(VersionsExpired, match=r"VACUUM .*part-.*version 2 "):
         source.by_manifest(1, 2)
 
 

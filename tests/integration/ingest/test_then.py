@@ -163,8 +163,7 @@ def test_parts_of_one_application(
     (tmp_path / "spec.json").write_text(text)
 
     class Driver:
-        def session(self) -> SparkSession:
-            return spark
+        session = spark
 
     left: list[JobResult] = []
 

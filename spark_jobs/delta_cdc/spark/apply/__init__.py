@@ -1,1 +1,1 @@
-"""Applying changes to a target: desired rows of the affected keys, in one sealed commit."""
+"""Apply changes to a target: write the desired rows of the affected keys in one sealed commit."""

@@ -1,4 +1,4 @@
-"""A batch: validated, netted and materialised once. Counts, bounds and refusals all come from it."""
+"""Materialise a batch once, with its counts and key bounds; refuse rows that cannot be applied."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 
-#: Prefix of the error that a MERGE raises (``raise_error``) if two rows share a key; the key follows.
+#: Prefix of the error that a MERGE raises (``raise_error``) for two rows with one key. The key follows it.
 DUPLICATE_MARK = "delta_cdc:KeyNotUnique:"
 
-#: Spark's error class if an executor died that held rows of a local checkpoint.
+#: Spark's error class if rows of a local checkpoint were lost together with their executor.
 LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 
-#: Name of a total: how many rows of the batch change the target. If 0, the MERGE reads no row of the target.
+#: Total: the number of rows that change the target. If it is 0, the MERGE reads no row of the target.
 CHANGES = "changes"
-#: Most ranges of one key. Spark checks each of them for every row that it reads from the target.
+#: Maximum number of ranges of one key. Spark checks each range for every row that it reads from the target.
 MOST_RANGES = 16
 _BUCKETS = 1024
 #: If the values fill at least 1/8 of the span between their bounds, ranges would skip no files.
@@ -50,8 +50,8 @@ _DENSE = 8
 class Batch:
     """A materialised batch and the results of one scan over it.
 
-    :param bounds: key column -> SQL literals of its (least, greatest) value; None if there is none
-    :param ranges: key column -> literals of ranges that hold all its values, if the values lie far apart
+    :param bounds: key column -> SQL literals of its (least, greatest) value; None without a value
+    :param ranges: key column -> literals of ranges that cover all its values, if the values have large gaps
     """
 
     rows: DataFrame
@@ -65,30 +65,30 @@ def materialise(
 ) -> Batch:
     """Compute ``rows`` once (local checkpoint) and collect totals and key bounds in one scan.
 
-    :param only: which rows the bounds cover; all by default
+    :param only: condition of the rows that the bounds cover; all rows by default
     """
-    # The job that computes the totals also computes and keeps the rows: no extra job.
+    # The job that computes the totals also computes and stores the rows, so no extra job runs.
     rows = rows.localCheckpoint(eager=False)
     covered = F.lit(True) if only is None else only
-    wanted = dict(totals)
+    aggregates = dict(totals)
     bounded = [key for key in keys if has_literal(rows.schema[key].dataType)]
     for key in bounded:
         value = F.when(covered, F.col(quote(key)))
         for name, bound in ((f"min {key}", F.min(value)), (f"max {key}", F.max(value))):
             # Spark's dates reach beyond Python's years 1 to 9999.
-            wanted[name] = bound.cast("string") if _is_date(rows, key) else bound
+            aggregates[name] = bound.cast("string") if _is_date(rows, key) else bound
     for key in bounded[:1]:
-        wanted[f"distinct {key}"] = F.approx_count_distinct(F.when(covered, F.col(quote(key))))
-    found = rows.agg(*[value.alias(name) for name, value in wanted.items()]).collect()[0].asDict()
+        aggregates[f"distinct {key}"] = F.approx_count_distinct(F.when(covered, F.col(quote(key))))
+    results = rows.agg(*[value.alias(name) for name, value in aggregates.items()]).collect()[0].asDict()
     bounds, ranges = {}, {}
     for key in bounded:
-        least, greatest = found.pop(f"min {key}"), found.pop(f"max {key}")
-        distinct = found.pop(f"distinct {key}", 0)
+        least, greatest = results.pop(f"min {key}"), results.pop(f"max {key}")
+        distinct = results.pop(f"distinct {key}", 0)
         text = date_literal if _is_date(rows, key) else literal
         bounds[key] = (text(least), text(greatest))
         if _lie_apart(least, greatest, distinct):
             ranges[key] = _ranges(rows.where(covered), key, least, greatest, distinct)
-    return Batch(rows=rows, totals=found, bounds=bounds, ranges=ranges)
+    return Batch(rows=rows, totals=results, bounds=bounds, ranges=ranges)
 
 
 def _lie_apart(least: Any, greatest: Any, distinct: int) -> bool:
@@ -101,23 +101,23 @@ def _lie_apart(least: Any, greatest: Any, distinct: int) -> bool:
 def _ranges(
     rows: DataFrame, key: str, least: Any, greatest: Any, distinct: int
 ) -> tuple[tuple[str, str], ...]:
-    """Return up to :data:`MOST_RANGES` ranges that hold all values of a key; empty if that is impossible."""
+    """Return up to :data:`MOST_RANGES` ranges that cover all values of a key; empty if that is impossible."""
     value = F.col(quote(key))
     if not isinstance(least, int):
-        text = date_literal if _is_date(rows, key) else literal
-        shown = value.cast("string") if _is_date(rows, key) else value
-        found = rows.select(shown.alias("v")).distinct().limit(MOST_RANGES + 1).collect()
-        texts = [text(row["v"]) for row in found]
-        known = [one for one in texts if one is not None]
-        return () if len(texts) > MOST_RANGES or len(known) < len(texts) else tuple((v, v) for v in known)
-    # Doubles suffice: a value may fall into a neighbouring bucket, because each bucket's bounds are exact.
+        to_literal = date_literal if _is_date(rows, key) else literal
+        value_text = value.cast("string") if _is_date(rows, key) else value
+        value_rows = rows.select(value_text.alias("v")).distinct().limit(MOST_RANGES + 1).collect()
+        texts = [to_literal(row["v"]) for row in value_rows]
+        valid = [text for text in texts if text is not None]
+        return () if len(texts) > MOST_RANGES or len(valid) < len(texts) else tuple((v, v) for v in valid)
+    # Doubles suffice: a value may fall into a neighbouring bucket, but the bounds of each bucket are exact.
     place = (value.cast("double") - F.lit(float(least))) / F.lit(float(greatest - least)) * F.lit(_BUCKETS)
     buckets = rows.groupBy(F.floor(place).alias("bucket")).agg(
         F.min(value).alias("a"), F.max(value).alias("z")
     )
     parts = sorted((row["a"], row["z"]) for row in buckets.collect())
-    gaps = sorted(range(1, len(parts)), key=lambda at: parts[at][0] - parts[at - 1][1], reverse=True)
-    starts = sorted(at for at in gaps[: MOST_RANGES - 1] if parts[at][0] - parts[at - 1][1] > 1)
+    gaps = sorted(range(1, len(parts)), key=lambda index: parts[index][0] - parts[index - 1][1], reverse=True)
+    starts = sorted(index for index in gaps[: MOST_RANGES - 1] if parts[index][0] - parts[index - 1][1] > 1)
     ends = [*starts, len(parts)]
     return tuple(
         (str(parts[start][0]), str(parts[end - 1][1])) for start, end in zip([0, *starts], ends, strict=True)
@@ -125,9 +125,10 @@ def _ranges(
 
 
 def has_literal(data_type: DataType) -> bool:
-    """Return whether bounds of this type are collected. Types without a literal would only fail in Python.
+    """Return whether the batch collects bounds of this type.
 
-    A string with a collation is excluded: its order differs from the byte order of file statistics.
+    Values of other types have no SQL literal. Strings with a collation are excluded, because their order
+    differs from the byte order of file statistics.
     """
     kinds = T.IntegralType | T.DecimalType | T.DateType
     return isinstance(data_type, kinds) or data_type == T.StringType()
@@ -138,11 +139,11 @@ def _is_date(rows: DataFrame, key: str) -> bool:
 
 
 def pruning(batch: Batch) -> list[str]:
-    """Return the literals for ON: Delta has no dynamic file pruning, so only constants skip files.
+    """Return conditions for ON that skip files: Delta has no dynamic file pruning, so they are constants.
 
-    A batch without rows needs no row of the target. Values that lie far apart become ranges joined by OR,
-    because Delta's skipping uses only the least and the greatest value of an IN list (of 64 files with 100
-    keys each, five keys far apart: IN read 63, OR 5).
+    A batch without rows needs no row of the target. Values with large gaps become ranges joined by OR,
+    because Delta skips files only by the least and the greatest value of an IN list (with 64 files of 100
+    keys each and five keys far apart, IN read 63 files, OR read 5).
     """
     if batch.totals.get(CHANGES) == 0:
         return ["false"]
@@ -174,12 +175,12 @@ def null_key(shape: Shape) -> Column:
 
 def samples(rows: DataFrame, keys: Sequence[str], condition: Column) -> str:
     """Return up to three offending keys, for the error's text."""
-    shown = [f"cast({quote(key)} AS string) AS {quote(key)}" for key in keys]
-    found = rows.where(condition).selectExpr(*shown).limit(3).collect()
-    return "; ".join(", ".join(f"{key} = {row[key]}" for key in keys) for row in found)
+    key_texts = [f"cast({quote(key)} AS string) AS {quote(key)}" for key in keys]
+    sample_rows = rows.where(condition).selectExpr(*key_texts).limit(3).collect()
+    return "; ".join(", ".join(f"{key} = {row[key]}" for key in keys) for row in sample_rows)
 
 
-#: Whether the key of a row belongs to more than one row.
+#: Flag of a row whose key belongs to more than one row.
 IS_DUPLICATE = f"{PLAN_PREFIX}duplicate"
 #: Reasons for which rows are refused or quarantined: the names of totals, and of reasons in a quarantine.
 NULL_KEY, NULL_SEQUENCE = "null_key", "null_sequence"
@@ -240,8 +241,8 @@ def refuse(
 
     :param counts: number of rows for each reason
     :param rows: with the key columns
-    :param conditions: for each reason that names sample keys, which rows it concerns
-    :param versions: the step's by default
+    :param conditions: for each reason whose error shows sample keys, the condition of its rows
+    :param versions: the versions for the message; those of the step by default
     :raises DeltaCdcError: for the first reason of :data:`_REFUSALS` whose count is above 0
     """
     for reason, (error, text, remedy) in _REFUSALS.items():

@@ -1,4 +1,4 @@
-"""Recompute history from a boundary on; history before the boundary stays unchanged."""
+"""Recompute history from a boundary on. History before the boundary stays unchanged."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ def at_horizon(
     :param runs: desired rows; some events below the boundary may no longer exist
     :param existing: rows of the target
     :param boundary: a sequence
-    :return: both, without the rows that stay unchanged
+    :return: desired rows and rows of the target, without the rows that stay unchanged
     """
     keys = shape.key_columns
     reaches = F.col(FOUND_END).isNull() | (F.col(FOUND_END) >= boundary)
-    touched = existing.where(reaches)
-    spanning = touched.where(F.col(START) < boundary).groupBy(*keys).agg(F.max(START).alias(_SPANNING))
-    wanted = runs.where(F.col(END).isNull() | (F.col(END) >= boundary))
-    wanted = wanted.join(spanning, on=list(shape.keys), how="left")
+    overlapping = existing.where(reaches)
+    spanning = overlapping.where(F.col(START) < boundary).groupBy(*keys).agg(F.max(START).alias(_SPANNING))
+    desired = runs.where(F.col(END).isNull() | (F.col(END) >= boundary))
+    desired = desired.join(spanning, on=list(shape.keys), how="left")
     start = F.when(F.col(START) < boundary, F.coalesce(F.col(_SPANNING), F.col(START))).otherwise(
         F.col(START)
     )
-    return wanted.withColumn(START, start).drop(_SPANNING), touched
+    return desired.withColumn(START, start).drop(_SPANNING), overlapping
 
 
 def since(
     runs: DataFrame, existing: DataFrame, firsts: DataFrame, shape: Shape
 ) -> tuple[DataFrame, DataFrame]:
-    """Keep history from before the first change of each key.
+    """Keep history that is older than the first change of each key.
 
-    :param runs: desired rows; a row that was open before the first change has no start: it takes the start
+    :param runs: desired rows; a row that was open before the first change has no start, and takes the start
         of the target's last row before that change
-    :param firsts: keys, :data:`FIRST`, and the state before that change (NULL: there was none)
-    :return: both, without the rows that stay unchanged
+    :param firsts: keys, :data:`FIRST`, and the state before that change (NULL: no state)
+    :return: desired rows and rows of the target, without the rows that stay unchanged
     """
     keys = shape.key_columns
     names = list(shape.keys)
-    had = F.col(states.AFTER).isNotNull().alias(_HAD)
-    known = existing.join(firsts.select(*keys, FIRST, had), on=names)
+    had_state = F.col(states.AFTER).isNotNull().alias(_HAD)
+    existing_rows = existing.join(firsts.select(*keys, FIRST, had_state), on=names)
     starts = F.max(F.when(F.col(START) < F.col(FIRST), F.col(START))).alias(_SPANNING)
-    spanning = known.groupBy(*keys).agg(starts)
-    known = known.join(spanning, on=names)
+    spanning = existing_rows.groupBy(*keys).agg(starts)
+    existing_rows = existing_rows.join(spanning, on=names)
     is_last = F.coalesce(F.col(START) == F.col(_SPANNING), F.lit(False))
     reaches = F.col(FOUND_END).isNull() | (F.col(FOUND_END) >= F.col(FIRST))
-    touched = known.where(reaches | (F.col(_HAD) & is_last))
-    wanted = runs.join(firsts.select(*keys, FIRST), on=names).join(spanning, on=names, how="left")
-    begun = F.coalesce(START, _SPANNING, FIRST)
-    wanted = wanted.withColumn(START, begun).where(F.col(END).isNull() | (F.col(START) < F.col(END)))
-    # The source had no such row when its first change came, so the target's row ends at that change.
-    closed = touched.where(~F.col(_HAD) & (F.col(START) < F.col(FIRST))).select(
+    overlapping = existing_rows.where(reaches | (F.col(_HAD) & is_last))
+    desired = runs.join(firsts.select(*keys, FIRST), on=names).join(spanning, on=names, how="left")
+    start = F.coalesce(START, _SPANNING, FIRST)
+    desired = desired.withColumn(START, start).where(F.col(END).isNull() | (F.col(START) < F.col(END)))
+    # The source had no row before the key's first change, so the target's row ends at that change.
+    closed = overlapping.where(~F.col(_HAD) & (F.col(START) < F.col(FIRST))).select(
         *keys, START, F.col(FIRST).alias(END), F.col(FOUND).alias(states.AFTER)
     )
-    return wanted.select(*keys, START, END, states.AFTER).unionByName(closed), touched
+    return desired.select(*keys, START, END, states.AFTER).unionByName(closed), overlapping

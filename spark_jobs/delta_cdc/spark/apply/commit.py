@@ -1,4 +1,4 @@
-"""One sealed commit: the last check of the target, the seal's confs, the outcome."""
+"""Make one sealed commit: check the target a last time, set the seal's confs, return the outcome."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class Outcome:
 
 @contextmanager
 def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
-    """Set the three confs that put the seal into the commit of the one statement inside."""
+    """Set the three confs that put the seal into the commit of the statement in the ``with`` block."""
     text = seal.to_json()
     if len(text) > MAX_SEAL_BYTES:
-        # Planning already refused options that are too long: here a value or type from the data is too long.
+        # Planning refuses options that are too long, so here a value or type from the data is too long.
         raise InvalidConfiguration(
             f"The seal {seal.number} of pipeline {seal.pipeline} takes {len(text)} bytes, and a commit holds "
             f"{MAX_SEAL_BYTES}: nothing was written.",
@@ -75,7 +75,7 @@ def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
 class TableState:
     """The target as a job observes it.
 
-    :param is_laid_out: whether it has, or ever had, clustering columns or partitions
+    :param is_laid_out: whether the table has, or once had, clustering columns or partitions
     """
 
     table_id: str
@@ -84,15 +84,15 @@ class TableState:
     properties: dict[str, str]
 
     def lacks_clustering(self, ours: dict[str, str]) -> bool:
-        """Return whether a load of ours died before it set the clustering.
+        """Return whether a load created this table, but crashed before it set the clustering.
 
-        A table that others created, or whose clustering a user removed, stays as it is.
+        Tables that other writers created, and tables whose clustering a user removed, stay unchanged.
 
-        :param ours: the properties that a load gives a table; the statistics property identifies our tables
+        :param ours: the properties that a load sets; its statistics property identifies tables of this engine
         """
         statistics = "delta.dataSkippingStatsColumns"
-        made_here = statistics in ours and self.properties.get(statistics) == ours[statistics]
-        return made_here and not self.is_laid_out
+        is_ours = statistics in ours and self.properties.get(statistics) == ours[statistics]
+        return is_ours and not self.is_laid_out
 
 
 def look(session: SparkSession, target: str) -> TableState:
@@ -110,23 +110,23 @@ def look(session: SparkSession, target: str) -> TableState:
 def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now: TableState) -> str | None:
     """Return why a plan made on ``planned_on`` no longer fits the target; None if it still fits.
 
-    The compare-and-swap detects other seals, but no RESTORE, REPLACE, overwrite or TRUNCATE: transaction
-    identifiers survive all of them.
+    The compare-and-swap of seals cannot detect a RESTORE, REPLACE, overwrite or TRUNCATE, because these keep
+    the transaction identifiers.
 
-    :param now: the target right before the commit, from :func:`look`
+    :param now: the target immediately before the commit, from :func:`look`
     """
     if now.table_id != planned_on.table_id:
         return f"the target {target} was replaced (table id {now.table_id}, planned on {planned_on.table_id})"
-    newer = now.version - planned_on.version
-    if newer < 0:
+    newer_commits = now.version - planned_on.version
+    if newer_commits < 0:
         return f"the target {target} is at version {now.version}, planned on version {planned_on.version}"
-    if newer == 0:
+    if newer_commits == 0:
         return None
-    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT {newer}")
+    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT {newer_commits}")
     for row in history.select("version", "operation", "operationParameters").collect():
         operation = row["operation"]
-        undone = is_restore(operation) or replaces_all_rows(operation, row["operationParameters"])
-        if row["version"] > planned_on.version and undone:
+        undoes_commits = is_restore(operation) or replaces_all_rows(operation, row["operationParameters"])
+        if row["version"] > planned_on.version and undoes_commits:
             return (
                 f"version {row['version']} of the target {target} is a {row['operation']} made since planning"
             )
@@ -143,13 +143,13 @@ def commit(session: SparkSession, seal: Seal, write: Callable[[], object], into:
 
 
 def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into: Destination) -> Outcome:
-    """Run one sealed statement and find out its outcome.
+    """Run one sealed statement and return its outcome.
 
-    Delta silently skips a write with a known transaction. The version that the session committed last shows
-    whether this statement committed; it is unset before.
+    Delta silently skips a write whose transaction identifier it already has. The conf with the session's
+    last committed version shows whether this statement committed, so it is unset first.
 
     :raises TargetConstraintViolated: one of the table's rules refuses rows
-    :raises TargetSchemaClash: likewise, for the table's columns
+    :raises TargetSchemaClash: the rows do not fit the table's columns
     """
     session.conf.unset(LAST_COMMIT)
     try:
@@ -158,10 +158,10 @@ def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into
     except Exception as error:
         if is_conflict(error):
             return Outcome("conflict", message=reason(error))
-        named = refused(error, into)
-        if named is None:
+        refusal = refused(error, into)
+        if refusal is None:
             raise
-        raise named from error
+        raise refusal from error
     version = session.conf.get(LAST_COMMIT, None)
     if version is None:
         return Outcome("skipped", message=f"a seal >= {seal.number} of pipeline {seal.pipeline} exists")
@@ -172,17 +172,17 @@ def nothing_added(session: SparkSession, uri: str) -> Callable[[], object]:
     """Return a write that appends no rows: its commit records the transaction and the seal."""
 
     def write() -> None:
-        nothing = session.read.format("delta").load(uri).limit(0)
-        nothing.write.format("delta").mode("append").save(uri)
+        no_rows = session.read.format("delta").load(uri).limit(0)
+        no_rows.write.format("delta").mode("append").save(uri)
 
     return write
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Return whether a writer lost a race.
+    """Return whether an error means that another writer committed first.
 
-    Checks the text, because over Connect and without delta's Python package the exception's class does not
-    show it; and the class, because with that package some texts do not name it.
+    Checks the text, because the exception's class does not show it over Connect or without Delta's Python
+    package. Checks the class too, because some texts do not name the conflict if that package is installed.
     """
     text = f"{type(error).__name__}: {error}"
     return any(name in text for name in _CONFLICTS)

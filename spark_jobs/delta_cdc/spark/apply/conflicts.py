@@ -1,8 +1,8 @@
-"""Conflicting events: several events of one key at one sequence become one, or are refused.
+"""Resolve conflicting events: merge several events of one key and sequence into one, or refuse them.
 
 Upserts merge into one if they agree on every column (or struct field) that more than one of them carries;
-exact duplicates are the simplest case. A delete wins over upserts. Upserts that disagree are a conflict,
-which the options resolve.
+exact duplicates are the simplest case. A delete wins over upserts. If upserts disagree, they conflict, and
+the options decide.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _GREATEST, _N = f"{PLAN_PREFIX}greatest", f"{PLAN_PREFIX}n"
 
 
 def resolved(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame:
-    """Reduce events to one per key and sequence; quarantine those in conflict if the options say so.
+    """Reduce events to one per key and sequence; quarantine conflicting events if the options request it.
 
-    :param events: valid events; truncates pass through. :data:`IN_BATCH` shows which of them are new
-    :raises ConflictingEvents: upserts disagree, and the options say to fail, or ``last_by`` does not
-        distinguish them
-    :raises KeyNotUnique: likewise, in a snapshot
+    :param events: valid events; truncates pass through. :data:`IN_BATCH` flags the new ones
+    :raises ConflictingEvents: upserts disagree, and ``on_conflict`` is ``fail`` or ``last_by`` gives them no
+        order
+    :raises KeyNotUnique: the same, for a snapshot
     """
     group = [*shape.key_columns, F.col(states.SEQUENCE)]
     names = [*shape.keys, states.SEQUENCE]
@@ -48,31 +48,31 @@ def resolved(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame
         return events
     crowded = crowded.localCheckpoint()
     tied = of_keys.join(crowded, on=names, how="left_semi")
-    one = _one_each(tied, shape, context.options, group).localCheckpoint()
-    totals = one.agg(
+    merged_events = _one_each(tied, shape, context.options, group).localCheckpoint()
+    totals = merged_events.agg(
         F.count_if(F.col(_DIFFERENT) & F.col(IN_BATCH)).alias("tied"),
         F.count_if(_CONFLICT).alias("conflicts"),
     ).collect()[0]
     context.count(tied=totals["tied"])
     if totals["conflicts"]:
-        conflicting = one.where(_CONFLICT)
+        conflicting = merged_events.where(_CONFLICT)
         if context.options.on_conflict != "quarantine":
             _refuse(context, totals["conflicts"], b.samples(conflicting, names, F.lit(True)))
-        # An event that was applied earlier is taken out, too: its key is recomputed without it.
-        new = conflicting.where(IN_BATCH).select(*group)
-        context.set_aside(tied.join(new, on=names, how="left_semi"), shape, F.lit("tied"))
-        one = one.where(~F.col(_CONFLICT))
-    alone = events.join(crowded, on=names, how="left_anti")
-    kept = [quote(name) for name in events.columns if name in one.columns]
-    return alone.select(*kept).unionByName(one.select(*kept))
+        # This also removes conflicting events that were applied earlier: the key is recomputed without them.
+        new_positions = conflicting.where(IN_BATCH).select(*group)
+        context.set_aside(tied.join(new_positions, on=names, how="left_semi"), shape, F.lit("tied"))
+        merged_events = merged_events.where(~F.col(_CONFLICT))
+    without_conflict = events.join(crowded, on=names, how="left_anti")
+    column_names = [quote(name) for name in events.columns if name in merged_events.columns]
+    return without_conflict.select(*column_names).unionByName(merged_events.select(*column_names))
 
 
 def _refuse(context: StepContext, count: int, sample: str) -> NoReturn:
     options, source, versions = context.options, context.source, context.versions
-    why = "last_by gives them no order" if options.last_by else "on_conflict is 'fail'"
+    cause = "last_by gives them no order" if options.last_by else "on_conflict is 'fail'"
     problem = (
         f"Different events of one key have the same sequence in {versions} of {source}, or before "
-        f"({count} case(s), for instance {sample.replace(states.SEQUENCE, 'sequence')}), and {why}."
+        f"({count} case(s), for instance {sample.replace(states.SEQUENCE, 'sequence')}), and {cause}."
     )
     if options.source_kind == "snapshot":
         raise KeyNotUnique(
@@ -87,28 +87,28 @@ def _refuse(context: StepContext, count: int, sample: str) -> NoReturn:
 
 
 def _one_each(tied: DataFrame, shape: Shape, options: ApplyOptions, group: list[Column]) -> DataFrame:
-    """Return one event per group, with flags: whether its events differ, and whether they conflict."""
+    """Return one event per group, with two flags: its events differ, and its events conflict."""
     counts = F.lit(True)
     if options.last_by:
         tied = tied.withColumn(_GREATEST, F.max(TIE).over(Window.partitionBy(*group)))
         counts = F.col(TIE).eqNullSafe(F.col(_GREATEST))
     parts = partial_columns.leaves(shape, options)
-    every = _combined(F.lit(True), parts, shape)
-    merged = F.struct(*[value.alias(name) for name, value in every.items()])
+    all_merged = _combined(F.lit(True), parts, shape)
+    merged = F.struct(*[value.alias(name) for name, value in all_merged.items()])
     if options.last_by:
-        last = _combined(counts, parts, shape)
-        chosen = F.struct(*[value.alias(name) for name, value in last.items()])
-        merged = F.when(every[_CONFLICT] | every[_DIFFERENT] & (every[KIND] == DELETE), chosen).otherwise(
-            merged
-        )
-    found = tied.groupBy(*group).agg(
+        last_merged = _combined(counts, parts, shape)
+        last_event = F.struct(*[value.alias(name) for name, value in last_merged.items()])
+        merged = F.when(
+            all_merged[_CONFLICT] | all_merged[_DIFFERENT] & (all_merged[KIND] == DELETE), last_event
+        ).otherwise(merged)
+    groups = tied.groupBy(*group).agg(
         merged.alias("m"),
-        every[_DIFFERENT].alias(_DIFFERENT),
+        all_merged[_DIFFERENT].alias(_DIFFERENT),
         F.max(IN_BATCH).alias(IN_BATCH),
         F.max(reserved_columns.COMMIT_VERSION).alias(reserved_columns.COMMIT_VERSION),
     )
     columns = [F.col(f"m.{name}").alias(name) for name in (KIND, states.AFTER, AUTHORED, _CONFLICT)]
-    return found.select(*group, *columns, _DIFFERENT, IN_BATCH, reserved_columns.COMMIT_VERSION)
+    return groups.select(*group, *columns, _DIFFERENT, IN_BATCH, reserved_columns.COMMIT_VERSION)
 
 
 def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Shape) -> dict[str, Column]:
@@ -120,14 +120,14 @@ def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Sh
     n_deletes, n_upserts = F.count_if(counts & (F.col(KIND) == DELETE)), F.count_if(is_upsert)
     flags = F.col(AUTHORED)
     values, conflicts, uneven, carried = [], [], [], []
-    for at, leaf in enumerate(parts):
-        carries = is_upsert & F.coalesce(F.get(flags, F.lit(at)), F.lit(True))
+    for position, leaf in enumerate(parts):
+        carries = is_upsert & F.coalesce(F.get(flags, F.lit(position)), F.lit(True))
         value = leaf.of(F.col(states.AFTER))
         compared = F.when(carries, F.struct(comparable(value, leaf.data_type)))
         conflicts.append(~F.min(compared).eqNullSafe(F.max(compared)))
         uneven.append(F.count_if(carries) != n_upserts)
         carried.append(F.max(carries))
-        # In a struct, because NULL is a valid value, too.
+        # The struct keeps NULL, which is a valid value.
         values.append(F.first(F.when(carries, F.struct(value.alias("v"))), ignorenulls=True).getField("v"))
     disagree = balanced(or_, [F.lit(False), *conflicts])
     any_state = F.first(F.when(is_upsert, F.col(states.AFTER)), ignorenulls=True)

@@ -1,7 +1,7 @@
-"""Writes that the target itself refuses: which rule is broken, and by which rows.
+"""Name errors of writes that the target refuses: which rule is broken, and by which rows.
 
-Delta checks rules while it writes, and reports at most one row. So we search the rows to be written only
-after a failure: a write that succeeds pays nothing for it.
+Delta checks its rules during the write and reports at most one row. This module searches for the other rows
+after a failure only, so a successful write costs nothing extra.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         f"change the table's columns, or the rows with select; {_AGAIN}",
     ),
 )
-#: The user's expressions were resolved before, so here the table's columns do not fit.
+#: By now the user's expressions have been resolved, so this error means that the table's columns do not fit.
 _OF_COLUMNS = ("DATATYPE_MISMATCH",)
 _PART = r"(?:\w+|`(?:[^`]|``)+`)"
 _NAME = rf"{_PART}(?:\.{_PART})*"
@@ -128,9 +128,9 @@ def named(error: Exception, problem: str) -> DeltaCdcError | None:
     if name is None:
         return None
     column, is_partition, _ = name.partition("=")
-    what = f"a value of the partition column {unquote(column)} makes" if is_partition else "this needs"
+    cause_text = f"a value of the partition column {unquote(column)} makes" if is_partition else "this needs"
     return TargetConstraintViolated(
-        f"{problem} {what} a name that the storage takes for too long. {reason(error)}",
+        f"{problem} {cause_text} a name that the storage takes for too long. {reason(error)}",
         remedy=f"shorten such values with select, or partition the table by another column; {_AGAIN}",
     )
 
@@ -153,10 +153,10 @@ def broken(text: str) -> str | None:
 
 
 def _in_folder(error: Exception) -> str | None:
-    """Return the condition of rows in a partition whose folder cannot be made; None for other errors."""
+    """Return the condition of rows whose partition folder has too long a name; None for other errors."""
     column, is_partition, value = (too_long_a_name(error) or "").partition("=")
-    wanted = literal(unquote(value)) if is_partition else None
-    return f"{quote(unquote(column))} = {wanted}" if wanted else None
+    partition_value = literal(unquote(value)) if is_partition else None
+    return f"{quote(unquote(column))} = {partition_value}" if partition_value else None
 
 
 def _sample(error: Exception, into: Destination) -> str:
@@ -166,6 +166,6 @@ def _sample(error: Exception, into: Destination) -> str:
         return ""
     try:
         return samples(into.rows(), into.keys, F.expr(condition))
-    except Exception as second:  # noqa: BLE001 - a failing sample must not hide the original error
-        log.debug("no rows of %s that break %s: %s", into.table, condition, reason(second))
+    except Exception as sampling_error:  # noqa: BLE001 - a failing sample must not hide the original error
+        log.debug("no rows of %s that break %s: %s", into.table, condition, reason(sampling_error))
         return ""

@@ -1,8 +1,8 @@
 """Compare desired rows with the target's rows: what a MERGE has to insert, update and delete.
 
-The comparison with rows of the target stays lazy. Spark computes it inside the MERGE, so it uses the version
-of the target that the MERGE commits on; a difference computed earlier would silently overwrite what others
-wrote in between, without any conflict.
+The comparison stays lazy, so that Spark computes it inside the MERGE, on the version of the target that the
+MERGE commits on. A difference computed earlier would silently overwrite the commits of other writers in
+between, without any conflict.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 OPERATION, _REPLACED = f"{PLAN_PREFIX}operation", f"{PLAN_PREFIX}replaced"
-#: Values (struct) of a row of the target, and its end.
+#: Columns of a row of the target: its values (struct) and its end.
 FOUND, FOUND_END = f"{PLAN_PREFIX}existing", f"{PLAN_PREFIX}existing_end"
 UPSERT, INSERT, UPDATE, DELETE, MARK = "upsert", "insert", "update", "delete", "mark"
-#: Computed once, inside the MERGE's own transaction, because its source reads the target.
+#: Conf of a MERGE whose source reads the target: Delta computes the source once, inside the transaction.
 LAZY = {"spark.databricks.delta.merge.materializeSource": "auto"}
 
 
@@ -44,7 +44,7 @@ def target_rows(
 ) -> DataFrame:
     """Return rows of the target: keys, values as :data:`FOUND`, start and end, or the soft-delete flag.
 
-    :param pruning: SQL conditions on keys, of the alias ``t``, that skip files
+    :param pruning: SQL conditions on the keys of the alias ``t`` that skip files
     """
     rows = session.read.format("delta").load(target).alias("t")
     for condition in pruning:
@@ -52,11 +52,11 @@ def target_rows(
     types = {field.name.lower(): field for field in rows.schema.fields}
 
     def conformed(name: str) -> Column:
-        wanted = shape.schema[name].dataType
+        desired_type = shape.schema[name].dataType
         field = types.get(name.lower())
         if field is None:
-            return F.lit(None).cast(wanted)
-        return _as(F.col(f"t.{quote(field.name)}"), field.dataType, wanted)
+            return F.lit(None).cast(desired_type)
+        return _converted(F.col(f"t.{quote(field.name)}"), field.dataType, desired_type)
 
     columns = [conformed(key).alias(key) for key in shape.keys]
     columns.append(F.struct(*[conformed(name).alias(name) for name in shape.values]).alias(FOUND))
@@ -68,27 +68,31 @@ def target_rows(
     return rows.select(*columns)
 
 
-def _as(value: Column, found: DataType, wanted: DataType) -> Column:
-    """Convert a value of the target to the type of the rows, whose structs may have more fields."""
-    if found == wanted:
+def _converted(value: Column, current_type: DataType, desired_type: DataType) -> Column:
+    """Convert a value of the target to the type of the desired rows, whose structs may have more fields."""
+    if current_type == desired_type:
         return value
-    if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
-        there = {field.name.lower(): field for field in found.fields}
+    if isinstance(current_type, T.StructType) and isinstance(desired_type, T.StructType):
+        current_fields = {field.name.lower(): field for field in current_type.fields}
         fields = []
-        for field in wanted.fields:
-            old = there.get(field.name.lower())
-            made = (
+        for field in desired_type.fields:
+            current_field = current_fields.get(field.name.lower())
+            converted = (
                 F.lit(None).cast(field.dataType)
-                if old is None
-                else _as(value.getField(old.name), old.dataType, field.dataType)
+                if current_field is None
+                else _converted(value.getField(current_field.name), current_field.dataType, field.dataType)
             )
-            fields.append(made.alias(field.name))
+            fields.append(converted.alias(field.name))
         return F.when(value.isNotNull(), F.struct(*fields))
-    if isinstance(found, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        return F.transform(value, lambda item: _as(item, found.elementType, wanted.elementType))
-    if isinstance(found, T.MapType) and isinstance(wanted, T.MapType):
-        return F.transform_values(value, lambda _, item: _as(item, found.valueType, wanted.valueType))
-    return value.cast(wanted)
+    if isinstance(current_type, T.ArrayType) and isinstance(desired_type, T.ArrayType):
+        return F.transform(
+            value, lambda item: _converted(item, current_type.elementType, desired_type.elementType)
+        )
+    if isinstance(current_type, T.MapType) and isinstance(desired_type, T.MapType):
+        return F.transform_values(
+            value, lambda _, item: _converted(item, current_type.valueType, desired_type.valueType)
+        )
+    return value.cast(desired_type)
 
 
 # -- type 1 -------------------------------------------------------------------------------------
@@ -96,15 +100,15 @@ def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared
     """Return the operation for each key's row, type 1.
 
     :param last: :func:`delta_cdc.spark.apply.intervals.last_states`
-    :param compared: the base is the target's row; else the MERGE's own conditions compare with the target
+    :param compared: the base is the target's row; otherwise the conditions of the MERGE compare
     """
     soft = options.delete_mode == "soft"
-    # If no event carries the values of a deleted row, the target's values stay. But if a conflict took out
-    # all upserts of a key that had no row before, no row remains.
-    gone = F.when(F.col(FROM_NOTHING), DELETE).otherwise(MARK) if soft else F.lit(DELETE)
+    # If no event carries the values of a deleted row, the target keeps its values. But if a conflict removed
+    # all upserts of a key that had no row before, the row is deleted.
+    deletion = F.when(F.col(FROM_NOTHING), DELETE).otherwise(MARK) if soft else F.lit(DELETE)
     has_values = F.col(states.AFTER).isNotNull()
     deleted = F.col(DELETED) & ~has_values if soft else F.col(DELETED)
-    operation = F.when(deleted, gone).otherwise(UPSERT)
+    operation = F.when(deleted, deletion).otherwise(UPSERT)
     if compared:
         base = F.col(BASE)
         unchanged = base.isNotNull() & has_values & same(BASE, states.AFTER, shape.schema, shape.values)
@@ -114,8 +118,8 @@ def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared
         else:
             nothing = (unchanged & ~F.col(DELETED)) | (F.col(DELETED) & base.isNull())
         operation = F.when(~nothing, operation)
-    found = last.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
-    return _flat(found, shape, [OPERATION, DELETED])
+    with_operations = last.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
+    return _flat(with_operations, shape, [OPERATION, DELETED])
 
 
 def merge_states(
@@ -132,7 +136,7 @@ def merge_states(
 ) -> Merge:
     """Return the MERGE of type 1: one source row per key.
 
-    :param rows: of :func:`operations`
+    :param rows: from :func:`operations`
     :param known: the target's columns before the statement
     :param compared: every row differs from the target's
     :param lazy: the rows are computed from rows of the target
@@ -164,26 +168,26 @@ def merge_states(
     return Merge(target, rows, (*on, *pruning), tuple(clauses), evolve, LAZY if lazy else {})
 
 
-def _same(shape: Shape, known: StructType, *, soft: bool) -> str:
-    """Return SQL: the target's row (``t``) already has the values of the source's row.
+def _same(shape: Shape, target_schema: StructType, *, soft: bool) -> str:
+    """Return the SQL condition that the target's row (``t``) already has the values of the source's row.
 
-    A column that the statement itself adds, or adds a field to, cannot be compared in it.
+    The statement cannot compare a column that it adds, or to which it adds a field.
     """
-    types = {field.name.lower(): field.dataType for field in known.fields}
-    parts = []
+    types = {field.name.lower(): field.dataType for field in target_schema.fields}
+    conditions = []
     for name in shape.values:
         if name in shape.keys:
             continue
-        found = types.get(name.lower())
-        if found is None or lacking(found, shape.schema[name].dataType, name) != []:
-            unset = [sql.column(alias, name) for alias in ("s" if found is None else "st")]
-            parts.append(" AND ".join(f"{side} IS NULL" for side in unset))
+        target_type = types.get(name.lower())
+        if target_type is None or lacking(target_type, shape.schema[name].dataType, name) != []:
+            unset = [sql.column(alias, name) for alias in ("s" if target_type is None else "st")]
+            conditions.append(" AND ".join(f"{side} IS NULL" for side in unset))
             continue
         sides = [comparable_sql(sql.column(alias, name), shape.schema[name].dataType) for alias in "ts"]
-        parts.append(" <=> ".join(sides))
+        conditions.append(" <=> ".join(sides))
     if soft:
-        parts.append(f"{sql.column('t', DELETED_COLUMN)} <=> {sql.column('s', DELETED)}")
-    return " AND ".join(parts) or "true"
+        conditions.append(f"{sql.column('t', DELETED_COLUMN)} <=> {sql.column('s', DELETED)}")
+    return " AND ".join(conditions) or "true"
 
 
 # -- type 2 -------------------------------------------------------------------------------------
@@ -191,69 +195,69 @@ def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False, in_pla
     """Return the operations for runs of keys whose open row, if any, is the base of their timeline.
 
     :param runs: :func:`delta_cdc.spark.apply.intervals.runs`
-    :param growing: the sequence must lie above the start of the open row; else Spark raises
+    :param growing: the sequence must be above the start of the open row; otherwise Spark raises
         :class:`~delta_cdc.core.errors.SequenceNotIncreasing` when it evaluates the rows
-    :param in_place: an event at exactly that start replaces the row anyway, because it is the same event
-    :return: keys, start, end, values (flat), operation; no row where the target's row stays unchanged
+    :param in_place: an event at exactly that start replaces the row, because it is the same event
+    :return: keys, start, end, values (flat), operation; only for rows of the target that change
     """
     base, end = F.col(BASE), F.col(END)
-    # An event at the start of the base replaces it: one row of the target, not two.
+    # An event at the start of the base replaces the base: the target has one row, not two.
     at_start = Window.partitionBy(*shape.key_columns, START)
     replaced = F.count("*").over(at_start) > 1
     runs = runs.withColumn(_REPLACED, replaced)
     nothing = F.lit(None).cast("string")
     unchanged = end.isNull() & same(BASE, states.AFTER, shape.schema, shape.values)
     problem = "a key's sequence does not lie above the start of its open row in the target."
-    narrow = raised(SequenceNotIncreasing, [problem]) if growing else F.lit(DELETE)
+    shrinking = raised(SequenceNotIncreasing, [problem]) if growing else F.lit(DELETE)
     operation = (
         F.when(base.isNull(), F.when(F.col(_REPLACED), UPDATE).otherwise(INSERT))
         .when(F.lit(in_place) & F.col(_REPLACED), nothing)
         .when(F.lit(in_place) & (end == F.col(START)), DELETE)
-        .when(end.isNotNull() & ~(F.col(START) < end), narrow)
+        .when(end.isNotNull() & ~(F.col(START) < end), shrinking)
         .when(~unchanged, UPDATE)
     )
-    found = runs.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
-    return _flat(found, shape, [START, END, OPERATION])
+    with_operations = runs.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
+    return _flat(with_operations, shape, [START, END, OPERATION])
 
 
 def against_rows(runs: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
-    """Return the operations for all rows of keys that are recomputed as a whole; see :func:`against_base`.
+    """Return the operations for keys whose whole history is recomputed; see :func:`against_base`.
 
     :param existing: :func:`target_rows` of these keys
     """
     keys = shape.key_columns
-    there = F.lit(True).alias(_THERE)
-    wanted = runs.select(*keys, START, END, states.AFTER, there)
+    is_desired = F.lit(True).alias(_THERE)
+    desired = runs.select(*keys, START, END, states.AFTER, is_desired)
     names = [*shape.keys, START]
-    both = wanted.join(existing.select(*keys, START, FOUND, FOUND_END), on=names, how="full")
+    joined = desired.join(existing.select(*keys, START, FOUND, FOUND_END), on=names, how="full")
     unchanged = F.col(END).eqNullSafe(F.col(FOUND_END)) & same(
         FOUND, states.AFTER, shape.schema, shape.values
     )
     operation = (
         F.when(F.col(_THERE).isNull(), DELETE).when(F.col(FOUND).isNull(), INSERT).when(~unchanged, UPDATE)
     )
-    found = both.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
-    return _flat(found, shape, [START, END, OPERATION])
+    with_operations = joined.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
+    return _flat(with_operations, shape, [START, END, OPERATION])
 
 
 _THERE = f"{PLAN_PREFIX}there"
 
 
-def _flat(found: DataFrame, shape: Shape, more: Sequence[str]) -> DataFrame:
+def _flat(rows: DataFrame, shape: Shape, further_columns: Sequence[str]) -> DataFrame:
     others = shape.others
-    return found.select(
+    return rows.select(
         *shape.key_columns,
         *[F.col(states.AFTER).getField(name).alias(name) for name in others],
-        *more,
+        *further_columns,
     )
 
 
 def merge_history(
     target: str, rows: DataFrame, shape: Shape, options: ApplyOptions, pruning: Sequence[str], *, evolve: bool
 ) -> Merge:
-    """Return the MERGE of type 2, keyed on keys and start.
+    """Return the MERGE of type 2, which matches rows by keys and start.
 
-    :param rows: of :func:`against_base` and :func:`against_rows`
+    :param rows: from :func:`against_base` and :func:`against_rows`
     """
     operation, start, end = (sql.column("s", name) for name in (OPERATION, START, END))
     values = from_source(shape.values)

@@ -1,4 +1,4 @@
-"""Runs the steps of one apply spec: each step is one sealed commit in the target."""
+"""Run the steps of one apply spec: each step is one sealed commit in the target."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Most limits of allowed lateness that a seal keeps. An older one has no event left to exclude.
+#: Number of allowed-lateness limits that a seal keeps. Older limits have no event left to exclude.
 _KEPT_HORIZONS = 50
 
 #: How often a step is attempted if executors keep dying.
@@ -64,38 +64,40 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
 def _run_steps(session: SparkSession, spec: ApplySpec) -> JobResult:
     counts: dict[str, int] = {}
     previous: tuple[TargetStep, PipelineState, int] | None = None
-    for at, step in enumerate(spec.steps):
-        milestone = _milestone(spec, at)
+    for position, step in enumerate(spec.steps):
+        milestone = _milestone(spec, position)
         if milestone:
             log.info("%s: %s", milestone, _described(spec, step))
         if previous is not None:
-            followed = _following(session, spec, step, *previous)
-            if isinstance(followed, str):
-                return JobResult("stale", counts=counts, message=followed)
-            step = followed
+            next_step = _following(session, spec, step, *previous)
+            if isinstance(next_step, str):
+                return JobResult("stale", counts=counts, message=next_step)
+            step = next_step
         step = with_horizons(step)
         outcome, prepared = _run_step_again(session, spec, step)
         if outcome.version is None:
             return JobResult(outcome.status, counts=counts, message=outcome.message)
         previous = (step, _state(spec, step, prepared), outcome.version)
-        done = prepared.counts
-        counts = {name: counts.get(name, 0) + done.get(name, 0) for name in {**counts, **done}}
+        step_counts = prepared.counts
+        counts = {name: counts.get(name, 0) + step_counts.get(name, 0) for name in {**counts, **step_counts}}
         if milestone:
             log.info("%s is version %s of %s", milestone, outcome.version, spec.target_uri)
     return JobResult(status="committed", counts=counts)
 
 
-def _milestone(spec: ApplySpec, at: int) -> str:
-    """Return the step's number among the commits that share the range; "" if there is only one."""
-    parts = [place for place, step in enumerate(spec.steps) if step.kind == "apply"]
-    return f"Commit {parts.index(at) + 1} of {len(parts)}" if len(parts) > 1 and at in parts else ""
+def _milestone(spec: ApplySpec, position: int) -> str:
+    """Return the text ``Commit 1 of 3`` for a step whose range takes several commits; "" for other steps."""
+    parts = [index for index, step in enumerate(spec.steps) if step.kind == "apply"]
+    return (
+        f"Commit {parts.index(position) + 1} of {len(parts)}" if len(parts) > 1 and position in parts else ""
+    )
 
 
 def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
-    """Find out what the first step with rows would do. The later steps depend on its commit."""
-    moving = (at for at, step in enumerate(spec.steps) if not isinstance(step, StateStep))
-    place = next(moving, 0)
-    step = spec.steps[place]
+    """Report what the first step with rows would do; count the later steps, which depend on its commit."""
+    row_steps = (index for index, step in enumerate(spec.steps) if not isinstance(step, StateStep))
+    position = next(row_steps, 0)
+    step = spec.steps[position]
     step = with_horizons(step)
     prepared = _prepare(session, spec, step)
     if prepared.merge is not None:
@@ -104,8 +106,10 @@ def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
         inserted = prepared.inserts.count() if prepared.inserts is not None else 0
         verb = "REPLACE ALL ROWS OF" if step.kind == "reset" else "APPEND TO"
         statement, counts = f"{verb} {table(spec.target_uri)}: {inserted} rows", {"inserted": inserted}
-    more = len(spec.steps) - 1 - place
-    message = _described(spec, step) + (f"; {more} more commit(s) would follow" if more else "")
+    later_commits = len(spec.steps) - 1 - position
+    message = _described(spec, step) + (
+        f"; {later_commits} more commit(s) would follow" if later_commits else ""
+    )
     return JobResult("planned", {**counts, **prepared.counts}, message, statements=(statement,))
 
 
@@ -119,28 +123,29 @@ def _following(
 ) -> TargetStep | str:
     """Return the step, planned on exactly the version that the previous step committed.
 
-    If a RESTORE or a replacement came between the previous step's last observation and its commit, return
-    only a text with the reason: nothing may be committed on top, because the next planner looks back only to
-    the version that the newest seal was planned on.
+    If the target was restored or replaced after the previous step observed it and before that step
+    committed, return the reason as text. This step must not commit then, because the next planner checks
+    only the versions after the one that the newest seal was planned on.
 
-    :param state: after the previous step; ``version`` is its commit
+    :param state: the state after the previous step
+    :param version: the version that the previous step committed
     """
-    seen = look(session, spec.target_uri)
+    target_state = look(session, spec.target_uri)
     if previous.planned_on is not None:
-        reason = overtaken(session, spec.target_uri, previous.planned_on, seen)
+        reason = overtaken(session, spec.target_uri, previous.planned_on, target_state)
         if reason is not None:
             return reason
     return replace(
         step,
-        planned_on=TableVersion(seen.table_id, version),
+        planned_on=TableVersion(target_state.table_id, version),
         before=state if step.before is None else step.before,
     )
 
 
 def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
-    """Run a step, and retry if an executor dies that held rows the step had computed.
+    """Run a step; run it again if an executor with its computed rows is lost.
 
-    Spark itself cannot recompute these rows, because local checkpoints drop their lineage.
+    Spark cannot recompute these rows, because a local checkpoint drops their lineage.
     """
     for attempt in range(1, _ATTEMPTS):
         try:
@@ -158,15 +163,15 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
 
 
 def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
-    what = _described(spec, step)
-    log.info("preparing %s", what)
+    description = _described(spec, step)
+    log.info("preparing %s", description)
     prepared = _prepare(session, spec, step)
     failpoints.reached("planned")
-    seen: TableState | None = None
+    target_state: TableState | None = None
     reason = feed.changed_source(session, spec.source_uri, step)
     if reason is None and step.planned_on is not None:
-        seen = look(session, spec.target_uri)
-        reason = overtaken(session, spec.target_uri, step.planned_on, seen)
+        target_state = look(session, spec.target_uri)
+        reason = overtaken(session, spec.target_uri, step.planned_on, target_state)
     if reason is not None:
         return Outcome("stale", message=reason), prepared
     seal = _seal(spec, step, prepared, _state(spec, step, prepared))
@@ -176,11 +181,11 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
             return Outcome("stale", message=reason), prepared
         failpoints.reached("quarantined")
     counts = ", ".join(f"{count} {name}" for name, count in prepared.counts.items())
-    log.info("committing %s to %s (%s)", what, spec.target_uri, counts or "append")
+    log.info("committing %s to %s (%s)", description, spec.target_uri, counts or "append")
     try:
-        outcome = commit(session, seal, prepared.write, _into(session, spec, prepared))
+        outcome = commit(session, seal, prepared.write, _destination(session, spec, prepared))
     except Exception as error:
-        # Either the key unexpectedly exists, or the target has changed since the last observation.
+        # Either the source inserts an existing key, or the target changed after it was observed.
         if b.DUPLICATE_MARK in str(error) and step.planned_on is not None:
             reason = overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
         if reason is None:
@@ -188,12 +193,12 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
         return Outcome("stale", message=reason), prepared
     if outcome.status == "committed":
         log.info("committed version %s of %s, seal %s", outcome.version, spec.target_uri, step.seal_number)
-        _tidy(session, spec, step, prepared.shape, seen)
+        _tidy(session, spec, step, prepared.shape, target_state)
     return outcome, prepared
 
 
-def _into(session: SparkSession, spec: ApplySpec, prepared: PreparedStep) -> Destination:
-    """Return what an error needs to describe a write that the target refuses."""
+def _destination(session: SparkSession, spec: ApplySpec, prepared: PreparedStep) -> Destination:
+    """Return where the step writes and which rows, for the error if the target refuses the write."""
     merge, inserts = prepared.merge, prepared.inserts
     keys = prepared.shape.keys if prepared.shape is not None else ()
     if merge is not None:
@@ -202,17 +207,17 @@ def _into(session: SparkSession, spec: ApplySpec, prepared: PreparedStep) -> Des
 
 
 def with_horizons(step: AnyTargetStep) -> AnyTargetStep:
-    """Return a step with its limits of allowed lateness (``horizons``), each with its first version.
+    """Return the step with its limits of allowed lateness (``horizons``), each with its first version.
 
-    The plan of a range contains the limit for that range; the previous seal contains the version. A limit
-    that was withdrawn no longer holds. Limits only rise while one is set.
+    The plan of a range contains the limit for that range; the previous seal contains the earlier limits and
+    their first versions. A limit that the user removed no longer applies. Limits only rise while one is set.
     """
-    known = step.before.horizons if step.before is not None else ()
-    if isinstance(step, StateStep) or not step.horizons or not known:
+    earlier_limits = step.before.horizons if step.before is not None else ()
+    if isinstance(step, StateStep) or not step.horizons or not earlier_limits:
         return step
-    if known[-1][1] == step.horizons[-1][1]:
-        return replace(step, horizons=known)
-    return replace(step, horizons=newest((*known, *step.horizons), _KEPT_HORIZONS))
+    if earlier_limits[-1][1] == step.horizons[-1][1]:
+        return replace(step, horizons=earlier_limits)
+    return replace(step, horizons=newest((*earlier_limits, *step.horizons), _KEPT_HORIZONS))
 
 
 def _described(spec: ApplySpec, step: TargetStep) -> str:
@@ -221,8 +226,8 @@ def _described(spec: ApplySpec, step: TargetStep) -> str:
     if isinstance(step, ReloadStep) or (isinstance(step, LoadStep) and not step.is_empty):
         return f"a {step.kind} of version {step.ending_version} of {spec.source_uri}"
     if isinstance(step, RepairStep):
-        chosen = step.keys_where or ("what is quarantined" if step.replayed else "")
-        return f"a repair of {chosen or _range(step)} of {spec.source_uri}"
+        keys_text = step.keys_where or ("what is quarantined" if step.replayed else "")
+        return f"a repair of {keys_text or _range(step)} of {spec.source_uri}"
     return f"a seal without rows for version {step.ending_version} of {spec.source_uri}"
 
 
@@ -231,17 +236,18 @@ def _range(step: TargetStep) -> str:
 
 
 def _tidy(
-    session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape | None, seen: TableState | None
+    session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape | None, before: TableState | None
 ) -> None:
-    """Complete the target's layout and empty the staging table. The step is committed: failing only warns.
+    """Complete the target's layout and empty the staging table; a failure only warns.
 
-    The next run does both again: it finds what is still missing, and its batch replaces this one.
+    The step is committed already, and the next run does both again: it completes the layout, and its batch
+    replaces this one.
     """
     try:
         if shape is not None:
-            layout.complete(session, spec.target_uri, shape, spec.options, seen)
+            layout.complete(session, spec.target_uri, shape, spec.options, before)
         if isinstance(step, LoadStep | ApplyStep) and step.staging is not None:
-            # The target holds the batch; any later read uses the version of a newer batch.
+            # The target has these rows now. Later steps read a newer batch.
             session.sql(f"DELETE FROM {table(step.staging.uri)}")
         if isinstance(step, RepairStep) and step.replayed:
             quarantine.forget(session, spec.quarantine_uri, spec.pipeline, step.seal_number)
@@ -271,9 +277,9 @@ def _prepare(session: SparkSession, spec: ApplySpec, step: TargetStep) -> Prepar
 
 
 def _state(spec: ApplySpec, step: TargetStep, prepared: PreparedStep) -> PipelineState:
-    """Return the pipeline state that a step passes on."""
-    begins = step.before is None or isinstance(step, LoadStep)
-    before = PipelineState(step.watermark, 0, loaded_version=step.at) if begins else step.before
+    """Return the pipeline state after a step."""
+    is_first = step.before is None or isinstance(step, LoadStep)
+    before = PipelineState(step.watermark, 0, loaded_version=step.at) if is_first else step.before
     assert before is not None
     return replace(
         before,
@@ -307,10 +313,10 @@ def _seal(spec: ApplySpec, step: TargetStep, prepared: PreparedStep, state: Pipe
 
 
 def _configuration(options: ApplyOptions, shape: Shape, step: RowStep) -> dict[str, object]:
-    sequence, followed = shape.order_type, {*shape.tracked, *shape.keys}
-    untracked = [name for name in shape.values if name not in followed]
+    order_type, tracked_or_key = shape.order_type, {*shape.tracked, *shape.keys}
+    untracked = [name for name in shape.values if name not in tracked_or_key]
     return {
         **validation.described(options),
         **validation.described_columns(options, step.source_columns, untracked),
-        "sequence_by_type": sequence.simpleString() if sequence is not None else None,
+        "sequence_by_type": order_type.simpleString() if order_type is not None else None,
     }

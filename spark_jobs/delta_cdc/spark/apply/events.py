@@ -1,6 +1,6 @@
 """Read rows of a source as events: keys, sequence, kind, values, and which columns they carry.
 
-Columns of an event, beside the key columns:
+Columns of an event, in addition to the key columns:
 
 - :data:`~delta_cdc.spark.changes.states.SEQUENCE` (typed)
 - :data:`KIND`
@@ -8,7 +8,7 @@ Columns of an event, beside the key columns:
 - :data:`AUTHORED` (array of booleans, in the order of
   :func:`delta_cdc.spark.apply.partial_columns.leaves`; NULL: all)
 - :data:`TIE` (struct; NULL without ``last_by``)
-- :data:`REASON` (why the event cannot be applied, else NULL)
+- :data:`REASON` (why the event is invalid; NULL if it is valid)
 - :data:`RAW` (the source's row, for the quarantine)
 - the commit's version
 """
@@ -52,7 +52,7 @@ INVALID = (NULL_KEY, NULL_SEQUENCE, UNKNOWN_COLUMN)
 class Events:
     """Events as a DataFrame (see the module), and the shape of the rows they produce.
 
-    :param sequences: of all rows of the source, including those that ``where`` filters out
+    :param sequences: the sequences of all rows of the source, including rows that ``where`` filters out
     """
 
     rows: DataFrame
@@ -61,7 +61,7 @@ class Events:
 
 
 def effective(options: ApplyOptions) -> ApplyOptions:
-    """Return options that use the version column of snapshots as the sequence."""
+    """Return the options; for snapshots with a version column, this column becomes the sequence."""
     if options.snapshot_version_column is None:
         return options
     return replace(options, sequence_by=quote(options.snapshot_version_column))
@@ -80,7 +80,7 @@ def of_rows(
     :param source_rows: columns of the source and ``_commit_version`` (NULL if unknown)
     :param options: from :func:`effective`
     :param horizons: the allowed lateness, see :class:`delta_cdc.core.spec.RepairStep`
-    :param keep_raw: keep each source row whole, also if the options do not quarantine
+    :param keep_raw: keep each whole source row, even if the options do not quarantine
     :raises InvalidExpression: an expression does not resolve, or has the wrong type
     """
     columns = [name for name in source_rows.columns if name != reserved_columns.COMMIT_VERSION]
@@ -99,17 +99,17 @@ def of_rows(
     completed = source_rows.withColumns(added)
     sequences = completed.select(states.SEQUENCE)
     if options.where:
-        # A truncate carries no values to filter by.
+        # A truncate has no values, so the filter does not apply to it.
         states.check_predicate(plain, "where", options.where)
         completed = completed.where((F.col(KIND) == TRUNCATE) | F.expr(options.where))
         options = replace(options, where=None)
     projected = rows.projected(completed, options, keep)
     shape = rows.shape_of(projected, plain, options, source, keep)
     state = shape.state
-    parts, named = partial_columns.leaves(shape, options), F.col(CARRIED)
-    names_unknown = partial_columns.names_unknown(shape, options, named, columns)
+    parts, carried_names = partial_columns.leaves(shape, options), F.col(CARRIED)
+    names_unknown = partial_columns.names_unknown(shape, options, carried_names, columns)
     if options.columns_to_update == COLUMNS and set(LOG_COLUMNS) <= set(columns):
-        # An ingest also lists record columns that never had a value, so the table may lack them so far.
+        # An ingest also lists record columns that never had a value, so the table may not have them yet.
         names_unknown = F.lit(False)
     invalid = _reason(shape, horizons, names_unknown)
     # A truncate belongs to no key, whatever its key columns contain.
@@ -119,7 +119,7 @@ def of_rows(
         states.SEQUENCE,
         KIND,
         F.when(F.col(KIND) == UPSERT, state).alias(states.AFTER),
-        partial_columns.authored(parts, options, state, named).alias(AUTHORED),
+        partial_columns.authored(parts, options, state, carried_names).alias(AUTHORED),
         TIE,
         RAW,
         reserved_columns.COMMIT_VERSION,
@@ -130,13 +130,13 @@ def of_rows(
 
 def _kind(plain: DataFrame, options: ApplyOptions) -> Column:
     kind = F.lit(UPSERT)
-    for argument, text, what in (
+    for argument, text, event_kind in (
         ("apply_as_deletes", options.apply_as_deletes, DELETE),
         ("apply_as_truncates", options.apply_as_truncates, TRUNCATE),
     ):
         if text is not None:
             states.check_predicate(plain, argument, text)
-            kind = F.when(F.expr(text), what).otherwise(kind)
+            kind = F.when(F.expr(text), event_kind).otherwise(kind)
     return kind
 
 
@@ -169,14 +169,14 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
 
     :param changes: rows of :func:`delta_cdc.spark.changes.states.version_states`; if events list the columns
         that they carry, the state after has this list as its field :data:`CARRIED`
-    :param columns: of the source
+    :param columns: columns of the source
     :return: events, with :data:`~delta_cdc.core.reserved_columns.ORDER`, the state before, and the counts of
         states
     """
     after = F.col(states.AFTER)
-    named = F.lit(None).cast("array<string>")
+    carried_names = F.lit(None).cast("array<string>")
     if options.columns_to_update is not None:
-        named = after.getField(CARRIED)
+        carried_names = after.getField(CARRIED)
     parts = partial_columns.leaves(shape, options)
     values = F.struct(*[after.getField(name).alias(name) for name in shape.values])
     sequence = F.col(states.SEQUENCE)
@@ -184,7 +184,7 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
     reason = (
         F.when(b.null_key(shape), NULL_KEY)
         .when(lacks_sequence, NULL_SEQUENCE)
-        .when(partial_columns.names_unknown(shape, options, named, columns), UNKNOWN_COLUMN)
+        .when(partial_columns.names_unknown(shape, options, carried_names, columns), UNKNOWN_COLUMN)
     )
     return changes.select(
         *shape.key_columns,
@@ -192,7 +192,9 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
         reserved_columns.ORDER,
         F.when(after.isNull(), DELETE).otherwise(UPSERT).alias(KIND),
         F.when(after.isNotNull(), values).alias(states.AFTER),
-        F.when(after.isNotNull(), partial_columns.authored(parts, options, after, named)).alias(AUTHORED),
+        F.when(after.isNotNull(), partial_columns.authored(parts, options, after, carried_names)).alias(
+            AUTHORED
+        ),
         reason.alias(REASON),
         F.coalesce(after, states.BEFORE).alias(RAW),
         F.col(reserved_columns.ORDER).alias(reserved_columns.COMMIT_VERSION),
@@ -205,11 +207,11 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
 
 # -- validation ---------------------------------------------------------------------------------
 def checked(context: StepContext, events: Events) -> b.Batch:
-    """Materialise a batch of events once; refuse or quarantine those that cannot be applied.
+    """Materialise a batch of events once; refuse or quarantine invalid events.
 
-    Its totals, beside the counts by reason: ``events``; ``late``, those at or below the highest sequence
-    applied before, and ``late_truncates`` among them; ``truncates``, the sequences of truncates as text,
-    ascending; ``highest``, the greatest sequence as text.
+    Besides the counts by reason, the totals are ``events``; ``late``, the number of events at or below the
+    highest sequence applied so far; ``late_truncates``, the number of truncates among these; ``truncates``,
+    the sequences of truncates as text, ascending; and ``highest``, the greatest sequence as text.
     """
     order_type, step = events.shape.order_type, context.step
     assert order_type is not None
@@ -239,7 +241,7 @@ def checked(context: StepContext, events: Events) -> b.Batch:
 
 
 def refuse_invalid(context: StepContext, batch: b.Batch, shape: Shape) -> None:
-    """Refuse events that cannot be applied, or quarantine them if the options say so."""
+    """Refuse invalid events, or quarantine them if the options request it."""
     totals, options = batch.totals, context.options
     accepted = {LATE} if options.on_late == "discard" else set()
     if options.on_invalid == "quarantine":
@@ -263,7 +265,7 @@ def _texts(sequences: Column, order_type: DataType) -> Column:
 
 
 def extent(context: StepContext, source_rows: DataFrame) -> tuple[str | None, tuple[str, ...]]:
-    """Return the greatest sequence of valid events, and the sequences of truncates, as text."""
+    """Return the greatest sequence of valid events and the sequences of truncates, as text."""
     events = context.events(source_rows)
     order_type = events.shape.order_type
     assert order_type is not None

@@ -1,8 +1,8 @@
 """Apply events: compute the rows of the affected keys from events, and write the difference to the target.
 
-A batch is *in order* if every event lies above the highest sequence applied before: the target's open row is
-then the state of its key. Keys with a late event are recomputed from all of their events in the log; so are
-all keys if a truncate is late, or if a log is loaded or reloaded.
+A batch is *in order* if the sequence of every event is above the highest one applied so far. Then the
+target's open row is the current state of its key. Keys with a late event are recomputed from all of their
+events in the log; if a truncate is late, or a log is loaded or reloaded, all keys are.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Most truncates that a seal keeps; they only show that the log has some.
+#: Number of truncates that a seal keeps; they only show that the log has some.
 _KEPT_TRUNCATES = 100
-#: Stands for an unknown number of rows: above every limit.
+#: An unknown number of rows, greater than every limit.
 _UNKNOWN = 1 << 40
 _BEFORE, _NEW = f"{PLAN_PREFIX}sequence_before", f"{PLAN_PREFIX}new"
 
@@ -76,8 +76,8 @@ def batch_rows(context: StepContext) -> DataFrame:
 def all_rows(context: StepContext) -> DataFrame:
     """Return all rows of the source as of the step, with the version that added them if it is needed.
 
-    Below the allowed lateness some events count, and others came too late to count. To recompute from all
-    events, we distinguish them by the version that added them, which only a log with row tracking records.
+    Of the events below the allowed lateness, some count and others arrived too late. The version that added
+    an event distinguishes them; only a log with row tracking records it.
     """
     step, source_rows = context.step, _as_of_step(context)
     if step.at < 0:
@@ -102,9 +102,9 @@ def _tracks_rows(source_rows: DataFrame) -> bool:
         return False
 
 
-def _checked(context: StepContext, found: Events) -> tuple[b.Batch, DataFrame, DataFrame]:
-    """Return a checked batch, its valid events, and rows with the sequence of every snapshot or event."""
-    batch = events.checked(context, found)
+def _checked(context: StepContext, source_events: Events) -> tuple[b.Batch, DataFrame, DataFrame]:
+    """Return the checked batch, its valid events, and rows with the sequences of all snapshots or events."""
+    batch = events.checked(context, source_events)
     discarded = batch.totals[b.LATE]
     if discarded and not _tracks_rows(_as_of_step(context)):
         raise InvalidConfiguration(
@@ -113,19 +113,19 @@ def _checked(context: StepContext, found: Events) -> tuple[b.Batch, DataFrame, D
             "distinguish them from events that count.",
             remedy="set delta.enableRowTracking on the log, or take these events out of it.",
         )
-    # A snapshot still counts if none of its rows remains.
+    # A snapshot counts even if the filter or the quarantine removes all of its rows.
     partly = context.options.where is not None or context.quarantined is not None
     valid = batch.rows.where(F.col(events.REASON).isNull()).withColumn(conflicts.IN_BATCH, F.lit(True))
-    return batch, valid, found.sequences if partly else batch.rows
+    return batch, valid, source_events.sequences if partly else batch.rows
 
 
 # -- a range ------------------------------------------------------------------------------------
 def apply(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:
     """Prepare the MERGE of a range of a change log, or of a table of snapshots."""
     context = StepContext.of(session, spec, step)
-    found = context.events(batch_rows(context))
-    batch, valid, sequences = _checked(context, found)
-    shape, totals = found.shape, batch.totals
+    source_events = context.events(batch_rows(context))
+    batch, valid, sequences = _checked(context, source_events)
+    shape, totals = source_events.shape, batch.totals
     refuse_other_order(context, shape)
     evolve = schema.check_target(context, shape)
     highest, truncates, pruning = totals["highest"], totals["truncates"], b.pruning(batch)
@@ -152,16 +152,16 @@ def apply(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
 
 
 def refuse_other_order(context: StepContext, shape: Shape) -> None:
-    """Refuse a sequence whose type differs from that of the highest one applied.
+    """Refuse a sequence whose type differs from the type that the target was built with.
 
-    :raises ConfigurationDrift: names both
+    :raises ConfigurationDrift: names both types
     """
     assert shape.order_type is not None
-    before = context.step.before.configuration if context.step.before is not None else {}
-    was, now = before.get("sequence_by_type"), shape.order_type.simpleString()
-    if was is not None and was != now:
+    recorded = context.step.before.configuration if context.step.before is not None else {}
+    old, new = recorded.get("sequence_by_type"), shape.order_type.simpleString()
+    if old is not None and old != new:
         raise ConfigurationDrift(
-            f"{context.spec.target_uri} was built with a sequence of type {was}; sequence_by gives {now}.",
+            f"{context.spec.target_uri} was built with a sequence of type {old}; sequence_by gives {new}.",
             remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",
         )
 
@@ -169,7 +169,7 @@ def refuse_other_order(context: StepContext, shape: Shape) -> None:
 def _newest(context: StepContext, sequences: DataFrame, shape: Shape) -> str | None:
     """Return the sequence of the newest snapshot.
 
-    :raises SnapshotNotAscending: a snapshot is not newer than the last one applied
+    :raises SnapshotNotAscending: a snapshot is not newer than the last applied one
     """
     order_type, applied = shape.order_type, context.step.highest_sequence
     assert order_type is not None
@@ -199,10 +199,10 @@ def _by_lateness(
     keys = valid.where(late).select(*shape.key_columns).distinct().localCheckpoint()
     selection = KeySelection(keys, small=_is_small(context))
     recomputed = from_all_events(context, selection, valid, shape, pruning)
-    rest = valid.join(keys, on=list(shape.keys), how="left_anti")
-    if not everything and rest.isEmpty():
+    in_order = valid.join(keys, on=list(shape.keys), how="left_anti")
+    if not everything and in_order.isEmpty():
         return [recomputed]
-    return [recomputed, _in_order(context, rest, shape, pruning, everything=everything, without=keys)]
+    return [recomputed, _in_order(context, in_order, shape, pruning, everything=everything, without=keys)]
 
 
 def _is_small(context: StepContext) -> bool:
@@ -215,9 +215,9 @@ def _is_small(context: StepContext) -> bool:
 class ComputedRows:
     """The rows to be written for some keys.
 
-    :param rows: of :mod:`delta_cdc.spark.apply.difference`
-    :param compared: they exclude rows that are already the same in the target
-    :param lazy: computing them reads rows of the target
+    :param rows: keys, values and operations, see :mod:`delta_cdc.spark.apply.difference`
+    :param compared: ``rows`` excludes rows that the target already has unchanged
+    :param lazy: Spark reads the target to compute ``rows``
     """
 
     rows: DataFrame
@@ -226,7 +226,7 @@ class ComputedRows:
 
 
 def current_rows(context: StepContext, shape: Shape, pruning: Sequence[str] = ()) -> DataFrame:
-    """Return the rows of the target; of a history, the open ones."""
+    """Return the rows of the target; of a history, only the open rows."""
     existing = difference.target_rows(
         context.session, context.spec.target_uri, shape, context.options, pruning
     )
@@ -242,7 +242,7 @@ def operations(
     growing: bool = False,
     in_place: bool = True,
 ) -> DataFrame:
-    """Return the operations that bring the target from the base of each timeline to its last event."""
+    """Return the operations that change the target from the base of each timeline to its last event."""
     entries = intervals.inherited(entries, shape, context.options)
     if context.has_history:
         runs = intervals.runs(entries, shape)
@@ -261,11 +261,11 @@ def _in_order(
     without: DataFrame | None = None,
     snapshots: DataFrame | None = None,
 ) -> ComputedRows:
-    """Compute rows of keys on top of the target's current rows.
+    """Compute rows of keys from the target's current rows and the new events.
 
     :param everything: all keys of the target are affected (truncates, snapshots), not only those with events
-    :param without: keys that are excluded here
-    :param snapshots: their sequences; None for a log
+    :param without: keys to exclude
+    :param snapshots: the sequences of the snapshots; None for a log
     """
     resolved = conflicts.resolved(context, valid, shape)
     is_truncate = F.col(events.KIND) == events.TRUNCATE
@@ -311,10 +311,10 @@ def from_all_events(
             horizon = from_text(step.horizons[-1][1], shape.order_type)
             runs, existing = boundary.at_horizon(runs, existing, shape, horizon)
         return ComputedRows(difference.against_rows(runs, existing, shape), compared=True)
-    # Each event of this batch is in its key's timeline, unless all its key's events are quarantined.
+    # Each key of this batch has a timeline, unless all of its events are quarantined.
     lazy = step.kind != "apply" or selection == KeySelection() or options.on_conflict == "quarantine"
     if lazy:
-        # Rows of the target whose key has no event: nothing in the log justifies them, so they go.
+        # Delete rows of the target whose key has no event in the log.
         entries = timeline.of_target(existing, entries, shape, dead=True).unionByName(entries)
         no_base = F.lit(None).cast(entries.schema[intervals.BASE].dataType)
         entries = entries.withColumn(intervals.BASE, no_base)
@@ -324,22 +324,22 @@ def from_all_events(
 
 
 def _since_oldest(context: StepContext, existing: DataFrame, shape: Shape) -> tuple[DataFrame, DataFrame]:
-    """Keep history from before the oldest snapshot that still exists.
+    """Keep history that is older than the oldest snapshot of the source.
 
-    :return: rows of the target: per key the row that is open at the oldest snapshot, and all rows that are
-        open or end at or after it
+    :return: two sets of rows of the target: the row of each key that is open at the oldest snapshot; and all
+        rows that are open, or that end at or after this snapshot
     """
     order_type = shape.order_type
     assert order_type is not None
     sequences = context.events(all_rows(context)).sequences
     oldest = as_text(F.min(states.SEQUENCE), order_type).alias("oldest")
-    text = sequences.agg(oldest).collect()[0]["oldest"]
-    if text is None:
+    oldest_text = sequences.agg(oldest).collect()[0]["oldest"]
+    if oldest_text is None:
         return existing.limit(0), existing.limit(0)
-    since = from_text(text, order_type)
+    since = from_text(oldest_text, order_type)
     end = F.col(difference.FOUND_END)
-    touched = existing.where(end.isNull() | (end >= since))
-    return touched.where(F.col(intervals.START) < since), touched
+    overlapping = existing.where(end.isNull() | (end >= since))
+    return overlapping.where(F.col(intervals.START) < since), overlapping
 
 
 def desired_entries(
@@ -352,36 +352,38 @@ def desired_entries(
 ) -> DataFrame:
     """Return the timeline of keys from all of their events in the source, including truncates.
 
-    :param earlier: rows of the target that come before the events
+    :param earlier: rows of the target that are older than the events
     """
     options = context.options
-    found = context.events(all_rows(context))
-    valid = found.rows.where(F.col(events.REASON).isNull())
+    source_events = context.events(all_rows(context))
+    valid = source_events.rows.where(F.col(events.REASON).isNull())
     is_truncate = F.col(events.KIND) == events.TRUNCATE
-    of_keys = valid.where(~is_truncate).alias("t") if options.apply_as_truncates else valid.alias("t")
+    key_events = valid.where(~is_truncate).alias("t") if options.apply_as_truncates else valid.alias("t")
     for condition in pruning:
-        of_keys = of_keys.where(F.expr(condition))
-    of_keys = selection.of(of_keys, shape)
-    of_keys = of_keys.repartition(*shape.key_columns).localCheckpoint()
+        key_events = key_events.where(F.expr(condition))
+    key_events = selection.of(key_events, shape)
+    key_events = key_events.repartition(*shape.key_columns).localCheckpoint()
     # Replayed events are treated as new.
     is_new = F.lit(context.replays)
     if context.replays:
-        # Events that still cannot be applied stay in the quarantine, under the new seal.
-        invalid = selection.of(found.rows.where(F.col(events.REASON).isNotNull()), shape)
+        # Events that are still invalid stay in the quarantine, under the new seal.
+        invalid = selection.of(source_events.rows.where(F.col(events.REASON).isNotNull()), shape)
         context.set_aside(invalid, shape, F.col(events.REASON))
     if batch is not None:
-        place = [*shape.keys, states.SEQUENCE]
-        new = batch.select(*[quote(name) for name in place]).distinct()
-        of_keys = of_keys.join(new.withColumn(conflicts.IN_BATCH, F.lit(True)), on=place, how="left")
+        position_columns = [*shape.keys, states.SEQUENCE]
+        new_positions = batch.select(*[quote(name) for name in position_columns]).distinct()
+        key_events = key_events.join(
+            new_positions.withColumn(conflicts.IN_BATCH, F.lit(True)), on=position_columns, how="left"
+        )
         is_new = F.coalesce(F.col(conflicts.IN_BATCH), F.lit(False))
-    resolved = conflicts.resolved(context, of_keys.withColumn(conflicts.IN_BATCH, is_new), shape)
+    resolved = conflicts.resolved(context, key_events.withColumn(conflicts.IN_BATCH, is_new), shape)
     entries = timeline.of_events(resolved, shape)
     if rows.marks_deletes(options):
-        entries = timeline.with_beginnings(entries, of_keys, shape)
+        entries = timeline.with_beginnings(entries, key_events, shape)
     if options.source_kind == "snapshot":
         if earlier is not None:
             entries = timeline.of_target(earlier, entries, shape).unionByName(entries)
-        return timeline.with_absences(entries, found.sequences, shape)
+        return timeline.with_absences(entries, source_events.sequences, shape)
     if context.truncated:
         entries = timeline.with_truncates(entries, valid.where(is_truncate), shape)
     return entries
@@ -398,7 +400,7 @@ def prepared(
     truncates: Sequence[str] = (),
 ) -> PreparedStep:
     """Return the step with the MERGE that writes the computed rows; see :meth:`StepContext.prepared`."""
-    source, *others = (one.rows for one in computed)
+    source, *others = (part.rows for part in computed)
     for other in others:
         source = source.unionByName(other)
     target, options = context.spec.target_uri, context.options
@@ -412,8 +414,8 @@ def prepared(
             options,
             pruning,
             known=context.session.read.format("delta").load(target).schema,
-            compared=all(one.compared for one in computed),
-            lazy=any(one.lazy for one in computed),
+            compared=all(part.compared for part in computed),
+            lazy=any(part.lazy for part in computed),
             evolve=evolve,
         )
     # An event changes at most three rows of history.
@@ -428,7 +430,7 @@ def prepared(
 
 # -- states whose events carry some of the columns ------------------------------------------------
 def apply_states(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:
-    """Prepare the MERGE of a range of a change feed whose upserts do not set every column."""
+    """Prepare the MERGE of a range of a change feed whose upserts may set only some columns."""
     context = StepContext.of(session, spec, step)
     changes, shape = states_of(context)
     evolve = schema.check_target(context, shape)
@@ -442,59 +444,59 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> Pre
     selection = KeySelection(entries.select(*shape.key_columns), small=_is_small(context))
     current = selection.of(current_rows(context, shape, pruning), shape)
     if not context.has_history:
-        current = _known_before(current, valid, shape)
+        current = _with_duplicate_check(current, valid, shape)
     entries = timeline.of_target(current, entries, shape).unionByName(entries)
     computed = ComputedRows(operations(context, entries, shape, growing=True, in_place=False), compared=True)
     return prepared(context, [computed], shape, pruning, evolve=evolve, highest=batch.totals["highest"])
 
 
-def _known_before(current: DataFrame, valid: DataFrame, shape: Shape) -> DataFrame:
-    """Let Spark raise if the source inserts a key that has a row (not deleted) in the target: a duplicate."""
+def _with_duplicate_check(current: DataFrame, valid: DataFrame, shape: Shape) -> DataFrame:
+    """Let Spark raise for a duplicate: the source inserts a key that has an undeleted row in the target."""
     keys = shape.key_columns
     is_new = F.min_by(F.col(states.BEFORE).isNull(), reserved_columns.ORDER).alias(_NEW)
     joined = current.join(valid.groupBy(*keys).agg(is_new), on=list(shape.keys))
-    lives = F.lit(True)
+    is_alive = F.lit(True)
     if intervals.FOUND_DELETED in current.columns:
-        lives = ~F.col(intervals.FOUND_DELETED)
+        is_alive = ~F.col(intervals.FOUND_DELETED)
     error = F.raise_error(F.concat(F.lit(b.DUPLICATE_MARK), keys[0].cast("string")))
-    state = F.when(F.col(_NEW) & lives, error).otherwise(F.col(difference.FOUND))
+    state = F.when(F.col(_NEW) & is_alive, error).otherwise(F.col(difference.FOUND))
     return joined.withColumn(difference.FOUND, state).drop(_NEW)
 
 
 def _refuse_disorder(context: StepContext, valid: DataFrame, shape: Shape) -> None:
-    """Refuse sequences that do not increase from change to change of a key, or that lie in its history.
+    """Refuse sequences that do not increase with each change of a key, or that are inside its history.
 
-    :raises SequenceNotIncreasing: with sample keys
+    :raises SequenceNotIncreasing: names sample keys
     """
     if scd2.orders_by_commit(context.options):
         return
-    moves = valid.where(
+    changes = valid.where(
         F.col(states.BEFORE).isNull()
         | F.col(states.AFTER).isNull()
         | _changes_tracked(shape, context.options)
     )
     keys = shape.key_columns
-    before = F.lag(states.SEQUENCE).over(Window.partitionBy(*keys).orderBy(reserved_columns.ORDER))
-    wrong = moves.withColumn(_BEFORE, before).where(F.col(_BEFORE) >= F.col(states.SEQUENCE))
-    b.refuse({b.DISORDER: wrong.count()}, wrong, shape, context, {b.DISORDER: F.lit(True)})
-    boundaries = moves.select(*keys, F.col(states.SEQUENCE).alias(scd2.START))
+    previous = F.lag(states.SEQUENCE).over(Window.partitionBy(*keys).orderBy(reserved_columns.ORDER))
+    disordered = changes.withColumn(_BEFORE, previous).where(F.col(_BEFORE) >= F.col(states.SEQUENCE))
+    b.refuse({b.DISORDER: disordered.count()}, disordered, shape, context, {b.DISORDER: F.lit(True)})
+    boundaries = changes.select(*keys, F.col(states.SEQUENCE).alias(scd2.START))
     scd2.refuse_not_above_history(context, boundaries, shape)
 
 
 def _changes_tracked(shape: Shape, options: ApplyOptions) -> Column:
-    """Return whether an update carries a tracked column with another value."""
+    """Return whether an update carries a new value of a tracked column."""
     changes = [F.lit(False)]
-    for at, leaf in enumerate(partial_columns.leaves(shape, options)):
+    for position, leaf in enumerate(partial_columns.leaves(shape, options)):
         if leaf.path[0] not in shape.tracked:
             continue
-        carries = F.coalesce(F.get(F.col(events.AUTHORED), F.lit(at)), F.lit(True))
+        carries = F.coalesce(F.get(F.col(events.AUTHORED), F.lit(position)), F.lit(True))
         sides = [comparable(leaf.of(F.col(side)), leaf.data_type) for side in (states.BEFORE, states.AFTER)]
         changes.append(carries & ~sides[0].eqNullSafe(sides[1]))
     return balanced(or_, changes)
 
 
 def states_of(context: StepContext) -> tuple[DataFrame, Shape]:
-    """Return the events of a change feed, with the state before each, and their shape."""
+    """Return the events of a change feed, each with the state before it, and their shape."""
     options = context.options
     changes, shape = rows.read(from_feed.change_rows(context), options, context.source)
     carried = () if options.columns_to_update is None else (partial_columns.CARRIED,)
@@ -503,18 +505,18 @@ def states_of(context: StepContext) -> tuple[DataFrame, Shape]:
 
 
 def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> b.Batch:
-    """Materialise the events of a feed once; refuse or quarantine what cannot be applied."""
+    """Materialise the events of a feed once; refuse or quarantine invalid events."""
     valid, order_type = F.col(events.REASON).isNull(), shape.order_type
     highest = F.lit(None).cast("string")
     if order_type is not None:
         highest = as_text(F.max(F.when(valid, F.col(states.SEQUENCE))), order_type)
-    along = shape.per_key.orderBy(reserved_columns.ORDER)
-    lived = F.lag(F.col(states.AFTER).isNotNull()).over(along)
-    # Two states in one version, a state before that no change wrote, or a second row beside an existing one.
-    broken = lived.isNotNull() & (lived != F.col(states.BEFORE).isNotNull())
-    twice = (F.greatest(states.N_BEFORE, states.N_AFTER) > 1) | broken
+    window = shape.per_key.orderBy(reserved_columns.ORDER)
+    had_row = F.lag(F.col(states.AFTER).isNotNull()).over(window)
+    # A key has two rows: two states in one version, a state before that no change wrote, or a second insert.
+    is_broken = had_row.isNotNull() & (had_row != F.col(states.BEFORE).isNotNull())
+    is_duplicate = (F.greatest(states.N_BEFORE, states.N_AFTER) > 1) | is_broken
     batch = b.materialise(
-        changes.withColumn(b.IS_DUPLICATE, twice),
+        changes.withColumn(b.IS_DUPLICATE, is_duplicate),
         shape.keys,
         {
             "events": F.coalesce(F.sum(F.col(states.N_BEFORE) + F.col(states.N_AFTER)), F.lit(0)),
@@ -534,9 +536,9 @@ def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> b.
 def first(session: SparkSession, spec: ApplySpec, step: LoadStep) -> PreparedStep:
     """Prepare a load: apply all events of the source to a new target, or replace all rows of the target."""
     context = StepContext.of(session, spec, step)
-    found = context.events(all_rows(context))
-    batch, valid, sequences = _checked(context, found)
-    shape, highest, truncates = found.shape, batch.totals["highest"], batch.totals["truncates"]
+    source_events = context.events(all_rows(context))
+    batch, valid, sequences = _checked(context, source_events)
+    shape, highest, truncates = source_events.shape, batch.totals["highest"], batch.totals["truncates"]
     is_truncate = F.col(events.KIND) == events.TRUNCATE
     entries = timeline.of_events(conflicts.resolved(context, valid.where(~is_truncate), shape), shape)
     if context.options.source_kind == "snapshot":
@@ -564,6 +566,6 @@ def desired_rows(whole: DataFrame, shape: Shape, options: ApplyOptions) -> DataF
         return intervals.runs(whole, shape).select(*values, *history)
     last = intervals.last_states(whole, shape)
     if options.delete_mode == "soft":
-        kept = last.where(F.col(states.AFTER).isNotNull())
-        return kept.select(*values, F.col(intervals.DELETED).alias(DELETED_COLUMN))
+        rows_with_values = last.where(F.col(states.AFTER).isNotNull())
+        return rows_with_values.select(*values, F.col(intervals.DELETED).alias(DELETED_COLUMN))
     return last.where(~F.col(intervals.DELETED)).select(*values)

@@ -1,4 +1,4 @@
-"""Apply a feed's changes: the feed contains the states before and after, so the target need not be read."""
+"""Apply a feed's changes. The feed contains the states before and after, so nothing reads the target."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def change_rows(context: StepContext) -> DataFrame:
-    """Return the change rows of a step as they are."""
+    """Return the change rows of a step, without any filter or projection."""
     step, staging = context.step, context.staging
     if staging is not None:
         return captured.staged_rows(context.session, staging, step.source_columns)
@@ -52,7 +52,7 @@ def merge(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
     except (NullKey, NullSequence):
         if not quarantines:
             raise
-    # Only a range that has such rows pays for the search.
+    # Only a range with such rows needs this second pass.
     return _merge(context, _without_invalid(context, changes, shape), shape, evolve=evolve)
 
 
@@ -62,12 +62,12 @@ def _merge(context: StepContext, by_version: DataFrame, shape: Shape, *, evolve:
         batch = scd2.validated(context, scd2.segments(scd2.classified(by_version, shape), shape), shape)
         scd2.refuse_not_above_history(context, scd2.boundaries(batch), shape)
         statement = scd2.merge(target, shape, options, batch, evolve=evolve)
-        counted = ["events", "opened", "closed", "updated"]
+        count_names = ["events", "opened", "closed", "updated"]
     else:
         net = scd1.net_changes(by_version, shape, soft=rows.marks_deletes(options))
         batch = scd1.validated(context, net, shape)
         statement = scd1.merge(target, shape, options, batch, evolve=evolve)
-        counted = ["changes", "suppressed", "events"]
+        count_names = ["changes", "suppressed", "events"]
     log.debug("%s", statement.statement)
     totals = batch.totals
     statement = layout.tuned(
@@ -79,12 +79,12 @@ def _merge(context: StepContext, by_version: DataFrame, shape: Shape, *, evolve:
         # Another job read the staged batch.
         size=sum(read_range.size for read_range in context.read_ranges) if context.staging is None else None,
     )
-    context.counts = {**{name: totals[name] for name in counted}, **context.counts}
+    context.counts = {**{name: totals[name] for name in count_names}, **context.counts}
     return context.prepared(statement, shape, totals.get("highest"))
 
 
 def _without_invalid(context: StepContext, changes: DataFrame, shape: Shape) -> DataFrame:
-    """Quarantine states whose key can't be matched again, and events that have no place in a key's history.
+    """Quarantine states with a NULL key, and events without a sequence.
 
     :return: the other states, per key and version
     """
@@ -96,8 +96,10 @@ def _without_invalid(context: StepContext, changes: DataFrame, shape: Shape) -> 
         return by_version
     events = scd2.classified(by_version, shape)
     raw = F.coalesce(*[F.col(state).getField(rows.RAW) for state in (states.AFTER, states.BEFORE)])
-    lost = events.where(scd2.lacks_sequence())
-    context.set_aside(lost, shape, F.lit(b.NULL_SEQUENCE), event=raw, version=reserved_columns.ORDER)
+    without_sequence = events.where(scd2.lacks_sequence())
+    context.set_aside(
+        without_sequence, shape, F.lit(b.NULL_SEQUENCE), event=raw, version=reserved_columns.ORDER
+    )
     return scd2.in_order_only(events, shape)
 
 

@@ -1,9 +1,9 @@
-"""Compute the rows a key should have from its timeline.
+"""Compute the desired rows of a key from its timeline.
 
 An entry of the timeline is an event, or a *base*: the state of the key before its events. Entries have the
-columns of events (:mod:`delta_cdc.spark.apply.events`), and each key has one per position: :data:`RANK` (a
-base comes before all events) and :data:`PLACE` (the sequence; for a feed, the commit's version). Truncates
-are entries of every key that is recomputed.
+columns of events (:mod:`delta_cdc.spark.apply.events`), and each key has one entry per position: :data:`RANK`
+(a base comes before all events) and :data:`PLACE` (the sequence; for a feed, the commit's version). Every
+recomputed key has an entry for each truncate.
 
 Worked example, tracked = name, type 2::
 
@@ -48,63 +48,63 @@ _PREVIOUS = f"{PLAN_PREFIX}previous"
 
 
 def _order() -> list[Column]:
-    """Return the order of entries. A truncate comes before an event at its own sequence: it acts below it."""
+    """Return the order of entries. A truncate precedes events of its sequence: it does not affect them."""
     return [F.col(RANK), F.col(PLACE), F.col(KIND) == UPSERT]
 
 
-def _along(shape: Shape) -> WindowSpec:
+def _key_window(shape: Shape) -> WindowSpec:
     return shape.per_key.orderBy(*_order())
 
 
 def inherited(entries: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
-    """Fill the partial columns of every upsert: take those it does not carry from the state before it.
+    """Fill the columns that an upsert does not carry with the values of the state before it.
 
-    A delete ends inheritance. If events are complete, nothing changes.
+    After a delete, an upsert takes no older values. If events carry all columns, nothing changes.
     """
     if not options.is_partial:
         return entries
-    along = _along(shape)
+    window = _key_window(shape)
     is_upsert = F.col(KIND) == UPSERT
-    lives = entries.withColumn(_LIFE, F.sum((~is_upsert).cast("int")).over(along))
+    with_life = entries.withColumn(_LIFE, F.sum((~is_upsert).cast("int")).over(window))
     keys = shape.key_columns
     within = Window.partitionBy(*keys, _LIFE).orderBy(*_order())
     parts, state = partial_columns.leaves(shape, options), F.col(states.AFTER)
     values = []
-    for at, leaf in enumerate(parts):
-        carries = is_upsert & F.coalesce(F.get(F.col(AUTHORED), F.lit(at)), F.lit(True))
+    for position, leaf in enumerate(parts):
+        carries = is_upsert & F.coalesce(F.get(F.col(AUTHORED), F.lit(position)), F.lit(True))
         value = F.when(carries, F.struct(leaf.of(state).alias("v")))
         values.append(F.last(value, ignorenulls=True).over(within).getField("v"))
-    whole = partial_columns.rebuilt(parts, shape, state, values)
-    return lives.withColumn(states.AFTER, F.when(is_upsert, whole)).drop(_LIFE)
+    full_state = partial_columns.rebuilt(parts, shape, state, values)
+    return with_life.withColumn(states.AFTER, F.when(is_upsert, full_state)).drop(_LIFE)
 
 
 def runs(entries: DataFrame, shape: Shape) -> DataFrame:
     """Return the rows of history, type 2.
 
     :param entries: after :func:`inherited`
-    :return: keys, start, end (NULL: open), values (struct), base (of the run's first entry). Rows of zero
-        width are included only with a base, so that they can be deleted
+    :return: keys, start, end (NULL: open), values (struct), base (of the run's first entry). Rows that end at
+        their start are included only with a base, so that the target's row is deleted
     """
     keys = shape.key_columns
-    along = _along(shape)
+    window = _key_window(shape)
     is_upsert = F.col(KIND) == UPSERT
-    before = entries.withColumn(_PREVIOUS, F.lag(states.AFTER).over(along))
+    before = entries.withColumn(_PREVIOUS, F.lag(states.AFTER).over(window))
     goes_on = (
         is_upsert & F.col(_PREVIOUS).isNotNull() & same(_PREVIOUS, states.AFTER, shape.schema, shape.tracked)
     )
     numbered = before.withColumn(_BOUNDARY, (~goes_on).cast("int")).drop(_PREVIOUS)
-    numbered = numbered.withColumn(_RUN, F.sum(_BOUNDARY).over(along))
+    numbered = numbered.withColumn(_RUN, F.sum(_BOUNDARY).over(window))
     order = F.struct(*_order())
-    cut = numbered.groupBy(*keys, _RUN).agg(
+    run_rows = numbered.groupBy(*keys, _RUN).agg(
         F.min_by(KIND, order).alias(KIND),
         F.min_by(states.SEQUENCE, order).alias(START),
         F.max_by(states.AFTER, order).alias(states.AFTER),
         F.min_by(BASE, order).alias(BASE),
     )
     following = Window.partitionBy(*keys).orderBy(_RUN)
-    ended = cut.withColumn(END, F.lead(START).over(following)).where(F.col(KIND) == UPSERT)
-    wide = F.col(END).isNull() | F.col(START).isNull() | (F.col(START) < F.col(END))
-    return ended.where(wide | F.col(BASE).isNotNull()).drop(_RUN, KIND)
+    ended = run_rows.withColumn(END, F.lead(START).over(following)).where(F.col(KIND) == UPSERT)
+    has_width = F.col(END).isNull() | F.col(START).isNull() | (F.col(START) < F.col(END))
+    return ended.where(has_width | F.col(BASE).isNotNull()).drop(_RUN, KIND)
 
 
 def last_states(entries: DataFrame, shape: Shape) -> DataFrame:
@@ -112,7 +112,7 @@ def last_states(entries: DataFrame, shape: Shape) -> DataFrame:
 
     :param entries: after :func:`inherited`; a base that is soft-deleted is a delete
     :return: keys, values (struct; for a deleted key those of its last upsert, NULL if it had none), deleted,
-        base (as in :func:`runs`) and its soft-delete flag, and whether the key began as :data:`NO_ROW`
+        base (as in :func:`runs`) and its soft-delete flag, and whether the key began with :data:`NO_ROW`
     """
     keys = shape.key_columns
     order = F.struct(*_order())

@@ -1,4 +1,4 @@
-"""How targets lie on disk: properties, partitions, clustering, and how a MERGE writes its files."""
+"""Set the physical layout of targets: properties, partitions, clustering, and the files of a MERGE."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 _MAX_CLUSTERING_COLUMNS = 4
-# Parquet's own restriction, lifted by column mapping.
+# Parquet does not allow these characters in column names; column mapping does.
 _NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")
 
 
@@ -32,20 +32,20 @@ FILE_SIZE = "delta_cdc.targetFileSize"
 _FILE_SIZE = 256 * 1024**2
 _ROWS_PER_FILE = "spark.sql.files.maxRecordsPerFile"
 _DELETION_VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
-#: Below this, a MERGE writes little either way, and checking first would cost more.
+#: A MERGE of fewer rows writes little in any case, so the check would cost more than it saves.
 _MANY_ROWS = 10_000
 #: Spark broadcasts batches of up to this many rows.
 MOST_SENT = 100_000
-#: And up to this many (compressed) bytes, by the source's log, so that a small driver can hold them.
+#: It does so up to this many (compressed) bytes, by the source's log, so that a small driver can hold them.
 _MOST_BYTES = 8 * 1024**2
-#: Share of a target's rows, rewritten by one MERGE, above which whole files are written. Vectors leave the
-#: old rows in place: of 1,000,000 rows in 85 MB, rewriting half of them added 42 MB, so that every later scan
-#: opens 127 MB, and whole files 85 MB, once.
+#: If one MERGE rewrites a greater share of a target's rows, it writes whole files. Deletion vectors leave the
+#: old rows in place: rewriting half of 1,000,000 rows in 85 MB added 42 MB, so that every later scan opens
+#: 127 MB; whole files cost 85 MB once.
 _COPY_FROM = 0.5
 
 
 def extent(session: SparkSession, uri: str) -> tuple[int, int]:
-    """Return rows and bytes of a table; rows that deletion vectors hide are in the bytes alone.
+    """Return the number of rows and of bytes of a table; only the bytes include rows that vectors hide.
 
     Delta answers from its log, without opening a data file.
     """
@@ -59,22 +59,21 @@ def file_size(options: ApplyOptions) -> int:
 
     :raises InvalidConfiguration: :data:`FILE_SIZE` is not a number of bytes
     """
-    given = options.target_properties.get(FILE_SIZE)
-    if given is None:
+    configured = options.target_properties.get(FILE_SIZE)
+    if configured is None:
         return _FILE_SIZE
-    if not given.isdecimal() or int(given) < 1:
+    if not configured.isdecimal() or int(configured) < 1:
         raise InvalidConfiguration(
-            f"target_properties: {FILE_SIZE} = {given!r} is no number of bytes.",
+            f"target_properties: {FILE_SIZE} = {configured!r} is no number of bytes.",
             remedy=f"give a whole number, for instance {_FILE_SIZE}.",
         )
-    return int(given)
+    return int(configured)
 
 
 def rows_per_file(session: SparkSession, uri: str, options: ApplyOptions) -> int | None:
-    """Return how many rows a data file may hold, judged by the rows of a table; None if that is unknown.
+    """Return how many rows a data file may hold, by the row size of a table; None if that is unknown.
 
-    Spark starts a new file at this limit. It makes at most as many files as the size requires, plus one per
-    task.
+    Spark starts a new file at this limit, so it writes at most one file per task more than the size requires.
     """
     return _rows_per_file(*extent(session, uri), options)
 
@@ -94,12 +93,12 @@ def tuned(
 ) -> Merge:
     """Return a MERGE that rewrites whole files if deletion vectors would cost more, and writes no huge files.
 
-    A source of few rows is broadcast: Spark does not trust the size of a checkpoint, and would needlessly
-    shuffle all keys of the target.
+    A source of few rows is broadcast, because Spark does not trust the size of a checkpoint and would
+    needlessly shuffle all keys of the target.
 
-    :param changed: rows of its source
-    :param rewritten: most rows of the target that it updates or deletes
-    :param size: bytes that were read for it, by the source's log; None if unknown
+    :param changed: number of rows of its source
+    :param rewritten: maximum number of target rows that it updates or deletes
+    :param size: number of bytes that were read for it, by the source's log; None if unknown
     """
     if changed <= MOST_SENT and size is not None and size <= _MOST_BYTES:
         merge = replace(merge, source=merge.source.hint("broadcast"))
@@ -110,20 +109,20 @@ def tuned(
     confs = {}
     if rewritten > _COPY_FROM * rows:
         confs[_DELETION_VECTORS] = "false"
-    most = _rows_per_file(rows, bytes_, options)
-    if most is not None and int(session.conf.get(_ROWS_PER_FILE, None) or 0) == 0:
-        confs[_ROWS_PER_FILE] = str(most)
+    row_limit = _rows_per_file(rows, bytes_, options)
+    if row_limit is not None and int(session.conf.get(_ROWS_PER_FILE, None) or 0) == 0:
+        confs[_ROWS_PER_FILE] = str(row_limit)
     return replace(merge, confs={**merge.confs, **confs})
 
 
 def has_statistics(shape: Shape, name: str) -> bool:
-    """Return whether Delta keeps bounds of a column, so that the table can be clustered by it."""
+    """Return whether Delta keeps bounds of a column, which clustering needs."""
     kinds = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
     return name in shape.values and isinstance(shape.schema[name].dataType, kinds)
 
 
 def clustering_columns(shape: Shape, options: ApplyOptions) -> tuple[str, ...]:
-    """Return the clustering columns: those configured, else the first keys of a clusterable type."""
+    """Return the clustering columns: the configured ones, or else the first keys of a clusterable type."""
     if options.cluster_by is not None:
         return options.cluster_by
     if options.partition_by:
@@ -132,43 +131,43 @@ def clustering_columns(shape: Shape, options: ApplyOptions) -> tuple[str, ...]:
 
 
 def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
-    """Return Delta's table properties of a new target; the user's properties win.
+    """Return Delta's table properties of a new target; the user's properties have priority.
 
-    :raises InvalidConfiguration: for column mapping together with a published change feed
+    :raises InvalidConfiguration: column mapping is combined with a published change feed
     """
     statistics = [k for k in shape.keys if has_statistics(shape, k) and k not in shape.partitions]
     statistics += [c for c in clustering_columns(shape, options) if c not in statistics]
     if shape.sequence_type is not None:
         statistics += [options.start_column, options.end_column]
-    ours = {
+    table_properties = {
         "delta.enableDeletionVectors": "true",
         "delta.enableChangeDataFeed": "true" if options.publish_changes else "false",
     }
     if statistics:
-        ours["delta.dataSkippingStatsColumns"] = ",".join(map(quote, statistics))
-    given = {k: v for k, v in options.target_properties.items() if k.startswith("delta.")}
-    ours |= {**mapping([*shape.values, *added_columns(options)]), **given}
+        table_properties["delta.dataSkippingStatsColumns"] = ",".join(map(quote, statistics))
+    user_properties = {k: v for k, v in options.target_properties.items() if k.startswith("delta.")}
+    table_properties |= {**mapping([*shape.values, *added_columns(options)]), **user_properties}
     if (
-        ours.get("delta.columnMapping.mode", "none") != "none"
-        and ours["delta.enableChangeDataFeed"] == "true"
+        table_properties.get("delta.columnMapping.mode", "none") != "none"
+        and table_properties["delta.enableChangeDataFeed"] == "true"
     ):
         raise InvalidConfiguration(
             "A new target cannot have column mapping (which names with spaces or any of ,;{}()= need) and a "
             "published change feed at once: Delta refuses the write that makes such a table.",
             remedy="rename the columns with select, or drop publish_changes.",
         )
-    return ours
+    return table_properties
 
 
 def mapping(columns: Sequence[str]) -> dict[str, str]:
-    """Return the property that a table with columns of these names needs, if it needs one."""
+    """Return the property for column mapping if the column names need it; otherwise nothing."""
     return {"delta.columnMapping.mode": "name"} if any(map(_NEEDS_MAPPING.search, columns)) else {}
 
 
 def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Range-partition and sort rows for a load, so that the key ranges of files do not overlap.
 
-    The writer ignores ``clusterBy``; without this, every file would span all keys.
+    The writer ignores ``clusterBy``; without this order, every file would span all keys.
     """
     order = [F.col(quote(name)) for name in (*options.partition_by, *clustering_columns(shape, options))]
     if not order:
@@ -179,18 +178,18 @@ def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
 def complete(
     session: SparkSession, target: str, shape: Shape, options: ApplyOptions, seen: TableState | None
 ) -> None:
-    """Set what the load's own commit cannot: clustering, and the user's own properties.
+    """Set what the commit of a load cannot set: clustering, and properties that don't begin with ``delta.``.
 
-    The writer ignores ``clusterBy`` and drops properties that don't begin with ``delta.``. Each needs its own
-    commit after the load; after a crash in between, the next run completes them.
+    The writer ignores ``clusterBy`` and drops such properties. Each needs a separate commit after the load;
+    after a crash in between, the next run completes them.
 
-    :param seen: the target before this step; None if this step created it
+    :param seen: the state of the target before this step; None if this step created it
     """
-    wanted = clustering_columns(shape, options)
-    if wanted and (seen is None or seen.lacks_clustering(properties(shape, options))):
-        session.sql(f"ALTER TABLE {table(target)} CLUSTER BY ({', '.join(map(quote, wanted))})")
-    own = {k: v for k, v in options.target_properties.items() if not k.startswith("delta.")}
-    missing = {k: v for k, v in own.items() if seen is None or k not in seen.properties}
+    cluster_columns = clustering_columns(shape, options)
+    if cluster_columns and (seen is None or seen.lacks_clustering(properties(shape, options))):
+        session.sql(f"ALTER TABLE {table(target)} CLUSTER BY ({', '.join(map(quote, cluster_columns))})")
+    user_properties = {k: v for k, v in options.target_properties.items() if not k.startswith("delta.")}
+    missing = {k: v for k, v in user_properties.items() if seen is None or k not in seen.properties}
     if missing:
-        listed = ", ".join(f"{string(key)} = {string(value)}" for key, value in missing.items())
-        session.sql(f"ALTER TABLE {table(target)} SET TBLPROPERTIES ({listed})")
+        assignments = ", ".join(f"{string(key)} = {string(value)}" for key, value in missing.items())
+        session.sql(f"ALTER TABLE {table(target)} SET TBLPROPERTIES ({assignments})")

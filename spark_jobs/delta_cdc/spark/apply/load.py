@@ -1,4 +1,4 @@
-"""The load: a snapshot of the source as the first commit of a target."""
+"""Load a snapshot of the source as the first commit of a target."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def prepared(
     highest: str | None,
     truncates: tuple[str, ...] = (),
 ) -> PreparedStep:
-    """Return a load of rows; see :class:`PreparedStep`."""
+    """Return the prepared load of some rows."""
     if step.planned_on is not None and step.kind != "reset":
         schema.check_target(context, shape)
     return PreparedStep(
@@ -75,12 +75,12 @@ def prepared(
 
 
 def read(context: StepContext, raw: Sequence[str] = ()) -> tuple[DataFrame, Shape]:
-    """Return the source's rows as of the step, projected, with their sequence; and their shape.
+    """Return the source's projected rows as of the step, with their sequence, and their shape.
 
     :param raw: see :func:`delta_cdc.spark.apply.rows.read`
     """
     step = context.step
-    # A load before version 0 uses the schema of version 0.
+    # An empty load at version -1 uses the schema of version 0.
     version = max(step.at, 0)
     columns, staging = step.source_columns, context.staging
     snapshot = feed.snapshot_rows(context.session, context.source, version, columns, staging)
@@ -91,16 +91,16 @@ def read(context: StepContext, raw: Sequence[str] = ()) -> tuple[DataFrame, Shap
 
 
 def stamped(context: StepContext, snapshot: DataFrame) -> DataFrame:
-    """Add version and time of the step's commit."""
+    """Add the version and the time of the source's commit that the step reads."""
     options, version = context.options, max(context.step.at, 0)
     expressions = " ".join([*options.sequences, options.delete_sequence or ""]).lower()
-    moment = F.lit(None).cast("timestamp")
+    commit_time = F.lit(None).cast("timestamp")
     if context.has_history and reserved_columns.COMMIT_TIMESTAMP in expressions:
-        moment = feed.commit_timestamp(context.session, context.source, version)
+        commit_time = feed.commit_timestamp(context.session, context.source, version)
     return snapshot.withColumns(
         {
             reserved_columns.COMMIT_VERSION: F.lit(version).cast("bigint"),
-            reserved_columns.COMMIT_TIMESTAMP: moment,
+            reserved_columns.COMMIT_TIMESTAMP: commit_time,
         }
     )
 
@@ -113,15 +113,17 @@ def write_step(spec: ApplySpec, step: LoadStep, target_rows: DataFrame, shape: S
         writer = writer.mode("overwrite").option("overwriteSchema", "true")
         writer = writer.options(**layout.properties(shape, options))
     elif step.planned_on is None:
-        # One commit with data, properties and seal; this mode ignores files that a crash left behind.
+        # One commit holds data, properties and seal. This mode ignores files of a crashed attempt.
         writer = writer.mode("error").options(**layout.properties(shape, options))
     else:
         writer = writer.mode("append").option("mergeSchema", "true")
-    # The rows are assumed to be as wide as the source's.
-    like = spec.source_uri if step.staging is None else step.staging.uri
-    most = None if step.is_empty else layout.rows_per_file(target_rows.sparkSession, like, options)
-    if most is not None:
-        writer = writer.option("maxRecordsPerFile", most)
+    # The limit assumes that the rows are as wide as the source's rows.
+    sizing_table = spec.source_uri if step.staging is None else step.staging.uri
+    row_limit = (
+        None if step.is_empty else layout.rows_per_file(target_rows.sparkSession, sizing_table, options)
+    )
+    if row_limit is not None:
+        writer = writer.option("maxRecordsPerFile", row_limit)
     if options.partition_by and (step.kind == "reset" or step.planned_on is None):
         writer = writer.partitionBy(*options.partition_by)
     return lambda: writer.save(spec.target_uri)
@@ -137,14 +139,14 @@ def as_target(snapshot: DataFrame, shape: Shape, options: ApplyOptions) -> DataF
         added = [F.col(states.SEQUENCE), F.lit(None).cast(shape.sequence_type)]
     elif rows.marks_deletes(options):
         added = [F.lit(False)]
-    named = zip(added, rows.added_columns(options), strict=True)
+    added_with_names = zip(added, rows.added_columns(options), strict=True)
     return snapshot.select(
-        *[quote(name) for name in shape.values], *[value.alias(name) for value, name in named]
+        *[quote(name) for name in shape.values], *[value.alias(name) for value, name in added_with_names]
     )
 
 
 def _highest_in_target(session: SparkSession, spec: ApplySpec, sequence_type: DataType) -> str | None:
-    """Return the greatest sequence in rows that existed before the first seal."""
+    """Return the greatest sequence in rows that the target had before its first seal."""
     bounds = [F.max(quote(name)) for name in (spec.options.start_column, spec.options.end_column)]
     existing = session.read.format("delta").load(spec.target_uri)
     highest = existing.select(as_text(F.greatest(*bounds), sequence_type).alias("highest")).collect()

@@ -1,4 +1,4 @@
-"""The MERGE: its text, and, for a dry run, the counts of what it would do."""
+"""Build and run a MERGE; count its effect for a dry run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _WRITES = f"{PLAN_PREFIX}writes"
 
 
 def from_source(names: Iterable[str]) -> dict[str, str]:
-    """Return columns with the SQL of their values in the MERGE's source."""
+    """Return each column with the SQL of its value in the MERGE's source."""
     return {name: sql.column("s", name) for name in names}
 
 
 def keys_match(keys: Sequence[str]) -> list[str]:
-    """Return conjuncts of ON: a row of the source and a row of the target have the same key."""
+    """Return the conditions of ON that a row of the source and a row of the target have the same key."""
     return [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in keys]
 
 
@@ -59,9 +59,9 @@ class Clause:
 class Merge:
     """A MERGE of ``source`` (alias ``s``) into the table ``target`` (alias ``t``).
 
-    :param on: conjuncts of ON
-    :param clauses: in order; the first whose condition holds acts
-    :param confs: Spark confs for this statement alone
+    :param on: conditions of ON, joined by AND
+    :param clauses: in order; the first clause whose condition is true acts
+    :param confs: Spark confs for this statement only
     """
 
     target: str
@@ -85,45 +85,48 @@ class Merge:
     def run(self, session: SparkSession) -> None:
         """Run the statement."""
         self.source.createOrReplaceTempView(_VIEW)
-        before = {name: session.conf.get(name, None) for name in self.confs}
+        previous = {name: session.conf.get(name, None) for name in self.confs}
         try:
             for name, value in self.confs.items():
                 session.conf.set(name, value)
             session.sql(self.statement)
         finally:
             session.catalog.dropTempView(_VIEW)
-            for name, old in before.items():
-                if old is None:
+            for name, value_before in previous.items():
+                if value_before is None:
                     session.conf.unset(name)
                 else:
-                    session.conf.set(name, old)
+                    session.conf.set(name, value_before)
 
     def counted(self, session: SparkSession) -> dict[str, int]:
-        """Return how many rows the statement would insert, update and delete; writes nothing.
+        """Return how many rows the statement would insert, update and delete. Nothing is written.
 
-        It fails if the statement would fail.
+        This fails if the statement would fail.
         """
         self.source.createOrReplaceTempView(_VIEW)
         action = self._chosen(
-            [f"raise_error({one.raises})" if one.raises else f"'{one.action}'" for one in self.clauses]
+            [
+                f"raise_error({clause.raises})" if clause.raises else f"'{clause.action}'"
+                for clause in self.clauses
+            ]
         )
         text = f"SELECT action, count(*) AS n FROM ({self._joined({'action': action})}) GROUP BY action"
-        found = {row["action"]: row["n"] for row in session.sql(text).collect()}
-        return {done: found.get(name, 0) for name, done in _DONE.items()}
+        counts = {row["action"]: row["n"] for row in session.sql(text).collect()}
+        return {count_name: counts.get(name, 0) for name, count_name in _DONE.items()}
 
     def written(self, session: SparkSession) -> DataFrame:
         """Return the rows that the statement would insert or update, with their new values.
 
-        They have the columns that an insert sets: only Delta knows a new row's values of other columns.
+        They have the columns that an insert sets, because only Delta knows the other values of a new row.
         """
         self.source.createOrReplaceTempView(_VIEW)
-        kept = set(session.read.format("delta").load(self.target).columns)
+        target_columns = set(session.read.format("delta").load(self.target).columns)
         inserts = [clause for clause in self.clauses if clause.action == "insert"]
         names = [name for name in inserts[0].sets if all(name in clause.sets for clause in inserts)]
         columns = {}
         for name in names:
-            old = sql.column("t", name) if name in kept else "NULL"
-            columns[name] = self._chosen([clause.sets.get(name, old) for clause in self.clauses])
+            current_value = sql.column("t", name) if name in target_columns else "NULL"
+            columns[name] = self._chosen([clause.sets.get(name, current_value) for clause in self.clauses])
         acts = self._chosen([str(clause.action != "delete").lower() for clause in self.clauses])
         return session.sql(self._joined({**columns, _WRITES: acts})).where(quote(_WRITES)).drop(_WRITES)
 
@@ -132,19 +135,19 @@ class Merge:
 
         :param values: one for each clause
         """
-        found = f"(t.{quote(_FOUND)} IS NOT NULL)"
+        has_row = f"(t.{quote(_FOUND)} IS NOT NULL)"
         cases = " ".join(
-            f"WHEN {'' if clause.matched else 'NOT '}{found} AND {clause.condition or 'true'} THEN {value}"
+            f"WHEN {'' if clause.matched else 'NOT '}{has_row} AND {clause.condition or 'true'} THEN {value}"
             for clause, value in zip(self.clauses, values, strict=True)
         )
         return f"CASE {cases} END"
 
     def _joined(self, columns: Mapping[str, str]) -> str:
         """Return the query that joins columns of the source's rows with those of the matching target rows."""
-        listed = ", ".join(f"{value} AS {quote(name)}" for name, value in columns.items())
+        select_list = ", ".join(f"{value} AS {quote(name)}" for name, value in columns.items())
         return "\n".join(
             [
-                f"SELECT {listed} FROM",
+                f"SELECT {select_list} FROM",
                 f"(SELECT s.*, true AS {quote(_SOURCE)} FROM {quote(_VIEW)} AS s) AS s",
                 f"LEFT JOIN (SELECT *, true AS {quote(_FOUND)} FROM {sql.table(self.target)}) AS t",
                 f"ON {' AND '.join(self.on)}",

@@ -1,7 +1,7 @@
-"""Partial columns: which columns an event carries, and how to build a state from them.
+"""Find out which columns an event carries (partial columns), and build a state from them.
 
-A ``Leaf`` is a column, or, if events may carry parts of it, a field of a struct column. Keys are not
-included: every event carries them.
+A ``Leaf`` is a column; or a field of a struct column, if events may carry single fields. Every event carries
+the keys, so these are no leaves.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Leaf:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the lower-case names that include this column or field: its own, and its structs'."""
+        """Return the names that include this column or field: its own and those of its structs."""
         return tuple(".".join(self.path[: at + 1]).lower() for at in range(len(self.path)))
 
     def of(self, state: Column) -> Column:
@@ -54,16 +54,16 @@ def leaves(shape: Shape, options: ApplyOptions) -> tuple[Leaf, ...]:
 
     :raises ColumnNotFound: a configured list names an unknown column
     """
-    found: list[Leaf] = []
+    all_leaves: list[Leaf] = []
     for name in shape.values:
         if name in shape.keys:
             continue
-        whole = Leaf((name,), shape.schema[name].dataType)
-        fields = list(_fields(whole))
-        touched = options.columns_to_update is not None or any(_keeps_null(leaf, options) for leaf in fields)
-        found += fields if touched else [whole]
+        column = Leaf((name,), shape.schema[name].dataType)
+        fields = list(_fields(column))
+        is_split = options.columns_to_update is not None or any(_keeps_null(leaf, options) for leaf in fields)
+        all_leaves += fields if is_split else [column]
     _refuse_unknown_names(shape, options)
-    return tuple(found)
+    return tuple(all_leaves)
 
 
 def _fields(leaf: Leaf) -> Iterator[Leaf]:
@@ -85,9 +85,9 @@ def _keeps_null(leaf: Leaf, options: ApplyOptions) -> bool:
 
 
 def _refuse_unknown_names(shape: Shape, options: ApplyOptions) -> None:
-    known = _known_names(shape)
+    known_names = _known_names(shape)
     for argument in ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"):
-        missing = [name for name in getattr(options, argument) or () if name.lower() not in known]
+        missing = [name for name in getattr(options, argument) or () if name.lower() not in known_names]
         if missing:
             raise ColumnNotFound(
                 f"{argument}: {', '.join(map(repr, missing))} is no column, and no field of a struct, of the "
@@ -97,11 +97,11 @@ def _refuse_unknown_names(shape: Shape, options: ApplyOptions) -> None:
 
 
 def _known_names(shape: Shape) -> set[str]:
-    known = {key.lower() for key in shape.keys}
+    all_names = {key.lower() for key in shape.keys}
     for name in shape.values:
         for leaf in _fields(Leaf((name,), shape.schema[name].dataType)):
-            known |= set(leaf.names)
-    return known
+            all_names |= set(leaf.names)
+    return all_names
 
 
 def carried(plain: DataFrame, options: ApplyOptions) -> Column:
@@ -123,10 +123,10 @@ def carried(plain: DataFrame, options: ApplyOptions) -> Column:
 
 
 def authored(parts: Sequence[Leaf], options: ApplyOptions, state: Column, carried: Column) -> Column:
-    """Return which columns and fields an upsert carries, as booleans in order; NULL if it is always all.
+    """Return which columns and fields an upsert carries, as booleans in order; NULL if events carry all.
 
-    :param state: struct of its values
-    :param carried: array of the names it carries (``columns_to_update``); NULL means all
+    :param state: struct of the upsert's values
+    :param carried: array of the names that it carries (``columns_to_update``); NULL means all
     """
     if not options.is_partial:
         return F.lit(None).cast("array<boolean>")
@@ -134,41 +134,41 @@ def authored(parts: Sequence[Leaf], options: ApplyOptions, state: Column, carrie
         flags = [leaf.of(state).isNotNull() if _keeps_null(leaf, options) else F.lit(True) for leaf in parts]
         return F.array(*flags)
     names = F.transform(carried, F.lower)
-    named = [F.arrays_overlap(names, F.array(*[F.lit(name) for name in leaf.names])) for leaf in parts]
-    # A NULL element makes the comparison NULL; treat it as naming no column.
-    return F.array(*[carried.isNull() | F.coalesce(one, F.lit(False)) for one in named])
+    carries_leaf = [F.arrays_overlap(names, F.array(*[F.lit(name) for name in leaf.names])) for leaf in parts]
+    # A NULL element makes the comparison NULL; it names no column.
+    return F.array(*[carried.isNull() | F.coalesce(flag, F.lit(False)) for flag in carries_leaf])
 
 
 def names_unknown(shape: Shape, options: ApplyOptions, carried: Column, columns: Sequence[str]) -> Column:
     """Return whether an event names a column that does not exist (``columns_to_update``).
 
-    :param columns: of the source; an event may also name columns that do not land
+    :param columns: columns of the source; an event may also name columns that the target does not get
     """
     if options.columns_to_update is None:
         return F.lit(False)
     landing = {name.lower() for name in shape.values}
     others = {name.lower() for name in columns} - landing
-    known = [F.lit(name) for name in sorted(_known_names(shape) | others)]
-    below = [F.lit(f"{name}.") for name in sorted(others)]
+    known_names = [F.lit(name) for name in sorted(_known_names(shape) | others)]
+    field_prefixes = [F.lit(f"{name}.") for name in sorted(others)]
 
     def is_unknown(name: Column) -> Column:
         lower = F.lower(name)
-        found = lower.isin(*known)
-        for prefix in below:
-            found = found | lower.startswith(prefix)
-        return name.isNull() | ~found
+        is_known = lower.isin(*known_names)
+        for prefix in field_prefixes:
+            is_known = is_known | lower.startswith(prefix)
+        return name.isNull() | ~is_known
 
-    named = F.exists(carried, is_unknown)
-    return F.coalesce(named, F.lit(False))
+    has_unknown = F.exists(carried, is_unknown)
+    return F.coalesce(has_unknown, F.lit(False))
 
 
 def rebuilt(parts: Sequence[Leaf], shape: Shape, state: Column, values: Sequence[Column]) -> Column:
     """Build a state (struct of all values) from the values of its columns and fields.
 
-    A struct that was split is NULL if all of its fields are NULL.
+    A struct that was split into fields becomes NULL if all of its fields are NULL.
 
-    :param state: struct that has the keys
-    :param values: one for each of ``parts``
+    :param state: struct that contains the keys
+    :param values: one value for each of ``parts``
     """
     by_path = {leaf.path: value for leaf, value in zip(parts, values, strict=True)}
     columns = []
@@ -187,5 +187,5 @@ def _value(path: tuple[str, ...], data_type: DataType, by_path: dict[tuple[str, 
         return by_path[path]
     assert isinstance(data_type, T.StructType)
     fields = [_value((*path, f.name), f.dataType, by_path).alias(f.name) for f in data_type.fields]
-    below = [value for other, value in by_path.items() if other[: len(path)] == path]
-    return F.when(~balanced(and_, [value.isNull() for value in below]), F.struct(*fields))
+    leaf_values = [value for other, value in by_path.items() if other[: len(path)] == path]
+    return F.when(~balanced(and_, [value.isNull() for value in leaf_values]), F.struct(*fields))

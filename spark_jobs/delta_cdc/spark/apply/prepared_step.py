@@ -1,4 +1,4 @@
-"""One step: the context that its parts share, and what it is about to write."""
+"""One step: the context that its parts share, and its prepared write."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 class PreparedStep:
     """A prepared step: its input is validated, and nothing is written yet.
 
-    :param write: the one statement that commits
-    :param counts: counts known before the write
+    :param write: runs the one statement that commits
+    :param counts: counts that do not depend on the write
     :param highest_sequence: for the seal
-    :param shape: of the rows; None if the step moves no rows and only passes on a state
+    :param shape: the rows' columns; None if the step writes no rows and only its seal
     :param truncate_sequences: for the seal
     :param merge: the statement, if it is a MERGE; a dry run shows it and counts its effect
     :param inserts: the rows to write, if the step only inserts; a dry run counts them
-    :param quarantined: rows for the quarantine table (:data:`delta_cdc.spark.quarantine.COLUMNS`),
-        written before the target; None if there are none
+    :param quarantined: rows for the quarantine table (:data:`delta_cdc.spark.quarantine.COLUMNS`), which are
+        written before the target; None without such rows
     """
 
     write: Callable[[], object]
@@ -51,11 +51,11 @@ class PreparedStep:
 
 @dataclass
 class StepContext:
-    """What the parts of one step share: its input, and the counts and quarantined rows that they collect.
+    """The context of one step: its input, and the counts and quarantined rows that its parts collect.
 
-    :param options: the spec's; the version column of snapshots is their sequence
+    :param options: the spec's options; the version column of snapshots is their sequence
     :param truncated: the source may contain truncates
-    :param size: number of events, if it limits how many rows of the target are affected; else None
+    :param size: number of events, if it limits the number of affected target rows; otherwise None
     """
 
     session: SparkSession
@@ -74,12 +74,12 @@ class StepContext:
 
     @property
     def source(self) -> str:
-        """Return the source, for messages."""
+        """Return the source's location, for messages."""
         return self.spec.source_uri
 
     @property
     def versions(self) -> str:
-        """Return the range, for messages."""
+        """Return the range of versions, for messages."""
         return f"versions {self.step.starting_version}-{self.step.ending_version}"
 
     @property
@@ -107,7 +107,7 @@ class StepContext:
         return events.of_rows(rows, self.options, self.source, self.step.horizons, keep_raw=self.replays)
 
     def count(self, **more: int) -> None:
-        """Add counts; omit zeros, except for events."""
+        """Add counts; omit zeros, except for ``events``."""
         for name, number in more.items():
             if number or name == "events":
                 self.counts[name] = self.counts.get(name, 0) + number
@@ -123,9 +123,9 @@ class StepContext:
     ) -> None:
         """Keep rows for the quarantine, and count them.
 
-        :param rows: with the columns of events, or change rows; their sequence is kept if it orders events
-        :param event: the row of the source
-        :param version: name of the column with the version that added it
+        :param rows: events or change rows; the quarantine keeps their sequence if it orders events
+        :param event: the row of the source; :data:`~delta_cdc.spark.apply.rows.RAW` by default
+        :param version: name of the column with the version that added the row
         """
         sequence = F.lit(None)
         if shape.order_type is not None:
@@ -152,8 +152,8 @@ class StepContext:
     ) -> PreparedStep:
         """Return the step with its MERGE.
 
-        :param highest: greatest sequence of its rows, as text
-        :param truncates: for the seal, including earlier ones
+        :param highest: greatest sequence of the step's rows, as text
+        :param truncates: sequences for the seal, including those of earlier steps
         """
         return PreparedStep(
             lambda: merge.run(self.session),

@@ -1,7 +1,7 @@
 """Reload and repair: compute rows of the target again, and write only the differences.
 
 A key's desired rows come from the source as of the watermark (type 1 of a feed, reload), from the feed since
-a version (type 2 of a feed: earlier history stays), or from all of its events (change logs, snapshots).
+a version (type 2 of a feed; earlier history stays), or from all of the key's events (change logs, snapshots).
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def reload(session: SparkSession, spec: ApplySpec, step: ReloadStep) -> Prepared
 
 
 def repair(session: SparkSession, spec: ApplySpec, step: RepairStep) -> PreparedStep:
-    """Prepare the difference for the keys that a range changed, that were chosen, or that are quarantined."""
+    """Prepare the difference for some keys: those that a range changed, chosen ones, or quarantined ones."""
     context = StepContext.of(session, spec, step)
     options = context.options
     if options.takes_events:
-        return _from_events(context, _chosen(context) or _of_events(context))
+        return _from_events(context, _selected_keys(context) or _keys_of_events(context))
     if options.stored_as_scd_type == 1:
-        return _from_snapshot(context, _chosen(context) or _of_states(context))
+        return _from_snapshot(context, _selected_keys(context) or _keys_of_states(context))
     if options.is_partial:
         raise InvalidConfiguration(
             f"{spec.target_uri}: history whose events carry some of the columns only cannot be repaired from "
@@ -71,8 +71,8 @@ def repair(session: SparkSession, spec: ApplySpec, step: RepairStep) -> Prepared
     return _from_states(context)
 
 
-def _chosen(context: StepContext) -> KeySelection | None:
-    """Return the keys that the step names; None if a range determines them."""
+def _selected_keys(context: StepContext) -> KeySelection | None:
+    """Return the keys that the step chooses or replays; None if its range determines the keys."""
     step = context.step
     if not isinstance(step, RepairStep) or (step.keys_where is None and not step.replayed):
         return None
@@ -82,8 +82,8 @@ def _chosen(context: StepContext) -> KeySelection | None:
         states.check_predicate(context.session.createDataFrame([], keys), "repair_keys", step.keys_where)
         return KeySelection(predicate=step.keys_where)
     spec = context.spec
-    keys_of = quarantine.keys_of(context.session, spec.quarantine_uri, spec.pipeline, shape)
-    return KeySelection(keys=keys_of.localCheckpoint())
+    quarantined_keys = quarantine.keys_of(context.session, spec.quarantine_uri, spec.pipeline, shape)
+    return KeySelection(keys=quarantined_keys.localCheckpoint())
 
 
 def _keys(changed: DataFrame, shape: Shape) -> KeySelection:
@@ -93,19 +93,19 @@ def _keys(changed: DataFrame, shape: Shape) -> KeySelection:
 
 # -- all events of a key ------------------------------------------------------------------------
 def event_shape(context: StepContext) -> Shape:
-    """Return the shape of the rows that a source of events makes."""
+    """Return the shape of the rows that a source of events produces."""
     return context.events(from_events.all_rows(context).limit(0)).shape
 
 
-def _of_events(context: StepContext) -> KeySelection:
-    """Return the keys of the events of a range; all keys if a truncate is among them."""
-    changed = context.events(from_events.batch_rows(context))
+def _keys_of_events(context: StepContext) -> KeySelection:
+    """Return the keys of the events of a range; all keys if the range has a truncate."""
+    range_events = context.events(from_events.batch_rows(context))
     if context.options.source_kind == "snapshot":
         # A snapshot also changes the keys that are missing from it.
         return KeySelection()
-    if not changed.rows.where(F.col(events.KIND) == events.TRUNCATE).isEmpty():
+    if not range_events.rows.where(F.col(events.KIND) == events.TRUNCATE).isEmpty():
         return KeySelection()
-    return _keys(changed.rows, changed.shape)
+    return _keys(range_events.rows, range_events.shape)
 
 
 def _from_events(context: StepContext, selection: KeySelection) -> PreparedStep:
@@ -115,8 +115,8 @@ def _from_events(context: StepContext, selection: KeySelection) -> PreparedStep:
     computed = from_events.from_all_events(context, selection, None, shape, ())
     highest, truncates = None, context.step.truncate_sequences
     if context.step.kind == "reload":
-        highest, in_log = events.extent(context, from_events.all_rows(context))
-        truncates = in_log or truncates
+        highest, log_truncates = events.extent(context, from_events.all_rows(context))
+        truncates = log_truncates or truncates
     return from_events.prepared(
         context, [computed], shape, (), evolve=evolve, highest=highest, truncates=truncates
     )
@@ -124,7 +124,7 @@ def _from_events(context: StepContext, selection: KeySelection) -> PreparedStep:
 
 # -- the source as of a version -----------------------------------------------------------------
 def _from_snapshot(context: StepContext, selection: KeySelection) -> PreparedStep:
-    """Bring chosen keys to the source's state as of the step: delete keys that the source lacks."""
+    """Bring chosen keys to the source's state as of the step; delete keys that the source does not have."""
     snapshot, shape = load.read(context)
     evolve = schema.check_target(context, shape)
     computed, highest = _compared(context, selection, snapshot, shape)
@@ -142,27 +142,27 @@ def _from_snapshot(context: StepContext, selection: KeySelection) -> PreparedSte
 def _compared(
     context: StepContext, selection: KeySelection, snapshot: DataFrame, shape: Shape
 ) -> tuple[ComputedRows, str | None]:
-    """Return the rows to be written for chosen keys, and their greatest sequence as text.
+    """Return the rows to write for chosen keys, and their greatest sequence as text.
 
-    :param snapshot: of :func:`delta_cdc.spark.apply.load.read`
+    :param snapshot: from :func:`delta_cdc.spark.apply.load.read`
     """
     options, history = context.options, context.has_history
     keys = shape.key_columns
     upserts = selection.of(as_upserts(context, snapshot, shape), shape).repartition(*keys).localCheckpoint()
     valid = upserts
     if options.on_invalid == "quarantine":
-        # The others were quarantined when they came.
+        # An earlier step has quarantined the other rows.
         valid = upserts.where(~unusable(shape))
     load.checked(context, valid, shape)
     if history:
-        valid = _above_history(context, selection, valid, shape)
+        valid = _with_history_check(context, selection, valid, shape)
     entries = timeline.of_events(valid, shape, reserved_columns.ORDER)
     current = selection.of(from_events.current_rows(context, shape), shape)
     missing = current.join(upserts, on=list(shape.keys), how="left_anti")
     deletes = _deletes(context, missing, shape, entries)
     entries = timeline.of_target(current, entries, shape).unionByName(entries).unionByName(deletes)
-    dated = {*options.sequences, options.delete_sequence or reserved_columns.COMMIT_VERSION}
-    by_commit = dated <= {reserved_columns.COMMIT_VERSION, reserved_columns.COMMIT_TIMESTAMP}
+    sequence_names = {*options.sequences, options.delete_sequence or reserved_columns.COMMIT_VERSION}
+    by_commit = sequence_names <= {reserved_columns.COMMIT_VERSION, reserved_columns.COMMIT_TIMESTAMP}
     computed = from_events.operations(context, entries, shape, growing=True, in_place=by_commit)
     highest = None
     if shape.order_type is not None:
@@ -190,17 +190,17 @@ def as_upserts(context: StepContext, snapshot: DataFrame, shape: Shape) -> DataF
 
 
 def _deletes(context: StepContext, missing: DataFrame, shape: Shape, like: DataFrame) -> DataFrame:
-    """Return deletes of rows of the target; their sequence comes from the row itself or from the commit.
+    """Return deletes of rows of the target; their sequence comes from the row or from the commit.
 
-    :param like: entries of the timeline, for their types
+    :param like: entries of the timeline, for the types
     """
     options = context.options
     flat = load.stamped(context, missing.select(f"{difference.FOUND}.*"))
     sequence = F.lit(None)
     if shape.sequence_type is not None:
-        text = options.delete_sequence
-        expressions = options.sequences if text is None else (text,)
-        states.resolve(flat, "delete_sequence" if text is not None else "sequence_by", expressions)
+        expression = options.delete_sequence
+        expressions = options.sequences if expression is None else (expression,)
+        states.resolve(flat, "delete_sequence" if expression is not None else "sequence_by", expressions)
         problem = "the sequence of a row that the source no longer has is NULL."
         sequence = F.coalesce(rows.combined(expressions), raised(NullSequence, [problem]))
     values = {
@@ -217,10 +217,10 @@ def unusable(shape: Shape) -> Column:
     return b.null_key(shape) | load.lacks_sequence(shape)
 
 
-def _above_history(
+def _with_history_check(
     context: StepContext, selection: KeySelection, upserts: DataFrame, shape: Shape
 ) -> DataFrame:
-    """Let Spark raise, when it evaluates the rows, if a row would open inside closed history."""
+    """Let Spark raise, when it evaluates the rows, if a row would start inside closed history."""
     options = context.options
     if set(options.sequences) <= {reserved_columns.COMMIT_VERSION}:
         return upserts
@@ -242,8 +242,8 @@ def _above_history(
 
 
 # -- the feed since a version -------------------------------------------------------------------
-def _of_states(context: StepContext) -> KeySelection:
-    """Return the keys of the changes of a range, including those that a filter leaves out."""
+def _keys_of_states(context: StepContext) -> KeySelection:
+    """Return the keys of the changes of a range, including keys that a filter removes."""
     plain = replace(context.options, where=None, apply_as_deletes=None)
     changes, shape = from_events.states_of(replace(context, options=plain))
     return _keys(changes.where(F.col(reserved_columns.ORDER) <= context.step.ending_version), shape)
@@ -253,8 +253,8 @@ def _from_states(context: StepContext) -> PreparedStep:
     """Recompute history from each key's first change that the feed still has; earlier history stays."""
     changes, shape = from_events.states_of(context)
     evolve = schema.check_target(context, shape)
-    chosen = _chosen(context) or _of_states(context)
-    batch = from_events.checked_states(context, chosen.of(changes, shape), shape)
+    selection = _selected_keys(context) or _keys_of_states(context)
+    batch = from_events.checked_states(context, selection.of(changes, shape), shape)
     valid = batch.rows.where(F.col(events.REASON).isNull())
     keys = shape.key_columns
     firsts = valid.groupBy(*keys).agg(
@@ -272,7 +272,7 @@ def _from_states(context: StepContext) -> PreparedStep:
     existing = difference.target_rows(context.session, context.spec.target_uri, shape, context.options)
     runs, existing = boundary.since(runs, existing, firsts, shape)
     computed = ComputedRows(difference.against_rows(runs, existing, shape), compared=True)
-    # Keys without changes in the feed since then are compared with the source's current rows.
-    unchanged = replace(chosen, without=firsts.select(*keys))
+    # Keys without changes in the feed are compared with the source's rows as of the watermark.
+    unchanged = replace(selection, without=firsts.select(*keys))
     others, highest = _compared(context, unchanged, *load.read(context))
     return from_events.prepared(context, [computed, others], shape, (), evolve=evolve, highest=highest)

@@ -1,4 +1,4 @@
-"""From source rows to rows in the target's shape: filter, projection, partition columns, sequence."""
+"""Turn source rows into rows of the target: filter, projection, partition columns, sequence."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import ApplyOptions
 
-#: The source's row, kept beside the row or event made from it, for the quarantine.
+#: Column with the source's row, for the quarantine.
 RAW = f"{PLAN_PREFIX}raw"
 _METADATA_SEQUENCES = (COMMIT_VERSION, COMMIT_TIMESTAMP)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The rows that land in the target, without the columns that SCD type 2 adds.
+    """The columns of rows for the target, without the columns that SCD type 2 adds.
 
-    :param keys: key columns as the rows spell them
-    :param values: all columns in target order, keys among them
+    :param keys: key columns, spelled as in the rows
+    :param values: all columns in target order, including keys
     :param tracked: columns whose change opens a new row of history
-    :param partitions: partition columns of a target that is created here
+    :param partitions: partition columns, if this engine creates the target
     :param sequence_type: type of the start and end columns; None for type 1
     :param order_type: type of the sequence by which events are ordered; None for type 1 of a feed
     """
@@ -61,7 +61,7 @@ class Shape:
 
     @property
     def others(self) -> list[str]:
-        """Return the columns beside the keys."""
+        """Return the columns that are not keys."""
         return [name for name in self.values if name not in self.keys]
 
     @property
@@ -76,7 +76,7 @@ class Shape:
 
 
 def added_columns(options: ApplyOptions) -> tuple[str, ...]:
-    """Return the columns that a target has beside those of the rows."""
+    """Return the columns that the engine adds to those of the rows."""
     if options.stored_as_scd_type == 2:
         return (options.start_column, options.end_column)
     return (DELETED_COLUMN,) if marks_deletes(options) else ()
@@ -88,7 +88,7 @@ def marks_deletes(options: ApplyOptions) -> bool:
 
 
 def combined(expressions: Sequence[str]) -> Column:
-    """Return a sequence: a single expression as it is, several as a struct, which compares field by field."""
+    """Return a sequence: one expression, or a struct of several, which compares field by field."""
     parts = [F.expr(text) for text in expressions]
     return parts[0] if len(parts) == 1 else _struct(parts)
 
@@ -96,14 +96,14 @@ def combined(expressions: Sequence[str]) -> Column:
 def _struct(parts: Sequence[Column]) -> Column:
     """Return a struct of the parts of a sequence.
 
-    A NULL part makes the whole NULL: Spark would order it below all others, which no option requests.
+    If a part is NULL, the whole is NULL; otherwise Spark would order the struct below all others.
     """
     complete = balanced(and_, [F.lit(True), *[part.isNotNull() for part in parts]])
     return F.when(complete, F.struct(*[part.alias(f"_{at}") for at, part in enumerate(parts, 1)]))
 
 
 def _sequence(rows: DataFrame, options: ApplyOptions) -> Column:
-    """Return the sequence of a feed row: of its new state, or of the delete of its old one."""
+    """Return the sequence of a feed row: that of its new state, or that of the delete of its old state."""
     states.resolve(rows, "sequence_by", options.sequences)
     if options.delete_sequence is not None:
         states.resolve(rows, "delete_sequence", [options.delete_sequence])
@@ -145,9 +145,9 @@ def _check_orderable(data_type: DataType, options: ApplyOptions) -> None:
 
 
 def sequence_columns(rows: DataFrame, options: ApplyOptions) -> set[str]:
-    """Return the columns the sequence expressions read (lower case): they are not tracked by default.
+    """Return the columns that the sequence expressions read (lower case); by default they are not tracked.
 
-    Spark decides, without a parser of ours: an expression reads a column if it fails to resolve without it.
+    Spark decides, so no SQL parser is needed: an expression reads a column if it does not resolve without it.
     """
     read: set[str] = set()
     for text in (*options.sequences, options.delete_sequence):
@@ -167,21 +167,21 @@ def sequence_columns(rows: DataFrame, options: ApplyOptions) -> set[str]:
 def projected(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataFrame:
     """Filter and project rows of the source, and add the partition columns that are expressions.
 
-    :param keep: columns that pass through beside the projection (the feed's metadata, the sequence)
+    :param keep: columns that the projection keeps unchanged (the feed's metadata, the sequence)
     """
     derived = {name: text for name, text in options.partition_by.items() if text is not None}
     rows = states.projected(_alive(rows, options, keep), options.where, options.select, keep)
     if derived:
-        every = [quote(name) for name in rows.columns if name not in keep]
+        all_columns = [quote(name) for name in rows.columns if name not in keep]
         partitions = [f"{text} AS {quote(name)}" for name, text in derived.items()]
-        rows = states.beside(rows, "partition_by", [*every, *partitions], keep)
+        rows = states.beside(rows, "partition_by", [*all_columns, *partitions], keep)
     values = [name for name in rows.columns if name not in keep]
     landing = _landing(values, options, set(derived))
     return rows if landing == values else rows.select(*[quote(name) for name in (*landing, *keep)])
 
 
 def _alive(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataFrame:
-    """Drop states that count as deleted; if rows are events, the caller evaluates the predicate."""
+    """Drop states that ``apply_as_deletes`` marks as deleted; for events, the caller evaluates it."""
     deleted = options.apply_as_deletes
     if deleted is None or options.takes_events:
         return rows
@@ -190,27 +190,27 @@ def _alive(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataF
 
 
 def _landing(values: Sequence[str], options: ApplyOptions, derived: set[str]) -> list[str]:
-    """Return the columns that land, in their order; always with keys and the partition columns made here.
+    """Return the columns for the target, in order; keys and computed partition columns are always included.
 
-    :raises InvalidConfiguration: for a key that is excluded
-    :raises ColumnNotFound: for a name that no projected column has
+    :raises InvalidConfiguration: a key is excluded
+    :raises ColumnNotFound: a name is not a projected column
     """
-    where, listed, left_out = "the projected rows", options.column_list, options.except_column_list
+    where, names, except_names = "the projected rows", options.column_list, options.except_column_list
     keys = {name.lower() for name in options.keys}
-    if listed is not None:
-        chosen = set(states.match(values, listed, "column_list", where)) | derived
-        return [name for name in values if name in chosen or name.lower() in keys]
-    out = set(states.match(values, left_out or (), "except_column_list", where))
-    lost = sorted(name for name in out if name.lower() in keys)
-    if lost:
+    if names is not None:
+        included = set(states.match(values, names, "column_list", where)) | derived
+        return [name for name in values if name in included or name.lower() in keys]
+    excluded = set(states.match(values, except_names or (), "except_column_list", where))
+    excluded_keys = sorted(name for name in excluded if name.lower() in keys)
+    if excluded_keys:
         raise InvalidConfiguration(
-            f"except_column_list leaves out the key {', '.join(map(repr, lost))}.",
+            f"except_column_list leaves out the key {', '.join(map(repr, excluded_keys))}.",
             remedy="a target without its keys cannot be merged into: take the key off except_column_list.",
         )
     if options.columns_to_update is not None:
-        # This column describes the event; it is not part of the row.
-        out |= {name for name in values if name.lower() == options.columns_to_update.lower()}
-    return [name for name in values if name not in out]
+        # This column describes the event, not the row.
+        excluded |= {name for name in values if name.lower() == options.columns_to_update.lower()}
+    return [name for name in values if name not in excluded]
 
 
 def read(
@@ -219,7 +219,7 @@ def read(
     """Filter and project rows of a feed or a snapshot; return them and their shape.
 
     :param source_rows: with the feed's metadata columns
-    :param raw: columns of the source whose values are kept as :data:`RAW`
+    :param raw: columns of the source to keep as :data:`RAW`
     :return: values, the feed's metadata columns, :data:`SEQUENCE`, and, if rows list the columns that they
         carry, :data:`~delta_cdc.spark.apply.partial_columns.CARRIED`
     """
@@ -238,13 +238,13 @@ def read(
 def shape_of(
     rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, source: str, keep: Sequence[str]
 ) -> Shape:
-    """Check the columns that the options name against the projected rows.
+    """Check that the projected rows have the columns that the options name; return the rows' shape.
 
     :param rows: projected rows, with :data:`SEQUENCE` for type 2 and for events
     :param source_rows: the rows before projection; the sequence expressions refer to them
-    :param keep: columns of the rows that do not land
-    :raises ColumnNotFound: for a key, tracked or partition column that is not there
-    :raises ReservedColumnName: for a column whose name the feed or the target needs
+    :param keep: columns of the rows that the target does not get
+    :raises ColumnNotFound: a key, tracked or partition column does not exist
+    :raises ReservedColumnName: a column has a name that the feed or the target needs
     """
     values = [name for name in rows.columns if name not in keep]
     states.refuse_reserved(values, source, added_columns(options))
@@ -267,7 +267,7 @@ def shape_of(
 
 
 def _has_order(options: ApplyOptions) -> bool:
-    """Return whether a sequence orders the rows: commits alone order the states of type 1."""
+    """Return whether a sequence orders the rows. Commits order the states of type 1, so these need none."""
     return options.stored_as_scd_type == 2 or options.takes_events
 
 

@@ -1,10 +1,10 @@
-"""SCD type 1: the last state of every key.
+"""SCD type 1: apply the last state of every key.
 
-The net effect of a range per key is (state before, state after). If they are equal, nothing happens (counted
-as suppressed). Without a state after: delete. Otherwise: upsert. None of this reads the target.
+The net effect of a range on a key is (state before, state after). If both are equal, nothing happens (counted
+as suppressed). Without a state after, the key is deleted; otherwise it is upserted. Nothing reads the target.
 
-A soft delete is an upsert of the key's last values, flagged as deleted: a row that was inserted and deleted
-inside one range is in the target afterwards, as if the range had been split between the two.
+A soft delete upserts the key's last values with a deleted flag. So a row that was inserted and deleted inside
+one range is in the target afterwards, as if the range had been split between the two changes.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ if TYPE_CHECKING:
 OPERATION = f"{PLAN_PREFIX}operation"
 _EXISTED = f"{PLAN_PREFIX}existed"
 _MOST, _BALANCE = f"{PLAN_PREFIX}most", f"{PLAN_PREFIX}balance"
-#: The values that land: those of the state after; for a delete, those of the last state.
+#: The values for the target: those of the state after; for a soft delete, those of the last state.
 _LAST = f"{PLAN_PREFIX}last"
-#: Whether a state after some version of the range is known.
+#: Whether some version of the range has a state after it.
 _SEEN = f"{PLAN_PREFIX}seen"
 
 
 def net_changes(states: DataFrame, shape: Shape, *, soft: bool = False) -> DataFrame:
-    """Net per key: ``keys, operation (upsert | delete | none), last, seen, duplicate, unknown, events``.
+    """Return the net change per key.
 
-    ``last`` holds the values that land; ``seen`` shows whether a version of the range had a state after.
-    ``duplicate`` shows that the key cannot be unique: two states in one version, or a balance of states that
-    one row alone cannot have (two inserts without a delete between).
+    Columns: ``keys, operation (upsert | delete | none), last, seen, duplicate, unknown, events``. ``last``
+    has the values for the target; ``seen`` shows whether a version of the range has a state after it.
+    ``duplicate`` shows that two rows share the key: two states in one version, or a balance of states that is
+    impossible for one row (two inserts without a delete between).
     """
-    # A soft delete keeps the values from before it.
+    # A soft delete keeps the values of the deleted row.
     last = F.coalesce(st.AFTER, st.BEFORE) if soft else F.col(st.AFTER)
     exists = {name: F.col(name).isNotNull().cast("int") for name in (st.BEFORE, st.AFTER)}
     net = states.groupBy(*shape.key_columns).agg(
@@ -97,7 +98,7 @@ def validated(context: StepContext, net: DataFrame, shape: Shape) -> b.Batch:
 
 
 def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, evolve: bool) -> Merge:
-    """Return the MERGE: delete, update or insert by the plan column; one source row per key."""
+    """Return the MERGE with one source row per key; ``operation`` selects delete, update or insert."""
     operation, soft = sql.column("s", OPERATION), marks_deletes(options)
     values = from_source(shape.values)
     others = from_source(shape.others)
@@ -106,22 +107,22 @@ def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, e
     # If the source inserts a key that the target already has, two rows of the source share it.
     first, existed = shape.keys[0], sql.column("s", _EXISTED)
     problem = f"concat('{b.DUPLICATE_MARK}', CAST({sql.column('s', first)} AS STRING))"
-    kept = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({problem}) END"
+    checked_key = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({problem}) END"
     unexpected = f"NOT {existed} AND {is_alive()}" if soft else f"NOT {existed}"
-    clauses = [Clause(True, unexpected, "update", {first: kept}, raises=problem)]
+    clauses = [Clause(True, unexpected, "update", {first: checked_key}, raises=problem)]
     if not soft:
         clauses.insert(0, Clause(True, f"{operation} = 'delete'", "delete"))
     if others:
         clauses.append(Clause(True, None, "update", others))
-    # The values of a row that is deleted without having existed are unknown.
-    known = sql.column("s", _SEEN) if soft else f"{operation} = 'upsert'"
-    clauses.append(Clause(False, known, "insert", values))
+    # If no version of the range wrote a deleted row, its values are unknown.
+    has_values = sql.column("s", _SEEN) if soft else f"{operation} = 'upsert'"
+    clauses.append(Clause(False, has_values, "insert", values))
     on = keys_match(shape.keys)
     return Merge(target, changed(batch), (*on, *b.pruning(batch)), tuple(clauses), evolve)
 
 
 def is_alive() -> str:
-    """Return the SQL condition that a target's row is not soft-deleted; a manually added row is not."""
+    """Return the SQL condition that a row is not soft-deleted. A manual row has NULL: not deleted."""
     return f"NOT coalesce({sql.column('t', DELETED_COLUMN)}, false)"
 
 

@@ -1,4 +1,4 @@
-"""SCD type 2: history as half-open rows, computed from a key's events in order.
+"""SCD type 2: compute history as half-open rows from a key's events in order.
 
 Worked example, tracked = name, sequence = commit version::
 
@@ -12,8 +12,8 @@ Worked example, tracked = name, sequence = commit version::
 
 An event is a *boundary* (open or close) unless both its states agree on the tracked columns. A range
 (``segment``) is a boundary with the touches after it; range 0 holds the touches before the first boundary.
-Every range yields the values of its last event, from its own start to the start of the next. The state before
-an event comes with the event (the feed's pre-image), so the target is not read: the MERGE matches the open
+Every range yields the values of its last event, from its own start to the start of the next range. An event
+contains the state before it (the feed's pre-image), so nothing reads the target. The MERGE matches the open
 row of a key by ``end IS NULL``.
 """
 
@@ -50,12 +50,12 @@ CURRENT, CLOSE, INSERT = "current", "close", "insert"
 def classified(states: DataFrame, shape: Shape) -> DataFrame:
     """Classify each event: ``open``, ``touch``, ``close`` or ``none`` (nothing changed)."""
     before, after = F.col(st.BEFORE), F.col(st.AFTER)
-    both = before.isNotNull() & after.isNotNull()
+    has_both = before.isNotNull() & after.isNotNull()
     kind = (
         F.when(before.isNull() & after.isNull(), "none")
-        .when(both & same(st.BEFORE, st.AFTER, shape.schema, shape.values), "none")
+        .when(has_both & same(st.BEFORE, st.AFTER, shape.schema, shape.values), "none")
         .when(after.isNull(), "close")
-        .when(both & same(st.BEFORE, st.AFTER, shape.schema, shape.tracked), "touch")
+        .when(has_both & same(st.BEFORE, st.AFTER, shape.schema, shape.tracked), "touch")
         .otherwise("open")
     )
     return states.withColumn(KIND, kind)
@@ -69,39 +69,41 @@ def lacks_sequence() -> Column:
 def in_order_only(events: DataFrame, shape: Shape) -> DataFrame:
     """Remove classified events without a sequence from their keys' histories.
 
-    The next event's state before becomes the state before the removed event. Otherwise a change that began
-    with a removed event would be lost.
+    The next event takes over the state before the removed event. Otherwise a change that began with a removed
+    event would be lost.
     """
     key = shape.per_key
-    along = key.orderBy(reserved_columns.ORDER)
+    window = key.orderBy(reserved_columns.ORDER)
     broken, first = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
     marked = events.withColumns(
-        {broken: F.max(lacks_sequence()).over(key), first: F.first(st.BEFORE).over(along)}
+        {broken: F.max(lacks_sequence()).over(key), first: F.first(st.BEFORE).over(window)}
     )
-    kept = marked.where(~lacks_sequence())
-    follows = F.when(F.row_number().over(along) == 1, F.col(first)).otherwise(F.lag(st.AFTER).over(along))
-    before = F.when(F.col(broken), follows).otherwise(F.col(st.BEFORE))
-    return kept.withColumn(st.BEFORE, before).drop(broken, first)
+    with_sequence = marked.where(~lacks_sequence())
+    previous_state = F.when(F.row_number().over(window) == 1, F.col(first)).otherwise(
+        F.lag(st.AFTER).over(window)
+    )
+    before = F.when(F.col(broken), previous_state).otherwise(F.col(st.BEFORE))
+    return with_sequence.withColumn(st.BEFORE, before).drop(broken, first)
 
 
 def segments(events: DataFrame, shape: Shape) -> DataFrame:
     """Split a key's events into ranges (``segment``).
 
     :return: per key and range: kind of its first event, start, end (start of the next range, or NULL), first
-        (whether it is the key's first), values of its last event (struct ``after``), duplicate and disorder
-        (a start that is not above the one before)
+        (whether it is the key's first range), values of its last event (struct ``after``), duplicate, and
+        disorder (the start of the next range is not above its own start)
     """
     keys = shape.key_columns
-    order = Window.partitionBy(*keys).orderBy(reserved_columns.ORDER)
-    previous_after = F.lag(F.col(st.AFTER).isNotNull()).over(order)
-    two = F.greatest(st.N_BEFORE, st.N_AFTER) > 1
-    # A state before that no change wrote, or a second row beside an existing one: two rows share the key.
+    event_window = Window.partitionBy(*keys).orderBy(reserved_columns.ORDER)
+    previous_after = F.lag(F.col(st.AFTER).isNotNull()).over(event_window)
+    has_two_states = F.greatest(st.N_BEFORE, st.N_AFTER) > 1
+    # Two rows share the key: a state before that no change wrote, or a second insert.
     broken = previous_after.isNotNull() & (previous_after != F.col(st.BEFORE).isNotNull())
     boundary = F.col(KIND).isin("open", "close").cast("int")
-    numbered = events.withColumn(b.IS_DUPLICATE, two | F.coalesce(broken, F.lit(False)))
+    numbered = events.withColumn(b.IS_DUPLICATE, has_two_states | F.coalesce(broken, F.lit(False)))
     numbered = numbered.where((F.col(KIND) != "none") | F.col(b.IS_DUPLICATE) | (F.col(st.UNKNOWN) > 0))
-    numbered = numbered.withColumn(SEGMENT, F.sum(boundary).over(order))
-    cut = numbered.groupBy(*keys, SEGMENT).agg(
+    numbered = numbered.withColumn(SEGMENT, F.sum(boundary).over(event_window))
+    ranges = numbered.groupBy(*keys, SEGMENT).agg(
         F.min_by(KIND, reserved_columns.ORDER).alias(KIND),
         F.min_by(st.SEQUENCE, reserved_columns.ORDER).alias(START),
         F.max_by(st.AFTER, reserved_columns.ORDER).alias(st.AFTER),
@@ -111,17 +113,17 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
         F.sum(st.UNKNOWN).alias(st.UNKNOWN),
         F.count("*").alias(st.EVENTS),
     )
-    along = Window.partitionBy(*keys).orderBy(SEGMENT)
-    next_start = F.lead(START).over(along)
+    range_window = Window.partitionBy(*keys).orderBy(SEGMENT)
+    next_start = F.lead(START).over(range_window)
     return (
-        cut.withColumn(FIRST, F.row_number().over(along) == 1)
+        ranges.withColumn(FIRST, F.row_number().over(range_window) == 1)
         .withColumn(END, next_start)
         .withColumn(_DISORDER, (F.col(SEGMENT) > 0) & next_start.isNotNull() & ~(F.col(START) < next_start))
     )
 
 
 def validated(context: StepContext, cut: DataFrame, shape: Shape) -> b.Batch:
-    """Materialise the ranges; refuse what apply.md refuses, with counts and sample keys."""
+    """Materialise the ranges; refuse invalid rows, with counts and sample keys."""
     assert shape.sequence_type is not None
     boundary = F.col(KIND).isin("open", "close")
     conditions = {
@@ -153,10 +155,10 @@ def validated(context: StepContext, cut: DataFrame, shape: Shape) -> b.Batch:
 
 
 def refuse_not_above_history(context: StepContext, boundaries: DataFrame, shape: Shape) -> None:
-    """Compare first boundaries with the history of their keys, including closed rows.
+    """Refuse boundaries whose sequence is not above the history of their key, including closed rows.
 
-    Only keys with a sequence not above the highest ever applied can violate the order, so normally no key
-    needs a lookup.
+    A sequence above the highest one applied so far cannot violate the order, so normally no key needs a
+    lookup.
 
     :param boundaries: keys, and the sequences (:data:`START`) at which a row opens or closes
     """
@@ -183,12 +185,12 @@ def boundaries(batch: b.Batch) -> DataFrame:
 
 
 def orders_by_commit(options: ApplyOptions) -> bool:
-    """Return whether the commit's version alone orders the history, which always grows."""
+    """Return whether only the commit's version, which always grows, orders the history."""
     return {*options.sequences, options.delete_sequence} <= {reserved_columns.COMMIT_VERSION, None}
 
 
 def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
-    """Turn ranges into the MERGE's source: each row unique by key, row kind and start.
+    """Turn ranges into the MERGE's source, whose rows are unique by key, row kind and start.
 
     A key's first range also determines the operation on the key's open row in the target.
     """
@@ -196,14 +198,14 @@ def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
     closing = F.struct(F.lit(CLOSE).alias(ROW), F.col(START).alias(START), F.col(START).alias(END))
     current = F.struct(F.lit(CURRENT).alias(ROW), F.col(START).alias(START), F.col(END).alias(END))
     adding = F.struct(F.lit(INSERT).alias(ROW), F.col(START).alias(START), F.col(END).alias(END))
-    what = (
+    plan = (
         F.when(kind == "touch", F.array(current))
         .when(first & (kind == "open"), F.array(closing, adding))
         .when(first, F.array(closing))
         .when(kind == "open", F.array(adding))
     )
     return batch.rows.select(
-        *shape.key_columns, F.col(st.AFTER), F.inline(what)
+        *shape.key_columns, F.col(st.AFTER), F.inline(plan)
     ).select(
         *shape.key_columns,
         *[
@@ -215,11 +217,11 @@ def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
 
 
 def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, evolve: bool) -> Merge:
-    """Return the MERGE: it matches open rows by key and ``end IS NULL``; additions match no row."""
+    """Return the MERGE. It matches open rows by key and ``end IS NULL``; rows to add match no row."""
     row, start, end = (sql.column("s", name) for name in (ROW, START, END))
     values = from_source(shape.others)
     close = {options.end_column: end}
-    go_on = {**values, options.end_column: end}
+    keep_open = {**values, options.end_column: end}
     add = {
         **from_source(shape.values),
         options.start_column: start,
@@ -227,11 +229,11 @@ def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, e
     }
     on = keys_match(shape.keys)
     on += [f"{sql.column('t', options.end_column)} IS NULL", f"{row} <> '{INSERT}'", *b.pruning(batch)]
-    # A touch whose key has no open row (the target started without a snapshot) opens one.
+    # If the target started without a snapshot, a touched key may have no open row; then the touch opens one.
     missing = f"{row} = '{CURRENT}' AND ({end} IS NULL OR {start} < {end})"
     clauses = (
         Clause(True, f"{row} = '{CLOSE}'", "update", close),
-        Clause(True, None, "update", go_on),
+        Clause(True, None, "update", keep_open),
         Clause(False, f"({row} = '{INSERT}' OR {missing})", "insert", add),
     )
     return Merge(target, plan_rows(batch, shape), tuple(on), clauses, evolve)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
-    """Return a target's columns: the rows' own, and start and end, or the soft-delete flag."""
+    """Return a target's columns: those of the rows, and start and end, or the soft-delete flag."""
     added = [
         T.StructField(name, shape.sequence_type or T.BooleanType()) for name in rows.added_columns(options)
     ]
@@ -25,9 +25,9 @@ def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
 
 
 def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
-    """Return the nested fields of ``wanted`` that ``found`` lacks; None if it cannot take the values.
+    """Return the nested fields of ``wanted`` that ``found`` lacks; None if ``found`` cannot take the values.
 
-    Nullability of parts is ignored: Delta stores and enforces it.
+    The comparison ignores nullability of parts, because Delta stores and enforces it.
     """
     pairs: list[tuple[DataType, DataType, str]]
     if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
@@ -47,8 +47,8 @@ def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
         ]
     else:
         return [] if found == wanted else None
-    for one, other, where in pairs:
-        inner = lacking(one, other, where)
+    for found_part, wanted_part, part_path in pairs:
+        inner = lacking(found_part, wanted_part, part_path)
         if inner is None:
             return None
         new += inner
@@ -58,27 +58,27 @@ def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
 def check_target(context: StepContext, shape: Shape) -> bool:
     """Check that the target can take rows of a shape; return whether it needs new columns.
 
-    :raises TargetSchemaClash: for a column of another type, or a new one if evolution is off
+    :raises TargetSchemaClash: a column has another type, or is new and schema evolution is off
     :raises ConfigurationDrift: the sequence's type differs from that of the history
     """
     spec, options = context.spec, context.spec.options
-    wanted = target_schema(shape, options)
+    desired = target_schema(shape, options)
     target = context.session.read.format("delta").load(spec.target_uri)
     existing = {f.name.lower(): f for f in target.schema.fields}
-    new = [f.name for f in wanted.fields if f.name.lower() not in existing]
+    new = [f.name for f in desired.fields if f.name.lower() not in existing]
     history = {name.lower() for name in rows.added_columns(options)}
-    for field in wanted.fields:
-        found = existing.get(field.name.lower())
-        if found is None:
+    for field in desired.fields:
+        target_field = existing.get(field.name.lower())
+        if target_field is None:
             continue
-        ours = field.name.lower() in history
-        nested = lacking(found.dataType, field.dataType, field.name)
-        # A sequence with more parts has another order than the existing history.
-        if nested is not None and not (ours and nested):
+        is_history_column = field.name.lower() in history
+        nested = lacking(target_field.dataType, field.dataType, field.name)
+        # Further parts would give a sequence another order than the existing history has.
+        if nested is not None and not (is_history_column and nested):
             new += nested
             continue
-        types = f"{found.dataType.simpleString()}, not {field.dataType.simpleString()}"
-        if options.stored_as_scd_type == 2 and ours:
+        types = f"{target_field.dataType.simpleString()}, not {field.dataType.simpleString()}"
+        if options.stored_as_scd_type == 2 and is_history_column:
             raise ConfigurationDrift(
                 f"{spec.target_uri} was built with a sequence of another type: {field.name} is {types}.",
                 remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",

@@ -1,7 +1,7 @@
-"""Sequence values as text, the form that seals and table properties use.
+"""Convert sequence values to text, which seals and table properties use, and back.
 
-A single value is its text under CAST; a sequence of several parts is a JSON list of such texts, because the
-text of a struct cannot be read back.
+A single value becomes its text under CAST. A sequence of several parts becomes a JSON list of such texts,
+because the text of a struct cannot be converted back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType
 
 
 def as_text(value: Column, data_type: DataType) -> Column:
-    """Return a sequence value as text; NULL where it is NULL."""
+    """Return a sequence value as text; NULL if it is NULL."""
     if not isinstance(data_type, T.StructType):
         return value.cast("string")
     parts = F.array(*[value.getField(field.name).cast("string") for field in data_type.fields])
@@ -33,11 +33,11 @@ def from_text(text: str, data_type: DataType) -> Column:
 def greater(
     session: SparkSession, data_type: DataType | None, one: str | None, other: str | None
 ) -> str | None:
-    """Return the greater of two sequence values in their text form; None is below all."""
+    """Return the greater of two sequence values as text; None is lower than any value."""
     if one is None or other is None:
-        # An empty text is a value.
+        # Compare with None, because an empty text is a value.
         return other if one is None else one
     assert data_type is not None
     values = [from_text(text, data_type) for text in (one, other)]
-    found = session.range(1).select(as_text(F.greatest(*values), data_type).alias("greatest")).collect()
-    return str(found[0]["greatest"])
+    rows = session.range(1).select(as_text(F.greatest(*values), data_type).alias("greatest")).collect()
+    return str(rows[0]["greatest"])

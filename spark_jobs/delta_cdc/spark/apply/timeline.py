@@ -1,4 +1,4 @@
-"""The timeline of a key: its events and its row in the target, as the entries that intervals are made of."""
+"""Build the timeline of a key: its events and its row in the target, as entries for intervals."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _VERSIONS, _AT, _NEXT = f"{PLAN_PREFIX}versions", f"{PLAN_PREFIX}at", f"{PLAN_PR
 class KeySelection:
     """Some keys: those in ``keys``, those that match ``predicate`` (Spark SQL), or all.
 
-    :param without: keys that are excluded
-    :param small: ``keys`` are few, so they are broadcast. Spark does not trust the size of a checkpoint, and
+    :param without: keys to exclude
+    :param small: broadcast ``keys``, because they are few. Spark does not trust the size of a checkpoint and
         would shuffle all rows instead
     """
 
@@ -49,7 +49,7 @@ class KeySelection:
 def of_events(events: DataFrame, shape: Shape, place: str = states.SEQUENCE) -> DataFrame:
     """Return the timeline entries of events.
 
-    :param place: the column that orders them
+    :param place: the column that orders the events
     """
     return events.select(
         *shape.key_columns,
@@ -65,7 +65,7 @@ def of_events(events: DataFrame, shape: Shape, place: str = states.SEQUENCE) -> 
 
 
 def entries(rows: DataFrame, like: DataFrame, shape: Shape, values: Mapping[str, Column]) -> DataFrame:
-    """Return rows as timeline entries: their keys, the given values, and NULL for everything else.
+    """Return rows as timeline entries with their keys and the given values; other columns are NULL.
 
     :param like: entries, for columns and types
     """
@@ -84,7 +84,7 @@ def of_target(existing: DataFrame, like: DataFrame, shape: Shape, *, dead: bool 
 
     :param existing: :func:`delta_cdc.spark.apply.difference.target_rows`, at most one per key
     :param like: entries of events, for their types
-    :param dead: treat the rows as deleted: they go unless events bring them back
+    :param dead: treat the rows as deleted, so that only events can keep them
     """
     marked = F.col(FOUND_DELETED) if FOUND_DELETED in existing.columns else F.lit(False)
     deleted = F.lit(True) if dead else marked
@@ -101,11 +101,11 @@ def of_target(existing: DataFrame, like: DataFrame, shape: Shape, *, dead: bool 
 
 
 def with_beginnings(timelines: DataFrame, events: DataFrame, shape: Shape) -> DataFrame:
-    """Record, for each key with an upsert event (even one taken out later), that it had no row before.
+    """Record, for each key with an upsert event (even a conflicting one), that it had no row before.
 
-    Other keys may have a row in the target from before all events that still exist.
+    Other keys may have a row in the target that is older than all existing events.
 
-    :param events: all events of these keys, including those that conflicts take out
+    :param events: all events of these keys, including those that conflicts remove
     """
     keys = events.where(F.col(KIND) == UPSERT).select(*shape.key_columns).distinct()
     return timelines.unionByName(entries(keys, timelines, shape, {RANK: F.lit(0), KIND: F.lit(NO_ROW)}))
@@ -114,7 +114,7 @@ def with_beginnings(timelines: DataFrame, events: DataFrame, shape: Shape) -> Da
 def with_truncates(timelines: DataFrame, truncates: DataFrame, shape: Shape) -> DataFrame:
     """Add the truncates to the timeline of every key.
 
-    :param truncates: a column of sequences
+    :param truncates: rows with the sequences of the truncates
     """
     keys = timelines.select(*shape.key_columns).distinct()
     sequences = truncates.select(F.col(states.SEQUENCE)).distinct()
@@ -126,13 +126,13 @@ def with_truncates(timelines: DataFrame, truncates: DataFrame, shape: Shape) -> 
 def with_absences(timelines: DataFrame, events: DataFrame, shape: Shape) -> DataFrame:
     """Add a delete if a key is in one snapshot, or in the target, but not in the next snapshot.
 
-    :param events: of all keys: their sequences are the snapshots
+    :param events: events of all keys; their sequences are the snapshots
     """
-    every = events.agg(F.sort_array(F.collect_set(states.SEQUENCE)).alias(_VERSIONS))
-    at = (
+    versions = events.agg(F.sort_array(F.collect_set(states.SEQUENCE)).alias(_VERSIONS))
+    position = (
         F.when(F.col(RANK) == 0, 0).otherwise(F.array_position(_VERSIONS, F.col(states.SEQUENCE))).cast("int")
     )
-    placed = timelines.crossJoin(F.broadcast(every)).withColumn(_AT, at)
+    placed = timelines.crossJoin(F.broadcast(versions)).withColumn(_AT, position)
     following = F.lead(_AT).over(shape.per_key.orderBy(_AT))
     absent = placed.withColumn(_NEXT, following).where(
         (F.col(KIND) == UPSERT)

@@ -1,4 +1,4 @@
-"""Null-safe equality of rows, including types that Spark's ``<=>`` does not support (MAP, VARIANT)."""
+"""Compare rows null-safe, including types that Spark's ``<=>`` does not support (MAP, VARIANT)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def has_equality(data_type: DataType) -> bool:
-    """Return whether ``<=>`` can compare the type directly, and Spark can group by it."""
+    """Return whether ``<=>`` can compare the type, and Spark can group by it."""
     if isinstance(data_type, T.ArrayType):
         return has_equality(data_type.elementType)
     if isinstance(data_type, T.StructType):
@@ -26,9 +26,9 @@ def has_equality(data_type: DataType) -> bool:
 
 
 def comparable(value: Column, data_type: DataType) -> Column:
-    """Return a value that is equal under ``<=>`` exactly if ``value`` is equal.
+    """Return a value that ``<=>`` can compare, and that is equal exactly if ``value`` is equal.
 
-    Maps compare as their sorted entries (their order has no meaning), variants as text.
+    Maps are compared as sorted entries, because their order has no meaning; variants as text.
     """
     if has_equality(data_type):
         return value
@@ -77,9 +77,10 @@ def comparable_sql(value: str, data_type: DataType, depth: int = 0) -> str:
 
 
 def same(left: str, right: str | None, schema: StructType, columns: Sequence[str]) -> Column:
-    """Return whether two struct columns agree on ``columns``, null-safe.
+    """Return whether two struct columns have equal values in ``columns``, null-safe.
 
-    :param left: name of a struct column of the type ``schema``; likewise ``right``, where None is the row
+    :param left: name of a struct column of the type ``schema``
+    :param right: the same; None means the row itself
     """
     compared = []
     for name in columns:
@@ -91,9 +92,9 @@ def same(left: str, right: str | None, schema: StructType, columns: Sequence[str
 
 
 def balanced(operator: Callable[[Any, Any], Any], parts: Sequence[Column]) -> Column:
-    """Combine columns as a balanced tree: Spark walks a long chain recursively, and overflows at hundreds.
+    """Combine columns as a balanced tree, because Spark's recursion overflows on a chain of hundreds.
 
-    :param parts: at least one
+    :param parts: at least one column
     """
     if len(parts) == 1:
         return parts[0]

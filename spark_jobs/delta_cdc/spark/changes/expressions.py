@@ -1,17 +1,16 @@
-"""The user's expressions: each must be a function of the row alone.
+"""Refuse expressions of the user whose value depends on more than the row.
 
-Different sessions and tasks evaluate them on states of rows read at different times: a row that left a filter
-because time passed would never be deleted, and a random sequence orders nothing. So we judge what Spark makes
-of an expression, not its text:
+Different sessions and tasks evaluate an expression on states of rows at different times. If a row left a
+filter because time passed, it would never be deleted; and a random sequence orders nothing. The checks use
+Spark's plan of an expression, not its text:
 
 - Spark's own check of determinism. Spark refuses an aggregate over non-deterministic input: random values,
   the file or the task that reads the row, Java methods.
-- The analysed plan of that aggregate, over a relation with the same columns and no rows. Below the aggregate
-  there is only this relation; a subquery, a window or a SQL function would add more. Whatever depends on the
-  clock or the session counts as deterministic, but the plan contains its name.
+- The analysed plan of that aggregate, over a relation with the same columns and no rows. The only input of
+  the aggregate is this relation; a subquery, a window or a SQL function would add nodes. Spark treats the
+  clock and the session as deterministic, but the plan contains the names of their functions.
 - The optimised plan, for texts that a cast reads as the clock (``'now'``). The parser already evaluates typed
-  literals of such texts (``DATE'today'``): only these, and functions made by users, are searched for in the
-  text.
+  literals of such texts (``DATE'today'``), so these and user-defined functions are searched for in the text.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 _GAP = r"(?: \s+ | --[^\n]* | /\*.*?\*/ )"
 _STRING = r"""(?: [rR]? (?: '((?:[^'\\]|\\.|'')*)' | "((?:[^"\\]|\\.|"")*)" ) )"""
 _NAME = r"(?: `(?:[^`]|``)*` | \w+ )"
-#: SQL, as far as needed here. Adjacent texts are one token, and so is a qualified name.
+#: Tokens of SQL, as far as needed here. Adjacent texts form one token, and so does a qualified name.
 _TOKEN = re.compile(
     rf"""(?P<gap> {_GAP} )
     | (?P<text> {_STRING} (?: {_GAP}* {_STRING} )* )
@@ -46,7 +45,7 @@ _TOKEN = re.compile(
 _STRINGS = re.compile(f"{_STRING} | {_GAP}", re.VERBOSE | re.DOTALL)
 _NAMES = re.compile(_NAME, re.VERBOSE)
 
-#: Names in an analysed plan of the clock and the session. ``name()#7`` is a column of that name.
+#: Names of the clock and the session in an analysed plan. ``name()#7`` is a column with that name.
 #: The two-argument convert_timezone uses the session's zone, as each cast of a timestamp does.
 _CLOCK = re.compile(
     r"(?<![\w.`])(now|localtimestamp|current_(?:date|time|timestamp)|current_batch_timestamp)\((?!\)#)",
@@ -57,15 +56,16 @@ _SESSION = re.compile(
     r"(current_\w+|user|session_user|version|is_member|is_account_group_member|variablereference)\((?!\)#)",
     re.IGNORECASE,
 )
-#: Spark counts it as deterministic, but draws a random initialisation vector if none is given (not for ECB).
+#: Spark treats this function as deterministic, but without ECB it uses a random initialisation vector by
+#: default.
 _SALTED = re.compile(
     r"(?<![\w.`])(aes_encrypt)\(.*?(?<!ECB)(?<!ecb), \w+, cast\( as binary\), ", re.IGNORECASE | re.DOTALL
 )
-#: Texts that Spark reads as the clock if it casts them to a date or timestamp; a time zone may follow.
+#: Texts that a cast to a date or timestamp reads as the clock; a time zone may follow.
 _WORD = re.compile(r"\s*(?:now|today|tomorrow|yesterday)(?:\s+\S+)?\s*", re.IGNORECASE)
 _TYPES = {"date", "timestamp", "timestamp_ntz", "timestamp_ltz"}
 
-#: A date that replaces such a text. Spark formats dates differently, so it stays recognisable.
+#: A date that replaces such a text. A cast reformats it, so the plan then no longer contains this text.
 _MARK = "1601-2-3"
 
 _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
@@ -86,35 +86,34 @@ class _Token(NamedTuple):
 
 
 def refuse_moving(rows: DataFrame, argument: str, expressions: Sequence[str]) -> None:
-    """Refuse expressions that are not functions of the row alone.
+    """Refuse expressions whose value depends on more than the row. No Spark job starts.
 
-    No Spark job starts. The expressions resolve against ``rows``.
-
+    :param rows: the rows over which the expressions resolve
     :param argument: the argument that contains the expressions
-    :raises InvalidExpression: names the argument, the text, and what in it depends on something else
+    :raises InvalidExpression: names the argument, the text, and the part that depends on more than the row
     """
-    known = {name.lower() for name in rows.columns}
-    judged = [text for text in expressions if not _is_column(text, known)]
-    if not judged:
+    column_names = {name.lower() for name in rows.columns}
+    texts = [text for text in expressions if not _is_column(text, column_names)]
+    if not texts:
         return
     judge = _Judge(rows)
-    if judge.finding(judged) is None:
+    if judge.finding(texts) is None:
         return
-    for text in judged:
-        found = judge.finding([text])
-        if found is not None:
+    for text in texts:
+        problem = judge.finding([text])
+        if problem is not None:
             raise InvalidExpression(
-                f"{argument} = {text!r} is no function of the row alone: {found}.",
+                f"{argument} = {text!r} is no function of the row alone: {problem}.",
                 remedy=f"make {argument} of the row's own columns; a value that has to come from elsewhere "
                 "belongs into a column of the source.",
             )
 
 
-def _is_column(text: str, known: set[str]) -> bool:
-    """Return whether a text is a column, a field of one, or all fields of one."""
+def _is_column(text: str, column_names: set[str]) -> bool:
+    """Return whether a text is a column, a field of a column, or all fields of a column."""
     stripped = text.strip().removesuffix(".*")
     parts = _NAMES.findall(stripped)
-    return ".".join(parts) == stripped and bool(parts) and _bare(parts[0]).lower() in known
+    return ".".join(parts) == stripped and bool(parts) and _bare(parts[0]).lower() in column_names
 
 
 def _bare(name: str) -> str:
@@ -122,10 +121,10 @@ def _bare(name: str) -> str:
 
 
 class _Judge:
-    """Checks expressions with Spark, over a relation with the columns of some rows, but without rows."""
+    """Check expressions with Spark, over an empty relation with the columns of some rows."""
 
     def __init__(self, rows: DataFrame) -> None:
-        # All columns are nullable: Spark omits from a plan what a non-nullable column makes superfluous.
+        # All columns are nullable, because Spark drops parts of a plan that are needless for other columns.
         columns = [T.StructField(field.name, field.dataType) for field in rows.schema.fields]
         self._session: SparkSession = rows.sparkSession
         self._empty = self._session.createDataFrame([], T.StructType(columns))
@@ -133,30 +132,30 @@ class _Judge:
         self._user_functions: set[str] | None = None
 
     def finding(self, texts: Sequence[str]) -> str | None:
-        """Return why expressions are not functions of the row alone; None if they are."""
+        """Return why expressions depend on more than the row; None if they do not."""
         tokens = [_tokens(text) for text in texts]
-        found = next(filter(None, map(self._in_text, tokens)), None)
-        if found is not None:
-            return found
-        masked = ["".join(self._masked(one)) for one in tokens]
+        problem = next(filter(None, map(self._in_text, tokens)), None)
+        if problem is not None:
+            return problem
+        masked = ["".join(self._masked(text_tokens)) for text_tokens in tokens]
         plans = None
-        refused = "a constant in it cannot be worked out"
-        for asked in [masked] if masked == list(texts) else [masked, list(texts)]:
+        plan_error = "a constant in it cannot be worked out"
+        for candidates in [masked] if masked == list(texts) else [masked, list(texts)]:
             try:
-                plans = plans or self._explained(asked)
+                plans = plans or self._explained(candidates)
             except (AnalysisException, ParseException) as error:
-                known = _REASONS.get(error.getCondition() or "")
-                if known is not None:
-                    return known
-                refused = reason(error)
+                reason_text = _REASONS.get(error.getCondition() or "")
+                if reason_text is not None:
+                    return reason_text
+                plan_error = reason(error)
         if plans is None:
-            return f"Spark cannot plan it over the columns of the row ({refused})"
+            return f"Spark cannot plan it over the columns of the row ({plan_error})"
         return _in_plan(plans[0]) or next(filter(None, map(self._in_words, tokens)), None)
 
     # -- in the text ----------------------------------------------------------------------------
     def _in_text(self, tokens: Sequence[_Token]) -> str | None:
-        seen = [token for token in tokens if token.kind != "gap"]
-        for token, following in zip(seen, [*seen[1:], _Token("other", "")], strict=True):
+        significant = [token for token in tokens if token.kind != "gap"]
+        for token, following in zip(significant, [*significant[1:], _Token("other", "")], strict=True):
             if token.kind != "name":
                 continue
             if following.kind == "text" and token.text.lower() in _TYPES and _is_word(following):
@@ -168,9 +167,9 @@ class _Judge:
                 )
         return None
 
-    def _is_users(self, called: str) -> bool:
-        """Return whether a called function is a user's, not one of Spark's own."""
-        *path, name = [_bare(part).lower() for part in _NAMES.findall(called)]
+    def _is_users(self, function_name: str) -> bool:
+        """Return whether a user defined the called function."""
+        *path, name = [_bare(part).lower() for part in _NAMES.findall(function_name)]
         if path:
             return path[-1] != "builtin"
         if self._user_functions is None:
@@ -178,11 +177,11 @@ class _Judge:
         return name in self._user_functions
 
     def _masked(self, tokens: Sequence[_Token]) -> Iterator[str]:
-        """Yield tokens, each with a substitute if a plan could confuse it with the clock or the session."""
+        """Yield the tokens; replace those that look like the clock or the session in a plan."""
         previous = ""
         for token in tokens:
             name = _bare(token.text)
-            # A plan shows a column with its id, but the alias of a struct's field as it is.
+            # A plan shows a column with its id, but the alias of a struct's field without one.
             is_free = previous.lower() == "as" or name.lower() not in self._names
             if token.kind == "text" and _is_telling(token.text):
                 yield "'text'"
@@ -193,14 +192,14 @@ class _Judge:
 
     def _in_words(self, tokens: Sequence[_Token]) -> str | None:
         """Return the finding if Spark evaluates a text as the clock during planning; else None."""
-        for place, token in enumerate(tokens):
+        for position, token in enumerate(tokens):
             if token.kind != "text" or not _is_word(token):
                 continue
-            parts = [f"'{_MARK}'" if at == place else one.text for at, one in enumerate(tokens)]
+            parts = [f"'{_MARK}'" if index == position else other.text for index, other in enumerate(tokens)]
             try:
                 plans = self._explained(["".join(parts)])
             except (AnalysisException, ParseException):
-                # A name or a schema: no cast reads it.
+                # The text is a name or a schema, which no cast reads.
                 continue
             if plans is None or _MARK not in plans[1]:
                 return f"{token.text} in it is read as the clock, and changes from one look to the next"
@@ -218,9 +217,9 @@ class _Judge:
     def _explain(self, texts: Sequence[str]) -> str:
         with quietly():
             # This aggregate takes values of any type, and nullability does not change its plan.
-            found = [F.collect_list(F.expr(text)).alias(f"_{at}") for at, text in enumerate(texts)]
-            asked = self._empty.agg(*found)
-            rows = self._session.sql("EXPLAIN EXTENDED SELECT * FROM {asked}", asked=asked).collect()
+            aggregates = [F.collect_list(F.expr(text)).alias(f"_{index}") for index, text in enumerate(texts)]
+            relation = self._empty.agg(*aggregates)
+            rows = self._session.sql("EXPLAIN EXTENDED SELECT * FROM {asked}", asked=relation).collect()
         return str(rows[0][0])
 
 
@@ -234,19 +233,19 @@ def _parts(plan: str) -> tuple[str, str] | None:
 
 def _in_plan(analysed: str) -> str | None:
     """Return the part of an analysed plan that shows that an expression depends on more than the row."""
-    below = re.findall(r"^([ :]*)\+- ", analysed, re.MULTILINE)
-    if any(":" in indent for indent in below):
+    indents = re.findall(r"^([ :]*)\+- ", analysed, re.MULTILINE)
+    if any(":" in indent for indent in indents):
         return "it has a subquery, and reads other rows"
-    if len(below) != 1:
+    if len(indents) != 1:
         return f"{_MANY_ROWS}, or calls a user's function"
-    for pattern, why in (
+    for pattern, cause in (
         (_CLOCK, "is the clock, and changes from one look to the next"),
         (_SESSION, "depends on the session that asks"),
         (_SALTED, "without an initialisation vector takes one by chance"),
     ):
-        found = pattern.search(analysed)
-        if found:
-            return f"{_called(found[1])} {why}"
+        match = pattern.search(analysed)
+        if match:
+            return f"{_called(match[1])} {cause}"
     return None
 
 

@@ -1,6 +1,6 @@
 """Read rows of the change feed with Delta's reader.
 
-Vocabulary: a feed row is the *state* of a row before one commit (``delete``, ``update_preimage``) or after it
+A feed row is the *state* of a row before one commit (``delete``, ``update_preimage``) or after it
 (``insert``, ``update_postimage``).
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import ReadStep, Staging, TargetStep
 
-#: With these, missing files or unreadable schemas silently give fewer rows instead of an error.
+#: With these confs, missing files or unreadable schemas give fewer rows instead of an error.
 FORBIDDEN_CONFS = (
     "spark.sql.files.ignoreMissingFiles",
     "spark.sql.files.ignoreCorruptFiles",
@@ -33,7 +33,7 @@ FORBIDDEN_CONFS = (
 
 
 def refuse_forbidden_confs(session: SparkSession) -> None:
-    """Refuse a session that would hide loss of data.
+    """Refuse a session whose confs would hide loss of data.
 
     :raises ForbiddenConf: names the conf
     """
@@ -45,8 +45,9 @@ def refuse_forbidden_confs(session: SparkSession) -> None:
             )
 
 
-#: With the first, Delta accepts ``versionAsOf`` beside ``readChangeFeed`` as "the schema as of"; with the
-#: second also on tables with column mapping, which otherwise use the schema of ``endingVersion``.
+#: With the first conf, Delta accepts ``versionAsOf`` together with ``readChangeFeed`` as the version of the
+#: schema. Tables with column mapping also need the second; by default they use the schema of
+#: ``endingVersion``.
 _SCHEMA_AS_OF = (
     {SCHEMA_AS_OF: "true"},
     {"spark.databricks.delta.changeDataFeed.defaultSchemaModeForColumnMappingTable": "legacy"},
@@ -65,13 +66,13 @@ def change_rows(
     """Read the change feed of ``[starting_version, ending_version]``.
 
     :param columns: the table's columns as of version ``at``
-    :param at: the version whose columns and types the rows have, not before ``ending_version``. By default
-        Delta's reader uses the newest ones, and then cannot read changes from before a type was widened or
+    :param at: the version whose columns and types the rows get, at least ``ending_version``. By default,
+        Delta's reader uses the newest ones, and then cannot read older changes after a type was widened or
         the table was replaced
     :return: ``columns`` + ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
     :raises WrongReader: the reader ignored ``readChangeFeed`` and returned the table itself
-    :raises SchemaChangeInRange: in a user's own session of Spark Connect, where the schema cannot be chosen,
-        and has changed since
+    :raises SchemaChangeInRange: the schema has changed since, and the session is a user's Spark Connect
+        session, in which the schema cannot be chosen
     """
     reader = (
         session.read.format("delta")
@@ -96,7 +97,7 @@ def change_rows(
 def refuse_without_metadata(rows: DataFrame, source: str) -> None:
     """Refuse rows without a change type.
 
-    :param source: where they come from, for the message
+    :param source: origin of the rows, for the message
     :raises WrongReader: the reader ignored ``readChangeFeed``, or the table holds no change rows
     """
     missing = [name for name in METADATA_COLUMNS if name not in rows.columns]
@@ -109,16 +110,16 @@ def refuse_without_metadata(rows: DataFrame, source: str) -> None:
 
 
 def _loaded(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame:
-    """Load with the schema as of a version. Delta fixes it here, so the confs are not needed later."""
+    """Load with the schema as of a version. Delta resolves it here, so the confs are not needed later."""
     confs: dict[str, str] = {}
-    for more in _SCHEMA_AS_OF:
-        confs |= more
+    for further_confs in _SCHEMA_AS_OF:
+        confs |= further_confs
         try:
             with confs_for_a_moment(session, confs):
                 return reader.option("versionAsOf", at).load(source)
         except Exception as error:
             # Only tables with column mapping need the second conf.
-            if "DELTA_ILLEGAL_OPTION" not in str(error) or more is _SCHEMA_AS_OF[-1]:
+            if "DELTA_ILLEGAL_OPTION" not in str(error) or further_confs is _SCHEMA_AS_OF[-1]:
                 raise
     raise AssertionError("every attempt returns or raises")
 
@@ -126,18 +127,18 @@ def _loaded(session: SparkSession, reader: DataFrameReader, source: str, at: int
 def _refuse_other_schema(
     session: SparkSession, rows: DataFrame, source: str, columns: Sequence[str], at: int
 ) -> None:
-    """Over Connect, each use analyses a plan again, so confs cannot be set for the load alone.
+    """Refuse rows whose schema differs from that of a version, in a user's Spark Connect session.
 
-    Our own sessions have the conf set permanently (:mod:`delta_cdc.spark.sessions`); we must not set it in a
-    user's session.
+    Over Connect, each use analyses a plan again, so confs cannot be set only for the load. The engine's own
+    sessions have the conf set permanently (:mod:`delta_cdc.spark.sessions`); a user's session is not touched.
     """
-    then = {field.name: field.dataType for field in snapshot_rows(session, source, at, columns).schema}
-    now = {field.name: field.dataType for field in rows.schema}
-    other = [name for name in columns if now.get(name) != then[name]]
-    if other:
+    types_then = {field.name: field.dataType for field in snapshot_rows(session, source, at, columns).schema}
+    types_now = {field.name: field.dataType for field in rows.schema}
+    changed_columns = [name for name in columns if types_now.get(name) != types_then[name]]
+    if changed_columns:
         raise SchemaChangeInRange(
             f"The change feed of {source} can only be read with a schema newer than that of version {at}: "
-            f"{', '.join(other)} changed since.",
+            f"{', '.join(changed_columns)} changed since.",
             remedy="read it with a Spark session that is not remote, or with a later ending_version.",
         )
 
@@ -156,9 +157,9 @@ def snapshot_rows(
 
 
 def commit_timestamp(session: SparkSession, source: str, version: int) -> Column:
-    """Return ``version``'s commit timestamp as a literal, the same that the change feed gives its rows.
+    """Return the commit timestamp of ``version`` as a literal, equal to that in the change feed.
 
-    History is read newest first, so the number of entries read doubles until the version is among them.
+    Delta returns history newest first, so the number of read entries grows until it includes the version.
     """
     limit = 16
     while True:
@@ -176,14 +177,14 @@ def commit_timestamp(session: SparkSession, source: str, version: int) -> Column
 
 
 def changed_source(session: SparkSession, source: str, step: TargetStep | ReadStep) -> str | None:
-    """Return why the source is not the table that was planned for; None if it still is.
+    """Return why the source is not the table that was planned for; None if it is that table.
 
     Between planning and reading, a table can be dropped and created again at the same location. The hash of
-    the commit file at the end of the range distinguishes them.
+    the commit file at the end of the range distinguishes the two tables.
     """
     staged = isinstance(step, LoadStep | ApplyStep) and step.staging is not None
     if staged or step.watermark.commit_hash is None or isinstance(step, StateStep):
-        # No rows are read, and the source's log may no longer contain the watermark's version.
+        # The step reads no rows, and the source's log may no longer contain the watermark's version.
         return None
     # The reader treats its path as a pattern.
     folder = re.sub(r"([\\*?\[\]{}^,])", r"\\\1", source.rstrip("/"))

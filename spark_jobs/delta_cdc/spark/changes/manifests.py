@@ -1,8 +1,8 @@
-"""Change rows of a range that is read from data files: through its file manifest, without the change feed.
+"""Read the change rows of a range from data files, through its file manifest, without the change feed.
 
 A file manifest (:mod:`delta_cdc.delta_log.file_manifests`) is a separate Delta table that lists files of the
-source; its partition column :data:`SIDES` shows when each file was added and removed. Delta itself does
-everything about reading the files (deletion vectors, column mapping, row ids).
+source; its partition column :data:`SIDES` shows when each file was added and removed. Delta reads the files,
+with deletion vectors, column mapping and row ids.
 """
 
 from __future__ import annotations
@@ -61,13 +61,14 @@ def change_rows(
 ) -> DataFrame:
     """Read the change rows of a range (``segment``) from its file manifest.
 
-    ``row_tracking`` matches the rows before and after each commit (of a net range: before and after all of
-    them) by row id: a row on one side only was inserted or deleted; a row on both sides was updated if its
-    row commit version differs, else only carried over. The other read methods count the rows of added files
-    as inserted and those of removed files as deleted; change files state the change of their rows.
+    ``row_tracking`` matches the rows before and after each commit (in a net range: before the first and after
+    the last commit) by row id. A row on one side only was inserted or deleted. A row on both sides was
+    updated if its row commit version differs; otherwise it only moved to another file. The other read methods
+    treat rows of added files as inserted and rows of removed files as deleted; change files contain the
+    change type of their rows.
 
-    The rows of a net range are ordered by its last version. Their commit is that of the row's last change if
-    row tracking knows it, else the last version.
+    The order of all rows of a net range is its last version. Their commit is that of the row's last change if
+    row tracking records it, otherwise the last version.
 
     :param columns: the table's columns as of the end of the range for which the manifest was written
     :param with_row_id: also return :data:`ROW_ID`; only row tracking has it
@@ -76,44 +77,46 @@ def change_rows(
     """
     if with_row_id and read_range.method != "row_tracking":
         raise ValueError(f"{read_range.method} knows no row ids")
-    slice_ = session.read.format("delta").load(hadoop_uri(location(manifests_uri, read_range)))
-    marks = str(slice_.schema[SIDES].metadata.get(MARKS, ""))
-    wanted = [quote(name) for name in (*columns, *METADATA_COLUMNS, ORDER)] + [ROW_ID] * with_row_id
+    manifest = session.read.format("delta").load(hadoop_uri(location(manifests_uri, read_range)))
+    marks = str(manifest.schema[SIDES].metadata.get(MARKS, ""))
+    output_columns = [quote(name) for name in (*columns, *METADATA_COLUMNS, ORDER)] + [ROW_ID] * with_row_id
     if read_range.method == "change_files":
-        return _fed(slice_, columns, marks).select(*wanted)
-    read = _read(slice_, read_range, columns)
+        return _feed_rows(manifest, columns, marks).select(*output_columns)
+    file_rows = _read(manifest, read_range, columns)
     has_added_or_removed = marks.strip(BEFORE_MARK + AFTER_MARK) != "" or not marks
     parts = (
-        [_added_or_removed(_part(read, "[id]", marks), read_range, columns)] if has_added_or_removed else []
+        [_added_or_removed(_part(file_rows, "[id]", marks), read_range, columns)]
+        if has_added_or_removed
+        else []
     )
     if BEFORE_MARK in marks:
-        parts.append(_matched(_part(read, "[+-]", marks), read_range, columns))
-    rows = parts[0].select(*wanted)
-    return rows.union(parts[1].select(*wanted)) if len(parts) > 1 else rows
+        parts.append(_matched(_part(file_rows, "[+-]", marks), read_range, columns))
+    rows = parts[0].select(*output_columns)
+    return rows.union(parts[1].select(*output_columns)) if len(parts) > 1 else rows
 
 
-def _read(slice_: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
+def _read(manifest: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
     names = [quote(name) for name in (*columns, SIDES)]
     if read_range.method != "row_tracking":
-        nothing = F.lit(None).cast("bigint")
-        return slice_.select(*names, nothing.alias(ROW_ID), nothing.alias(_ROW_VERSION))
+        null_id = F.lit(None).cast("bigint")
+        return manifest.select(*names, null_id.alias(ROW_ID), null_id.alias(_ROW_VERSION))
     # Not "_metadata.row_id": the table may have a column of the name _metadata.
-    hidden = slice_.metadataColumn("_metadata")
-    row_version = hidden["row_commit_version"].alias(_ROW_VERSION)
-    return slice_.select(*names, hidden["row_id"].alias(ROW_ID), row_version)
+    metadata = manifest.metadataColumn("_metadata")
+    row_version = metadata["row_commit_version"].alias(_ROW_VERSION)
+    return manifest.select(*names, metadata["row_id"].alias(ROW_ID), row_version)
 
 
-def _fed(slice_: DataFrame, columns: Sequence[str], marks: str) -> DataFrame:
+def _feed_rows(manifest: DataFrame, columns: Sequence[str], marks: str) -> DataFrame:
     """Return the rows of the change data feed."""
     names = [quote(name) for name in columns]
     if CHANGED_MARK in marks:
         names.append(CHANGE_TYPE)
-    if SIDE_VERSION in slice_.columns:
-        one_each = (F.col(SIDE_VERSION).alias(ORDER), F.col(SIDE_TIME).alias(_TIME))
-        read = slice_.select(*names, F.col(SIDES).alias(_SIDE), *one_each)
+    if SIDE_VERSION in manifest.columns:
+        version_and_time = (F.col(SIDE_VERSION).alias(ORDER), F.col(SIDE_TIME).alias(_TIME))
+        file_rows = manifest.select(*names, F.col(SIDES).alias(_SIDE), *version_and_time)
     else:
-        read = _part(slice_.select(*names, SIDES), f"[{marks}]", marks)
-    return read.select(
+        file_rows = _part(manifest.select(*names, SIDES), f"[{marks}]", marks)
+    return file_rows.select(
         *[quote(name) for name in columns],
         _kind(marks).alias(CHANGE_TYPE),
         F.col(ORDER).alias(COMMIT_VERSION),
@@ -125,42 +128,41 @@ def _fed(slice_: DataFrame, columns: Sequence[str], marks: str) -> DataFrame:
 def _kind(marks: str) -> Column:
     """Return the change type of a row by the tag of its side."""
     kinds = {CHANGED_MARK: F.col(CHANGE_TYPE), DELETED_MARK: F.lit("delete"), INSERTED_MARK: F.lit("insert")}
-    found = None
+    kind = None
     for mark in marks:
-        found = (
+        kind = (
             kinds[mark]
-            if found is None
-            else F.when(F.col(_SIDE).startswith(mark), kinds[mark]).otherwise(found)
+            if kind is None
+            else F.when(F.col(_SIDE).startswith(mark), kinds[mark]).otherwise(kind)
         )
-    return F.lit(None).cast("string") if found is None else found
+    return F.lit(None).cast("string") if kind is None else kind
 
 
-def _part(read: DataFrame, marks: str, present: str) -> DataFrame:
-    """Give each row once per side of its file that has one of the tags: the side, its version as ORDER, and
-    its time.
+def _part(file_rows: DataFrame, marks: str, present: str) -> DataFrame:
+    """Return each row once per matching side of its file, with the side, its version (ORDER) and its time.
 
-    :param marks: the tags, as a regular expression
+    :param marks: the tags of the sides to return, as a regular expression
     :param present: all tags of the file manifest
     """
-    kept = [quote(name) for name in read.columns if name != SIDES]
-    one = F.col(_SIDE)
+    column_names = [quote(name) for name in file_rows.columns if name != SIDES]
+    side = F.col(_SIDE)
     is_all = not re.sub(marks, "", present)
-    # Filter by the partition column first: files without such a side are not read.
-    rows = read if is_all else read.where(F.col(SIDES).rlike(marks))
-    rows = rows.select(*kept, F.explode(F.split(SIDES, ",")).alias(_SIDE))
-    return (rows if is_all else rows.where(one.rlike(f"^{marks}"))).select(
-        *kept,
-        one,
-        F.regexp_extract(one, "[0-9]+", 0).cast("bigint").alias(ORDER),
-        F.substring_index(one, "@", -1).cast("bigint").alias(_TIME),
+    # The filter on the partition column skips files without such a side.
+    rows = file_rows if is_all else file_rows.where(F.col(SIDES).rlike(marks))
+    rows = rows.select(*column_names, F.explode(F.split(SIDES, ",")).alias(_SIDE))
+    return (rows if is_all else rows.where(side.rlike(f"^{marks}"))).select(
+        *column_names,
+        side,
+        F.regexp_extract(side, "[0-9]+", 0).cast("bigint").alias(ORDER),
+        F.substring_index(side, "@", -1).cast("bigint").alias(_TIME),
     )
 
 
-def _added_or_removed(read: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
-    """Return the rows of files as inserted or deleted, according to the files."""
+def _added_or_removed(file_rows: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
+    """Return the rows of added files as inserted, and those of removed files as deleted."""
     inserted = F.col(_SIDE).startswith(INSERTED_MARK)
     version, time = _commit(read_range, F.when(inserted, F.col(_ROW_VERSION)))
-    return read.select(
+    return file_rows.select(
         *[quote(name) for name in columns],
         F.when(inserted, "insert").otherwise("delete").alias(METADATA_COLUMNS[0]),
         version.alias(COMMIT_VERSION),
@@ -170,14 +172,14 @@ def _added_or_removed(read: DataFrame, read_range: ReadRange, columns: Sequence[
     )
 
 
-def _matched(read: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
+def _matched(file_rows: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
     """Return the changes found by matching row ids before and after."""
     state = F.struct(
-        *[F.col(quote(name)).alias(f"{PLAN_PREFIX}{at}") for at, name in enumerate(columns)],
+        *[F.col(quote(name)).alias(f"{PLAN_PREFIX}{index}") for index, name in enumerate(columns)],
         F.col(_ROW_VERSION).alias(_ROW_VERSION),
     )
     before, after = F.col(_SIDE).startswith(BEFORE_MARK), F.col(_SIDE).startswith(AFTER_MARK)
-    pairs = read.groupBy(ROW_ID, ORDER).agg(
+    pairs = file_rows.groupBy(ROW_ID, ORDER).agg(
         F.first(F.col(_TIME)).alias(_TIME),
         F.first(F.when(before, state), ignorenulls=True).alias(_BEFORE),
         F.first(F.when(after, state), ignorenulls=True).alias(_AFTER),
@@ -188,17 +190,17 @@ def _matched(read: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> 
 
 
 def _transitions(pairs: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
-    """Return the change rows of (row id, state before, state after)."""
-    was, is_ = F.col(_N_BEFORE) > 0, F.col(_N_AFTER) > 0
-    versions = [F.col(f"{which}.{_ROW_VERSION}") for which in (_BEFORE, _AFTER)]
+    """Return the change rows of pairs (row id, state before, state after)."""
+    existed, exists = F.col(_N_BEFORE) > 0, F.col(_N_AFTER) > 0
+    versions = [F.col(f"{side}.{_ROW_VERSION}") for side in (_BEFORE, _AFTER)]
 
-    def row(kind: str, which: str) -> Column:
-        return F.struct(F.lit(kind).alias(_TYPE), F.col(which).alias(_STATE))
+    def row(kind: str, side: str) -> Column:
+        return F.struct(F.lit(kind).alias(_TYPE), F.col(side).alias(_STATE))
 
     changes = (
         F.when((F.col(_N_BEFORE) > 1) | (F.col(_N_AFTER) > 1), F.raise_error(_shared(read_range)))
-        .when(~was, F.array(row("insert", _AFTER)))
-        .when(~is_, F.array(row("delete", _BEFORE)))
+        .when(~existed, F.array(row("insert", _AFTER)))
+        .when(~exists, F.array(row("delete", _BEFORE)))
         .when(
             ~versions[0].eqNullSafe(versions[1]),
             F.array(row("update_preimage", _BEFORE), row("update_postimage", _AFTER)),
@@ -208,11 +210,11 @@ def _transitions(pairs: DataFrame, read_range: ReadRange, columns: Sequence[str]
     exploded = pairs.select(
         ROW_ID, ORDER, version.alias(COMMIT_VERSION), time.alias(_TIME), F.explode(changes).alias(_ROW)
     )
-    row_ = F.col(_ROW)
-    state = row_[_STATE]
+    change = F.col(_ROW)
+    state = change[_STATE]
     return exploded.select(
         *[state[f"{PLAN_PREFIX}{at}"].alias(name) for at, name in enumerate(columns)],
-        row_[_TYPE].alias(METADATA_COLUMNS[0]),
+        change[_TYPE].alias(METADATA_COLUMNS[0]),
         F.col(COMMIT_VERSION),
         F.timestamp_millis(F.col(_TIME)).alias(COMMIT_TIMESTAMP),
         F.col(ORDER),
@@ -224,7 +226,7 @@ def _commit(read_range: ReadRange, row_version: Column) -> tuple[Column, Column]
     """Return version and time (epoch milliseconds) of a pair's last change."""
     if not read_range.net or read_range.method != "row_tracking":
         return F.col(ORDER), F.col(_TIME)
-    # RESTORE brings back rows whose row commit version lies before the range.
+    # RESTORE brings back rows whose row commit version is older than the range.
     versions, times = zip(*read_range.timestamps, strict=True)
     times_by_version = F.map_from_arrays(F.lit(list(versions)), F.lit(list(times)))
     time = F.try_element_at(times_by_version, row_version)

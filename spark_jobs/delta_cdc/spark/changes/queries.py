@@ -1,17 +1,17 @@
-"""The four change queries, as functions of change rows.
+"""Compute the four change queries from change rows.
 
 Every read method yields the same change rows: a table's columns, ``_change_type``, ``_commit_version``,
-``_commit_timestamp``, and :data:`~delta_cdc.core.reserved_columns.ORDER`. Sorted by version, and within a
-version with the state before ahead of the state after, the rows of one key are its history::
+``_commit_timestamp``, and :data:`~delta_cdc.core.reserved_columns.ORDER`. The rows of one key are its history
+if they are sorted by version, and within a version with the state before first::
 
     key 3     delete c @5   insert c2 @6        first row is a state before: the row existed before the range
                                                 last row is a state after: it exists after the range
     net       update_preimage c, update_postimage c2   both @6, the key's last change
 
 So the first and the last row of each key give the net effect of a range: one shuffle, one sort, one pass. In
-the history of a unique key, states before and after alternate; two of the same kind in a row mean that two
-rows share the key, which is an error: we never pick one. The error is detected while the rows are read, so
-Spark raises it at the action; :func:`named_in_plan` restores its class.
+the history of a unique key, states before and after alternate. Two consecutive states of the same kind mean
+that two rows share the key. This is an error; the query never picks one of the rows. Spark detects the error
+while it reads the rows, so the action raises it; :func:`named_in_plan` restores its class.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import QueryOptions
 
-#: Twice the order, plus one for a state after: a row's position in the history of its key.
+#: A row's position in the history of its key: twice the order, plus one for a state after.
 _POSITION = f"{PLAN_PREFIX}position"
 _PREVIOUS, _NEXT = f"{PLAN_PREFIX}previous", f"{PLAN_PREFIX}next"
 _PREVIOUS_TYPE, _NEXT_TYPE = f"{PLAN_PREFIX}previous_type", f"{PLAN_PREFIX}next_type"
 _LEFT, _CAME, _RANK = (f"{PLAN_PREFIX}{name}" for name in ("left", "came", "rank"))
 
-#: Most characters of a key that an error shows.
+#: Maximum number of characters of a key that an error shows.
 _SHOWN = 200
 _REMEDIES: dict[type[DeltaCdcError], str] = {
     KeyNotUnique: "add columns to keys until a row is unique, or remove the duplicates from the source.",
@@ -70,7 +70,7 @@ _REMEDIES: dict[type[DeltaCdcError], str] = {
     ReadMethodUnavailable: SHARED_REMEDY,
     SequenceNotIncreasing: "use sequence_by='_commit_version', or an expression that always grows.",
 }
-#: Spark adds text before, between and after, and a key may contain any text.
+#: Spark adds text around and between these parts, and a key may contain any text.
 _RAISED = re.compile(
     rf"\[USER_RAISED_EXCEPTION\]\s*({'|'.join(error.__name__ for error in _REMEDIES)}): (.*?) "
     rf"Remedy: ({'|'.join(map(re.escape, _REMEDIES.values()))})",
@@ -90,17 +90,18 @@ def answer(
     """Return the answer to a change query, lazily.
 
     :param rows: change rows of the range
-    :param options: which query, its keys, filter and projection
-    :param source: the table, for messages; ``versions`` likewise, for instance ``versions 3-9``
+    :param options: the query, its keys, filter and projection
+    :param source: the table, for messages
+    :param versions: the range for messages, for instance ``versions 3-9``
     :param columns: the table's columns
-    :param by_row_id: the table's row ids (:data:`~delta_cdc.core.reserved_columns.ROW_ID`) are in for keys
+    :param by_row_id: use the table's row ids (:data:`~delta_cdc.core.reserved_columns.ROW_ID`) as keys
     :return: the table's columns or the projection, ``_change_type``, ``_commit_version`` and
         ``_commit_timestamp``; reading it raises ``KeyNotUnique``, ``NullKey`` and ``WrongReader`` as a Spark
         exception whose text names class, table, version, an example and the remedy
-    :raises InvalidConfiguration: for arguments that don't go together
-    :raises ColumnNotFound: for a key that is not a column
-    :raises InvalidExpression: for an expression that does not resolve, or a key without an equality
-    :raises ReservedColumnName: for a projection called like a column of ours
+    :raises InvalidConfiguration: the arguments contradict each other
+    :raises ColumnNotFound: a key is not a column
+    :raises InvalidExpression: an expression does not resolve, or Spark cannot compare a key
+    :raises ReservedColumnName: a projection has a name that the engine needs
     """
     validation.check_query(options)
     if options.is_net and not options.keys and not by_row_id:
@@ -109,37 +110,39 @@ def answer(
             remedy="name the key columns.",
         )
     keep = [*METADATA_COLUMNS, ORDER, *([ROW_ID] if by_row_id else [])]
-    known = rows.select(*[quote(name) for name in (*columns, *keep)])
-    found = states.projected(known, options.where, options.select, keep)
-    values = [name for name in found.columns if name not in keep]
+    change_columns = rows.select(*[quote(name) for name in (*columns, *keep)])
+    projected = states.projected(change_columns, options.where, options.select, keep)
+    values = [name for name in projected.columns if name not in keep]
     states.refuse_reserved(values, source)
     states.refuse_doubled(values, "select")
     place = f"{source}, {versions}"
     if not options.is_net and options.where is None:
-        changes = found if options.raw else _of_known_types(found, options.query == "append_only", place)
+        changes = (
+            projected if options.raw else _of_known_types(projected, options.query == "append_only", place)
+        )
         return changes.select(*map(quote, values), *METADATA_COLUMNS)
     keys = [ROW_ID] if by_row_id else list(states.match(values, options.keys, "keys", source))
-    _refuse_without_equality(found, keys)
-    placed = found.withColumn(_POSITION, _position(keys, place))
+    _refuse_without_equality(projected, keys)
+    with_positions = projected.withColumn(_POSITION, _position(keys, place))
     if options.is_net:
-        return _net(placed, keys, values, place, both=options.query == "min_delta")
-    changes = _changes_by_key(placed, keys, values, place)
+        return _net(with_positions, keys, values, place, both=options.query == "min_delta")
+    changes = _changes_by_key(with_positions, keys, values, place)
     return changes.where(f"{CHANGE_TYPE} = 'insert'") if options.query == "append_only" else changes
 
 
 def named_in_plan(error: BaseException) -> DeltaCdcError | None:
     """Return the named error that a change query raised while Spark read it; None for any other error."""
-    found = _RAISED.search(str(error))
-    if found is None:
+    match = _RAISED.search(str(error))
+    if match is None:
         return None
-    named = {error.__name__: error for error in _REMEDIES}[found[1]]
-    return named(found[2], remedy=found[3])
+    error_class = {error.__name__: error for error in _REMEDIES}[match[1]]
+    return error_class(match[2], remedy=match[3])
 
 
 def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Drop rows that were removed and added unchanged in one version: they moved to another file.
+    """Drop rows that a version removed and added unchanged, because they only moved to another file.
 
-    Of k deletes and m inserts of equal rows, min(k, m) of each are dropped. Updates stay.
+    For k deletes and m inserts of equal rows, min(k, m) of each are dropped. Updates stay.
 
     :param rows: change rows of a version, or of several
     :param columns: the table's columns
@@ -148,17 +151,17 @@ def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     alike = Window.partitionBy(COMMIT_VERSION, *content)
     by_type = alike.orderBy(CHANGE_TYPE)
     kind = F.col(CHANGE_TYPE)
-    counted = rows.withColumns(
+    with_counts = rows.withColumns(
         {
             _LEFT: F.count_if(kind == "delete").over(alike),
             _CAME: F.count_if(kind == "insert").over(alike),
-            # Rows of one type are alike: "delete" sorts before "insert", and both before updates.
+            # Rows of one type are equal. "delete" sorts before "insert", and both before updates.
             _RANK: F.row_number().over(by_type),
         }
     )
     rank = F.when(kind == "insert", F.col(_RANK) - F.col(_LEFT)).otherwise(F.col(_RANK))
-    stays = ~kind.isin("delete", "insert") | (rank > F.least(_LEFT, _CAME))
-    return counted.where(stays).select(*[F.col(quote(name)) for name in rows.columns])
+    is_change = ~kind.isin("delete", "insert") | (rank > F.least(_LEFT, _CAME))
+    return with_counts.where(is_change).select(*[F.col(quote(name)) for name in rows.columns])
 
 
 # -- without keys -------------------------------------------------------------------------------
@@ -188,23 +191,23 @@ def _history(keys: Sequence[str]) -> WindowSpec:
 
 
 def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str, *, both: bool) -> DataFrame:
-    """Return the net effect per key: the states at both ends, or only the one after."""
+    """Return the net effect per key: the states at both ends, or only the last state."""
     history = _history(keys)
-    # Over the whole history it is computed once per key, not once per row.
+    # Spark computes a window over the whole history once per key, not once per row.
     whole = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     state = [F.col(quote(name)) for name in values]
-    along = rows.withColumns(
+    with_neighbours = rows.withColumns(
         {
             _NEXT: F.lead(_POSITION).over(history),
             states.BEFORE: F.first(F.when(is_before(), F.struct(*state))).over(whole),
         }
     )
     takes_turns = (F.col(_POSITION) % 2) != (F.col(_NEXT) % 2)
-    at = F.shiftright(_NEXT, 1)
-    last = along.where(
+    version = F.shiftright(_NEXT, 1)
+    last = with_neighbours.where(
         F.when(F.col(_NEXT).isNull(), True)
         .when(takes_turns, False)
-        .otherwise(_not_unique(keys, at, place).cast("boolean"))
+        .otherwise(_not_unique(keys, version, place).cast("boolean"))
     )
     existed, before = F.col(states.BEFORE).isNotNull(), F.col(states.BEFORE)
     unchanged = existed & same(states.BEFORE, None, rows.schema, values)
@@ -213,8 +216,8 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
         return last.where(is_after() & ~unchanged).select(*state, kind, *METADATA_COLUMNS[1:])
     first_values = [before.getField(name).alias(name) for name in values]
 
-    def row(kind: str, found: Sequence[Column]) -> Column:
-        return F.struct(*found, F.lit(kind).alias(CHANGE_TYPE))
+    def row(kind: str, state_values: Sequence[Column]) -> Column:
+        return F.struct(*state_values, F.lit(kind).alias(CHANGE_TYPE))
 
     changes = (
         F.when(is_before() & existed, F.array(row("delete", first_values)))
@@ -228,9 +231,9 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
 
 
 def _changes_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str) -> DataFrame:
-    """Return every change by key: a state without its counterpart in its version is an insert or a delete."""
+    """Return every change by key. A state without a counterpart in its version is an insert or a delete."""
     history = _history(keys)
-    along = rows.withColumns(
+    with_neighbours = rows.withColumns(
         {
             _PREVIOUS: F.lag(_POSITION).over(history),
             _PREVIOUS_TYPE: F.lag(CHANGE_TYPE).over(history),
@@ -252,8 +255,8 @@ def _changes_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str],
         .when(is_before(), "update_preimage")
         .otherwise("update_postimage")
     )
-    refused = _not_unique(keys, F.col(ORDER), place).cast("boolean")
-    return along.where(F.when(unique, True).otherwise(refused)).select(
+    duplicate_error = _not_unique(keys, F.col(ORDER), place).cast("boolean")
+    return with_neighbours.where(F.when(unique, True).otherwise(duplicate_error)).select(
         *[F.col(quote(name)) for name in values], change_type.alias(CHANGE_TYPE), *METADATA_COLUMNS[1:]
     )
 
@@ -288,10 +291,12 @@ def _example(keys: Sequence[str], version: Column) -> list[str | Column]:
 
 
 def _unknown(place: str) -> Column:
-    what = _shown(F.col(CHANGE_TYPE))
-    known = ", which Delta's change feed does not know."
-    where = _example((), F.col(COMMIT_VERSION))
-    return raised(WrongReader, [f"{place}: a row has the _change_type ", what, ", ", *where, known])
+    type_text = _shown(F.col(CHANGE_TYPE))
+    explanation = ", which Delta's change feed does not know."
+    example = _example((), F.col(COMMIT_VERSION))
+    return raised(
+        WrongReader, [f"{place}: a row has the _change_type ", type_text, ", ", *example, explanation]
+    )
 
 
 def _null_key(keys: Sequence[str], place: str) -> Column:

@@ -1,9 +1,9 @@
 """Read the change rows of a range, each part (``segment``) by its read method, as one DataFrame shape.
 
 Every read method yields the table's columns, the feed's metadata columns and :data:`ORDER`, the version that
-orders the states of a key. It is the commit's version, except in a part of which only the two ends are known:
-there it is the part's end version for every row. A row of such a part is a transition between two states like
-any other, so parts compose by union, and the queries net over all of them at once.
+orders the states of a key. This is the commit's version; but in a part of which only the states at both ends
+are known, it is the part's end version for every row. Such a row is a transition between two states like any
+other row, so a union combines the parts, and the queries net over all parts at once.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def change_rows(
     :param source: location of the table
     :param read_ranges: the parts to read, in order; empty gives no rows
     :param columns: the table's columns as of version ``at``
-    :param at: the version whose columns are wanted, the range's end
+    :param at: the end of the range, which determines the columns
     :param manifests_uri: folder of the file manifests; see :mod:`delta_cdc.delta_log.file_manifests`
-    :param with_row_id: keep the row id beside the columns; every part must be read by row tracking
+    :param with_row_id: return the row id too; every part must be read by row tracking
     :return: ``columns``, ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
         (timestamp), :data:`ORDER` (long), and :data:`ROW_ID` (long) if requested
     """
@@ -68,15 +68,15 @@ def change_rows(
 def _united(parts: list[DataFrame]) -> DataFrame:
     """Return the rows of all parts, by a tree of unions: a Spark Connect server refuses deep plans."""
     while len(parts) > 1:
-        pairs = [one.union(two) for one, two in zip(parts[::2], parts[1::2], strict=False)]
+        pairs = [left.union(right) for left, right in zip(parts[::2], parts[1::2], strict=False)]
         parts = [*pairs, *parts[len(pairs) * 2 :]]
     return parts[0]
 
 
 def no_rows(session: SparkSession, schema: str, *, with_row_id: bool = False) -> DataFrame:
-    """Return an empty DataFrame in the shape of :func:`change_rows`. Nothing is read.
+    """Return an empty DataFrame with the columns of :func:`change_rows`. Nothing is read.
 
-    :param schema: the table's columns as Delta's log has them (JSON); so an old version needs no time travel
+    :param schema: the table's columns as in Delta's log (JSON), so that an old version needs no time travel
     """
     return _as_changes(
         session.createDataFrame([], StructType.fromJson(json.loads(schema))), with_row_id=with_row_id
@@ -95,7 +95,7 @@ def _as_changes(nothing: DataFrame, *, with_row_id: bool) -> DataFrame:
 
 
 def staged_rows(session: SparkSession, staging: Staging, columns: Sequence[str]) -> DataFrame:
-    """Return the change rows of a staged batch, in the shape of :func:`change_rows`.
+    """Return the change rows of a staged batch, with the columns of :func:`change_rows`.
 
     :param columns: the source's columns as of the batch's end
     """

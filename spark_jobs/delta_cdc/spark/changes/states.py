@@ -1,4 +1,4 @@
-"""States of rows: filter and project them, and pair them per key and version.
+"""Filter and project states of rows, and pair them per key and version.
 
 A change row is the *state* of a row before one commit (``delete``, ``update_preimage``) or after it
 (``insert``, ``update_postimage``). Filtering or projecting states is correct by construction: a row that
@@ -29,26 +29,27 @@ if TYPE_CHECKING:
 #: Columns of :func:`version_states`.
 BEFORE, AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
 SEQUENCE = f"{PLAN_PREFIX}sequence"
-#: Count of events; like all columns of a plan, its name is reserved: no source may use it.
+#: Number of events. As for all columns of a plan, no source may use this name.
 EVENTS = f"{PLAN_PREFIX}events"
 N_BEFORE, N_AFTER, UNKNOWN = f"{PLAN_PREFIX}n_before", f"{PLAN_PREFIX}n_after", f"{PLAN_PREFIX}unknown"
 
 
 def resolve(rows: DataFrame, argument: str, expressions: Sequence[str]) -> DataFrame:
-    """Project ``rows`` by SQL expressions of the argument ``argument``.
+    """Project ``rows`` by the SQL expressions of an argument.
 
-    :raises InvalidExpression: Spark cannot parse or resolve one, or it is not a function of the row alone
+    :param argument: name of the argument, for messages
+    :raises InvalidExpression: an expression cannot be parsed or resolved, or depends on more than the row
     """
     try:
         with quietly():
-            found = analysed(rows.selectExpr(*expressions))
+            resolved = analysed(rows.selectExpr(*expressions))
     except (AnalysisException, ParseException) as error:
         raise InvalidExpression(
             f"{argument} = {list(expressions)!r} does not resolve against the source: {reason(error)}",
             remedy=f"correct {argument}; it is Spark SQL over the source's columns.",
         ) from error
     refuse_moving(rows, argument, expressions)
-    return found
+    return resolved
 
 
 def match(names: Iterable[str], wanted: Sequence[str], argument: str, where: str) -> tuple[str, ...]:
@@ -65,9 +66,9 @@ def match(names: Iterable[str], wanted: Sequence[str], argument: str, where: str
 
 
 def refuse_reserved(columns: Iterable[str], where: str, more: Sequence[str] = ()) -> None:
-    """Refuse columns with the name of a column of ours.
+    """Refuse columns whose names the engine needs.
 
-    :param more: reserved names, beside those of the change feed and of our plans
+    :param more: reserved names, in addition to those of the change feed and of the engine's plans
     :raises ReservedColumnName: names the columns
     """
     reserved = {name.lower() for name in (*METADATA_COLUMNS, *more)}
@@ -85,17 +86,17 @@ def projected(rows: DataFrame, where: str | None, select: Sequence[str], keep: S
 
     :param where: Spark SQL predicate
     :param select: Spark SQL projections; ``*`` means all columns, empty means no projection
-    :param keep: columns that pass through beside the projection, and that the expressions must not read
-    :raises InvalidExpression: one does not resolve, or is not a function of the row alone
+    :param keep: columns that the projection keeps unchanged and that the expressions must not read
+    :raises InvalidExpression: an expression does not resolve, or depends on more than the row
     :raises ReservedColumnName: a projection has the name of a column of the change feed
     """
     if where:
         check_predicate(rows.drop(*keep), "where", where)
         rows = rows.where(F.expr(where))
     if select:
-        every = [quote(name) for name in rows.columns if name not in keep]
-        chosen = [text for item in select for text in (every if item.strip() == "*" else [item])]
-        rows = beside(rows, "select", chosen, keep)
+        all_columns = [quote(name) for name in rows.columns if name not in keep]
+        projections = [text for item in select for text in (all_columns if item.strip() == "*" else [item])]
+        rows = beside(rows, "select", projections, keep)
     return rows
 
 
@@ -103,7 +104,7 @@ def check_predicate(rows: DataFrame, argument: str, text: str) -> None:
     """Check a predicate over rows.
 
     :param argument: the argument that contains the predicate
-    :raises InvalidExpression: it does not resolve, is not a predicate, or is not a function of the row alone
+    :raises InvalidExpression: it does not resolve, is not a predicate, or depends on more than the row
     """
     data_type = resolve(rows, argument, [text]).schema[0].dataType
     if not isinstance(data_type, BooleanType | NullType):
@@ -114,9 +115,10 @@ def check_predicate(rows: DataFrame, argument: str, text: str) -> None:
 
 
 def beside(rows: DataFrame, argument: str, expressions: Sequence[str], keep: Sequence[str]) -> DataFrame:
-    """Project beside the columns ``keep``, which the expressions must not read.
+    """Project rows and keep the columns ``keep`` unchanged; the expressions must not read these.
 
-    They act on states: a value made of the commit's version or time would depend on how the range is split.
+    The expressions act on states: if a value used the commit's version or time, the result would depend on
+    how the range is split.
     """
     names = resolve(rows.drop(*keep), argument, expressions).columns
     refuse_reserved(names, argument)
@@ -124,9 +126,9 @@ def beside(rows: DataFrame, argument: str, expressions: Sequence[str], keep: Seq
 
 
 def refuse_doubled(values: Sequence[str], arguments: str) -> None:
-    """Refuse two columns of one name; Spark ignores case in column names.
+    """Refuse two columns with the same name; Spark ignores case in column names.
 
-    :raises InvalidExpression: names them
+    :raises InvalidExpression: names the columns
     """
     lowered = [name.lower() for name in values]
     doubled = {name for name in values if lowered.count(name.lower()) > 1}
@@ -138,11 +140,11 @@ def refuse_doubled(values: Sequence[str], arguments: str) -> None:
 
 
 def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
-    """Bring change rows to one row per key and version: the state before and the state after it.
+    """Reduce change rows to one row per key and version, with the states before and after the version.
 
-    Delta promises no order of rows inside a version. {delete, pre-image} come before {insert, post-image}, so
+    Delta guarantees no order of rows inside a version. {delete, pre-image} precede {insert, post-image}, so
     one state of each kind suffices. More than one (``n_before``, ``n_after`` > 1) means that the key is not
-    unique, which the caller must refuse: it must never pick one.
+    unique. The caller must refuse such a key and must never pick one of the states.
 
     :param rows: key and value columns, ``_change_type``, :data:`~delta_cdc.core.reserved_columns.ORDER` and
         :data:`SEQUENCE` (may be NULL)
@@ -150,21 +152,21 @@ def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) 
         state, or of the before state of a delete), n_before, n_after, unknown (rows of unknown type)
     """
     state = F.struct(*[F.col(quote(name)) for name in values])
-    # Each new column object is a call to the JVM, so reuse them.
-    was, is_now, sequence = is_before(), is_after(), F.col(SEQUENCE)
-    n_after = F.count_if(is_now)
-    # Clustered by key alone, the aggregation below and every later one by key need no second shuffle.
+    # Reuse column objects, because each new one costs a call to the JVM.
+    is_state_before, is_state_after, sequence = is_before(), is_after(), F.col(SEQUENCE)
+    n_after = F.count_if(is_state_after)
+    # Repartitioned by key only, this aggregation and all later ones by key need no second shuffle.
     return (
         rows.repartition(*[F.col(quote(key)) for key in keys])
         .groupBy(*[F.col(quote(key)) for key in keys], ORDER)
         .agg(
-            F.first(F.when(was, state), ignorenulls=True).alias(BEFORE),
-            F.first(F.when(is_now, state), ignorenulls=True).alias(AFTER),
-            F.when(n_after > 0, F.first(F.when(is_now, sequence), ignorenulls=True))
-            .otherwise(F.first(F.when(was, sequence), ignorenulls=True))
+            F.first(F.when(is_state_before, state), ignorenulls=True).alias(BEFORE),
+            F.first(F.when(is_state_after, state), ignorenulls=True).alias(AFTER),
+            F.when(n_after > 0, F.first(F.when(is_state_after, sequence), ignorenulls=True))
+            .otherwise(F.first(F.when(is_state_before, sequence), ignorenulls=True))
             .alias(SEQUENCE),
-            F.count_if(was).alias(N_BEFORE),
+            F.count_if(is_state_before).alias(N_BEFORE),
             n_after.alias(N_AFTER),
-            F.count_if(~(was | is_now)).alias(UNKNOWN),
+            F.count_if(~(is_state_before | is_state_after)).alias(UNKNOWN),
         )
     )

@@ -1,6 +1,6 @@
-"""Reads records from Parquet files.
+"""Read records from Parquet files.
 
-Files with the same schema form a group, so that each record's own columns are known.
+Files with the same schema form a group, so that the reader knows the columns of each record.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def read(
 ) -> DataFrame:
     """Return the records of Parquet files.
 
-    :raises SourceUnreadable: no type holds all values of a column; names two files with conflicting types
+    :raises SourceUnreadable: no type holds all values of a column; the error names two such files
     """
     groups = _groups(session, files, options)
-    whole = _widest(groups)
-    parts = [_part(session, group, options, whole, needs_rows) for group in groups]
+    widest = _widest(groups)
+    parts = [_part(session, group, options, widest, needs_rows) for group in groups]
     return reduce(lambda a, b: a.unionByName(b), parts)
 
 
@@ -54,45 +54,46 @@ def again(records: DataFrame, types: Sequence[T.StructType | None]) -> DataFrame
     """Parse records again from their raw text, the JSON of their columns.
 
     :param records: RAW, PUBLISHED and POSITION
-    :param types: known types of columns by name, the declared ones first; other columns are text
+    :param types: known types of columns: those of the option ``schema``, then those of the log. Other columns
+        are text
     """
-    known = {f.name.lower(): f for s in reversed(types) if s is not None for f in s.fields}
-    named = records.withColumn(_NAMES, F.json_object_keys(RAW))
-    found = named.select(F.explode(_NAMES).alias(_NAMES)).distinct().collect()
+    known_fields = {f.name.lower(): f for s in reversed(types) if s is not None for f in s.fields}
+    with_names = records.withColumn(_NAMES, F.json_object_keys(RAW))
+    name_rows = with_names.select(F.explode(_NAMES).alias(_NAMES)).distinct().collect()
     fields = [
-        T.StructField(row[_NAMES], known[row[_NAMES].lower()].dataType)
-        if row[_NAMES].lower() in known
+        T.StructField(row[_NAMES], known_fields[row[_NAMES].lower()].dataType)
+        if row[_NAMES].lower() in known_fields
         else T.StructField(row[_NAMES], T.StringType())
-        for row in found
+        for row in name_rows
     ]
     schema = T.StructType(fields)
-    parsed = named.withColumn(_PARSED, F.from_json(RAW, schema, AS_JSON))
+    parsed = with_names.withColumn(_PARSED, F.from_json(RAW, schema, AS_JSON))
     return text.completed(parsed, record=F.col(_PARSED)).withColumn(PRESENT, F.json_object_keys(RAW))
 
 
-# -- which files go together ----------------------------------------------------------------------
+# -- groups of files -----------------------------------------------------------------------------
 def _groups(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]) -> list[Group]:
-    """Group the files by their schemas, read from their footers."""
+    """Group the files by their schemas, which are in their footers."""
     by_columns: dict[tuple[str, ...], list[SourceFile]] = defaultdict(list)
     for file in files:
         by_columns[file.columns].append(file)
-    found: list[Group] = []
+    groups: list[Group] = []
     for columns, group in by_columns.items():
         schema = _merged(session, group, options) if columns or len(group) == 1 else None
-        found += [(schema, group)] if schema is not None else _one_by_one(session, group, options)
-    return found
+        groups += [(schema, group)] if schema is not None else _one_by_one(session, group, options)
+    return groups
 
 
 def _merged(
     session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]
 ) -> T.StructType | None:
-    """Return the schema that files with the same columns share; None if their types differ."""
-    several = "true" if len(files) > 1 else "false"
-    reader = session.read.options(**options).option("mergeSchema", several)
+    """Return the common schema of files with the same columns; None if their types differ."""
+    merge = "true" if len(files) > 1 else "false"
+    reader = session.read.options(**options).option("mergeSchema", merge)
     try:
         return reader.parquet(*text.paths(files)).schema
     except Exception as error:
-        # Match by text: the error from the JVM has no class in Python.
+        # Compare the text, because the error from the JVM has no class in Python.
         if "CANNOT_MERGE" in str(error) or ILLEGAL in str(error):
             return None
         raise
@@ -115,43 +116,43 @@ def _one_by_one(
     with ThreadPoolExecutor(_THREADS) as pool:
         schemas = list(pool.map(schema, files))
     groups: dict[str, Group] = {}
-    for file, found in zip(files, schemas, strict=True):
-        groups.setdefault(found.json(), (found, []))[1].append(file)
+    for file, file_schema in zip(files, schemas, strict=True):
+        groups.setdefault(file_schema.json(), (file_schema, []))[1].append(file)
     return list(groups.values())
 
 
 def _widest(groups: Sequence[Group]) -> T.StructType:
     """Return a schema that holds the records of all files."""
-    whole: dict[str, tuple[T.StructField, SourceFile]] = {}
+    widest: dict[str, tuple[T.StructField, SourceFile]] = {}
     for schema, files in groups:
         for field in schema.fields:
-            known, there = whole.get(field.name.lower(), (field, files[0]))
-            kind = wider(known.dataType, field.dataType)
+            first_field, first_file = widest.get(field.name.lower(), (field, files[0]))
+            kind = wider(first_field.dataType, field.dataType)
             if kind is None:
                 raise SourceUnreadable(
-                    f"The column {field.name} is {known.dataType.simpleString()} in {there.uri} and "
-                    f"{field.dataType.simpleString()} in {files[0].uri}: no type holds both.",
+                    f"The column {field.name} is {first_field.dataType.simpleString()} in {first_file.uri} "
+                    f"and {field.dataType.simpleString()} in {files[0].uri}: no type holds both.",
                     remedy=_REMEDY,
                 )
-            whole[field.name.lower()] = (T.StructField(known.name, kind), there)
-    return T.StructType([field for field, _ in whole.values()])
+            widest[field.name.lower()] = (T.StructField(first_field.name, kind), first_file)
+    return T.StructType([field for field, _ in widest.values()])
 
 
 # -- records ----------------------------------------------------------------------------------------
 def _part(
-    session: SparkSession, group: Group, options: Mapping[str, str], whole: T.StructType, needs_rows: bool
+    session: SparkSession, group: Group, options: Mapping[str, str], widest: T.StructType, needs_rows: bool
 ) -> DataFrame:
     schema, files = group
-    found = session.read.options(**options).schema(schema).parquet(*text.paths(files))
-    own = {field.name.lower(): field for field in schema.fields}
+    rows = session.read.options(**options).schema(schema).parquet(*text.paths(files))
+    fields_by_name = {field.name.lower(): field for field in schema.fields}
     record, present = [], []
-    for field in whole.fields:
-        mine = own.get(field.name.lower())
-        value = F.lit(None) if mine is None else found[quote(mine.name)]
+    for field in widest.fields:
+        mine = fields_by_name.get(field.name.lower())
+        value = F.lit(None) if mine is None else rows[quote(mine.name)]
         record.append(value.cast(field.dataType).alias(field.name))
         present += [field.name] if mine is not None else []
-    values = F.struct(*[found[quote(field.name)].alias(field.name) for field in schema.fields])
-    row = found.metadataColumn("_metadata").getField("row_index") if needs_rows else None
-    wanted = [F.to_json(values, AS_JSON).alias(RAW), F.struct(*record).alias(RECORD)]
-    located = text.located(found, wanted, row)
+    values = F.struct(*[rows[quote(field.name)].alias(field.name) for field in schema.fields])
+    row = rows.metadataColumn("_metadata").getField("row_index") if needs_rows else None
+    columns = [F.to_json(values, AS_JSON).alias(RAW), F.struct(*record).alias(RECORD)]
+    located = text.located(rows, columns, row)
     return text.completed(located, record=F.col(RECORD), present=present)

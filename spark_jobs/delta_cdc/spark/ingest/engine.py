@@ -1,12 +1,13 @@
-"""Runs one ingest: records the batch, writes its quarantine, then commits its events to the change log.
+"""Run one ingest: record the batch, write its quarantine, then commit its events to the change log.
 
-1. **read and check**: adapts, checks and counts the records, and compares them with the log, once
-2. **record**: writes the batch's files and offsets to the side table, under the batch's number. A second
-   driver with the same number stops here
-3. **quarantine**: writes the invalid records
-4. **commit**: writes the events in one commit of the log, sealed with the same number
+1. **read and check**: in one pass, the driver adapts, checks and counts the records, and compares them with
+   the log.
+2. **record**: the driver writes the batch's files and offsets to the side table, under the batch's number. A
+   second driver with the same number stops here.
+3. **quarantine**: the driver writes the invalid records.
+4. **commit**: the driver writes the events in one commit of the log. Its seal has the same number.
 
-A crash between 2 and 4 leaves a batch that is recorded but not in the log; the next plan repeats that batch.
+A crash between 2 and 4 leaves a batch that is recorded but not in the log. The next plan repeats that batch.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Table property that marks a change log.
+#: The table property that marks a change log.
 CHANGE_LOG = "delta_cdc.changeLog"
 _STATISTICS = "delta.dataSkippingStatsColumns"
-#: Errors of Spark and Delta for a file, or a log, that vanished between planning and reading.
+#: Errors of Spark and Delta for a file or log that was deleted between planning and reading.
 _GONE = (
     "PATH_NOT_FOUND",
     "FAILED_READ_FILE.FILE_NOT_EXIST",
@@ -57,7 +58,7 @@ _GONE = (
     "DELTA_TABLE_NOT_FOUND",
     "DELTA_PATH_DOES_NOT_EXIST",
 )
-#: Errors for a damaged file.
+#: Errors of Spark for a damaged file.
 _DAMAGE = (
     "CANNOT_READ_FILE_FOOTER",
     columnar.ILLEGAL,
@@ -74,10 +75,10 @@ _DAMAGE = (
 def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None = None) -> JobResult:
     """Ingest one batch.
 
-    :param kafka_options: how to reach the brokers; None: the options that this driver was started with
-    :return: ``committed``; ``skipped`` or ``conflict`` if another driver recorded or committed a batch of
+    :param kafka_options: how to reach the brokers; None: use the options that this driver was started with
+    :return: ``committed``; ``skipped`` or ``conflict`` if another driver recorded or committed a batch with
         this number; ``stale`` if files or the log changed after planning
-    :raises DeltaCdcError: for bad input; nothing was written
+    :raises DeltaCdcError: the input is bad; in this case the driver writes nothing
     """
     feed.refuse_forbidden_confs(spark)
     for uri in (spec.log_uri, spec.ingested_uri, spec.quarantine_uri):
@@ -93,9 +94,9 @@ def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[st
     planned_on = spec.step.planned_on
     seen: TableState | None = None
     with ingested.expected(session, spec):
-        found = _found(session, spec, kafka_options)
-        if isinstance(found, JobResult):
-            return found
+        batch = _read_batch(session, spec, kafka_options)
+        if isinstance(batch, JobResult):
+            return batch
         failpoints.reached("planned")
         if planned_on is not None:
             seen = look(session, spec.log_uri)
@@ -103,7 +104,7 @@ def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[st
             reason = reason or _sealed_since(session, spec, seen) or _other_horizon(spec, seen)
             if reason is not None:
                 return JobResult("stale", message=reason)
-    return _written(session, spec, found, seen)
+    return _write_batch(session, spec, batch, seen)
 
 
 def described(spec: IngestSpec) -> str:
@@ -120,17 +121,17 @@ def described(spec: IngestSpec) -> str:
     return f"batch {step.seal_number} of {spec.source_uri} ({', '.join(parts) or 'nothing'})"
 
 
-def _sealed_since(session: SparkSession, spec: IngestSpec, now: TableState) -> str | None:
+def _sealed_since(session: SparkSession, spec: IngestSpec, log_state: TableState) -> str | None:
     """Return a message if a batch of this pipeline entered the log after planning.
 
-    The number alone does not show it: the plan may have seen that batch in the side table only.
+    The seal number alone cannot show this, because the plan may know that batch only from the side table.
     """
     planned_on = spec.step.planned_on
     assert planned_on is not None
-    newer = now.version - planned_on.version
-    if newer <= 0:
+    new_commits = log_state.version - planned_on.version
+    if new_commits <= 0:
         return None
-    history = session.sql(f"DESCRIBE HISTORY {table(spec.log_uri)} LIMIT {newer}")
+    history = session.sql(f"DESCRIBE HISTORY {table(spec.log_uri)} LIMIT {new_commits}")
     for row in history.select("version", "userMetadata").collect():
         seal = Seal.from_json(row["userMetadata"])
         if row["version"] > planned_on.version and seal is not None and seal.pipeline == spec.pipeline:
@@ -138,128 +139,136 @@ def _sealed_since(session: SparkSession, spec: IngestSpec, now: TableState) -> s
     return None
 
 
-def _other_horizon(spec: IngestSpec, now: TableState) -> str | None:
-    """Return a message if maintenance moved the log's ``horizon`` after planning: other records are late."""
-    horizon = now.properties.get(LATENESS_HORIZON)
+def _other_horizon(spec: IngestSpec, log_state: TableState) -> str | None:
+    """Return a message if maintenance moved the log's ``horizon`` after planning.
+
+    With another horizon, other records are late.
+    """
+    horizon = log_state.properties.get(LATENESS_HORIZON)
     if horizon == spec.horizon:
         return None
     return f"the lateness horizon of {spec.log_uri} is {horizon} now, planned with {spec.horizon}"
 
 
 # -- read and check -------------------------------------------------------------------------------
-def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> Batch | JobResult:
-    """Read a batch; set a damaged file aside, and read the others again.
+def _read_batch(
+    session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None
+) -> Batch | JobResult:
+    """Read a batch. If a file is damaged, mark it as unreadable and read the other files again.
 
-    A file has to fail twice, because a truncated response of the store looks like a truncated file.
+    A file must fail twice, because a truncated response of the store looks like a truncated file.
     """
-    blamed: set[str] = set()
+    failed_once: set[str] = set()
     while True:
         try:
             return _read(session, spec, secrets)
         except Exception as error:
-            text = unquote(str(error))
-            if _names_gone(spec, text):
+            error_text = unquote(str(error))
+            if _names_deleted(spec, error_text):
                 return JobResult("stale", message=f"it has gone since planning: {_cause(error)}")
-            damaged = _damaged(spec, text)
+            damaged = _damaged(spec, error_text)
             if damaged is None:
                 raise
-            if damaged not in blamed:
-                blamed.add(damaged)
+            if damaged not in failed_once:
+                failed_once.add(damaged)
                 continue
             log.warning("%s cannot be read: %s", damaged, _cause(error))
-            why = f"it is damaged: {_cause(error)}"
-            files = [replace(file, unreadable=why) if file.uri == damaged else file for file in spec.files]
+            reason_text = f"it is damaged: {_cause(error)}"
+            files = [
+                replace(file, unreadable=reason_text) if file.uri == damaged else file for file in spec.files
+            ]
             spec = replace(spec, files=tuple(files))
 
 
-def _names_gone(spec: IngestSpec, text: str) -> bool:
-    planned = [file.uri for file in records.readable(spec)]
+def _names_deleted(spec: IngestSpec, error_text: str) -> bool:
+    planned_uris = [file.uri for file in records.readable(spec)]
     if spec.step.planned_on is not None:
-        planned.append(spec.log_uri)
-    return any(mark in text for mark in _GONE) and any(
-        spelt in text for uri in planned for spelt in (uri, lines.as_path(uri))
+        planned_uris.append(spec.log_uri)
+    return any(mark in error_text for mark in _GONE) and any(
+        spelling in error_text for uri in planned_uris for spelling in (uri, lines.as_path(uri))
     )
 
 
-def _damaged(spec: IngestSpec, text: str) -> str | None:
-    """Return the file that an error names as damaged; None for other errors.
+def _damaged(spec: IngestSpec, error_text: str) -> str | None:
+    """Return the damaged file that an error names; None for other errors.
 
-    Errors of an unavailable store look similar, but are temporary: no file is set aside for them.
+    Errors of an unavailable store look similar but are temporary, so they mark no file as unreadable.
     """
-    if not any(mark in text for mark in _DAMAGE):
+    if not any(mark in error_text for mark in _DAMAGE):
         return None
-    named = [file.uri for file in records.readable(spec) if file.uri in text]
-    return max(named, key=len, default=None)
+    uris = [file.uri for file in records.readable(spec) if file.uri in error_text]
+    return max(uris, key=len, default=None)
 
 
 def _cause(error: Exception) -> str:
-    """Return the root cause of an error in one line."""
+    """Return the root cause of an error as one line."""
     return unquote(causes(error)[-1].line)
 
 
 def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> Batch:
-    have = events.known(session, spec.log_uri) if spec.step.planned_on is not None else None
-    adapted = _adapted(session, spec, have, secrets)
+    log_schema = events.known(session, spec.log_uri) if spec.step.planned_on is not None else None
+    adapted = _adapted(session, spec, log_schema, secrets)
     if adapted is None:
-        batch = events.nothing(session, spec, _log_of(spec, have))
+        batch = events.nothing(session, spec, _existing_log(spec, log_schema))
     else:
-        held = session.read.format("delta").load(spec.log_uri) if have is not None else None
-        batch = events.prepared(spec, adapted, have, held)
-        _refuse_guesses(spec, batch, have)
-    aside = records.unreadable(spec)
-    if aside and spec.options.on_invalid == "fail":
+        log_rows = session.read.format("delta").load(spec.log_uri) if log_schema is not None else None
+        batch = events.prepared(spec, adapted, log_schema, log_rows)
+        _refuse_unknown_types(spec, batch, log_schema)
+    unreadable_files = records.unreadable(spec)
+    if unreadable_files and spec.options.on_invalid == "fail":
         raise SourceUnreadable(
-            f"{aside[0][0].uri} cannot be read: {aside[0][1]}; {len(aside)} files of the batch cannot.",
+            f"{unreadable_files[0][0].uri} cannot be read: {unreadable_files[0][1]}; "
+            f"{len(unreadable_files)} files of the batch cannot.",
             remedy="mend or remove it, or let such files go to quarantine (on_invalid).",
         )
-    rejected, quarantined = _rejected(session, spec, batch, aside)
-    missing = sum(file.missing for file in spec.files)
+    rejected, quarantined = _rejected(session, spec, batch, unreadable_files)
+    missing_files = sum(file.missing for file in spec.files)
     counts = {
         **batch.counts,
         "quarantined": quarantined,
-        "files": len(spec.files) - missing,
-        "missing": missing,
+        "files": len(spec.files) - missing_files,
+        "missing": missing_files,
     }
     counts = {name: count for name, count in {"events": 0, **counts}.items() if count or name == "events"}
     return replace(batch, counts=counts, rejects=rejected)
 
 
 def _adapted(
-    session: SparkSession, spec: IngestSpec, have: Known | None, secrets: Mapping[str, str] | None
+    session: SparkSession, spec: IngestSpec, log_schema: Known | None, secrets: Mapping[str, str] | None
 ) -> DataFrame | None:
-    """Return the adapter's output for the records of a batch; None if the batch has nothing to read."""
+    """Return the adapter's output for the records of a batch; None if the batch has no records to read."""
     options = spec.options
     if spec.step.kind == "renew":
         return None
     adapter = adapters.named(options.adapter)
-    given = adapter.check(
+    adapter_options = adapter.check(
         options.adapter_options, keys=options.keys, format=options.format, insert_only=options.insert_only
     )
-    payload = have.payload if have is not None else None
+    log_payload = log_schema.payload if log_schema is not None else None
     if spec.step.kind == "replay":
-        found = records.again(quarantine.replayable(session, spec), options, payload)
+        input_records = records.again(quarantine.replayable(session, spec), options, log_payload)
     elif options.source_kind == "kafka":
-        found = kafka.read(session, spec, secrets)
+        input_records = kafka.read(session, spec, secrets)
     elif records.readable(spec):
-        found = records.read(session, spec, adapter.needs_rows(given), payload)
+        input_records = records.read(session, spec, adapter.needs_rows(adapter_options), log_payload)
     else:
         return None
     context = Context(
         spark=session,
-        options=given,
+        options=adapter_options,
         keys=options.keys,
         format=options.format,
         declared=records.declared(options),
-        known=payload,
-        sequence_type=have.sequence.simpleString() if have is not None else None,
+        known=log_payload,
+        sequence_type=log_schema.sequence.simpleString() if log_schema is not None else None,
     )
-    return adapter.events(found, context)
+    return adapter.events(input_records, context)
 
 
-def _refuse_guesses(spec: IngestSpec, batch: Batch, have: Known | None) -> None:
-    """Refuse to create a log of which no type is known, because its types are permanent."""
-    shown = spec.options.schema or spec.options.format == "parquet" or batch.counts["events"]
-    if have is None and not shown:
+def _refuse_unknown_types(spec: IngestSpec, batch: Batch, log_schema: Known | None) -> None:
+    """Refuse to create a log if no column type is known, because the types of a log are permanent."""
+    has_types = spec.options.schema or spec.options.format == "parquet" or batch.counts["events"]
+    if log_schema is None and not has_types:
         raise SourceUnreadable(
             f"The first batch of {spec.source_uri} has no event ({batch.counts['quarantined']} records are "
             f"none), so the columns of {spec.log_uri} and their types are unknown.",
@@ -267,42 +276,44 @@ def _refuse_guesses(spec: IngestSpec, batch: Batch, have: Known | None) -> None:
         )
 
 
-def _log_of(spec: IngestSpec, have: Known | None) -> Known:
-    if have is None:
-        aside = "; ".join(f"{file.uri}: {reason}" for file, reason in records.unreadable(spec)[:3])
+def _existing_log(spec: IngestSpec, log_schema: Known | None) -> Known:
+    if log_schema is None:
+        reasons = "; ".join(f"{file.uri}: {reason}" for file, reason in records.unreadable(spec)[:3])
         raise SourceUnreadable(
             f"None of the {len(spec.files)} files of the first batch can be read "
-            f"({aside or 'they are gone'}), so the columns of {spec.log_uri} are unknown.",
+            f"({reasons or 'they are gone'}), so the columns of {spec.log_uri} are unknown.",
             remedy="mend a file, or deliver one more, and run again."
             if not spec.recorded
             else f"nothing was ingested yet: delete {spec.ingested_uri}, and run again.",
         )
-    return have
+    return log_schema
 
 
 def _rejected(
-    session: SparkSession, spec: IngestSpec, batch: Batch, aside: list[tuple[SourceFile, str]]
+    session: SparkSession, spec: IngestSpec, batch: Batch, unreadable_files: list[tuple[SourceFile, str]]
 ) -> tuple[DataFrame | None, int]:
     """Return the rows that go to quarantine, and their number."""
-    found, count = batch.rejects, batch.counts.get("quarantined", 0)
+    rejects, count = batch.rejects, batch.counts.get("quarantined", 0)
     if spec.step.kind == "replay":
-        # Records that are still invalid are in quarantine already.
+        # The quarantine already has the records that are still invalid.
         return None, 0
-    if aside:
-        files = quarantine.of_files(session, aside)
-        found = files if found is None else found.unionByName(files)
-        count += len(aside)
-    if found is None or redelivery.flagged(spec) is None:
-        return found, count
-    found = quarantine.new(session, spec, found).localCheckpoint()
-    count = found.count()
-    return (found if count else None), count
+    if unreadable_files:
+        files = quarantine.of_files(session, unreadable_files)
+        rejects = files if rejects is None else rejects.unionByName(files)
+        count += len(unreadable_files)
+    if rejects is None or redelivery.flagged(spec) is None:
+        return rejects, count
+    rejects = quarantine.new(session, spec, rejects).localCheckpoint()
+    count = rejects.count()
+    return (rejects if count else None), count
 
 
 # -- write ----------------------------------------------------------------------------------------
-def _written(session: SparkSession, planned: IngestSpec, batch: Batch, seen: TableState | None) -> JobResult:
+def _write_batch(
+    session: SparkSession, planned_spec: IngestSpec, batch: Batch, seen: TableState | None
+) -> JobResult:
     spec = batch.spec
-    seal = _seal(planned, batch.counts)
+    seal = _seal(planned_spec, batch.counts)
     if not spec.recorded:
         outcome = ingested.write(session, spec, seal)
         if outcome.status != "committed":
@@ -311,21 +322,21 @@ def _written(session: SparkSession, planned: IngestSpec, batch: Batch, seen: Tab
     if batch.rejects is not None:
         quarantine.write_records(session, spec, seal, batch.rejects)
     failpoints.reached("quarantined")
-    listed = ", ".join(f"{count} {name}" for name, count in batch.counts.items())
-    log.info("committing %s to %s (%s)", described(spec), spec.log_uri, listed)
+    counts_text = ", ".join(f"{count} {name}" for name, count in batch.counts.items())
+    log.info("committing %s to %s (%s)", described(spec), spec.log_uri, counts_text)
     shape, options = _layout(batch)
-    into = Destination(spec.log_uri, lambda: batch.events, shape.keys)
-    outcome = commit(session, seal, _append(batch, shape, options), into)
+    destination = Destination(spec.log_uri, lambda: batch.events, shape.keys)
+    outcome = commit(session, seal, _append(batch, shape, options), destination)
     if outcome.status == "committed":
         log.info("committed version %s of %s, seal %s", outcome.version, spec.log_uri, seal.number)
-        _tidy(session, batch, shape, options, seen)
+        _finish(session, batch, shape, options, seen)
     return JobResult(outcome.status, counts=batch.counts, message=outcome.message)
 
 
 def _append(batch: Batch, shape: Shape, options: ApplyOptions) -> Callable[[], object]:
     writer, uri = batch.events.write.format("delta"), batch.spec.log_uri
     if batch.have is None:
-        # One commit with events, properties and seal; it ignores files that a crash left behind.
+        # This one commit writes events, properties and seal. It ignores files that a crash left.
         writer = writer.mode("error").options(**layout.properties(shape, options))
     else:
         writer = writer.mode("append").option("mergeSchema", "true")
@@ -333,7 +344,7 @@ def _append(batch: Batch, shape: Shape, options: ApplyOptions) -> Callable[[], o
 
 
 def _layout(batch: Batch) -> tuple[Shape, ApplyOptions]:
-    """Return a log's layout as for targets: clustered by its keys, with statistics of its sequence."""
+    """Return the layout of a log: as for a target, clustered by its keys, with statistics of its sequence."""
     options = batch.spec.options
     columns = {field.name.lower(): field for field in batch.payload.fields}
     if batch.have is not None:
@@ -349,24 +360,26 @@ def _layout(batch: Batch) -> tuple[Shape, ApplyOptions]:
         sequence_type=None,
     )
     options_of_layout = ApplyOptions(keys=keys, cluster_by=options.cluster_by)
-    bounded = dict.fromkeys((*layout.clustering_columns(shape, options_of_layout), *keys, SEQUENCE))
-    statistics = ",".join(quote(name) for name in bounded if layout.has_statistics(shape, name))
+    statistics_columns = dict.fromkeys(
+        (*layout.clustering_columns(shape, options_of_layout), *keys, SEQUENCE)
+    )
+    statistics = ",".join(quote(name) for name in statistics_columns if layout.has_statistics(shape, name))
     described = description(insert_only=options.insert_only)
-    ours = {CHANGE_LOG: "true", **described, **({_STATISTICS: statistics} if statistics else {})}
-    return shape, replace(options_of_layout, target_properties={**ours, **options.log_properties})
+    properties = {CHANGE_LOG: "true", **described, **({_STATISTICS: statistics} if statistics else {})}
+    return shape, replace(options_of_layout, target_properties={**properties, **options.log_properties})
 
 
-def _tidy(
+def _finish(
     session: SparkSession, batch: Batch, shape: Shape, options: ApplyOptions, seen: TableState | None
 ) -> None:
-    """Run the steps after a commit; a failure is a warning, because the next run repeats them."""
+    """Run the steps after a commit. A failure is only a warning, because the next run repeats these steps."""
     spec = batch.spec
     try:
         layout.complete(session, spec.log_uri, shape, options, seen)
         if batch.settled is not None:
             quarantine.forget_records(session, spec, batch.settled)
-        delivered = [file.uri for file in records.readable(spec) if file.again]
-        quarantine.forget_files(session, spec, delivered)
+        redelivered = [file.uri for file in records.readable(spec) if file.again]
+        quarantine.forget_files(session, spec, redelivered)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
         log.warning("after the commit to %s: %s", spec.log_uri, reason(error))
 
@@ -380,7 +393,7 @@ def _seal(spec: IngestSpec, counts: dict[str, int]) -> Seal:
         state=PipelineState(
             applied_to=None,
             applied_from=step.applied_from,
-            # The next plan compares it with the side table, to detect missing rows.
+            # The next plan compares this number with the side table to detect missing rows.
             configuration={**step.configuration, "rows": len(ingested.rows(spec))},
         ),
         step=SealStep(

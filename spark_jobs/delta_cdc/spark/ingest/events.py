@@ -1,4 +1,4 @@
-"""Turns records into events: checks them, casts them to the log's types, and counts them, in one pass."""
+"""Turn records into events: check them, cast them to the log's types, and count them, in one pass."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import IngestSpec
 
 LATE = "late_beyond_horizon"
-#: Why a row is an invalid event, and whether an earlier batch may have taken it.
+#: Why a row is an invalid event, and whether an earlier batch may contain the row.
 _REASON, _AGAIN = f"{PLAN_PREFIX}reason", f"{PLAN_PREFIX}again"
 _SAMPLES = 3
-#: The scan of a log filters by file name for at most so many files.
+#: A scan of the log filters by file name if the batch has at most this many redelivered files.
 _LISTED_FILES = 500
 
 
@@ -53,8 +53,8 @@ _LISTED_FILES = 500
 class Known:
     """The schema of an existing change log.
 
-    :param payload: the events' own columns
-    :param sequence: the type of its sequence
+    :param payload: the columns of the payload
+    :param sequence: the type of the sequence
     """
 
     payload: T.StructType
@@ -63,13 +63,13 @@ class Known:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch that was read and checked, but not written: the events in the log's schema, and the rejects.
+    """A batch that was read and checked, but not yet written: events in the log's schema, and rejects.
 
     :param spec: the spec, with unreadable files marked
     :param have: the log's schema; None if the log does not exist
     :param events: columns of the payload, then :data:`~delta_cdc.core.change_log.LOG_COLUMNS`
-    :param rejects: RAW, POSITION and ``reason`` of what goes to quarantine; None if all records are valid
-    :param settled: of a replay: RAW and POSITION of the records that are events or ignored
+    :param rejects: RAW, POSITION and ``reason`` of the records for quarantine; None if all records are valid
+    :param settled: only for a replay: RAW and POSITION of the records that became events or are ignored
     """
 
     spec: IngestSpec
@@ -99,54 +99,57 @@ def known(session: SparkSession, uri: str) -> Known:
 
 
 def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: DataFrame | None) -> Batch:
-    """Check and count what an adapter returned.
+    """Check and count the rows that an adapter returned.
 
     :param have: the log's schema; None if the log does not exist
-    :param held: the log's rows, to compare with records that an earlier batch may have taken
+    :param held: the log's rows, to compare with records that an earlier batch may contain
     :raises InvalidRecord: some records are invalid, and the options do not allow quarantine
     :raises ColumnNotFound: a key column is neither in a record nor in the log
     :raises TargetSchemaClash: a column's type differs from the log's
     """
     rows, payload, sequence = _checked(spec, adapted, have)
-    # One job parses and counts; later steps read its checkpoint.
+    # One job parses and counts the rows. Later steps read its checkpoint.
     rows = rows.localCheckpoint(eager=False)
     counts = _counted(rows)
     _refuse(spec, rows, counts)
-    good = rows.where(F.col(_REASON).isNull())
+    valid_rows = rows.where(F.col(_REASON).isNull())
     columns = [quote(name) for name in (*payload.names, *LOG_COLUMNS)]
-    events = good.where(F.col(OP) != IGNORE).select(*columns, _AGAIN)
+    events = valid_rows.where(F.col(OP) != IGNORE).select(*columns, _AGAIN)
     if held is not None and (spec.step.kind == "replay" or redelivery.flagged(spec) is not None):
-        events = _new(spec, events, held)
-        left = _counted(events.withColumn(_REASON, F.lit(None).cast("string")))
-        counts["repeated"] = counts["events"] - left["events"]
-        counts |= {name: left[name] for name in ("events", "deletes", "truncates")}
+        events = _without_held(spec, events, held)
+        new_counts = _counted(events.withColumn(_REASON, F.lit(None).cast("string")))
+        counts["repeated"] = counts["events"] - new_counts["events"]
+        counts |= {name: new_counts[name] for name in ("events", "deletes", "truncates")}
     rejects = None
     if counts["quarantined"]:
         rejects = rows.where(F.col(_REASON).isNotNull()).select(RAW, POSITION, F.col(_REASON).alias("reason"))
-    settled = good.select(RAW, POSITION) if spec.step.kind == "replay" else None
+    settled = valid_rows.select(RAW, POSITION) if spec.step.kind == "replay" else None
     return Batch(spec, have, events.drop(_AGAIN), payload, sequence, counts, rejects, settled)
 
 
 def nothing(session: SparkSession, spec: IngestSpec, have: Known) -> Batch:
-    """Return an empty batch, for a batch without readable records."""
+    """Return an empty batch, for a spec without readable records."""
     empty = session.read.format("delta").load(spec.log_uri).limit(0)
     return Batch(spec, have, empty, have.payload, have.sequence)
 
 
 # -- what the adapter returned --------------------------------------------------------------------
 def _checked(
-    spec: IngestSpec, adapted: DataFrame, have: Known | None
+    spec: IngestSpec, adapted: DataFrame, log_schema: Known | None
 ) -> tuple[DataFrame, T.StructType, T.DataType]:
-    """Return the columns of payload and log, why a row is invalid, and RAW where a later step needs it."""
-    found = _completed(spec, adapted)
-    values = _payload(spec, found.schema[PAYLOAD].dataType, have)
-    sequence = _sequence_type(spec, found.schema[SEQUENCE].dataType, have)
+    """Return the rows with payload and log columns, the payload's schema, and the type of the sequence.
+
+    Each row has the reason why it is invalid, and RAW if a later step needs it.
+    """
+    completed = _completed(spec, adapted)
+    payload_columns = _payload(spec, completed.schema[PAYLOAD].dataType, log_schema)
+    sequence = _sequence_type(spec, completed.schema[SEQUENCE].dataType, log_schema)
     order = F.col(SEQUENCE).cast(sequence)
-    reason = F.coalesce(*_reasons(spec, {f.name.lower(): v for f, v in values}, order, sequence))
+    reason = F.coalesce(*_reasons(spec, {f.name.lower(): v for f, v in payload_columns}, order, sequence))
     raw = F.col(RAW) if spec.step.kind == "replay" else F.when(F.col(_REASON).isNotNull(), F.col(RAW))
     flag = redelivery.flagged(spec)
-    rows = found.withColumn(_REASON, reason).select(
-        *[value.alias(f.name) for f, value in values],
+    rows = completed.withColumn(_REASON, reason).select(
+        *[value.alias(f.name) for f, value in payload_columns],
         F.col(OP).cast("string").alias(OP),
         order.alias(SEQUENCE),
         F.col(COLUMNS).cast("array<string>").alias(COLUMNS),
@@ -156,7 +159,7 @@ def _checked(
         raw.alias(RAW),
         (F.lit(False) if flag is None else F.coalesce(flag, F.lit(False))).alias(_AGAIN),
     )
-    return rows, T.StructType([f for f, _ in values]), sequence
+    return rows, T.StructType([f for f, _ in payload_columns]), sequence
 
 
 def _completed(spec: IngestSpec, adapted: DataFrame) -> DataFrame:
@@ -167,9 +170,9 @@ def _completed(spec: IngestSpec, adapted: DataFrame) -> DataFrame:
     optional = {SEQUENCE, COLUMNS, SOURCE_TIMESTAMP, ERROR}
     missing = [name for name in (OP, PAYLOAD, RAW, POSITION) if name not in adapted.columns]
     if missing or not isinstance(adapted.schema[PAYLOAD].dataType, T.StructType):
-        what = f"no column {', '.join(missing)}" if missing else f"a {PAYLOAD} that is no struct"
+        problem = f"no column {', '.join(missing)}" if missing else f"a {PAYLOAD} that is no struct"
         raise InvalidConfiguration(
-            f"The adapter {spec.options.adapter} returns {what}.",
+            f"The adapter {spec.options.adapter} returns {problem}.",
             remedy="return the columns that delta_cdc.core.change_log describes.",
         )
     for name in optional - set(adapted.columns):
@@ -177,42 +180,46 @@ def _completed(spec: IngestSpec, adapted: DataFrame) -> DataFrame:
     return adapted
 
 
-def _payload(spec: IngestSpec, given: T.DataType, have: Known | None) -> list[tuple[T.StructField, Column]]:
-    """Return the payload's columns, with the log's names and types, and their expressions."""
-    assert isinstance(given, T.StructType)
-    _refuse_reserved(spec, given)
-    there = {f.name.lower(): f for f in given.fields}
-    found = []
-    for known_field in have.payload.fields if have is not None else ():
-        field = there.pop(known_field.name.lower(), None)
+def _payload(
+    spec: IngestSpec, adapted_type: T.DataType, log_schema: Known | None
+) -> list[tuple[T.StructField, Column]]:
+    """Return the columns of the payload, with the log's names and types, and their expressions."""
+    assert isinstance(adapted_type, T.StructType)
+    _refuse_reserved(spec, adapted_type)
+    fields_by_name = {f.name.lower(): f for f in adapted_type.fields}
+    columns = []
+    for known_field in log_schema.payload.fields if log_schema is not None else ():
+        field = fields_by_name.pop(known_field.name.lower(), None)
         if field is not None:
             value = F.col(PAYLOAD).getField(field.name)
-            kind = _like(spec, known_field, field.dataType)
+            kind = _cast_type(spec, known_field, field.dataType)
             value = value if kind is None else value.cast(kind)
-            found.append((T.StructField(known_field.name, kind or field.dataType), value))
-    for field in there.values():
-        # Keep a column that is always NULL, because events may list it among the columns they carry.
-        void = isinstance(field.dataType, T.NullType)
-        kind = T.StringType() if void else field.dataType
-        found.append((T.StructField(field.name, kind), F.col(PAYLOAD).getField(field.name).cast(kind)))
-    _refuse_without_key(spec, [f.name for f, _ in found], have)
-    return found
+            columns.append((T.StructField(known_field.name, kind or field.dataType), value))
+    for field in fields_by_name.values():
+        # Keep a column that is always NULL, because events may list it as a column that they carry.
+        is_void = isinstance(field.dataType, T.NullType)
+        kind = T.StringType() if is_void else field.dataType
+        columns.append((T.StructField(field.name, kind), F.col(PAYLOAD).getField(field.name).cast(kind)))
+    _refuse_without_key(spec, [f.name for f, _ in columns], log_schema)
+    return columns
 
 
-def _like(spec: IngestSpec, known_field: T.StructField, given: T.DataType) -> T.DataType | None:
-    """Return the log's type, to cast a column to it; None if the column needs no cast.
+def _cast_type(spec: IngestSpec, known_field: T.StructField, batch_type: T.DataType) -> T.DataType | None:
+    """Return the type to cast a column to, which is the log's; None if the column needs no cast.
 
-    Nested columns with new fields evolve in the log's commit.
+    A nested column with new fields needs no cast, because the commit adds these fields to the log.
     """
-    if given == known_field.dataType:
+    if batch_type == known_field.dataType:
         return None
-    whole = wider(known_field.dataType, given)
-    if whole == known_field.dataType and not isinstance(given, T.StructType | T.ArrayType | T.MapType):
+    common_type = wider(known_field.dataType, batch_type)
+    if common_type == known_field.dataType and not isinstance(
+        batch_type, T.StructType | T.ArrayType | T.MapType
+    ):
         return known_field.dataType
-    if whole is None or not isinstance(given, T.StructType | T.ArrayType | T.MapType):
+    if common_type is None or not isinstance(batch_type, T.StructType | T.ArrayType | T.MapType):
         raise TargetSchemaClash(
             f"The column {known_field.name} is {known_field.dataType.simpleString()} in {spec.log_uri}, and "
-            f"{given.simpleString()} in the batch.",
+            f"{batch_type.simpleString()} in the batch.",
             remedy="declare the log's type in schema, so that values that do not fit are told apart; or take "
             "the records into a log of their own.",
         )
@@ -220,19 +227,21 @@ def _like(spec: IngestSpec, known_field: T.StructField, given: T.DataType) -> T.
 
 
 def _refuse_reserved(spec: IngestSpec, payload: T.StructType) -> None:
-    reserved = {name.lower() for name in LOG_COLUMNS}
-    bad = [n for n in payload.names if n.lower() in reserved or n.lower().startswith(PLAN_PREFIX)]
-    if bad:
+    log_names = {name.lower() for name in LOG_COLUMNS}
+    reserved_names = [n for n in payload.names if n.lower() in log_names or n.lower().startswith(PLAN_PREFIX)]
+    if reserved_names:
         raise ReservedColumnName(
-            f"The records of {spec.source_uri} have the column {', '.join(map(repr, bad))}, a name that the "
-            "change log needs for itself.",
+            f"The records of {spec.source_uri} have the column {', '.join(map(repr, reserved_names))}, a "
+            "name that the change log needs for itself.",
             remedy="rename it at its source, or with an adapter of your own.",
         )
 
 
-def _refuse_without_key(spec: IngestSpec, names: list[str], have: Known | None) -> None:
-    there = {name.lower() for name in (*names, *(have.payload.names if have is not None else ()))}
-    missing = [key for key in spec.options.keys if key.lower() not in there]
+def _refuse_without_key(spec: IngestSpec, names: list[str], log_schema: Known | None) -> None:
+    existing_names = {
+        name.lower() for name in (*names, *(log_schema.payload.names if log_schema is not None else ()))
+    }
+    missing = [key for key in spec.options.keys if key.lower() not in existing_names]
     if missing and not spec.options.insert_only:
         raise ColumnNotFound(
             f"The key column {', '.join(missing)} is in no record of {spec.source_uri}.",
@@ -240,24 +249,24 @@ def _refuse_without_key(spec: IngestSpec, names: list[str], have: Known | None) 
         )
 
 
-def _sequence_type(spec: IngestSpec, given: T.DataType, have: Known | None) -> T.DataType:
-    if isinstance(given, T.NullType):
-        return have.sequence if have is not None else T.StringType()
+def _sequence_type(spec: IngestSpec, batch_type: T.DataType, log_schema: Known | None) -> T.DataType:
+    if isinstance(batch_type, T.NullType):
+        return log_schema.sequence if log_schema is not None else T.StringType()
     unordered = (T.StructType, T.ArrayType, T.MapType, T.VariantType, T.BooleanType, T.BinaryType)
-    if isinstance(given, unordered):
+    if isinstance(batch_type, unordered):
         raise InvalidConfiguration(
-            f"The sequence that the adapter {spec.options.adapter} returns is {given.simpleString()}.",
+            f"The sequence that the adapter {spec.options.adapter} returns is {batch_type.simpleString()}.",
             remedy="give one value with an order: a number, a time, or text of a fixed width.",
         )
-    if have is None:
-        return given
-    if wider(have.sequence, given) != have.sequence:
+    if log_schema is None:
+        return batch_type
+    if wider(log_schema.sequence, batch_type) != log_schema.sequence:
         raise TargetSchemaClash(
-            f"The sequence is {have.sequence.simpleString()} in {spec.log_uri}, and "
-            f"{given.simpleString()} in the batch.",
+            f"The sequence is {log_schema.sequence.simpleString()} in {spec.log_uri}, and "
+            f"{batch_type.simpleString()} in the batch.",
             remedy="keep to one sequence for one log, or begin a new log.",
         )
-    return have.sequence
+    return log_schema.sequence
 
 
 # -- which rows are events ------------------------------------------------------------------------
@@ -266,74 +275,80 @@ def _reasons(
 ) -> list[Column]:
     """Return the reasons why a row is invalid, most important first; each is NULL if it does not apply."""
     operation = F.col(OP)
-    meant = operation.isin(UPSERT, DELETE, TRUNCATE, IGNORE)
-    unknown = F.concat(
+    is_operation = operation.isin(UPSERT, DELETE, TRUNCATE, IGNORE)
+    unknown_operation = F.concat(
         F.lit("unknown operation '"), F.coalesce(operation.cast("string"), F.lit("")), F.lit("'")
     )
-    found = [F.col(ERROR).cast("string"), F.when(~F.coalesce(meant, F.lit(False)), unknown)]
+    reasons = [
+        F.col(ERROR).cast("string"),
+        F.when(~F.coalesce(is_operation, F.lit(False)), unknown_operation),
+    ]
     if spec.options.insert_only:
-        other = operation.isin(DELETE, TRUNCATE)
-        found.append(F.when(other, F.concat(operation, F.lit(" of a source that is insert_only"))))
-        return found
+        is_forbidden = operation.isin(DELETE, TRUNCATE)
+        reasons.append(F.when(is_forbidden, F.concat(operation, F.lit(" of a source that is insert_only"))))
+        return reasons
     for key in spec.options.keys:
-        absent = values[key.lower()].isNull() if key.lower() in values else F.lit(True)
-        found.append(F.when(operation.isin(UPSERT, DELETE) & absent, f"null key: {key}"))
-    counts = operation != IGNORE
-    found.append(F.when(counts & order.isNull(), "null sequence"))
+        is_absent = values[key.lower()].isNull() if key.lower() in values else F.lit(True)
+        reasons.append(F.when(operation.isin(UPSERT, DELETE) & is_absent, f"null key: {key}"))
+    is_event = operation != IGNORE
+    reasons.append(F.when(is_event & order.isNull(), "null sequence"))
     if spec.horizon is not None:
-        found.append(F.when(counts & (order < from_text(spec.horizon, sequence)), LATE))
-    return found
+        reasons.append(F.when(is_event & (order < from_text(spec.horizon, sequence)), LATE))
+    return reasons
 
 
 def _counted(rows: DataFrame) -> dict[str, int]:
-    good, operation = F.col(_REASON).isNull(), F.col(OP)
+    is_valid, operation = F.col(_REASON).isNull(), F.col(OP)
     totals = rows.agg(
-        F.count_if(good & (operation != IGNORE)).alias("events"),
-        F.count_if(good & (operation == DELETE)).alias("deletes"),
-        F.count_if(good & (operation == TRUNCATE)).alias("truncates"),
-        F.count_if(good & (operation == IGNORE)).alias("ignored"),
-        F.count_if(~good).alias("quarantined"),
+        F.count_if(is_valid & (operation != IGNORE)).alias("events"),
+        F.count_if(is_valid & (operation == DELETE)).alias("deletes"),
+        F.count_if(is_valid & (operation == TRUNCATE)).alias("truncates"),
+        F.count_if(is_valid & (operation == IGNORE)).alias("ignored"),
+        F.count_if(~is_valid).alias("quarantined"),
         F.count_if(F.col(_REASON) == LATE).alias("late"),
     )
     return dict(totals.collect()[0].asDict())
 
 
 def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> None:
-    """Refuse invalid records if the options do not allow quarantine; late records are not an error."""
-    bad = counts["quarantined"] - counts["late"]
-    if not bad or spec.options.on_invalid == "quarantine":
+    """Refuse invalid records if the options do not allow quarantine. Late records are not an error."""
+    invalid_count = counts["quarantined"] - counts["late"]
+    if not invalid_count or spec.options.on_invalid == "quarantine":
         return
-    wrong = rows.where(F.col(_REASON).isNotNull() & (F.col(_REASON) != LATE))
-    reasons = wrong.groupBy(_REASON).count().orderBy(F.desc("count"), _REASON).limit(_SAMPLES).collect()
-    samples = wrong.select(F.to_json(POSITION).alias("at"), F.substring(RAW, 1, 200).alias("raw"))
-    listed = ", ".join(f"{row['count']} times {row[_REASON]}" for row in reasons)
-    shown = "; ".join(f"{row['at']}: {row['raw']}" for row in samples.limit(_SAMPLES).collect())
+    invalid_rows = rows.where(F.col(_REASON).isNotNull() & (F.col(_REASON) != LATE))
+    reasons = (
+        invalid_rows.groupBy(_REASON).count().orderBy(F.desc("count"), _REASON).limit(_SAMPLES).collect()
+    )
+    samples = invalid_rows.select(F.to_json(POSITION).alias("at"), F.substring(RAW, 1, 200).alias("raw"))
+    reasons_text = ", ".join(f"{row['count']} times {row[_REASON]}" for row in reasons)
+    samples_text = "; ".join(f"{row['at']}: {row['raw']}" for row in samples.limit(_SAMPLES).collect())
     raise InvalidRecord(
-        f"{bad} records of {spec.source_uri} are no events ({listed}), for instance {shown}.",
+        f"{invalid_count} records of {spec.source_uri} are no events ({reasons_text}), "
+        f"for instance {samples_text}.",
         remedy="mend them at their source, correct the adapter's options, or let such records go to "
         "quarantine (on_invalid).",
     )
 
 
 # -- redelivered events ---------------------------------------------------------------------------
-def _new(spec: IngestSpec, events: DataFrame, held: DataFrame) -> DataFrame:
-    """Remove events that the log holds already."""
+def _without_held(spec: IngestSpec, events: DataFrame, log_rows: DataFrame) -> DataFrame:
+    """Remove the events that the log already has."""
     replayed = spec.step.kind == "replay"
     may_repeat = F.lit(True) if replayed else F.col(_AGAIN)
-    maybe, fresh = events.where(may_repeat), events.where(~may_repeat)
+    possible_repeats, new_events = events.where(may_repeat), events.where(~may_repeat)
     if spec.offsets and not replayed:
-        left = redelivery.without(maybe, held)
+        not_held = redelivery.without(possible_repeats, log_rows)
     else:
-        types = redelivery.compared(events.drop(_AGAIN), held)
+        types = redelivery.compared(events.drop(_AGAIN), log_rows)
         files = [file.uri for file in spec.files if file.again]
         if not replayed and len(files) <= _LISTED_FILES:
-            held = held.where(F.col(f"{POSITION}.file").isin(files))
+            log_rows = log_rows.where(F.col(f"{POSITION}.file").isin(files))
         place = redelivery.place(exact=replayed)
-        left = redelivery.beyond(
-            maybe,
-            held,
-            F.struct(place.alias("place"), redelivery.identity(maybe, types).alias("event")),
-            F.struct(place.alias("place"), redelivery.identity(held, types).alias("event")),
+        not_held = redelivery.beyond(
+            possible_repeats,
+            log_rows,
+            F.struct(place.alias("place"), redelivery.identity(possible_repeats, types).alias("event")),
+            F.struct(place.alias("place"), redelivery.identity(log_rows, types).alias("event")),
         )
-    # Compare once, because at the commit the log may hold more.
-    return fresh.unionByName(left.localCheckpoint())
+    # Compare only once, because the log may have more rows at the commit.
+    return new_events.unionByName(not_held.localCheckpoint())

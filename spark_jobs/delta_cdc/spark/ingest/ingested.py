@@ -1,7 +1,8 @@
-"""The side table that records which files and offsets each batch took, and so orders the batches.
+"""Write the side table that records the files and offsets of each batch.
 
-A batch's commit to it precedes the commit to the change log, and is a compare-and-swap like any seal: of two
-drivers with the same batch number, one records its batch, and the other plans again.
+The commit to the side table precedes the commit to the change log, so this table orders the batches. It is a
+compare-and-swap like every seal: if two drivers have the same batch number, one driver records its batch, and
+the other driver plans again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import IngestSpec
     from delta_cdc.core.watermark import Seal
 
-#: Name -> type.
+#: The columns: name -> type.
 COLUMNS = {
     "pipeline": "string",
     "seal": "bigint",
@@ -43,10 +44,10 @@ COLUMNS = {
 }
 TAKEN, MISSING, UNREADABLE = "taken", "missing", "unreadable"
 REPLAYED, RESEALED = "replayed", "resealed"
-#: The ``file`` of a replay.
+#: The value of ``file`` for a replay.
 QUARANTINE = "quarantine"
-#: Only a table that is created here gets them. Compaction keeps its files few, because the planner reads
-#: them one by one.
+#: Properties of a table that this module creates. Compaction keeps the number of files small, because the
+#: planner reads the files one by one.
 _PROPERTIES = {
     "delta.appendOnly": "true",
     "delta.enableDeletionVectors": "false",
@@ -57,21 +58,21 @@ _PROPERTIES = {
 
 @contextmanager
 def expected(session: SparkSession, spec: IngestSpec) -> Iterator[None]:
-    """Load the table's Delta log in the background, because the later commit needs it."""
+    """Load the table's Delta log in the background, because the commit needs it later."""
     if spec.recorded or spec.step.planned_on is None:
         yield
         return
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(lambda: session.sql(f"DESCRIBE DETAIL {table(spec.ingested_uri)}").collect())
         yield
-        # Ignore errors: the table may not exist yet, and the write reports other errors.
+        # Ignore errors, because the table may not exist yet, and the write reports all other errors.
         reading.exception()
 
 
 def write(session: SparkSession, spec: IngestSpec, seal: Seal) -> Outcome:
-    """Record a batch under the number that its commit in the log will have.
+    """Record a batch under the seal number that its commit in the log will have.
 
-    :return: ``committed``, or ``skipped`` or ``conflict`` if another driver was first
+    :return: ``committed``; ``skipped`` or ``conflict`` if another driver was first
     """
     writer = _frame(session, spec).write.format("delta").mode("append").options(**_PROPERTIES)
     return attempt(session, seal, partial(writer.save, spec.ingested_uri), Destination(spec.ingested_uri))
@@ -83,13 +84,13 @@ def rows(spec: IngestSpec) -> list[dict[str, Any]]:
         return [{"file": QUARANTINE, "status": REPLAYED}]
     if spec.step.kind == "renew":
         return [{"file": "", "status": RESEALED}]
-    bad = {file.uri for file, _ in unreadable(spec)}
-    found: list[dict[str, Any]] = []
+    unreadable_uris = {file.uri for file, _ in unreadable(spec)}
+    entries: list[dict[str, Any]] = []
     for file in spec.files:
-        status = MISSING if file.missing else UNREADABLE if file.uri in bad else TAKEN
-        known = {"file": file.uri, "size": file.size, "modified": file.modified, "etag": file.etag}
-        found.append({**known, "status": status})
-    found += [
+        status = MISSING if file.missing else UNREADABLE if file.uri in unreadable_uris else TAKEN
+        file_values = {"file": file.uri, "size": file.size, "modified": file.modified, "etag": file.etag}
+        entries.append({**file_values, "status": status})
+    entries += [
         {
             "topic": part.topic,
             "partition": part.partition,
@@ -99,16 +100,16 @@ def rows(spec: IngestSpec) -> list[dict[str, Any]]:
         }
         for part in spec.offsets
     ]
-    return found
+    return entries
 
 
 def _frame(session: SparkSession, spec: IngestSpec) -> DataFrame:
-    """Return the rows as a DataFrame that Spark computes in one task, without Python workers."""
+    """Return the rows as a frame that Spark computes in one task, without Python workers."""
     values = {"pipeline": F.lit(spec.pipeline), "seal": F.lit(spec.step.seal_number)}
     text = F.lit(json.dumps(rows(spec)))
-    found = session.range(0, 1, 1, 1).select(F.inline(F.from_json(text, f"array<struct<{_fields()}>>")))
+    entries = session.range(0, 1, 1, 1).select(F.inline(F.from_json(text, f"array<struct<{_fields()}>>")))
     values["recorded_at"] = F.current_timestamp()
-    return found.select(
+    return entries.select(
         *[values.get(name, F.col(name)).cast(kind).alias(name) for name, kind in COLUMNS.items()]
     )
 

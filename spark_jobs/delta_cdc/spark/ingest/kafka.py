@@ -1,7 +1,7 @@
-"""Reads records from Kafka: exactly the planned offsets of a batch, with Spark's batch reader.
+"""Read records from Kafka: exactly the planned offsets of a batch, with Spark's batch reader.
 
 A spec contains no credentials. They come from a file that only this user can read (client mode), from a conf
-set by such a file (a cluster's driver), or from the caller (a plain session).
+that such a file sets (driver on a cluster), or from the caller (plain session).
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import IngestSpec, OffsetRange
 
-#: Environment variable of a driver on the worker: path of a JSON file with the options, readable by one user.
+#: Environment variable of a driver on the worker: the path of a JSON file with the options. Only one user can
+#: read this file.
 OPTIONS_VARIABLE = "DELTA_CDC_KAFKA_OPTIONS"
-#: The same JSON as a conf, for a driver elsewhere; set it in a properties file. Because of its name, Spark
-#: redacts the value wherever it shows confs.
+#: The conf with the same JSON, for a driver on another machine; a properties file sets it. Because the name
+#: contains "secret", Spark redacts the value wherever it shows confs.
 OPTIONS_CONF = "spark.delta_cdc.kafka.secretOptions"
 
 _RECORD_DDL = (
@@ -46,7 +47,7 @@ _RECORD_DDL = (
     f"{change_log.POSITION} {change_log.POSITION_DDL}"
 )
 
-#: Error texts of Spark and Kafka's client -> our error class and remedy. First match wins.
+#: Error texts of Spark and of Kafka's client -> our error class and remedy. The first match wins.
 _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
     (
         ("Failed to find data source: kafka", "DATA_SOURCE_NOT_FOUND", "NoClassDefFoundError"),
@@ -84,30 +85,30 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
 def read(session: SparkSession, spec: IngestSpec, options: Mapping[str, str] | None = None) -> DataFrame:
     """Return the records at the offsets of a batch (:mod:`delta_cdc.core.change_log`).
 
-    The frame is lazy; :func:`named` maps Kafka's errors during its computation. Offsets without a record (in
-    compacted topics, or between transactions) are skipped. A value that is not UTF-8 becomes an undecoded
+    The frame is lazy; :func:`named` maps Kafka's errors during its computation. Spark skips offsets without a
+    record (in compacted topics, or between transactions). A value that is not UTF-8 becomes an undecoded
     record, in Base64.
 
-    :param options: see :mod:`delta_cdc.core.kafka_options`; None takes those that this driver got
+    :param options: see :mod:`delta_cdc.core.kafka_options`; None: use the options that this driver got
     :raises InvalidConfiguration: the options are invalid
     """
-    given = handed_over(session) if options is None else options
-    reading = {
-        **{f"kafka.{name}": value for name, value in for_java(given).items()},
-        "kafka.bootstrap.servers": servers_of(spec.source_uri, given),
-        # Fail on missing offsets; otherwise Spark skips them silently.
+    client_options = handed_over(session) if options is None else options
+    read_options = {
+        **{f"kafka.{name}": value for name, value in for_java(client_options).items()},
+        "kafka.bootstrap.servers": servers_of(spec.source_uri, client_options),
+        # Fail on missing offsets. Otherwise Spark skips them silently.
         "failOnDataLoss": "true",
     }
-    found: DataFrame | None = None
+    frame: DataFrame | None = None
     for ranges in _rounds(spec.offsets):
-        read = session.read.format("kafka").options(**reading, **_offsets(ranges)).load()
-        found = read if found is None else found.union(read)
-    if found is None:
+        read = session.read.format("kafka").options(**read_options, **_offsets(ranges)).load()
+        frame = read if frame is None else frame.union(read)
+    if frame is None:
         return session.createDataFrame([], _RECORD_DDL)
     raw, undecoded = lines.as_raw(F.col("value").cast("string"))
     key, _ = lines.as_raw(F.col("key").cast("string"))
     position = F.struct(F.lit(None), F.lit(None), "topic", "partition", "offset")
-    return found.select(
+    return frame.select(
         raw,
         key.alias(change_log.KEY),
         undecoded,
@@ -120,7 +121,7 @@ def read(session: SparkSession, spec: IngestSpec, options: Mapping[str, str] | N
 
 
 def handed_over(session: SparkSession) -> dict[str, str] | None:
-    """Return the options that this driver was started with; None if it got no options.
+    """Return the options that this driver was started with; None if it has no options.
 
     :raises InvalidConfiguration: the file or conf does not hold a JSON object
     """
@@ -133,7 +134,7 @@ def handed_over(session: SparkSession) -> dict[str, str] | None:
     if options is None:
         return None
     if not isinstance(options, dict):
-        # Do not show the content, because it may be a secret.
+        # Do not show the content, because it may contain secrets.
         raise InvalidConfiguration(
             f"{OPTIONS_VARIABLE if path else OPTIONS_CONF} holds no JSON object with options of Kafka.",
             remedy="clear the task, so that it is written anew.",
@@ -142,7 +143,7 @@ def handed_over(session: SparkSession) -> dict[str, str] | None:
 
 
 def named(error: Exception, spec: IngestSpec) -> DeltaCdcError | None:
-    """Map an error during the read to our error class; None if it is not from Kafka.
+    """Return our error for an error that Spark raised during the read; None if Kafka did not cause it.
 
     :param error: the error that Spark raised
     """
@@ -156,16 +157,18 @@ def named(error: Exception, spec: IngestSpec) -> DeltaCdcError | None:
 
 
 def _rounds(offsets: Iterable[OffsetRange]) -> list[list[OffsetRange]]:
-    """Split ranges into rounds with at most one per partition, because Spark reads one per partition."""
+    """Split ranges into rounds: each has at most one range per partition, because Spark reads only one."""
     rounds: list[list[OffsetRange]] = []
-    taken: dict[tuple[str, int], int] = {}
-    for one in offsets:
-        if one.starting_offset >= one.ending_offset:
+    last_rounds: dict[tuple[str, int], int] = {}
+    for offset_range in offsets:
+        if offset_range.starting_offset >= offset_range.ending_offset:
             continue
-        number = taken[one.topic, one.partition] = taken.get((one.topic, one.partition), -1) + 1
+        number = last_rounds[offset_range.topic, offset_range.partition] = (
+            last_rounds.get((offset_range.topic, offset_range.partition), -1) + 1
+        )
         if number == len(rounds):
             rounds.append([])
-        rounds[number].append(one)
+        rounds[number].append(offset_range)
     return rounds
 
 
@@ -173,10 +176,12 @@ def _offsets(ranges: list[OffsetRange]) -> dict[str, str]:
     partitions: dict[str, list[int]] = {}
     starting: dict[str, dict[str, int]] = {}
     ending: dict[str, dict[str, int]] = {}
-    for one in ranges:
-        partitions.setdefault(one.topic, []).append(one.partition)
-        starting.setdefault(one.topic, {})[str(one.partition)] = one.starting_offset
-        ending.setdefault(one.topic, {})[str(one.partition)] = one.ending_offset
+    for offset_range in ranges:
+        partitions.setdefault(offset_range.topic, []).append(offset_range.partition)
+        starting.setdefault(offset_range.topic, {})[str(offset_range.partition)] = (
+            offset_range.starting_offset
+        )
+        ending.setdefault(offset_range.topic, {})[str(offset_range.partition)] = offset_range.ending_offset
     return {
         "assign": json.dumps(partitions),
         "startingOffsets": json.dumps(starting),

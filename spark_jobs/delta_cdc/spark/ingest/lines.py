@@ -1,7 +1,7 @@
-"""Reads lines of text files with their positions; also contains helpers that all file readers share.
+"""Read lines of text files with their positions. All file readers share the helpers of this module.
 
-Reads exactly the planned files, under their planned names: it escapes names, so that Spark does not treat
-part of a name as a pattern.
+The reader reads exactly the planned files, under their planned names. It escapes the names, so that Spark
+does not treat part of a name as a pattern.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 from delta_cdc.core.reader_options import UTF8, option
 
 _PATTERN = re.compile(r"([\\\[\]{}*?])")
-#: Prefix of RAW if a line's bytes are not UTF-8.
+#: The prefix of RAW if the bytes of a line are not UTF-8.
 BASE64 = "base64:"
 
-#: The planned name of a line's file.
+#: The column with the planned name of a line's file.
 FILE = f"{PLAN_PREFIX}path"
 _START, _ID = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}id"
 #: The columns that order the records of a file, in frames of :func:`in_files`.
@@ -39,14 +39,14 @@ def paths(files: Sequence[SourceFile]) -> list[str]:
 
 
 def as_path(uri: str) -> str:
-    """Return a name with pattern characters escaped."""
+    """Return the path of a file for Spark's readers, with pattern characters escaped."""
     return _PATTERN.sub(r"\\\1", uri)
 
 
 def located(records: DataFrame, columns: Sequence[Column], row: Column | None = None) -> DataFrame:
-    """Return the given columns of records from files, with each record's position.
+    """Return columns of records from files, with the position of each record.
 
-    :param row: a record's row number in its file; None if unknown
+    :param row: the row number of a record in its file; None if unknown
     :return: ``columns``, PUBLISHED and POSITION
     """
     meta = records.metadataColumn("_metadata")
@@ -64,14 +64,14 @@ def completed(
 ) -> DataFrame:
     """Return records in the schema that adapters expect.
 
-    :param records: RAW, PUBLISHED and POSITION, and the columns that the other arguments use
+    :param records: has RAW, PUBLISHED, POSITION, and the columns that the other arguments use
     """
-    none = F.lit(None).cast("string")
+    null_text = F.lit(None).cast("string")
     columns = [F.col(RAW)]
     if record is not None:
         names = F.lit(None) if present is None else F.array(*[F.lit(name) for name in present])
         columns += [record.alias(RECORD), names.cast("array<string>").alias(PRESENT)]
-    columns += [none.alias(KEY), (none if undecoded is None else undecoded).alias(UNDECODED)]
+    columns += [null_text.alias(KEY), (null_text if undecoded is None else undecoded).alias(UNDECODED)]
     return records.select(*columns, PUBLISHED, POSITION)
 
 
@@ -80,7 +80,7 @@ def read(
 ) -> DataFrame:
     """Return the lines of files: RAW, UNDECODED, PUBLISHED and POSITION.
 
-    Row numbers include blank lines.
+    Blank lines count in the row numbers.
     """
     lines = cut(session, files, options)
     text = decoded(lines, options)
@@ -88,7 +88,7 @@ def read(
 
 
 def cut(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]) -> DataFrame:
-    """Return the lines of files as Spark splits them, without a byte order mark at a file's beginning."""
+    """Return the lines of files as Spark splits them, without a byte order mark at the start of a file."""
     text = session.read
     separator = option(options, "lineSep")
     if separator:
@@ -97,7 +97,7 @@ def cut(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str
 
 
 def decoded(lines: DataFrame, options: Mapping[str, str]) -> Column:
-    """Return the text of lines from :func:`cut`; invalid UTF-8 bytes stay unchanged."""
+    """Return the text of lines from :func:`cut`. Bytes that are not UTF-8 stay unchanged."""
     line, encoding = lines["value"], option(options, "encoding", "charset") or UTF8[0]
     return line if encoding.lower() in UTF8 else F.decode(line.cast("binary"), encoding)
 
@@ -105,7 +105,7 @@ def decoded(lines: DataFrame, options: Mapping[str, str]) -> Column:
 def as_raw(text: Column) -> list[Column]:
     """Return a record's RAW and UNDECODED.
 
-    Invalid UTF-8 is kept as base64, because Spark would replace each such byte.
+    RAW contains invalid UTF-8 as base64, because Spark would replace each invalid byte.
     """
     broken = ~F.is_valid_utf8(text)
     raw = F.when(broken, F.concat(F.lit(BASE64), F.base64(text.cast("binary")))).otherwise(text)
@@ -115,36 +115,36 @@ def as_raw(text: Column) -> list[Column]:
 def numbered(records: DataFrame, columns: Sequence[Column]) -> DataFrame:
     """Return the same as :func:`located`, with row numbers from 0 in each file.
 
-    Each part into which Spark splits a file has its start offset, and Spark reads a part in order. So the
-    numbers do not depend on the split.
+    Spark splits a file into parts with known start offsets, and reads each part in order. So the numbers do
+    not depend on the split.
     """
-    found, in_order = in_files(records, columns)
-    names = found.columns[: len(columns)]
+    ordered, in_order = in_files(records, columns)
+    names = ordered.columns[: len(columns)]
     row = F.row_number().over(in_order) - 1
-    return found.select(*names, PUBLISHED, place(F.col(FILE), row).alias(POSITION))
+    return ordered.select(*names, PUBLISHED, place(F.col(FILE), row).alias(POSITION))
 
 
 def in_files(records: DataFrame, columns: Sequence[Column]) -> tuple[DataFrame, WindowSpec]:
-    """Return the given columns of records, with PUBLISHED and FILE, and the records' order in their files."""
+    """Return columns of records, with PUBLISHED and FILE, and the order of the records in their files."""
     meta = records.metadataColumn("_metadata")
-    found = records.select(
+    rows = records.select(
         *columns,
         _uri(meta.getField("file_path")).alias(FILE),
         meta.getField("file_modification_time").cast("timestamp").alias(PUBLISHED),
         meta.getField("file_block_start").alias(_START),
         F.monotonically_increasing_id().alias(_ID),
     )
-    return found, Window.partitionBy(FILE).orderBy(_START, _ID)
+    return rows, Window.partitionBy(FILE).orderBy(_START, _ID)
 
 
 def place(file: Column, row: Column) -> Column:
     """Return the POSITION of a record in a file."""
-    none = F.lit(None)
-    return F.struct(file, row, none, none, none).cast(POSITION_DDL)
+    null = F.lit(None)
+    return F.struct(file, row, null, null, null).cast(POSITION_DDL)
 
 
 def _uri(file_path: Column) -> Column:
-    """Return a file's planned name: Spark reports it escaped, and adds the scheme of local files."""
-    # In a path, a plus sign is a plus sign; url_decode would make it a space.
+    """Return the planned name of a file. Spark reports an escaped name, with a scheme for local files."""
+    # A plus sign in a path means a plus sign, but url_decode would replace it with a space.
     text = F.url_decode(F.replace(file_path, F.lit("+"), F.lit("%2B")))
     return F.regexp_replace(text, "^file:/+", "/")

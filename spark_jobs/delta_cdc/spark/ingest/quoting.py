@@ -1,7 +1,7 @@
 """CSV quoting rules as regular expressions: RFC 4180, unless options set other marks.
 
-A value that begins with a quote ends at the next quote that is not doubled; the separator or the end of the
-record follows. Such a value may contain separators, line breaks and doubled quotes. In any other value, a
+A value that begins with a quote ends at the next single (not doubled) quote. Then the separator or the end of
+the record follows. Such a value may contain separators, line breaks and doubled quotes. In any other value, a
 quote is an ordinary character (as in Python's ``csv`` and in Spark).
 
 >>> rfc = Quoting.of({})
@@ -20,7 +20,7 @@ from delta_cdc.core.reader_options import is_true, option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: The end of a text, in both dialects of regular expressions.
+#: The end of a text, in the regular expressions of both languages.
 _END = r"(?![\s\S])"
 
 
@@ -28,13 +28,14 @@ _END = r"(?![\s\S])"
 class Quoting:
     """The marks between and around values, as regular expressions of Java (and of Python 3.11).
 
-    All loops are possessive: the expression reads a record once from left to right without backtracking, so
+    All loops are possessive: an expression reads a record once, from left to right, without backtracking. So
     Java's stack does not grow.
 
-    :param separator: between values
-    :param quote: around values; "" if values are never quoted
-    :param escape: before a quote inside a quoted value; the quote itself if quotes are doubled
-    :param before: what a reader skips before a value; ``after``: what it skips after a value
+    :param separator: the mark between values
+    :param quote: the mark around values; "" if values are never quoted
+    :param escape: the mark that precedes a quote inside a quoted value; same as ``quote`` if doubled
+    :param before: the blanks that a reader skips before a value
+    :param after: the blanks that it skips after a value
     """
 
     separator: str
@@ -45,10 +46,10 @@ class Quoting:
 
     @staticmethod
     def of(options: Mapping[str, str]) -> Quoting:
-        """Return the quoting that reader options set; RFC 4180 by default."""
+        """Return the quoting of reader options; RFC 4180 by default."""
         separator = (option(options, "sep", "delimiter") or ",").replace("\\t", "\t")
-        given = option(options, "quote")
-        quote = '"' if given is None else given.strip("\0")
+        quote_option = option(options, "quote")
+        quote = '"' if quote_option is None else quote_option.strip("\0")
         blanks = rf"(?:(?!{re.escape(separator)})[\x01-\x09\x0b\x0c\x0e-\x20])*+"
         return Quoting(
             separator,
@@ -60,7 +61,7 @@ class Quoting:
 
     @property
     def _inside(self) -> str:
-        """The text between the quotes of a value."""
+        """Return a pattern for the text between the quotes of a value."""
         mark, escape = re.escape(self.quote), re.escape(self.escape)
         if self.escape == self.quote:
             return rf"(?:[^{mark}]++|{mark}{mark})*+"
@@ -68,7 +69,7 @@ class Quoting:
 
     @property
     def _opened(self) -> str:
-        """A quoted value without its closing quote."""
+        """Return a pattern for a quoted value without its closing quote."""
         escaped = "" if self.escape == self.quote else rf"(?:{re.escape(self.escape)})?+"
         return rf"{self.before}{re.escape(self.quote)}{self._inside}{escaped}{_END}"
 
@@ -85,17 +86,17 @@ class Quoting:
 
     def values(self, text: str) -> list[str] | None:
         """Return the values of a record; None if its quoting is wrong."""
-        value, found, at = re.compile(self._value), [], 0
+        value, fields, position = re.compile(self._value), [], 0
         while True:
-            match = value.match(text, at)
+            match = value.match(text, position)
             if match is None:
                 return None
-            found.append(self._unquoted(match[0]))
+            fields.append(self._unquoted(match[0]))
             if match.end() == len(text):
-                return found
+                return fields
             if not text.startswith(self.separator, match.end()):
                 return None
-            at = match.end() + len(self.separator)
+            position = match.end() + len(self.separator)
 
     def _unquoted(self, value: str) -> str:
         inner = re.fullmatch(
@@ -107,7 +108,7 @@ class Quoting:
         return re.sub(rf"{re.escape(self.escape)}([{marks}])", r"\1", inner[1])
 
     def record(self) -> str:
-        """Return a pattern that matches exactly the correctly quoted records."""
+        """Return a pattern that matches a record if and only if its quoting is correct."""
         return rf"^{self._value}(?:{re.escape(self.separator)}{self._value})*+{_END}"
 
     def opens(self) -> str:

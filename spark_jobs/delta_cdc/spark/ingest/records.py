@@ -1,4 +1,4 @@
-"""Reads records from files, in the schema that adapters expect (:mod:`delta_cdc.core.change_log`)."""
+"""Read records from files, in the schema that adapters expect (:mod:`delta_cdc.core.change_log`)."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["again", "check_format_options", "declared", "read", "readable", "unreadable"]
 
-#: By default, Spark lists many files in a job with one task per file.
+#: The conf that limits the tasks of a listing. By default, Spark lists many files with one task per file.
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 
 
 def read(
     session: SparkSession, spec: IngestSpec, needs_rows: bool, known: T.StructType | None = None
 ) -> DataFrame:
-    """Return the records of a batch's files, without files that are unreadable as a whole.
+    """Return the records of a batch's files. Omit files that are unreadable as a whole.
 
     :param session: a private session, because the function changes its confs
-    :param needs_rows: give each record its row number in its file, from 0. The number is the same at every
-        read, and requires a sort of each text file
-    :param known: the columns of the change log: types of CSV fields that are not declared
-    :raises InvalidConfiguration: reader options are not allowed, or CSV has no column names
+    :param needs_rows: number the records of each file from 0. The numbers are the same at every read; they
+        require a sort of each text file
+    :param known: the columns of the change log, which give the types of CSV fields that ``schema`` omits
+    :raises InvalidConfiguration: a reader option is not allowed, or CSV files have no column names
     :raises SourceUnreadable: columns of Parquet files have incompatible types
     """
     options, files = spec.options, readable(spec)
@@ -42,9 +42,9 @@ def read(
     if options.format == "csv":
         types = (declared(options), known)
         return delimited.read(session, files, options.format_options, types, needs_rows=needs_rows)
-    found = lines.read(session, files, options.format_options, needs_rows=needs_rows)
-    found = found.where(F.trim(RAW) != "")
-    return lines.completed(found, undecoded=found[UNDECODED])
+    text_lines = lines.read(session, files, options.format_options, needs_rows=needs_rows)
+    text_lines = text_lines.where(F.trim(RAW) != "")
+    return lines.completed(text_lines, undecoded=text_lines[UNDECODED])
 
 
 def again(found: DataFrame, options: IngestOptions, known: T.StructType | None) -> DataFrame:
@@ -61,34 +61,34 @@ def again(found: DataFrame, options: IngestOptions, known: T.StructType | None) 
 
 
 def declared(options: IngestOptions) -> T.StructType | None:
-    """Return the declared columns; None if no schema is declared.
+    """Return the columns that the option ``schema`` defines; None without this option.
 
     :raises InvalidConfiguration: the text names no columns
     """
     if not options.schema:
         return None
-    found = T.StructType.fromDDL(options.schema)
-    if not isinstance(found, T.StructType):
+    schema = T.StructType.fromDDL(options.schema)
+    if not isinstance(schema, T.StructType):
         raise InvalidConfiguration(
             f"schema {options.schema!r} names no columns.",
             remedy='write it as Spark does: "id INT, v STRING".',
         )
-    return found
+    return schema
 
 
 def readable(spec: IngestSpec) -> list[SourceFile]:
-    """Return the readable files."""
-    aside = {file.uri for file, _ in unreadable(spec)}
-    return [file for file in spec.files if not file.missing and file.uri not in aside]
+    """Return the files of a batch that Spark can read."""
+    unreadable_uris = {file.uri for file, _ in unreadable(spec)}
+    return [file for file in spec.files if not file.missing and file.uri not in unreadable_uris]
 
 
 def unreadable(spec: IngestSpec) -> list[tuple[SourceFile, str]]:
     """Return the files that are unreadable as a whole, each with the reason."""
-    found = [(file, file.unreadable or _unseen(file.uri)) for file in spec.files if not file.missing]
-    return [(file, reason) for file, reason in found if reason]
+    reasons = [(file, file.unreadable or _skip_reason(file.uri)) for file in spec.files if not file.missing]
+    return [(file, reason) for file, reason in reasons if reason]
 
 
-def _unseen(uri: str) -> str:
+def _skip_reason(uri: str) -> str:
     """Return why Spark silently skips a file of this name; "" if it reads the file."""
     name = uri.rsplit("/", 1)[-1]
     if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):

@@ -1,7 +1,7 @@
-"""Finds the rows of redelivered files and offsets that the log does not hold yet.
+"""Find the rows of redelivered files and offsets that the log does not have yet.
 
-A file may be delivered again unchanged, grown or changed; only rows beyond those of earlier deliveries are
-new. Equal rows are counted: if a file had two equal rows and now has three, one is new.
+A redelivered file may be unchanged, longer or changed. Only the rows that earlier deliveries lacked are new.
+The comparison counts equal rows: if a file had two equal rows and now has three, one row is new.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import IngestSpec
 
 _KEY, _NUMBER, _HELD = f"{PLAN_PREFIX}key", f"{PLAN_PREFIX}number", f"{PLAN_PREFIX}held"
-#: The log's own columns that identify an event. The list of columns that an event carries does not, because
-#: it depends on which columns were known when a batch took the event.
+#: The columns of the log that, with the payload, identify an event. COLUMNS is not one of these, because its
+#: value depends on the columns that were known when a batch took the event.
 _TELLING = (OP, SEQUENCE)
 
 
 def flagged(spec: IngestSpec) -> Column | None:
-    """Return a condition for records that an earlier batch may have taken; None if no record can match."""
+    """Return a condition for the records that an earlier batch may contain; None if no record can match."""
     files = [file.uri for file in spec.files if file.again]
     if files:
         if len(files) == len(spec.files):
@@ -46,64 +46,69 @@ def flagged(spec: IngestSpec) -> Column | None:
 
 
 def place(*, exact: bool) -> Column:
-    """Return a record's origin: its file alone, because rows may have moved, or its exact position.
+    """Return the origin of a record.
 
-    A record of a topic always has its exact position.
+    For a record of a topic, the origin is its exact position. For a record of a file, it is the file alone,
+    because rows may have moved.
+
+    :param exact: also use the row in the file
     """
-    at = F.col(POSITION)
-    row = at.getField("row") if exact else F.lit(None).cast("bigint")
+    position = F.col(POSITION)
+    row = position.getField("row") if exact else F.lit(None).cast("bigint")
     return F.struct(
-        at.getField("file").alias("file"),
+        position.getField("file").alias("file"),
         row.alias("row"),
-        *[at.getField(name).alias(name) for name in ("topic", "partition", "offset")],
+        *[position.getField(name).alias(name) for name in ("topic", "partition", "offset")],
     )
 
 
 def identity(rows: DataFrame, types: dict[str, T.DataType]) -> Column:
-    """Return a value that is equal for two rows of the same event.
+    """Return a value that is the same for two rows of one event.
 
-    :param types: columns to compare, with a type that fits both sides; a column that ``rows`` lacks is NULL
+    :param types: the columns to compare, each with a type that fits both sides; a column that ``rows`` lacks
+        is NULL
     """
-    there = {name.lower(): name for name in rows.columns}
+    names_by_lower = {name.lower(): name for name in rows.columns}
     parts = []
     for name, kind in types.items():
-        own = there.get(name.lower())
-        value = F.lit(None).cast(kind) if own is None else _as(rows, own, kind)
+        column_name = names_by_lower.get(name.lower())
+        value = F.lit(None).cast(kind) if column_name is None else _as(rows, column_name, kind)
         parts.append(comparable(value, kind).alias(name))
     return F.struct(*parts)
 
 
 def _as(rows: DataFrame, name: str, kind: T.DataType) -> Column:
-    value, own = F.col(quote(name)), rows.schema[name].dataType
-    if isinstance(kind, T.StringType) and not isinstance(own, T.AtomicType):
+    value, column_type = F.col(quote(name)), rows.schema[name].dataType
+    if isinstance(kind, T.StringType) and not isinstance(column_type, T.AtomicType):
         return F.to_json(value)
-    return value if own == kind else value.cast(kind)
+    return value if column_type == kind else value.cast(kind)
 
 
 def compared(events: DataFrame, log: DataFrame) -> dict[str, T.DataType]:
-    """Return the columns, with their types, for comparing events with their log."""
-    found = {field.name: field.dataType for field in log.schema.fields}
-    known = {name.lower(): name for name in found}
+    """Return the columns to compare events with their log, each with its type."""
+    types = {field.name: field.dataType for field in log.schema.fields}
+    names_by_lower = {name.lower(): name for name in types}
     for field in events.schema.fields:
-        own = known.setdefault(field.name.lower(), field.name)
-        theirs = found.get(own, field.dataType)
-        nested = not isinstance(theirs, T.AtomicType)
-        # The text of a nested value omits NULLs, and so also fields that one side lacks.
-        kind = T.StringType() if nested and theirs != field.dataType else wider(theirs, field.dataType)
-        found[own] = theirs if kind is None else kind
-    return {name: kind for name, kind in found.items() if name not in LOG_COLUMNS or name in _TELLING}
+        log_name = names_by_lower.setdefault(field.name.lower(), field.name)
+        log_type = types.get(log_name, field.dataType)
+        nested = not isinstance(log_type, T.AtomicType)
+        # Compare as JSON, which omits NULLs and thus the fields that one side lacks.
+        kind = T.StringType() if nested and log_type != field.dataType else wider(log_type, field.dataType)
+        types[log_name] = log_type if kind is None else kind
+    return {name: kind for name, kind in types.items() if name not in LOG_COLUMNS or name in _TELLING}
 
 
 def beyond(rows: DataFrame, held: DataFrame, own: Column, theirs: Column) -> DataFrame:
-    """Return the rows in excess of those in ``held``: the difference of two multisets.
+    """Return the rows that exceed those in ``held``: the difference of two multisets.
 
-    :param own: a row's identity, of a comparable type; ``theirs``: the same for ``held``
+    :param own: the identity of a row, of a comparable type
+    :param theirs: the identity of a row of ``held``
     """
     place = F.struct(F.col(f"{POSITION}.row"), F.col(f"{POSITION}.offset"))
     numbers = F.row_number().over(Window.partitionBy(_KEY).orderBy(place))
     counted = rows.withColumn(_KEY, own).withColumn(_NUMBER, numbers).alias("r")
-    known = held.select(theirs.alias(_KEY)).groupBy(_KEY).agg(F.count("*").alias(_HELD)).alias("h")
-    joined = counted.join(known, F.col(f"r.{_KEY}") == F.col(f"h.{_KEY}"), "left")
+    held_counts = held.select(theirs.alias(_KEY)).groupBy(_KEY).agg(F.count("*").alias(_HELD)).alias("h")
+    joined = counted.join(held_counts, F.col(f"r.{_KEY}") == F.col(f"h.{_KEY}"), "left")
     more = F.col(_NUMBER) > F.coalesce(F.col(_HELD), F.lit(0))
     return joined.where(more).select("r.*").drop(_KEY, _NUMBER)
 
@@ -111,8 +116,10 @@ def beyond(rows: DataFrame, held: DataFrame, own: Column, theirs: Column) -> Dat
 def without(rows: DataFrame, held: DataFrame) -> DataFrame:
     """Return the rows of records that are not in ``held``, by topic, partition and offset.
 
-    One record may yield several events; one commit wrote all of them.
+    One record may yield several events, which one commit wrote.
     """
-    known = held.select(place(exact=True).alias(_KEY)).distinct()
-    own = rows.withColumn(_KEY, place(exact=True))
-    return own.join(known, _KEY, "left_anti").select(*[F.col(quote(name)) for name in rows.columns])
+    held_records = held.select(place(exact=True).alias(_KEY)).distinct()
+    keyed_rows = rows.withColumn(_KEY, place(exact=True))
+    return keyed_rows.join(held_records, _KEY, "left_anti").select(
+        *[F.col(quote(name)) for name in rows.columns]
+    )

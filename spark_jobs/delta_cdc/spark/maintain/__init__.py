@@ -1,1 +1,1 @@
-"""Table maintenance: OPTIMIZE, VACUUM, and expiry of events that no consumer needs any more."""
+"""Maintain tables: OPTIMIZE, VACUUM, and expiry of events that no consumer needs any more."""

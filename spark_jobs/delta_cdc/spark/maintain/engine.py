@@ -1,4 +1,4 @@
-"""Runs one maintenance spec on one table."""
+"""Run one maintenance spec on one table."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def run(spark: SparkSession, spec: CareSpec) -> JobResult:
     """Run one spec in a private session.
 
-    :return: the outcome, as the only entry of ``tables``
+    :return: ``tables`` has one entry, the outcome
     :raises ConcurrentModification: another writer changed the same files first
-    :raises DeltaCdcError: see the modules
+    :raises DeltaCdcError: see the modules of the three jobs
     """
     refuse_unsafe_log_store(spark, spec.table_uri, single_driver=spec.single_driver)
     try:

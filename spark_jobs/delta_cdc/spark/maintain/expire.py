@@ -1,14 +1,14 @@
-"""Deletes events of a change log that are older than the allowed lateness, and raises that limit.
+"""Delete events of a change log that are older than the allowed lateness, and raise that limit.
 
 The ``horizon`` is the lowest sequence that the log's allowed lateness still admits. Targets stay correct.
 
-1. **delete**: one MERGE deletes the events that arrived before the current ``horizon`` was set, lie below
-   it, and are needed by no consumer (:mod:`delta_cdc.spark.maintain.retained_events`). Its maintenance tag
-   shows readers of the log that the source retracted no event
-2. **raise**: one ALTER sets the new ``horizon``, and records that all below the old one is deleted
+1. **delete**: one MERGE deletes the events that arrived before the log got its current ``horizon``, whose
+   sequence is below it, and that no consumer needs (:mod:`delta_cdc.spark.maintain.retained_events`). The
+   maintenance tag of this commit shows readers of the log that the source retracted no event
+2. **raise**: one ALTER sets the new ``horizon`` and records that the events below the old one are deleted
 
-After a crash between the two steps, the next run finds those events deleted already. The planner ensures
-that every consumer has read all events from before the ``horizon`` was set
+If a run crashes between the two steps, the next run has nothing to delete and only raises. The planner
+ensures that every consumer has read all events that arrived before the ``horizon`` was set
 (:mod:`delta_cdc.planning.expiry`).
 """
 
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A hash that identifies a row of the log. Exact duplicates share it, so all of them stay or all go.
+#: A hash that identifies a row of the log. Exact duplicates share it, so they stay or are deleted together.
 ROW = f"{PLAN_PREFIX}row"
 _READER, _STAYS = f"{PLAN_PREFIX}reader", f"{PLAN_PREFIX}stays"
 _VIEW = f"{PLAN_PREFIX}expired"
-#: Formats that give different values different texts.
+#: Formats that give different values different texts, as a hash needs.
 _JSON = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd G HH:mm:ss.SSSSSS",
@@ -66,29 +66,31 @@ def run(session: SparkSession, spec: ExpireSpec) -> JobResult:
     """Run the requested steps of an expiry.
 
     :return: counts ``deleted``; a dry run counts what it would delete
-    :raises InvalidConfiguration: the new ``horizon`` is no valid sequence of a consumer, or lies above the
-        highest sequence that a consumer has applied
-    :raises ConcurrentModification: the log is not the table that the plan is for
+    :raises InvalidConfiguration: a consumer cannot read the new ``horizon`` as a sequence, or the ``horizon``
+        is above the highest sequence that a consumer has applied
+    :raises ConcurrentModification: the log was replaced after planning
     """
-    seen = look(session, spec.table_uri)
-    if seen.table_id != spec.table_id:
+    table_state = look(session, spec.table_uri)
+    if table_state.table_id != spec.table_id:
         raise ConcurrentModification(
-            f"{spec.table_uri} is another table than at planning (its id is {seen.table_id}).",
+            f"{spec.table_uri} is another table than at planning (its id is {table_state.table_id}).",
             remedy="run again, with a new plan.",
         )
-    current = seen.properties.get(LATENESS_HORIZON)
-    logged = session.read.format("delta").load(spec.table_uri)
-    types = _order_types(logged, spec)
-    horizon = _higher(session, spec, types, current)
+    current = table_state.properties.get(LATENESS_HORIZON)
+    log_rows = session.read.format("delta").load(spec.table_uri)
+    types = _order_types(log_rows, spec)
+    horizon = _raised_limit(session, spec, types, current)
     deleted = 0
     if spec.below is not None:
-        rows = expired(session, spec, spec.below, is_tracked=tracks_rows(seen.properties)).localCheckpoint()
+        rows = expired(
+            session, spec, spec.below, is_tracked=tracks_rows(table_state.properties)
+        ).localCheckpoint()
         deleted = rows.count()
         if deleted and not spec.dry_run:
             deleted = _delete(session, spec, spec.below, rows, types)
     failpoints.reached("expired")
     if not spec.dry_run:
-        horizon = _set(session, spec, types, horizon)
+        horizon = _set_limit(session, spec, types, horizon)
     outcome = {"deleted": deleted, "horizon": horizon or current}
     return JobResult(
         "planned" if spec.dry_run else "committed", counts={"deleted": deleted}, tables=(outcome,)
@@ -99,29 +101,29 @@ def run(session: SparkSession, spec: ExpireSpec) -> JobResult:
 def _delete(
     session: SparkSession, spec: ExpireSpec, below: str, rows: DataFrame, types: Sequence[DataType]
 ) -> int:
-    """Delete rows, given as :data:`ROW`; return how many rows that is."""
+    """Delete the rows with these hashes (:data:`ROW`); return the number of deleted rows."""
     rows.createOrReplaceTempView(_VIEW)
     columns = session.read.format("delta").load(spec.table_uri).columns
     values = ", ".join(f"t.{quote(name)}" for name in columns)
     options = ", ".join(f"{string(name)}, {string(value)}" for name, value in _JSON.items())
-    same = f"sha2(to_json(struct({values}), map({options})), 256) = s.{quote(ROW)}"
-    text = merge(
+    same_row = f"sha2(to_json(struct({values}), map({options})), 256) = s.{quote(ROW)}"
+    statement = merge(
         target=spec.table_uri,
         source_view=_VIEW,
-        on=[same, *_bounds(spec, below, types)],
+        on=[same_row, *_bounds(spec, below, types)],
         clauses=["WHEN MATCHED THEN DELETE"],
         evolve=False,
     )
     log.info("deleting rows below %s from %s", below, spec.table_uri)
     try:
         with marked(session, maintenance_tags.written("expire", below=below)):
-            return int(session.sql(text).collect()[0]["num_deleted_rows"])
+            return int(session.sql(statement).collect()[0]["num_deleted_rows"])
     finally:
         session.catalog.dropTempView(_VIEW)
 
 
 def _bounds(spec: ExpireSpec, below: str, types: Sequence[DataType]) -> list[str]:
-    """Return conditions that skip files: every deleted row lies below the ``horizon`` of every consumer."""
+    """Return conditions that skip files: the sequence of every deleted row is below the ``horizon``."""
     bounds = []
     for seal, order_type in zip(spec.readers, types, strict=True):
         options = validation.options_of(seal)
@@ -132,28 +134,28 @@ def _bounds(spec: ExpireSpec, below: str, types: Sequence[DataType]) -> list[str
 
 
 def expired(session: SparkSession, spec: ExpireSpec, below: str, *, is_tracked: bool) -> DataFrame:
-    """Return the rows that no consumer needs, as :data:`ROW`.
+    """Return the hashes (:data:`ROW`) of the rows that no consumer needs.
 
-    :param is_tracked: the log has row tracking: each row has the version that added it
+    :param is_tracked: the log has row tracking, so each row has the version that added it
     """
-    rows = _came_before(session, spec, is_tracked=is_tracked)
-    lots = None
+    rows = _rows_before(session, spec, is_tracked=is_tracked)
+    all_readers = None
     for number, seal in enumerate(spec.readers):
-        more = _lots(rows, spec, below, seal).withColumn(_READER, F.lit(number))
-        lots = more if lots is None else lots.unionByName(more)
-    assert lots is not None
-    per_row = lots.groupBy(ROW).agg(
+        one_reader = _flagged_rows(rows, spec, below, seal).withColumn(_READER, F.lit(number))
+        all_readers = one_reader if all_readers is None else all_readers.unionByName(one_reader)
+    assert all_readers is not None
+    per_row = all_readers.groupBy(ROW).agg(
         F.count_distinct(F.when(~F.col(_STAYS), F.col(_READER))).alias(_READER),
         F.max(_STAYS).alias(_STAYS),
     )
     return per_row.where((F.col(_READER) == len(spec.readers)) & ~F.col(_STAYS)).select(ROW)
 
 
-def _came_before(session: SparkSession, spec: ExpireSpec, *, is_tracked: bool) -> DataFrame:
+def _rows_before(session: SparkSession, spec: ExpireSpec, *, is_tracked: bool) -> DataFrame:
     """Return the rows of the log that arrived before its ``horizon`` was set.
 
-    A row that arrived later and lies below it is too late for every consumer, so it must not make an
-    earlier event superfluous.
+    A later row below the ``horizon`` is too late for every consumer, so it must not replace an earlier
+    event.
     """
     assert spec.since is not None
     reader, version = session.read.format("delta"), F.lit(None).cast("bigint")
@@ -162,30 +164,30 @@ def _came_before(session: SparkSession, spec: ExpireSpec, *, is_tracked: bool) -
         return rows.withColumn(reserved_columns.COMMIT_VERSION, version)
     rows = reader.load(spec.table_uri)
     columns = [quote(name) for name in rows.columns]
-    came = F.col("_metadata.row_commit_version").alias(reserved_columns.COMMIT_VERSION)
-    return rows.select(*columns, came).where(F.col(reserved_columns.COMMIT_VERSION) <= spec.since)
+    added_in_version = F.col("_metadata.row_commit_version").alias(reserved_columns.COMMIT_VERSION)
+    return rows.select(*columns, added_in_version).where(F.col(reserved_columns.COMMIT_VERSION) <= spec.since)
 
 
-def _lots(rows: DataFrame, spec: ExpireSpec, below: str, seal: Seal) -> DataFrame:
-    """Return the rows that a consumer does not need, and those that it needs (``_STAYS``)."""
+def _flagged_rows(rows: DataFrame, spec: ExpireSpec, below: str, seal: Seal) -> DataFrame:
+    """Return the rows below the ``horizon``, with a flag if this consumer needs them (``_STAYS``)."""
     options = validation.options_of(seal)
-    every = _read(rows, seal, replace(options, where=None), spec)
-    assert every.shape.order_type is not None
-    is_below = F.col(states.SEQUENCE) < from_text(below, every.shape.order_type)
+    all_events = _read(rows, seal, replace(options, where=None), spec)
+    assert all_events.shape.order_type is not None
+    is_below = F.col(states.SEQUENCE) < from_text(below, all_events.shape.order_type)
     is_event = F.coalesce(F.col(REASON) == LATE, F.lit(True))
-    free = every.rows.where(is_below & is_event).select(_row(), F.lit(False).alias(_STAYS))
-    counting = every if options.where is None else _read(rows, seal, options, spec)
-    of_reader = counting.rows.where(is_below & F.col(REASON).isNull()).select(
-        *counting.shape.key_columns,
+    unneeded = all_events.rows.where(is_below & is_event).select(_row(), F.lit(False).alias(_STAYS))
+    filtered_events = all_events if options.where is None else _read(rows, seal, options, spec)
+    reader_events = filtered_events.rows.where(is_below & F.col(REASON).isNull()).select(
+        *filtered_events.shape.key_columns,
         states.SEQUENCE,
         KIND,
         AUTHORED,
         _text(F.struct(KIND, states.AFTER, AUTHORED)).alias(retained_events.CONTENT),
         _row(),
     )
-    # Read the log's rows once; later steps use a few columns only.
-    kept = retained_events.needed(of_reader.localCheckpoint(), counting.shape, options)
-    return free.unionByName(kept.select(ROW, F.lit(True).alias(_STAYS)))
+    # The checkpoint reads the log once; later steps use few columns.
+    needed_events = retained_events.needed(reader_events.localCheckpoint(), filtered_events.shape, options)
+    return unneeded.unionByName(needed_events.select(ROW, F.lit(True).alias(_STAYS)))
 
 
 def _read(rows: DataFrame, seal: Seal, options: ApplyOptions, spec: ExpireSpec) -> Events:
@@ -203,19 +205,19 @@ def _text(value: Column) -> Column:
 
 
 # -- raise ----------------------------------------------------------------------------------------
-def _order_types(logged: DataFrame, spec: ExpireSpec) -> list[DataType]:
+def _order_types(log_rows: DataFrame, spec: ExpireSpec) -> list[DataType]:
     """Return the type of each consumer's sequence."""
-    rows = logged.limit(0).withColumn(reserved_columns.COMMIT_VERSION, F.lit(None).cast("bigint"))
+    rows = log_rows.limit(0).withColumn(reserved_columns.COMMIT_VERSION, F.lit(None).cast("bigint"))
     shapes = [_read(rows, seal, validation.options_of(seal), spec).shape for seal in spec.readers]
     return [shape.order_type for shape in shapes if shape.order_type is not None]
 
 
-def _higher(
+def _raised_limit(
     session: SparkSession, spec: ExpireSpec, types: Sequence[DataType], current: str | None
 ) -> str | None:
-    """Return the new ``horizon``; None if the log has it already, or a higher one.
+    """Return the new ``horizon``; None if the log has this or a higher one.
 
-    :raises InvalidConfiguration: it is no sequence of a consumer, or above the highest that it has applied
+    :raises InvalidConfiguration: a consumer cannot read it as a sequence, or has applied only lower sequences
     """
     if spec.horizon is None or spec.horizon == current:
         return None
@@ -239,7 +241,7 @@ def _higher(
 
 
 def _is_higher(session: SparkSession, horizon: str, current: str | None, types: Sequence[DataType]) -> bool:
-    """Return whether a ``horizon`` lies above the log's own."""
+    """Return whether a ``horizon`` is higher than the log's current one."""
     higher = any(_compared(session, horizon, order_type, current)[1] for order_type in types)
     if not higher:
         log.info("the horizon stays at %s, because %s would lower it", current, horizon)
@@ -247,15 +249,15 @@ def _is_higher(session: SparkSession, horizon: str, current: str | None, types: 
 
 
 def _compared(session: SparkSession, text: str, order_type: DataType, other: str | None) -> tuple[Any, bool]:
-    """Return a text as a sequence, and whether it lies above another (true if ``other`` is None)."""
-    value = _tried(text, order_type)
-    than = F.lit(None).cast(order_type) if other is None else _tried(other, order_type)
-    row = session.range(1).select(as_text(value, order_type), F.coalesce(value > than, F.lit(True)))
+    """Return a text as a sequence, and whether it is higher than ``other`` (true if ``other`` is None)."""
+    value = _cast_text(text, order_type)
+    bound = F.lit(None).cast(order_type) if other is None else _cast_text(other, order_type)
+    row = session.range(1).select(as_text(value, order_type), F.coalesce(value > bound, F.lit(True)))
     sequence, is_higher = row.collect()[0]
     return sequence, is_higher
 
 
-def _tried(text: str, order_type: DataType) -> Column:
+def _cast_text(text: str, order_type: DataType) -> Column:
     """Return a text as a sequence; NULL if it is invalid."""
     if not isinstance(order_type, StructType):
         return F.lit(text).try_cast(order_type)
@@ -272,27 +274,27 @@ def _tried(text: str, order_type: DataType) -> Column:
     return F.when(balanced(and_, [value.isNotNull() for value in values]), F.struct(*values))
 
 
-def _set(
+def _set_limit(
     session: SparkSession, spec: ExpireSpec, types: Sequence[DataType], horizon: str | None
 ) -> str | None:
-    """Set the new ``horizon``, and the one below which all is deleted.
+    """Set the new ``horizon``, and record the one below which all events are deleted.
 
-    If another writer set a higher ``horizon`` meanwhile, set that one again.
+    If another writer set a higher ``horizon`` at the same time, set the higher one again.
 
     :return: the ``horizon`` that was set; None if it did not change
     """
-    before = look(session, spec.table_uri)
-    current, wanted = before.properties.get(LATENESS_HORIZON), {}
-    if spec.below is not None and spec.below == current != before.properties.get(EXPIRED_BELOW):
-        wanted[EXPIRED_BELOW] = spec.below
+    table_state = look(session, spec.table_uri)
+    current, new_properties = table_state.properties.get(LATENESS_HORIZON), {}
+    if spec.below is not None and spec.below == current != table_state.properties.get(EXPIRED_BELOW):
+        new_properties[EXPIRED_BELOW] = spec.below
     if horizon is not None and _is_higher(session, horizon, current, types):
-        wanted[LATENESS_HORIZON] = horizon
-    if wanted:
-        _alter(session, spec.table_uri, wanted)
+        new_properties[LATENESS_HORIZON] = horizon
+    if new_properties:
+        _alter(session, spec.table_uri, new_properties)
         failpoints.reached("raised")
-    if LATENESS_HORIZON not in wanted:
+    if LATENESS_HORIZON not in new_properties:
         return None
-    for other in _set_since(session, spec.table_uri, before.version):
+    for other in _set_since(session, spec.table_uri, table_state.version):
         if other != horizon and _is_higher(session, other, horizon, types):
             horizon = other
             _alter(session, spec.table_uri, {LATENESS_HORIZON: other})
@@ -305,7 +307,7 @@ def _alter(session: SparkSession, uri: str, properties: Mapping[str, str]) -> No
 
 
 def _set_since(session: SparkSession, uri: str, version: int) -> list[str]:
-    """Return each ``horizon`` that a commit after a version set."""
+    """Return each ``horizon`` that a commit newer than the version set."""
     history = session.sql(f"DESCRIBE HISTORY {table(uri)}").where(f"version > {int(version)}")
     rows = history.where("operation = 'SET TBLPROPERTIES'").select("operationParameters").collect()
     changes = [json.loads(row["operationParameters"].get("properties", "{}")) for row in rows]

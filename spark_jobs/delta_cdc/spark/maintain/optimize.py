@@ -1,4 +1,4 @@
-"""Rewrites the files of a table with OPTIMIZE or REORG. No row changes, so change readers see no change."""
+"""Rewrite the files of a table with OPTIMIZE or REORG. No row changes, so change readers see no change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNFIT = (
 def run(session: SparkSession, spec: OptimizeSpec) -> JobResult:
     """Run one OPTIMIZE, or REORG to purge rows that deletion vectors mask.
 
-    Its commit has a maintenance tag, by which a later run recognises that it would repeat this one.
+    A maintenance tag in its commit lets a later run recognise that the same work is done.
 
     :raises InvalidConfiguration: the table does not support this layout; nothing was written
     """
@@ -71,8 +71,8 @@ def statement(spec: OptimizeSpec) -> str:
     where = f" WHERE {spec.where}" if spec.where is not None else ""
     if spec.purge:
         return f"REORG TABLE {table(spec.table_uri)}{where} APPLY (PURGE)"
-    along = f" ZORDER BY ({', '.join(map(quote, spec.zorder_by))})" if spec.zorder_by else ""
-    return f"OPTIMIZE {table(spec.table_uri)}{' FULL' if spec.full else ''}{where}{along}"
+    zorder = f" ZORDER BY ({', '.join(map(quote, spec.zorder_by))})" if spec.zorder_by else ""
+    return f"OPTIMIZE {table(spec.table_uri)}{' FULL' if spec.full else ''}{where}{zorder}"
 
 
 @contextmanager

@@ -1,9 +1,9 @@
-"""Selects the events below a ``horizon`` that a consumer still needs to apply later events correctly.
+"""Select the events below a ``horizon`` that a consumer still needs to apply later events correctly.
 
 A ``horizon`` is the lowest sequence that the log's allowed lateness admits.
 
-The last event of each key stays, because events at or after the ``horizon`` apply on top of it. If events may
-carry only some of the columns, all events stay that set a value of the current row. A deleted row that stays
+The last event of each key stays, because later events apply to its state. If events may carry only some of
+the columns, all events stay that set a value of the current row. A deleted row that stays
 in its target (soft delete) keeps its last values, so the events that set these stay.
 
 An event is *sure* if it is the only one of its key and sequence. The outcome of conflicting events depends on
@@ -48,8 +48,10 @@ def needed(events: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
         any further columns, which are passed on
     """
     is_truncate = F.col(KIND) == TRUNCATE
-    of_keys, place = events.where(~is_truncate), [*shape.keys, states.SEQUENCE]
-    kept = of_keys.join(_places(of_keys, events.where(is_truncate), shape, options), place, "left_semi")
+    key_events, position_columns = events.where(~is_truncate), [*shape.keys, states.SEQUENCE]
+    kept = key_events.join(
+        _kept_positions(key_events, events.where(is_truncate), shape, options), position_columns, "left_semi"
+    )
     if options.apply_as_truncates is None:
         return kept
     return kept.unionByName(_truncates(events.where(is_truncate), options))
@@ -58,8 +60,8 @@ def needed(events: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
 def _truncates(events: DataFrame, options: ApplyOptions) -> DataFrame:
     """Return the truncates that stay: the last one.
 
-    With soft deletes and partial columns all stay, because rows keep their values from before a truncate,
-    column by column.
+    With soft deletes and partial columns all truncates stay, because a row keeps its older values column by
+    column.
     """
     if _is_soft(options) and options.is_partial:
         return events
@@ -71,44 +73,50 @@ def _is_soft(options: ApplyOptions) -> bool:
     return options.delete_mode == "soft" and options.stored_as_scd_type == 1
 
 
-def _places(of_keys: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+def _kept_positions(
+    key_events: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions
+) -> DataFrame:
     """Return the keys and sequences of the events that stay."""
-    sequence, along = F.col(states.SEQUENCE), shape.per_key
-    groups = of_keys.groupBy(*shape.key_columns, sequence).agg(
+    sequence, window = F.col(states.SEQUENCE), shape.per_key
+    groups = key_events.groupBy(*shape.key_columns, sequence).agg(
         (F.count_distinct(CONTENT) == 1).alias(_SURE),
         F.min(KIND).alias(KIND),
         F.first(AUTHORED).alias(AUTHORED),
     )
     last = F.when(F.col(_SURE), sequence)
-    base = F.max(last).over(along)
+    base = F.max(last).over(window)
     if _is_soft(options):
-        # Keep the last values, even of a deleted row; conflicting events may hold the only ones.
+        # Keep the last values of a deleted row too; only conflicting events may have them.
         upsert = F.when(F.col(_SURE) & (F.col(KIND) == UPSERT), sequence)
-        alone = F.when(F.min(_SURE).over(along), base)
-        base = F.coalesce(F.max(upsert).over(along), alone)
-    groups = groups.withColumns({_BASE: base, _KIND: F.max_by(KIND, last).over(along)})
+        alone = F.when(F.min(_SURE).over(window), base)
+        base = F.coalesce(F.max(upsert).over(window), alone)
+    groups = groups.withColumns({_BASE: base, _KIND: F.max_by(KIND, last).over(window)})
     on_top = F.col(_BASE).isNull() | (sequence >= F.col(_BASE))
-    place = [*shape.key_columns, sequence]
+    position_columns = [*shape.key_columns, sequence]
     if not options.is_partial:
-        return groups.where(on_top).select(*place)
-    lives = _with_life(groups, truncates, shape, options)
+        return groups.where(on_top).select(*position_columns)
+    groups_with_life = _with_life(groups, truncates, shape, options)
     in_life = _in_life(options)
     boundary = sequence.eqNullSafe(F.col(_DIED))
-    stay = lives.where(on_top | boundary | (in_life & ~F.col(_SURE))).select(*place)
-    says = in_life & F.col(_SURE) & (F.col(KIND) == UPSERT) & (sequence <= F.col(_BASE))
-    return stay.unionByName(_authors(lives.where(says), shape, options)).distinct()
+    stay = groups_with_life.where(on_top | boundary | (in_life & ~F.col(_SURE))).select(*position_columns)
+    sets_values = in_life & F.col(_SURE) & (F.col(KIND) == UPSERT) & (sequence <= F.col(_BASE))
+    return stay.unionByName(_authors(groups_with_life.where(sets_values), shape, options)).distinct()
 
 
 def _with_life(groups: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
-    """Add where the row at ``_BASE`` began: after a delete (``_DIED``), or at a truncate (``_CUT``)."""
+    """Add the sequences of the last delete (``_DIED``) and truncate (``_CUT``) that precede ``_BASE``."""
     sequence = F.col(states.SEQUENCE)
     deletes = F.col(_SURE) & (F.col(KIND) == DELETE) & (sequence < F.col(_BASE))
-    lives = groups.withColumn(_DIED, F.max(F.when(deletes, sequence)).over(shape.per_key))
+    groups_with_life = groups.withColumn(_DIED, F.max(F.when(deletes, sequence)).over(shape.per_key))
     if options.apply_as_truncates is None:
-        return lives.withColumn(_CUT, F.lit(None).cast(groups.schema[states.SEQUENCE].dataType))
-    cuts = truncates.agg(F.collect_set(states.SEQUENCE).alias(_CUTS))
-    before = F.array_max(F.filter(_CUTS, lambda cut: cut <= F.col(_BASE)))
-    return lives.crossJoin(F.broadcast(cuts)).withColumn(_CUT, before).drop(_CUTS)
+        return groups_with_life.withColumn(_CUT, F.lit(None).cast(groups.schema[states.SEQUENCE].dataType))
+    truncate_sequences = truncates.agg(F.collect_set(states.SEQUENCE).alias(_CUTS))
+    last_truncate = F.array_max(F.filter(_CUTS, lambda cut: cut <= F.col(_BASE)))
+    return (
+        groups_with_life.crossJoin(F.broadcast(truncate_sequences))
+        .withColumn(_CUT, last_truncate)
+        .drop(_CUTS)
+    )
 
 
 def _in_life(options: ApplyOptions) -> Column:
@@ -121,13 +129,13 @@ def _in_life(options: ApplyOptions) -> Column:
     return after & since & (F.col(_KIND) == UPSERT)
 
 
-def _authors(says: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+def _authors(upserts: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Return the keys and sequences of the upserts that last set each partial column."""
-    every = F.array_repeat(F.lit(True), len(partial_columns.leaves(shape, options)))
-    leaves = says.select(
+    all_columns = F.array_repeat(F.lit(True), len(partial_columns.leaves(shape, options)))
+    leaves = upserts.select(
         *shape.key_columns,
         states.SEQUENCE,
-        F.posexplode(F.coalesce(F.col(AUTHORED), every)).alias(_LEAF, _SURE),
+        F.posexplode(F.coalesce(F.col(AUTHORED), all_columns)).alias(_LEAF, _SURE),
     )
     last = (
         leaves.where(F.col(_SURE))

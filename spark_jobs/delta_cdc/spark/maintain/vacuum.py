@@ -1,7 +1,7 @@
-"""Deletes the files that a table does not need any more.
+"""Delete the files that a table does not need any more.
 
-Only the table's own property sets the retention: Delta ignores ``RETAIN`` since 4.1. The planner checks
-beforehand, from the logs, whether a consumer still needs them (:mod:`delta_cdc.planning.vacuum`).
+Only a property of the table sets the retention, because Delta ignores ``RETAIN`` since 4.1. First the planner
+checks in the logs whether a consumer still needs the files (:mod:`delta_cdc.planning.vacuum`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Logs the start and end of a VACUUM in the table's log; from them the next run knows whether work is left.
+#: Makes Delta log the start and the end of a VACUUM; the next run reads there whether work is left.
 _LOGGED = "spark.databricks.delta.vacuum.logging.enabled"
 _PARTITIONS = ("spark.sql.shuffle.partitions", "spark.sql.sources.parallelPartitionDiscovery.parallelism")
 #: How many files one task lists and compares.
@@ -37,7 +37,7 @@ def run(session: SparkSession, spec: VacuumSpec) -> JobResult:
         session.sql(set_properties(spec.table_uri, spec.properties))
         log.info("%s: set %s", spec.table_uri, spec.properties)
     session.conf.set(_LOGGED, "true")
-    # VACUUM uses thousands of tasks whatever the table's size; give small tables few.
+    # VACUUM starts thousands of tasks for a table of any size; small tables need few.
     tasks = max(2, -(-(spec.files or 0) // _FILES_PER_TASK))
     for name in _PARTITIONS if spec.files is not None else ():
         value = session.conf.get(name, None)

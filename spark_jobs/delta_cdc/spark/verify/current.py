@@ -1,4 +1,4 @@
-"""Compares a type 1 target with the open rows of a type 2 target of the same source."""
+"""Compare a type 1 target with the open rows of a type 2 target of the same source."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _REMEDY = "compare each of the two with its source (equals_source), and repair t
 
 
 def compared(session: SparkSession, spec: VerifySpec) -> Check:
-    """Compare the two targets in the columns that both have."""
+    """Compare the columns that both targets have."""
     assert spec.current is not None
     other, options = spec.current, spec.options
-    mine = _living(at_version(session, spec.target_uri, spec.target_version), options)
-    theirs = _living(at_version(session, other.uri, other.version), other.options)
-    names = {name.lower() for name in theirs.columns}
-    columns = [name for name in mine.columns if name.lower() in names]
+    own_rows = _living(at_version(session, spec.target_uri, spec.target_version), options)
+    other_rows = _living(at_version(session, other.uri, other.version), other.options)
+    names = {name.lower() for name in other_rows.columns}
+    columns = [name for name in own_rows.columns if name.lower() in names]
     keys = states.match(columns, options.keys, "keys", spec.target_uri)
-    schema = mine.select(*[quote(name) for name in columns]).schema
-    current, history = (mine, theirs) if options.stored_as_scd_type == 1 else (theirs, mine)
-    both = _by_key(current, columns, keys, _CURRENT).join(
+    schema = own_rows.select(*[quote(name) for name in columns]).schema
+    current, history = (own_rows, other_rows) if options.stored_as_scd_type == 1 else (other_rows, own_rows)
+    joined = _by_key(current, columns, keys, _CURRENT).join(
         _by_key(history, columns, keys, _HISTORY), on=list(keys), how="full"
     )
     values = [name for name in columns if name not in keys]
@@ -42,7 +42,7 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
         .when(F.col(_HISTORY).isNull(), "without an open row")
         .when(~same(_CURRENT, _HISTORY, schema, values), "changed")
     )
-    wrong = both.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
+    wrong = joined.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
     detail = (
         f"current rows against open rows, {len(columns)} columns, {other.uri} as of version {other.version}"
     )

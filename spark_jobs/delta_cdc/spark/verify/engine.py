@@ -1,4 +1,4 @@
-"""Runs one verify spec: reads the target as of one version and compares it with other tables."""
+"""Run one verify spec: read the target as of one version and compare it with other tables."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ _BY_NAME = "spark.databricks.delta.timeTravel.resolveOnIdentifier.enabled"
 def run(spark: SparkSession, spec: VerifySpec) -> JobResult:
     """Run the checks of a spec.
 
-    :return: one entry of ``tables`` per check. ``stale``: the version of the target is no longer readable
-    :raises DeltaCdcError: the target is unreadable, or a failure has no bearing on its correctness
+    :return: ``tables`` has one entry per check; the status is ``stale`` if the version of the target is no
+        longer readable
+    :raises DeltaCdcError: the target is unreadable, or the failure does not concern its correctness
     """
     feed.refuse_forbidden_confs(spark)
     log.info("checking version %s of %s", spec.target_version, spec.target_uri)
     with private_session(spark) as session:
-        # Table paths carry their version (rows.address).
+        # The paths of tables contain the version (rows.address).
         session.conf.set(_BY_NAME, "true")
         try:
             checks = rows.checked(session, spec, [name for name in spec.checks if name in OF_ROWS])
@@ -59,14 +60,14 @@ def run(spark: SparkSession, spec: VerifySpec) -> JobResult:
             return JobResult("stale", error=failure.to_dict(), message=str(failure))
         if EQUALS_SOURCE in spec.checks:
             checks.append(_if_possible(spec, lambda: source.compared(session, spec)))
-    return JobResult("committed", tables=tuple(one.to_dict() for one in checks))
+    return JobResult("committed", tables=tuple(check.to_dict() for check in checks))
 
 
 def _if_possible(spec: VerifySpec, check: Callable[[], Check]) -> Check:
-    """Return a comparison with the source, or the reason why it is impossible.
+    """Return the comparison with the source, or the reason why it is impossible.
 
-    An error in the source's rows, or options that no longer fit them, is a finding, because the next run
-    will fail with it.
+    Invalid rows of the source, or options that no longer fit these rows, are a finding, because the next run
+    fails with the same error.
     """
     try:
         return check()

@@ -1,4 +1,4 @@
-"""Checks a target's own rows, independently of its source, in one scan."""
+"""Check a target's own rows, independently of its source, in one scan."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import ApplyOptions, VerifySpec
 
-#: The kind of difference in a key or a row; and of how many rows.
+#: The kind of a difference in a key or a row, and the number of rows with it.
 KIND, AMOUNT = f"{PLAN_PREFIX}kind", f"{PLAN_PREFIX}n"
 _START, _END, _NEXT = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end", f"{PLAN_PREFIX}next"
 _NEXT_END, _ROWS = f"{PLAN_PREFIX}next_end", f"{PLAN_PREFIX}rows"
 
-#: Messages of each check: if it passes, and if it fails.
+#: Messages of each check: for a pass, and for a failure.
 _MESSAGES = {
     NULL_KEYS: ("no key is NULL.", "{count} row(s) have NULL in a key column."),
     UNIQUE_KEYS: ("every key has one row.", "{count} key(s) have more than one row."),
@@ -77,8 +77,8 @@ def checked(session: SparkSession, spec: VerifySpec, wanted: Sequence[str]) -> l
     keys = states.match(rows.columns, options.keys, "keys", spec.target_uri)
     per_key = _per_key(rows, keys, options)
     # Wrong rows are usually few; if not, slow samples are acceptable.
-    broken = balanced(or_, [F.col(name) > 0 for name in wanted])
-    wrong = per_key.where(broken).localCheckpoint()
+    breaks_rule = balanced(or_, [F.col(name) > 0 for name in wanted])
+    wrong = per_key.where(breaks_rule).localCheckpoint()
     sums = [F.sum(name) if name == NULL_KEYS else F.count_if(F.col(name) > 0) for name in wanted]
     totals = wrong.agg(*[total.alias(name) for name, total in zip(wanted, sums, strict=True)]).collect()[0]
     return [_check(name, totals[name] or 0, wrong, keys) for name in wanted]
@@ -89,18 +89,18 @@ def _per_key(rows: DataFrame, keys: Sequence[str], options: ApplyOptions) -> Dat
     columns = [F.col(quote(key)) for key in keys]
     null_key = balanced(or_, [column.isNull() for column in columns])
     if options.stored_as_scd_type == 1:
-        counted = rows.groupBy(*columns).agg(F.count("*").alias(_ROWS))
-        broken = {UNIQUE_KEYS: F.when(F.col(_ROWS) > 1, F.col(_ROWS))}
+        key_counts = rows.groupBy(*columns).agg(F.count("*").alias(_ROWS))
+        rule_breaks = {UNIQUE_KEYS: F.when(F.col(_ROWS) > 1, F.col(_ROWS))}
     else:
-        counted = _history(rows, keys, options)
-        broken = {name: F.col(name) for name in (ONE_OPEN_ROW, OVERLAPS, START_BEFORE_END)}
-    return counted.select(
+        key_counts = _history(rows, keys, options)
+        rule_breaks = {name: F.col(name) for name in (ONE_OPEN_ROW, OVERLAPS, START_BEFORE_END)}
+    return key_counts.select(
         *columns,
         F.when(null_key, F.col(_ROWS)).otherwise(0).alias(NULL_KEYS),
         # Rows with a NULL key count for NULL_KEYS only.
         *[
             F.when(~null_key, F.coalesce(value, F.lit(0))).otherwise(0).alias(name)
-            for name, value in broken.items()
+            for name, value in rule_breaks.items()
         ],
     )
 
@@ -108,14 +108,14 @@ def _per_key(rows: DataFrame, keys: Sequence[str], options: ApplyOptions) -> Dat
 def _history(rows: DataFrame, keys: Sequence[str], options: ApplyOptions) -> DataFrame:
     columns = [F.col(quote(key)) for key in keys]
     start, end = F.col(_START), F.col(_END)
-    along = Window.partitionBy(*columns).orderBy(start, end.asc_nulls_last())
+    window = Window.partitionBy(*columns).orderBy(start, end.asc_nulls_last())
     periods = rows.select(
         *columns,
         F.col(quote(options.start_column)).alias(_START),
         F.col(quote(options.end_column)).alias(_END),
     )
-    # If any two rows of a key overlap, two neighbours do. Only ONE_OPEN_ROW reports two open rows.
-    placed = periods.withColumns({_NEXT: F.lead(start).over(along), _NEXT_END: F.lead(end).over(along)})
+    # If any two rows of a key overlap, two neighbours overlap. Only ONE_OPEN_ROW reports two open rows.
+    placed = periods.withColumns({_NEXT: F.lead(start).over(window), _NEXT_END: F.lead(end).over(window)})
     overlaps = F.when(end.isNull(), F.col(_NEXT_END).isNotNull()).otherwise(F.col(_NEXT) < end)
     unbounded = start.isNull() | F.coalesce(~(start < end), F.lit(False))
     n_open = F.count_if(end.isNull())
@@ -141,35 +141,35 @@ def differences(
 ) -> Check:
     """Return the result of a comparison.
 
-    :param wrong: the keys that differ, with :data:`KIND`; and :data:`AMOUNT`, if that is not always 1
-    :param detail: what was compared
-    :param remedy: returns what to do about some kinds of differences
+    :param wrong: the keys that differ, with :data:`KIND`, and with :data:`AMOUNT` if it is not always 1
+    :param detail: what was compared, for the message
+    :param remedy: returns the remedy for some kinds of differences
     """
     copies = F.abs(F.col(AMOUNT)) if AMOUNT in wrong.columns else F.lit(1)
     wrong = wrong.select(*[quote(key) for key in keys], KIND, copies.alias(AMOUNT)).localCheckpoint()
     counts = dict(map(tuple, wrong.groupBy(KIND).agg(F.sum(AMOUNT)).orderBy(KIND).collect()))
     if not counts:
         return ok(check, f"{detail}.")
-    # The samples that a check shows contain every kind.
+    # The first samples cover every kind, because a check shows only these.
     share = max(1, MOST_SAMPLES // len(counts))
-    first: list[str] = []
-    rest: list[str] = []
+    first_samples: list[str] = []
+    other_samples: list[str] = []
     for kind in counts:
         texts = [f"{kind}: {text}" for text in keys_of(wrong.where(F.col(KIND) == kind), keys)]
-        first += texts[:share]
-        rest += texts[share:]
+        first_samples += texts[:share]
+        other_samples += texts[share:]
     amounts = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     return finding(
         check,
         f"{amounts} ({detail}).",
         remedy(set(counts)),
         count=sum(counts.values()),
-        samples=(*first, *rest),
+        samples=(*first_samples, *other_samples),
     )
 
 
 def keys_of(rows: DataFrame, keys: Sequence[str]) -> tuple[str, ...]:
-    """Return at most MOST_SAMPLES keys as text."""
-    shown = [f"coalesce(cast({quote(key)} AS string), 'NULL') AS {quote(key)}" for key in keys]
-    sample = rows.selectExpr(*shown).limit(MOST_SAMPLES).collect()
+    """Return up to MOST_SAMPLES keys as text."""
+    key_texts = [f"coalesce(cast({quote(key)} AS string), 'NULL') AS {quote(key)}" for key in keys]
+    sample = rows.selectExpr(*key_texts).limit(MOST_SAMPLES).collect()
     return tuple(", ".join(f"{key} = {row[key]}" for key in keys) for row in sample)

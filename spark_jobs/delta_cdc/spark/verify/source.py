@@ -1,13 +1,13 @@
-"""Compares a target with its source as of the watermark.
+"""Compare a target with its source as of the watermark.
 
-The functions of a reload compute the expected rows. Instead of a write, a comparison follows; it ignores the
+The functions of a reload compute the expected rows. Then a comparison replaces the write; it ignores the
 sequence that a repaired row would get.
 
-* A feed, or a table of which every version is a full copy: compares the rows as of the watermark with the
-  target's open rows. The source no longer contains closed rows.
-* Events: computes each key's rows, also closed ones, from all of its events, except rows that were closed
-  before the allowed lateness.
-* Without keys: counts rows by their hash.
+* A feed, or a table whose versions are full copies: compare the rows as of the watermark with the target's
+  open rows. The source no longer contains closed rows.
+* Events: compute all rows of each key, including closed rows, from all of its events; rows that were closed
+  before the allowed lateness are excluded.
+* Without keys: count rows by their hash.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _NO_KEYS = "RESTORE the target to the version before the damage, or replace all 
 def compared(session: SparkSession, spec: VerifySpec) -> Check:
     """Compare all rows.
 
-    :raises DeltaCdcError: the source is unreadable, or its rows do not convert to the target's
+    :raises DeltaCdcError: the source is unreadable, or its rows cannot be converted to the target's
     """
     assert spec.source_uri is not None
     assert spec.step is not None
     step = engine.with_horizons(spec.step)
-    pinned = ApplySpec(
+    versioned_spec = ApplySpec(
         pipeline=spec.pipeline,
         run_id=spec.run_id,
         source_uri=spec.source_uri,
@@ -73,30 +73,30 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
         steps=(step,),
         dry_run=True,
     )
-    job = StepContext.of(session, pinned, step)
+    job = StepContext.of(session, versioned_spec, step)
     options = job.options
     if options.insert_only:
         return _without_keys(job, keeps_all=spec.source_keeps_all)
     if options.takes_events:
         return _events(job)
     expected, shape = _states(job)
-    what, but = "rows", []
+    rows_text, notes = "rows", []
     if options.stored_as_scd_type == 2:
-        what, but = "open rows", ["the source does not contain closed rows"]
-    but += ["values that the source leaves out stay"] if options.is_partial else []
+        rows_text, notes = "open rows", ["the source does not contain closed rows"]
+    notes += ["values that the source leaves out stay"] if options.is_partial else []
     wrong = _wrong(expected, _target(job, shape), shape)
-    return _check(wrong, shape.keys, _detail(job, what, but))
+    return _check(wrong, shape.keys, _detail(job, rows_text, notes))
 
 
 def _target(job: StepContext, shape: Shape) -> DataFrame:
-    """Return the target's rows; of a history the open ones."""
+    """Return the target's rows; of a history, only the open rows."""
     rows = difference.target_rows(job.session, job.spec.target_uri, shape, job.options)
     return rows.where(F.col(difference.FOUND_END).isNull()) if job.options.stored_as_scd_type == 2 else rows
 
 
 # -- states -------------------------------------------------------------------------------------
 def _states(job: StepContext) -> tuple[DataFrame, Shape]:
-    """Return the source's rows as of the watermark: keys, values, and whether they are comparable."""
+    """Return the source's rows as of the watermark: keys, values, number, and whether they are usable."""
     snapshot, shape = load.read(job)
     upserts = repair.as_upserts(job, snapshot.where(~b.null_key(shape)), shape)
     upserts = upserts.withColumn(_UNUSABLE, repair.unusable(shape))
@@ -107,11 +107,11 @@ def _states(job: StepContext) -> tuple[DataFrame, Shape]:
     )
     if not job.options.is_partial:
         return per_key.withColumn(intervals.DELETED, F.lit(False)), shape
-    of_keys = timeline.of_events(upserts, shape, reserved_columns.ORDER)
-    whole = timeline.of_target(_target(job, shape), of_keys, shape).unionByName(of_keys)
-    last = intervals.last_states(intervals.inherited(whole, shape, job.options), shape)
-    made = last.select(*shape.key_columns, states.AFTER, intervals.DELETED)
-    return made.join(per_key.drop(states.AFTER), on=list(shape.keys)), shape
+    key_entries = timeline.of_events(upserts, shape, reserved_columns.ORDER)
+    all_entries = timeline.of_target(_target(job, shape), key_entries, shape).unionByName(key_entries)
+    last = intervals.last_states(intervals.inherited(all_entries, shape, job.options), shape)
+    expected = last.select(*shape.key_columns, states.AFTER, intervals.DELETED)
+    return expected.join(per_key.drop(states.AFTER), on=list(shape.keys)), shape
 
 
 # -- events -------------------------------------------------------------------------------------
@@ -120,51 +120,53 @@ def _events(job: StepContext) -> Check:
     job.truncated = options.apply_as_truncates is not None
     shape = repair.event_shape(job)
     if options.stored_as_scd_type == 2:
-        made = from_events.from_all_events(job, KeySelection(), None, shape, ()).rows
+        expected = from_events.from_all_events(job, KeySelection(), None, shape, ()).rows
         kind = F.create_map(*[F.lit(text) for pair in _KINDS.items() for text in pair])
-        wrong = made.where(~b.null_key(shape)).withColumn(KIND, kind[F.col(difference.OPERATION)])
+        wrong = expected.where(~b.null_key(shape)).withColumn(KIND, kind[F.col(difference.OPERATION)])
         wrong = wrong.withColumnRenamed(intervals.START, options.start_column)
         horizons = job.step.horizons[-1:]
-        but = [f"rows closed before the lateness horizon, {horizon}, stay" for _, horizon in horizons]
-        return _check(wrong, (*shape.keys, options.start_column), _detail(job, "rows", but))
-    whole = from_events.desired_entries(job, KeySelection(), None, shape, (), None)
-    last = intervals.last_states(intervals.inherited(whole, shape, options), shape)
-    made = last.select(*shape.key_columns, states.AFTER, intervals.DELETED, intervals.FROM_NOTHING)
-    made = made.withColumn(_COPIES, F.lit(1)).withColumn(_UNUSABLE, F.lit(False))
-    return _check(_wrong(made, _target(job, shape), shape), shape.keys, _detail(job, "rows", []))
+        notes = [f"rows closed before the lateness horizon, {horizon}, stay" for _, horizon in horizons]
+        return _check(wrong, (*shape.keys, options.start_column), _detail(job, "rows", notes))
+    all_entries = from_events.desired_entries(job, KeySelection(), None, shape, (), None)
+    last = intervals.last_states(intervals.inherited(all_entries, shape, options), shape)
+    expected = last.select(*shape.key_columns, states.AFTER, intervals.DELETED, intervals.FROM_NOTHING)
+    expected = expected.withColumn(_COPIES, F.lit(1)).withColumn(_UNUSABLE, F.lit(False))
+    return _check(_wrong(expected, _target(job, shape), shape), shape.keys, _detail(job, "rows", []))
 
 
 # -- by key -------------------------------------------------------------------------------------
-def _wrong(made: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
+def _wrong(expected: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
     """Return the keys whose row differs from the expected one, with :data:`KIND`.
 
     :param made: the expected keys and values, whether the row is deleted, how many source rows have the key,
         and whether one of them is unusable
     :param existing: :func:`delta_cdc.spark.apply.difference.target_rows`, at most one per key
     """
-    both = made.join(existing.where(~b.null_key(shape)), on=list(shape.keys), how="full")
-    there = F.col(difference.FOUND).isNotNull()
+    joined = expected.join(existing.where(~b.null_key(shape)), on=list(shape.keys), how="full")
+    exists = F.col(difference.FOUND).isNotNull()
     marked = F.lit(False)
     if intervals.FOUND_DELETED in existing.columns:
         marked = F.coalesce(F.col(intervals.FOUND_DELETED), F.lit(False))
-    lives, living = F.coalesce(~F.col(intervals.DELETED), F.lit(False)), there & ~marked
+    is_expected, is_present = F.coalesce(~F.col(intervals.DELETED), F.lit(False)), exists & ~marked
     differs = ~same(difference.FOUND, states.AFTER, shape.schema, shape.values)
-    # A deleted row that stays in the target (soft delete), if the source has its last values.
-    stays = F.lit(intervals.FOUND_DELETED in existing.columns) & ~lives & F.col(states.AFTER).isNotNull()
+    # A soft-deleted row stays in the target; it can be compared if the source has its last values.
+    is_soft_deleted = (
+        F.lit(intervals.FOUND_DELETED in existing.columns) & ~is_expected & F.col(states.AFTER).isNotNull()
+    )
     kind = (
         F.when(F.coalesce(F.col(_UNUSABLE), F.lit(False)), F.lit(None))
         .when(F.col(_COPIES) > 1, TWICE)
-        .when(lives & ~living, MISSING)
-        .when(~lives & living, SURPLUS)
-        .when(lives & differs, CHANGED)
-        .when(stays & ~there, MISSING)
-        .when(stays & differs, CHANGED)
+        .when(is_expected & ~is_present, MISSING)
+        .when(~is_expected & is_present, SURPLUS)
+        .when(is_expected & differs, CHANGED)
+        .when(is_soft_deleted & ~exists, MISSING)
+        .when(is_soft_deleted & differs, CHANGED)
     )
-    if intervals.FROM_NOTHING in made.columns:
-        # Upserts without effect leave no row, not even one that is marked as deleted.
+    if intervals.FROM_NOTHING in expected.columns:
+        # Upserts without effect leave no row in the target, not even a soft-deleted one.
         nothing = F.col(intervals.FROM_NOTHING) & F.col(states.AFTER).isNull()
-        kind = kind.when(there & nothing, SURPLUS)
-    return both.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
+        kind = kind.when(exists & nothing, SURPLUS)
+    return joined.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
 
 
 def _check(wrong: DataFrame, keys: Sequence[str], detail: str) -> Check:
@@ -174,26 +176,26 @@ def _check(wrong: DataFrame, keys: Sequence[str], detail: str) -> Check:
     return differences(EQUALS_SOURCE, wrong, keys, detail, remedy)
 
 
-def _detail(job: StepContext, what: str, but: Sequence[str]) -> str:
-    return "; ".join([f"{what} against version {job.step.at} of {job.source}", *but])
+def _detail(job: StepContext, rows_text: str, notes: Sequence[str]) -> str:
+    return "; ".join([f"{rows_text} against version {job.step.at} of {job.source}", *notes])
 
 
 # -- without keys -------------------------------------------------------------------------------
 def _without_keys(job: StepContext, *, keeps_all: bool) -> Check:
-    """Compare how often each row occurs on both sides, by its hash."""
+    """Compare how often each row occurs on both sides, by the hash of the row."""
     snapshot, shape = load.read(job)
     of_target = _target(job, shape).select(
         F.col(difference.FOUND).alias(states.AFTER), F.lit(-1).alias(AMOUNT)
     )
-    both = snapshot.select(shape.state.alias(states.AFTER), F.lit(1).alias(AMOUNT)).unionByName(of_target)
-    shown = shape.values[:3]
+    all_rows = snapshot.select(shape.state.alias(states.AFTER), F.lit(1).alias(AMOUNT)).unionByName(of_target)
+    shown_columns = shape.values[:3]
     value = comparable(F.col(states.AFTER), shape.schema)
-    counted = both.groupBy(F.xxhash64(value).alias(_HASH)).agg(
+    hash_counts = all_rows.groupBy(F.xxhash64(value).alias(_HASH)).agg(
         F.sum(AMOUNT).alias(AMOUNT),
-        *[F.first(F.col(states.AFTER).getField(name)).alias(name) for name in shown],
+        *[F.first(F.col(states.AFTER).getField(name)).alias(name) for name in shown_columns],
     )
     kind = F.when(F.col(AMOUNT) > 0, MISSING).when(F.lit(keeps_all) & (F.col(AMOUNT) < 0), SURPLUS)
-    wrong = counted.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
-    but = [] if keeps_all else ["rows that the source has expired stay in the target"]
-    detail = _detail(job, "rows, by count and hash,", but)
-    return differences(EQUALS_SOURCE, wrong, shown, detail, lambda _: _NO_KEYS)
+    wrong = hash_counts.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
+    notes = [] if keeps_all else ["rows that the source has expired stay in the target"]
+    detail = _detail(job, "rows, by count and hash,", notes)
+    return differences(EQUALS_SOURCE, wrong, shown_columns, detail, lambda _: _NO_KEYS)

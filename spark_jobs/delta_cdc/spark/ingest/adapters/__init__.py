@@ -1,12 +1,12 @@
-"""Adapters: convert change records of a vendor's format, or a custom one, into events of the change log.
+"""Find the adapter that converts records of a vendor's or a custom format to events of the change log.
 
 A custom adapter is a function ``events(records, context)`` that returns the events
-(:mod:`delta_cdc.core.change_log`), or a module with it and two more, which are optional:
+(:mod:`delta_cdc.core.change_log`), or a module with this function and two optional functions:
 
 ``check(options, *, keys, format, insert_only=False) -> dict``
     returns the options with their defaults, or raises :class:`~delta_cdc.core.errors.InvalidConfiguration`
 ``needs_rows(options) -> bool``
-    whether records of files need their row number in the file (this has a small cost)
+    returns whether records of files need their row number in the file (this has a small cost)
 
 The planning side checks the options of the bundled adapters (:mod:`delta_cdc.core.adapters`).
 """
@@ -40,7 +40,7 @@ _EVENTS = {
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter by name.
+    """An adapter.
 
     :param check: completes the user's options
     :param needs_rows: whether ``_position.row`` must be filled for files
@@ -53,21 +53,21 @@ class Adapter:
 
 
 def named(name: str) -> Adapter:
-    """Return an adapter by its name.
+    """Return the adapter with a name.
 
     :param name: ``plain``, ``debezium``, ``dms``, ``goldengate``; or ``package.module`` with a function
         ``events``, ``package.module.function`` or ``package.module:function``
-    :raises InvalidConfiguration: no adapter has that name, or it has no function for events
+    :raises InvalidConfiguration: no adapter has this name, or the adapter has no function for events
     """
     if name in BUNDLED:
         return Adapter(partial(adapters.check, name), partial(adapters.needs_rows, name), _EVENTS[name])
     if "." not in name and ":" not in name:
         raise unknown(f"adapter is {name!r}", name, BUNDLED, "the name")
-    return _of(name, *_found(name))
+    return _adapter_of(name, *_located(name))
 
 
-def _found(name: str) -> tuple[Any, str]:
-    """Import a user's module; return it with the name of the function in it."""
+def _located(name: str) -> tuple[Any, str]:
+    """Import a module of the user. Return the module and the name of its function."""
     module, _, function = name.partition(":")
     if function:
         return _imported(name, module), function
@@ -97,25 +97,25 @@ def _broken(name: str, error: Exception) -> Exception:
     )
 
 
-def _of(name: str, module: Any, function: str) -> Adapter:
+def _adapter_of(name: str, module: Any, function: str) -> Adapter:
     events = getattr(module, function, None)
     if not callable(events):
         raise invalid(
             f"adapter is {name!r}, and {module.__name__} has no function {function!r}",
             "write it as package.module.function; it takes (records, context) and returns events.",
         )
-    alone = function != "events"
+    is_function = function != "events"
     return Adapter(
-        _as_given if alone else getattr(module, "check", _as_given),
-        _no_rows if alone else getattr(module, "needs_rows", _no_rows),
+        _unchanged if is_function else getattr(module, "check", _unchanged),
+        _no_rows if is_function else getattr(module, "needs_rows", _no_rows),
         events,
     )
 
 
-def _as_given(options: dict[str, Any], **_: Any) -> dict[str, Any]:
+def _unchanged(options: dict[str, Any], **_: Any) -> dict[str, Any]:
     return dict(options)
 
 
 def _no_rows(options: dict[str, Any]) -> bool:
-    """Without a ``needs_rows`` function, the option ``needs_rows`` decides whether rows are numbered."""
+    """Return the option ``needs_rows``, for an adapter without a function ``needs_rows``."""
     return bool(options.get("needs_rows"))

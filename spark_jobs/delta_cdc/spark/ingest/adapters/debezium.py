@@ -1,8 +1,9 @@
-"""Reads Debezium's change events in JSON: with envelope, or unwrapped (``ExtractNewRecordState``).
+"""Read Debezium's change events in JSON: with envelope, or unwrapped (``ExtractNewRecordState``).
 
 The order is the position in the database's log that the connector reports, never a clock
-(:mod:`.debezium_order`). The schema in a message defines how values are encoded (:mod:`.debezium_types`);
-without one, the declared schema and the connector's own options do, which have to be repeated here.
+(:mod:`.debezium_order`). The schema in a message defines the encoding of values (:mod:`.debezium_types`).
+Without such a schema, the option ``schema`` and the connector's own options define it; the adapter options
+must repeat the connector's options.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _BEFORE, _AFTER = f"{parsing.ROW}_before", f"{parsing.ROW}_after"
 _SCHEMA, _SCHEMA_ID = f"{parsing.ROW}_schema", f"{parsing.ROW}_schema_id"
 _PAYLOAD = f"{parsing.ROW}_payload"
 _PLACE, _LACKING = f"{parsing.ROW}_place", f"{parsing.ROW}_lacking"
-#: The columns that expressions of ``sequence_by`` may use: the envelope's own members, all as text.
+#: The columns that expressions of ``sequence_by`` may use: the members of the envelope, all as text.
 ENVELOPE = ("op", "source", "ts_ms", "ts_us", "ts_ns", "transaction")
 
 
 def events(records: DataFrame, context: Context) -> DataFrame:
     """Return the events of a batch of messages.
 
-    :raises InvalidConfiguration: an option is missing that the encoding of values depends on
+    :raises InvalidConfiguration: an option is missing on which the encoding of values depends
     """
     options = context.options
     frame = _unpacked(parsing.started(records), options)
@@ -54,9 +55,9 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     meta = _meta_names(columns, options)
     left_out = [*meta, *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
-    read = {name: value for name, value in columns.items() if name in payload}
-    frame = _without_placeholders(parsing.opened(frame, list(read)), read, options)
-    frame = parsing.valued(frame, read, context.keys, ways)
+    payload_values = {name: value for name, value in columns.items() if name in payload}
+    frame = _without_placeholders(parsing.opened(frame, list(payload_values)), payload_values, options)
+    frame = parsing.valued(frame, payload_values, context.keys, ways)
     op, error = _operation(options)
     return parsing.events(
         frame,
@@ -72,7 +73,7 @@ def events(records: DataFrame, context: Context) -> DataFrame:
 
 
 def _timestamp() -> Column:
-    """Return when the change was committed, from the finest clock that the event has (us, ns, ms)."""
+    """Return the commit time of the change, from the finest clock that the event has (us, ns, ms)."""
     return F.coalesce(
         *[values.epoch_timestamp(order.source(f"ts_{unit}"), unit) for unit in ("us", "ns", "ms")]
     )
@@ -80,7 +81,7 @@ def _timestamp() -> Column:
 
 # -- from messages to rows ----------------------------------------------------------------------
 def _unpacked(frame: DataFrame, options: dict[str, Any]) -> DataFrame:
-    """Split messages into schema and payload; a message without schema is its own payload."""
+    """Split messages into schema and payload. A message without schema is itself the payload."""
     raw, message = F.col(parsing.ROW), f"{parsing.ROW}_message"
     frame = frame.withColumn(message, parsing.json_object(raw, ["schema", "payload"]))
     keys = F.json_object_keys(raw)
@@ -102,7 +103,7 @@ def _names(*names: str) -> Column:
 
 
 def _of_images(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
-    """Take the row images from the envelope; a changed key yields two events."""
+    """Return the row images from the envelope. A changed key yields two events."""
     envelope = f"{parsing.ROW}_envelope"
     frame = frame.withColumn(envelope, parsing.json_object(F.col(_PAYLOAD), ["before", "after", *ENVELOPE]))
     members = F.col(envelope)
@@ -115,7 +116,7 @@ def _of_images(frame: DataFrame, context: Context, options: dict[str, Any]) -> D
     ).drop(envelope)
     frame = order.with_source(frame, F.col(order.member("source")))
     is_delete = F.col(order.member("op")) == "d"
-    # A delete has the row before; without that image, use the message's key.
+    # A delete has the image of the old row. Without this image, use the key of the message.
     before = F.when(is_delete, F.coalesce(F.col(_BEFORE), _key_payload())).otherwise(F.col(_BEFORE))
     after = F.when(~F.coalesce(is_delete, F.lit(False)), F.col(_AFTER))
     frame = frame.withColumns({_BEFORE: before, _AFTER: after})
@@ -123,17 +124,17 @@ def _of_images(frame: DataFrame, context: Context, options: dict[str, Any]) -> D
 
 
 def _key_payload() -> Column:
-    """Return the message's key as an object, without its schema."""
+    """Return the key of the message as an object, without its schema."""
     key = F.when(parsing.object_flaw(F.col(parsing.KEY)).isNull(), F.col(parsing.KEY))
-    inside = parsing.json_object(key, ["payload", "schema"])
-    has_schema = inside.getField("payload").isNotNull() & inside.getField("schema").isNotNull()
-    return F.when(has_schema, inside.getField("payload")).otherwise(key)
+    members = parsing.json_object(key, ["payload", "schema"])
+    has_schema = members.getField("payload").isNotNull() & members.getField("schema").isNotNull()
+    return F.when(has_schema, members.getField("payload")).otherwise(key)
 
 
 def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
-    """Read the fields that ``add.fields`` added to the row's columns."""
+    """Read the fields that the connector's option ``add.fields`` added to the columns of the row."""
     prefix, fields = options["field_prefix"], f"{parsing.ROW}_told"
-    wanted = {
+    sources = {
         **{order.member(name): (f"{prefix}{name}",) for name in (*ENVELOPE, "deleted")},
         **{
             order.source_name(name): (f"{prefix}source_{name}", f"{prefix}{name}")
@@ -142,14 +143,14 @@ def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> Dat
     }
     names = list(dict.fromkeys(_flat_names(prefix)))
     frame = frame.withColumn(fields, parsing.json_object(F.col(_PAYLOAD), names))
-    found = {
-        own: F.coalesce(*[F.col(fields).getField(name) for name in several])
-        for own, several in wanted.items()
+    members = {
+        column: F.coalesce(*[F.col(fields).getField(name) for name in candidates])
+        for column, candidates in sources.items()
     }
-    found[order.source_name("connector")] = F.coalesce(
-        F.lit(options["connector"]), found[order.source_name("connector")]
+    members[order.source_name("connector")] = F.coalesce(
+        F.lit(options["connector"]), members[order.source_name("connector")]
     )
-    frame = frame.withColumns(found).drop(fields)
+    frame = frame.withColumns(members).drop(fields)
     return frame.withColumns({parsing.ROW: F.col(_PAYLOAD), parsing.INDEX: F.lit(1)})
 
 
@@ -157,12 +158,12 @@ def _meta_names(columns: Mapping[str, Value], options: dict[str, Any]) -> list[s
     if not options["unwrapped"]:
         return []
     prefix = options["field_prefix"]
-    shown = [name for name in columns if name.startswith(prefix)]
-    return list(dict.fromkeys([*shown, *_flat_names(prefix)]))
+    prefixed = [name for name in columns if name.startswith(prefix)]
+    return list(dict.fromkeys([*prefixed, *_flat_names(prefix)]))
 
 
 def _flat_names(prefix: str) -> list[str]:
-    """Return the names that ``add.fields`` may use for fields that order or describe an event."""
+    """Return the names that ``add.fields`` may give to fields that order or describe an event."""
     names = [f"{prefix}{name}" for name in (*ENVELOPE, "deleted", *order.SOURCE_FIELDS)]
     return [*names, *[f"{prefix}source_{name}" for name in order.SOURCE_FIELDS]]
 
@@ -174,15 +175,21 @@ _UNAVAILABLE = f"{parsing.ROW}_unavailable"
 def _without_placeholders(
     frame: DataFrame, columns: Mapping[str, Value], options: dict[str, Any]
 ) -> DataFrame:
-    """Set placeholders of unavailable values to NULL, and list their columns."""
+    """Replace placeholders of unavailable values by NULL, and list their columns."""
     texts = F.col(parsing.TEXTS)
-    marks = types.placeholders(options["unavailable_value_placeholder"])
+    placeholders = types.placeholders(options["unavailable_value_placeholder"])
     if not columns:
         return frame.withColumn(_UNAVAILABLE, F.array().cast("array<string>"))
-    missing = {name: F.coalesce(texts.getField(name).isin(*marks), F.lit(False)) for name in columns}
-    named = F.array_compact(F.array(*[F.when(where, F.lit(name)) for name, where in missing.items()]))
-    blanked = F.struct(*[F.when(~where, texts.getField(name)).alias(name) for name, where in missing.items()])
-    frame = frame.withColumn(_UNAVAILABLE, named.cast("array<string>"))
+    is_missing = {
+        name: F.coalesce(texts.getField(name).isin(*placeholders), F.lit(False)) for name in columns
+    }
+    missing_names = F.array_compact(
+        F.array(*[F.when(condition, F.lit(name)) for name, condition in is_missing.items()])
+    )
+    blanked = F.struct(
+        *[F.when(~condition, texts.getField(name)).alias(name) for name, condition in is_missing.items()]
+    )
+    frame = frame.withColumn(_UNAVAILABLE, missing_names.cast("array<string>"))
     return frame.withColumn(parsing.TEXTS, F.when(texts.isNotNull(), blanked))
 
 
@@ -190,33 +197,33 @@ def _without_placeholders(
 def _operation(options: dict[str, Any]) -> tuple[Column, Column]:
     code = F.col(order.member("op"))
     op, error = plain.operation(code, OPERATIONS, {})
-    absent = code.isNull()
+    is_absent = code.isNull()
     if options["unwrapped"]:
         deleted = F.lower(F.col(order.member("deleted")))
         op = (
             F.when(deleted == "true", change_log.DELETE)
-            .when(absent & (deleted == "false"), change_log.UPSERT)
+            .when(is_absent & (deleted == "false"), change_log.UPSERT)
             .otherwise(op)
         )
-        absent = absent & deleted.isNull()
+        is_absent = is_absent & deleted.isNull()
         prefix = options["field_prefix"]
-        missing = f"no value for {prefix}op or {prefix}deleted, so a delete could not be told"
+        no_operation = f"no value for {prefix}op or {prefix}deleted, so a delete could not be told"
     else:
-        missing = "no value for op: no change event"
-    error = F.when(absent, missing).when(op.isNull(), error)
+        no_operation = "no value for op: no change event"
+    error = F.when(is_absent, no_operation).when(op.isNull(), error)
     no_row = F.col(parsing.ROW).isNull() & op.isin(change_log.UPSERT, change_log.DELETE)
     error = F.coalesce(error, F.when(no_row, "no value for after, or of a delete for before or a key"))
     op = F.when(F.col(parsing.INDEX) == 0, change_log.DELETE).otherwise(op)
     if options["table"] is not None:
         op = F.when(~order.is_table(options["table"]), change_log.IGNORE).otherwise(op)
-    # A tombstone lets the broker remove a key at compaction.
+    # Ignore tombstones. They only let the broker remove a key at compaction.
     return F.when(F.col(_PAYLOAD).isNull(), change_log.IGNORE).otherwise(op), error
 
 
 def _with_sequence(frame: DataFrame, options: dict[str, Any], context: Context) -> DataFrame:
-    """Add each event's position, and the error for an event whose position is unknown.
+    """Add the position of each event, and the error for an event whose position is unknown.
 
-    The user's expressions see the envelope only, not the row.
+    The user's expressions can use only the envelope, not the row.
     """
     if options["sequence_by"] is None:
         place, lacking = order.place(
@@ -226,7 +233,7 @@ def _with_sequence(frame: DataFrame, options: dict[str, Any], context: Context) 
         return frame.withColumns({_PLACE: parsing.joined([place, index]), _LACKING: lacking})
     source = F.struct(*[order.source(name).alias(name) for name in order.SOURCE_FIELDS])
     envelope = {name: F.col(order.member(name)) for name in ENVELOPE if name != "source"}
-    seen = frame.withColumns({**envelope, "source": source})
-    place = plain.sequence_of(seen, options, context)
-    found = seen.withColumns({_PLACE: place, _LACKING: F.lit("no value for sequence_by")})
-    return found.drop(*ENVELOPE)
+    with_envelope = frame.withColumns({**envelope, "source": source})
+    place = plain.sequence_of(with_envelope, options, context)
+    sequenced = with_envelope.withColumns({_PLACE: place, _LACKING: F.lit("no value for sequence_by")})
+    return sequenced.drop(*ENVELOPE)

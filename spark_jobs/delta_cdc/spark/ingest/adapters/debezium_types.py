@@ -1,4 +1,4 @@
-"""How Debezium encodes values: by the schema in the message, else by the connector's options.
+"""Find how Debezium encodes values: from the schema in the message, else from the connector's options.
 
 | written as | becomes |
 |---|---|
@@ -6,7 +6,7 @@
 | `…Timestamp`, `…MicroTimestamp`, `…NanoTimestamp`, `…ZonedTimestamp`, Connect's `Timestamp` | timestamp |
 | `…Time`, `…MicroTime`, `…NanoTime`, Connect's `Time` | string HH:MM:SS.ffffff |
 | Connect's `Decimal` | decimal of its precision (38 if unknown) and scale |
-| `io.debezium.data.VariableScaleDecimal` | decimal(38,18), or the type of the log or the declared schema |
+| `io.debezium.data.VariableScaleDecimal` | decimal(38,18), or the type of the log or of the option `schema` |
 | `bytes`, `io.debezium.data.Bits` | binary |
 | JSON, XML, enumerations, UUID, intervals | string |
 | structs (geometry, point), arrays, maps with text keys | struct, array, map |
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.change_log import Context
 
 _SCALED = "io.debezium.data.VariableScaleDecimal"
-#: Logical types: the coding, and the Spark type.
+#: For each logical type: the coding and the Spark type.
 _LOGICAL = {
     "io.debezium.time.Date": ("days", "date"),
     "org.apache.kafka.connect.data.Date": ("days", "date"),
@@ -70,35 +70,38 @@ _WIDTHS = ("tinyint", "smallint", "int", "bigint")
 def columns_of(
     frame: DataFrame, context: Context, options: Mapping[str, Any], schema: str, schema_id: str
 ) -> tuple[dict[str, Value], parsing.Alternatives]:
-    """Return a batch's columns, and how the messages of each schema encode them.
+    """Return the columns of a batch, and their encodings in the messages of each schema.
 
-    One pass over the batch finds the schemas. If messages have no schema, and types are neither declared nor
-    in the log, a second pass infers types from their values.
+    One pass over the batch finds the schemas. If messages have no schema, and neither the option ``schema``
+    nor the log has their types, a second pass infers the types from the values.
 
-    :param schema: column with the message's schema as text; ``schema_id``: its hash
-    :raises InvalidConfiguration: an option is missing that the encoding of values depends on
+    :param schema: the column with the message's schema as text
+    :param schema_id: the column with the hash of this schema
+    :raises InvalidConfiguration: an option is missing on which the encoding of values depends
     """
     has_row = F.col(parsing.ROW).isNotNull()
-    found = frame.agg(
+    summary = frame.agg(
         F.collect_set(F.when(F.col(schema).isNotNull(), F.struct(schema_id, schema))).alias("schemas"),
         F.count_if(F.col(schema).isNull() & has_row).alias("bare"),
     ).collect()[0]
-    given = {row[0]: row_columns(row[1], options) for row in sorted(found["schemas"])}
-    # Other schemas (for instance of transaction messages in the topic) have no row.
-    given = {way: columns for way, columns in given.items() if columns}
-    wanted = _wanted(context)
-    bare: dict[str, Value] = {}
-    if found["bare"]:
-        without = frame.where(F.col(schema).isNull())
-        bare = {
+    schema_columns = {row[0]: row_columns(row[1], options) for row in sorted(summary["schemas"])}
+    # Other schemas in the topic (for instance of transaction messages) have no row.
+    schema_columns = {way: columns for way, columns in schema_columns.items() if columns}
+    known_types = _known_types(context)
+    bare_columns: dict[str, Value] = {}
+    if summary["bare"]:
+        bare_rows = frame.where(F.col(schema).isNull())
+        bare_columns = {
             name: bare_value(name, value.data_type, options)
-            for name, value in parsing.layout(without, context).items()
+            for name, value in parsing.layout(bare_rows, context).items()
         }
-    names = _names(context, wanted, bare, given)
-    natural = {name: [columns[name] for columns in given.values() if name in columns] for name in names}
+    names = _names(context, known_types, bare_columns, schema_columns)
+    encodings = {
+        name: [columns[name] for columns in schema_columns.values() if name in columns] for name in names
+    }
     types = {
-        name: wanted.get(name) or reduce(_wider, [value.data_type for value in natural[name]])
-        if natural[name]
+        name: known_types.get(name) or reduce(_wider, [value.data_type for value in encodings[name]])
+        if encodings[name]
         else None
         for name in names
     }
@@ -108,58 +111,58 @@ def columns_of(
             for name, value in columns.items()
             if name in types
         }
-        for way, columns in given.items()
+        for way, columns in schema_columns.items()
     }
     columns = {}
     for name in names:
-        first = next((way[name] for way in ways.values() if name in way), None)
-        kind = wanted.get(name) or types[name]
-        # A column without a value in the batch is one of the log, or declared: its type is known.
-        other = bare.get(name) or first or plain_value(wanted[name])
-        columns[name] = aimed(other, kind) if kind is not None and name in bare else other
+        schema_encoding = next((way[name] for way in ways.values() if name in way), None)
+        kind = known_types.get(name) or types[name]
+        # A column without a value in the batch has a known type, from the log or from ``schema``.
+        encoding = bare_columns.get(name) or schema_encoding or plain_value(known_types[name])
+        columns[name] = aimed(encoding, kind) if kind is not None and name in bare_columns else encoding
     return columns, parsing.Alternatives(F.col(schema_id), ways)
 
 
-def _wanted(context: Context) -> dict[str, T.DataType]:
-    """Return the types that the user declared, or that the log has."""
-    given = context.declared or context.known
-    return {field.name: field.dataType for field in given.fields} if given is not None else {}
+def _known_types(context: Context) -> dict[str, T.DataType]:
+    """Return the types of the option ``schema``, or else those of the log."""
+    known_schema = context.declared or context.known
+    return {field.name: field.dataType for field in known_schema.fields} if known_schema is not None else {}
 
 
 def _names(
     context: Context,
-    wanted: Mapping[str, T.DataType],
-    bare: Mapping[str, Value],
-    given: Mapping[int, Mapping[str, Value]],
+    known_types: Mapping[str, T.DataType],
+    bare_columns: Mapping[str, Value],
+    schema_columns: Mapping[int, Mapping[str, Value]],
 ) -> list[str]:
-    """Return the batch's columns: the declared ones only, or those of the log and new ones."""
+    """Return the columns of the batch: those of the option ``schema``, else those of the log and new ones."""
     if context.declared is not None:
-        return list(wanted)
-    found = list(wanted)
-    for columns in (bare, *given.values()):
-        lower = {name.lower() for name in found}
-        found += [name for name in columns if name.lower() not in lower]
-    return found
+        return list(known_types)
+    names = list(known_types)
+    for columns in (bare_columns, *schema_columns.values()):
+        lower = {name.lower() for name in names}
+        names += [name for name in columns if name.lower() not in lower]
+    return names
 
 
-def _wider(one: T.DataType, other: T.DataType) -> T.DataType:
-    """Return a type for a column whose type changed inside a batch; string if no type holds both."""
-    if one == other:
-        return one
-    names = [one.simpleString(), other.simpleString()]
+def _wider(first: T.DataType, second: T.DataType) -> T.DataType:
+    """Return the type of a column whose type changed inside a batch; string if no type holds both types."""
+    if first == second:
+        return first
+    names = [first.simpleString(), second.simpleString()]
     if set(names) <= set(_WIDTHS):
-        return max((one, other), key=lambda kind: _WIDTHS.index(kind.simpleString()))
-    if isinstance(one, T.DecimalType) and isinstance(other, T.DecimalType):
-        scale = max(one.scale, other.scale)
-        whole = max(one.precision - one.scale, other.precision - other.scale)
-        if whole + scale <= 38:
-            return T.DecimalType(whole + scale, scale)
+        return max((first, second), key=lambda kind: _WIDTHS.index(kind.simpleString()))
+    if isinstance(first, T.DecimalType) and isinstance(second, T.DecimalType):
+        scale = max(first.scale, second.scale)
+        whole_digits = max(first.precision - first.scale, second.precision - second.scale)
+        if whole_digits + scale <= 38:
+            return T.DecimalType(whole_digits + scale, scale)
     return T.StringType()
 
 
 # -- by schema ----------------------------------------------------------------------------------
 def row_columns(text: str, options: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the row's columns from a message's schema; an empty dict if it describes no row."""
+    """Return the columns of the row from the schema of a message; an empty dict if it describes no row."""
     schema = json.loads(text)
     fields = schema.get("fields") or []
     if options["unwrapped"]:
@@ -171,7 +174,7 @@ def row_columns(text: str, options: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def value_of(schema: Mapping[str, Any], options: Mapping[str, Any]) -> Value:
-    """Return how a field of a Kafka Connect schema is encoded, and its Spark type.
+    """Return the encoding and the Spark type of a field of a Kafka Connect schema.
 
     :raises InvalidConfiguration: a map's keys are not text
     """
@@ -206,15 +209,17 @@ def _bytes_value(schema: Mapping[str, Any], name: str) -> Value:
     parameters = schema.get("parameters") or {}
     scale = int(parameters["scale"])
     precision = int(parameters.get("connect.decimal.precision") or 38)
-    # A database's decimal may exceed Spark's precision; a value that does not fit becomes an error.
+    # A decimal of a database may exceed Spark's precision. A value that does not fit becomes an error.
     fits = 0 <= scale <= 38 and precision <= 38
-    own = T.DecimalType(max(precision, scale), scale) if fits else T.DecimalType(38, min(max(scale, 0), 38))
-    return Value(own, f"decimal:{scale}")
+    decimal_type = (
+        T.DecimalType(max(precision, scale), scale) if fits else T.DecimalType(38, min(max(scale, 0), 38))
+    )
+    return Value(decimal_type, f"decimal:{scale}")
 
 
 # -- without schema -----------------------------------------------------------------------------
 def bare_value(name: str, data_type: T.DataType, options: Mapping[str, Any]) -> Value:
-    """Return how a value without schema is encoded, according to the connector's options.
+    """Return the encoding of a value without schema, from the connector's options.
 
     :raises InvalidConfiguration: an option is missing
     """
@@ -230,7 +235,7 @@ def bare_value(name: str, data_type: T.DataType, options: Mapping[str, Any]) -> 
     if isinstance(data_type, T.BinaryType):
         return Value(data_type, f"bytes:{BYTES[options['binary_handling_mode']]}")
     if isinstance(data_type, T.DateType):
-        # A number is days in every mode.
+        # In every mode, a number means days.
         return Value(data_type, "days_or_text")
     if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
         return Value(data_type, _timestamp_coding(name, options))
@@ -240,41 +245,41 @@ def bare_value(name: str, data_type: T.DataType, options: Mapping[str, Any]) -> 
 def _decimal_coding(name: str, scale: int, options: Mapping[str, Any]) -> str:
     mode = options["decimal_handling_mode"]
     if mode is None:
-        why = f"Messages without schema do not say how the decimal {name} is written"
-        raise required("debezium", "decimal_handling_mode", why)
+        reason_text = f"Messages without schema do not say how the decimal {name} is written"
+        raise required("debezium", "decimal_handling_mode", reason_text)
     return f"decimal_or_scaled:{scale}" if mode == "precise" else "text"
 
 
 def _timestamp_coding(name: str, options: Mapping[str, Any]) -> str:
-    own = (options["time_units"] or {}).get(name)
-    if own is not None:
-        return f"epoch_or_text:{own}"
+    column_unit = (options["time_units"] or {}).get(name)
+    if column_unit is not None:
+        return f"epoch_or_text:{column_unit}"
     mode = options["time_precision_mode"]
     if mode is None:
-        why = f"Messages without schema do not say in which unit the timestamp {name} is written"
-        raise required("debezium", "time_precision_mode", why)
+        reason_text = f"Messages without schema do not say in which unit the timestamp {name} is written"
+        raise required("debezium", "time_precision_mode", reason_text)
     unit = TIME_UNITS[mode]
     return f"epoch_or_text:{unit}" if unit else "text"
 
 
 def placeholders(text: str) -> list[str]:
-    """Return a connector's encodings of an unavailable value: as text, bytes, array, map, or UUIDs."""
-    given = text.encode()
-    digest = bytearray(hashlib.md5(given, usedforsecurity=False).digest())
+    """Return the encodings of a connector's placeholder: as text, bytes, array, map, or UUIDs."""
+    encoded = text.encode()
+    digest = bytearray(hashlib.md5(encoded, usedforsecurity=False).digest())
     digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
-    written = [
+    encodings = [
         text,
-        base64.b64encode(given).decode(),
-        base64.urlsafe_b64encode(given).decode(),
-        base64.urlsafe_b64encode(given).decode().rstrip("="),
-        given.hex(),
-        given.hex().upper(),
+        base64.b64encode(encoded).decode(),
+        base64.urlsafe_b64encode(encoded).decode(),
+        base64.urlsafe_b64encode(encoded).decode().rstrip("="),
+        encoded.hex(),
+        encoded.hex().upper(),
         json.dumps([text]),
-        json.dumps([base64.b64encode(given).decode()]),
-        json.dumps(list(given), separators=(",", ":")),
-        # Numbers are read as text, to keep all digits.
-        json.dumps([str(byte) for byte in given], separators=(",", ":")),
+        json.dumps([base64.b64encode(encoded).decode()]),
+        json.dumps(list(encoded), separators=(",", ":")),
+        # The adapter reads numbers as text to keep all digits.
+        json.dumps([str(byte) for byte in encoded], separators=(",", ":")),
         json.dumps({text: text}, separators=(",", ":")),
         json.dumps([str(uuid.UUID(bytes=bytes(digest)))]),
     ]
-    return list(dict.fromkeys(written))
+    return list(dict.fromkeys(encodings))

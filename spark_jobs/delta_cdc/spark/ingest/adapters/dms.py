@@ -1,11 +1,13 @@
-"""Reads files that AWS Database Migration Service writes to S3: CSV, Parquet and JSON.
+"""Read files that AWS Database Migration Service writes to S3: CSV, Parquet and JSON.
 
-``Op`` contains a change's operation: ``I``, ``U`` or ``D``. A row of a full load has no ``Op`` (or ``I``,
-with ``includeOpForFullLoad``) and is in a file named ``LOAD…``; it is an upsert below every change.
+``Op`` contains the operation of a change: ``I``, ``U`` or ``D``. A row of a full load has no ``Op`` (or
+``I``, with ``includeOpForFullLoad``) and is in a file named ``LOAD…``. Such a row is an upsert that sorts
+below every change.
 
-Order: the change sequence, if the task writes one (``change_sequence``); else the commit's timestamp, if the
-task writes it (``timestamp_column``), then the file's name, which is its time, and the row in the file,
-because the changes of one transaction share a timestamp and are in order in the file.
+If the task writes a change sequence (``change_sequence``), this is the order. Otherwise, the order is the
+timestamp of the commit (``timestamp_column``, if the task writes it), then the name of the file, which is its
+time, then the row in the file. The row matters because the changes of one transaction share a timestamp and
+are in order in the file.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ if TYPE_CHECKING:
     from delta_cdc.core.change_log import Context
 
 OPERATIONS = {"i": change_log.UPSERT, "u": change_log.UPSERT, "d": change_log.DELETE}
-#: First part of the sequence: of full loads, and of changes.
+#: The first part of the sequence of full loads, and of changes.
 _LOADED, _CHANGED = "0", "1"
 _LOAD_FILE = r"^LOAD[0-9A-Fa-f]+"
-#: A change sequence is a time of 16 digits and a counter of 19.
+#: A change sequence has a time of 16 digits and a counter of 19 digits.
 _CHANGE_DIGITS, _NAME_WIDTH, _ROW_DIGITS = 35, 32, 12
 
 
@@ -35,27 +37,27 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     """Return the events of a batch of records."""
     options = context.options
     frame = parsing.started(records)
-    given = parsing.record_types(frame)
-    own = [options["operation_column"]]
+    parsed_types = parsing.record_types(frame)
+    meta_columns = [options["operation_column"]]
     if options["change_sequence"]:
-        own.append(options["change_sequence"])
-    columns = parsing.layout(frame, context, own)
+        meta_columns.append(options["change_sequence"])
+    columns = parsing.layout(frame, context, meta_columns)
     stamp = options["timestamp_column"]
     if stamp is not None and not any(name.lower() == stamp.lower() for name in columns):
         columns[stamp] = values.plain_value(T.TimestampType())
-    left_out = [*own, *options["except_column_list"]]
+    left_out = [*meta_columns, *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
     frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
-    told = F.col(quote(own[0])).cast("string")
-    if given is not None and not any(name.lower() == own[0].lower() for name in given):
-        told = F.lit(None).cast("string")
+    operation_text = F.col(quote(meta_columns[0])).cast("string")
+    if parsed_types is not None and not any(name.lower() == meta_columns[0].lower() for name in parsed_types):
+        operation_text = F.lit(None).cast("string")
     is_load = _file_name().rlike(_LOAD_FILE)
-    absent = told.isNull() | (F.trim(told) == "")
-    op, error = plain.operation(told, OPERATIONS, {})
-    # Outside a full load, a record without operation is an invalid event.
-    op = F.when(absent & is_load, change_log.UPSERT).otherwise(op)
-    no_op = F.concat(F.lit("no value for "), F.lit(own[0]), F.lit(", and no file of a full load"))
-    error = F.when(absent, F.when(~is_load, no_op)).otherwise(error)
+    is_absent = operation_text.isNull() | (F.trim(operation_text) == "")
+    op, error = plain.operation(operation_text, OPERATIONS, {})
+    # A record without operation that is not from a full load is an invalid event.
+    op = F.when(is_absent & is_load, change_log.UPSERT).otherwise(op)
+    no_op = F.concat(F.lit("no value for "), F.lit(meta_columns[0]), F.lit(", and no file of a full load"))
+    error = F.when(is_absent, F.when(~is_load, no_op)).otherwise(error)
     sequence, lacking = _sequence(options, is_load)
     timestamp = F.col(quote(stamp)).try_cast("timestamp") if stamp is not None else None
     return parsing.events(
@@ -81,18 +83,18 @@ def _sequence(options: dict[str, Any], is_load: Column) -> tuple[Column, str]:
     if options["change_sequence"]:
         name = options["change_sequence"]
         number = values.digits(F.col(quote(name)).cast("string"), _CHANGE_DIGITS)
-        # Full loads sort below every change, all with the same sequence: a full load has each key once.
-        found = F.when(is_load, F.lit("0" * _CHANGE_DIGITS)).otherwise(number)
+        # All rows of full loads have one sequence, below every change, because a full load has each key once.
+        fixed_number = F.when(is_load, F.lit("0" * _CHANGE_DIGITS)).otherwise(number)
         phase = F.when(is_load, _LOADED).otherwise(_CHANGED)
-        return parsing.joined([phase, found]), f"no value for {name}, or no whole number in it"
+        return parsing.joined([phase, fixed_number]), f"no value for {name}, or no whole number in it"
     name = F.regexp_extract(_file_name(), r"^([^.]*)", 1)
     fixed = F.when(F.length(name).between(1, _NAME_WIDTH), F.rpad(name, _NAME_WIDTH, "."))
     row = values.digits(position.getField("row").cast("string"), _ROW_DIGITS)
     parts = [F.when(is_load, _LOADED).otherwise(_CHANGED)]
     if options["timestamp_column"]:
         moment = F.col(quote(options["timestamp_column"])).try_cast("timestamp")
-        shown = F.date_format(moment, "yyyy-MM-dd HH:mm:ss.SSSSSS")
-        in_range = F.when(F.year(moment).between(0, 9999), shown)
+        moment_text = F.date_format(moment, "yyyy-MM-dd HH:mm:ss.SSSSSS")
+        in_range = F.when(F.year(moment).between(0, 9999), moment_text)
         parts.append(F.when(is_load, F.lit("0000-00-00 00:00:00.000000")).otherwise(in_range))
     lacking = f"no value for {options['timestamp_column'] or 'the file'}, or no file to order by"
     return parsing.joined([*parts, fixed, row]), lacking

@@ -1,8 +1,9 @@
-"""Reads Oracle GoldenGate's JSON, modelled by operation or by row, and its delimited text.
+"""Read Oracle GoldenGate's JSON, modelled by operation or by row, and its delimited text.
 
 ``op_type`` is the operation: ``I``, ``U``, ``D``, ``T`` (truncate) and ``K`` (an update of the key, which
-needs the image before it). ``pos``, the position in the trail, is the order. An event does not carry a column
-that is absent (updates may contain only keys and changed columns), or whose ``<column>_isMissing`` is true.
+needs the image of the old row). ``pos``, the position in the trail, is the order. An event does not carry a
+column that is absent (updates may contain only keys and changed columns), or whose ``<column>_isMissing`` is
+true.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ OPERATIONS = {
     "t": change_log.TRUNCATE,
     "k": KEY_CHANGE,
 }
-#: Fields that describe a record's operation; not columns of the table.
+#: Fields that describe the operation of a record. They are not columns of the table.
 META = ("table", "op_type", "op_ts", "current_ts", "pos", "csn", "xid", "primary_keys", "tokens")
 _MISSING = "_isMissing"
 _POS_DIGITS = 24
@@ -46,17 +47,17 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     by_row = options["model"] == "row"
     if not by_row:
         frame = _of_operations(frame, context, options)
-    own = _own(options) if by_row else []
-    columns = parsing.layout(frame, context, own)
+    meta_columns = _meta_columns(options) if by_row else []
+    columns = parsing.layout(frame, context, meta_columns)
     flags = _flags(columns)
-    left_out = [*own, *flags.values(), *options["except_column_list"]]
+    left_out = [*meta_columns, *flags.values(), *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
     columns = {**columns, **{flag: values.plain_value(T.BooleanType()) for flag in flags.values()}}
     frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
     if by_row:
-        frame = frame.withColumns({_meta(name): F.col(quote(name)).cast("string") for name in own})
+        frame = frame.withColumns({_meta(name): F.col(quote(name)).cast("string") for name in meta_columns})
     op, error = plain.operation(F.col(_meta("op_type")), OPERATIONS, options["operations"] or {})
-    op, error = _told(options, op, error, by_row)
+    op, error = _operation(options, op, error, by_row)
     sequence = parsing.joined(
         [
             values.digits(F.col(_meta(options["sequence_column"])), _POS_DIGITS),
@@ -84,26 +85,26 @@ def _meta(name: str) -> str:
     return f"{_META}_{name}"
 
 
-def _own(options: dict[str, Any]) -> list[str]:
+def _meta_columns(options: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys([*META, options["sequence_column"]]))
 
 
 def _flags(columns: Mapping[str, Value]) -> dict[str, str]:
-    """Return the flags for missing values, by the column's name.
+    """Return the flags for missing values by column name.
 
-    Every column with such a name is a flag, even if its own column has no value in the batch.
+    Every column with the name of a flag is a flag, even if the flagged column has no value in the batch.
     """
-    shown = {
+    batch_flags = {
         name[: -len(_MISSING)]: name
         for name in columns
         if name.lower().endswith(_MISSING.lower()) and len(name) > len(_MISSING)
     }
-    usual = {name: name + _MISSING for name in columns if name not in shown.values()}
-    return {**usual, **shown}
+    possible_flags = {name: name + _MISSING for name in columns if name not in batch_flags.values()}
+    return {**possible_flags, **batch_flags}
 
 
-def _told(options: dict[str, Any], op: Column, error: Column, by_row: bool) -> tuple[Column, Column]:
-    """Return operation and error of the events; one record may yield two events."""
+def _operation(options: dict[str, Any], op: Column, error: Column, by_row: bool) -> tuple[Column, Column]:
+    """Return the operation and the error of the events. One record may yield two events."""
     is_key_change = op == KEY_CHANGE
     no_image = F.lit(True) if by_row else F.col(_BEFORE).isNull()
     unknown_old = "a key change without the image before it: its old key is unknown"
@@ -114,30 +115,31 @@ def _told(options: dict[str, Any], op: Column, error: Column, by_row: bool) -> t
         no_row = F.col(parsing.ROW).isNull() & op.isin(change_log.UPSERT, change_log.DELETE)
         error = F.coalesce(error, F.when(no_row, "no value for after, or of a delete for before"))
     if options["table"] is not None:
-        other = ~F.lower(F.col(_meta("table"))).eqNullSafe(options["table"].lower())
-        op = F.when(other, change_log.IGNORE).otherwise(op)
+        is_other_table = ~F.lower(F.col(_meta("table"))).eqNullSafe(options["table"].lower())
+        op = F.when(is_other_table, change_log.IGNORE).otherwise(op)
     return op, error
 
 
 def _of_operations(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
-    """Take the row images from the envelope; a key update yields first a delete of the old key."""
-    names = [*_own(options), "before", "after"]
+    """Return the row images from the envelope. A key update first yields a delete of the old key."""
+    names = [*_meta_columns(options), "before", "after"]
     envelope = f"{parsing.ROW}_envelope"
     frame = frame.withColumn(envelope, parsing.json_object(F.col(parsing.ROW), names))
     frame = frame.withColumns(
         {
             _BEFORE: F.col(envelope).getField("before"),
             _AFTER: F.col(envelope).getField("after"),
-            **{_meta(name): F.col(envelope).getField(name) for name in _own(options)},
+            **{_meta(name): F.col(envelope).getField(name) for name in _meta_columns(options)},
         }
     ).drop(envelope)
     return with_key_changes(frame, context.keys, _BEFORE, _AFTER)
 
 
 def with_key_changes(frame: DataFrame, keys: Sequence[str], before: str, after: str) -> DataFrame:
-    """Return one row per image; for a record whose key changed, the old row first (index 0).
+    """Return one row per image. If the key of a record changed, its old row comes first (index 0).
 
-    :param before: column with JSON text of the row before; ``after``: of the row after; either may be NULL
+    :param before: the column with the old row as JSON text, or NULL
+    :param after: the column with the new row as JSON text, or NULL
     """
     both = F.col(before).isNotNull() & F.col(after).isNotNull()
     pairs = [(_member(before, key), _member(after, key)) for key in keys]
@@ -149,7 +151,7 @@ def with_key_changes(frame: DataFrame, keys: Sequence[str], before: str, after: 
 
 
 def _member(image: str, key: str) -> Column:
-    """Return a key's value in an image; key names match without regard to case."""
+    """Return the value of a key in an image. Names match without regard to case."""
     members = F.from_json(parsing.exact(F.col(image)), "map<string,string>", values.JSON_OPTIONS)
-    own = F.map_filter(members, lambda name, _: F.lower(name) == key.lower())
-    return F.get(F.map_values(own), F.lit(0))
+    matching = F.map_filter(members, lambda name, _: F.lower(name) == key.lower())
+    return F.get(F.map_values(matching), F.lit(0))

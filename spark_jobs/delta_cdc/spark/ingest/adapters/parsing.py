@@ -1,12 +1,13 @@
-"""Helpers of all adapters: parse records into typed columns, and build events from them.
+"""Parse records into typed columns, and build events from these. All adapters share these helpers.
 
-:func:`opened` splits a record into texts, one per column; :func:`layout` takes the columns' types from the
-user, the log, or the batch's values (schemas in the records are the adapter's task); :func:`valued` converts
-each text to a value, or records which one does not fit; :func:`events` builds the event. No Python runs on
-rows.
+- :func:`layout` takes the types of the columns from the user, the log, or the values of the batch. If records
+  contain schemas, the adapter reads these itself.
+- :func:`opened` splits a record into texts, one per column.
+- :func:`valued` converts each text to a value, or reports a value that does not fit.
+- :func:`events` builds the events.
 
-The frames have the record's columns under their own names, and internal columns with the prefix
-:data:`~delta_cdc.core.sql.PLAN_PREFIX`, so that the user's expressions see the record only.
+No Python runs on rows. The columns of a record keep their names in the frames. Internal columns have the
+prefix :data:`~delta_cdc.core.sql.PLAN_PREFIX`, so that the user's expressions find only the record.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.change_log import Context
 
-#: JSON text of the object with the row's columns; the record itself, or a part of it.
+#: The JSON object with the columns of the row, as text: the record, or a part of the record.
 ROW = f"{PLAN_PREFIX}row"
-#: Index of an event among the events of one record.
+#: The index of an event among the events of one record.
 INDEX = f"{PLAN_PREFIX}index"
 #: Why a record is unreadable.
 UNREAD = f"{PLAN_PREFIX}unread"
-#: Which value does not fit its type; the same for keys only.
+#: The error for a value that does not fit its type: of all columns, and of the key columns only.
 MISFIT, KEY_MISFIT = f"{PLAN_PREFIX}misfit", f"{PLAN_PREFIX}key_misfit"
-#: Names of the columns that the record has.
+#: The names of the columns that a record has.
 CARRIED = f"{PLAN_PREFIX}carried"
 TEXTS = f"{PLAN_PREFIX}texts"
 RAW, POSITION = f"{PLAN_PREFIX}raw", f"{PLAN_PREFIX}position"
 RECORD, _PRESENT = f"{PLAN_PREFIX}record", f"{PLAN_PREFIX}present"
 KEY, PUBLISHED = f"{PLAN_PREFIX}key", f"{PLAN_PREFIX}published"
-#: Internal names of the columns that a frame of records has.
+#: The internal names of the columns of a frame of records.
 _OWN = {
     change_log.RAW: RAW,
     change_log.POSITION: POSITION,
@@ -60,21 +61,21 @@ NOT_JSON = "not JSON: not exactly one whole object"
 #: The reason for a record that only a lenient reader accepts.
 NOT_STRICT = "not strict JSON: a name twice in an object, single quotes, or a control character in a text"
 HALF_CHARACTER = "half of a surrogate pair stands alone (\\ud800 to \\udfff): no text can hold it"
-#: Two escapes that are one character together; any other escape of this range is half of one.
+#: Two escapes that together are one character. Any other escape of this range is half of a character.
 _PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = r"\\u[dD][89a-fA-F]"
-#: Part of every number that JSON readers would make a double, and that has more digits than a double holds.
+#: Matches in each number that JSON readers would read as double and that has too many digits for a double.
 _LONG_NUMBER = r"\.[0-9]{8}|[0-9]{8}\."
-#: From the end of the last match: text without numbers (quoted strings as a whole), then a number.
-#: Possessive, because Java uses a stack frame for each step that it may have to undo.
+#: Matches, from the end of the last match, text without numbers (including whole quoted strings), then a
+#: number. The loops are possessive, because Java uses a stack frame for each step that it may have to undo.
 _UP_TO_NUMBER = r'\G((?:[^"0-9-]++|"(?:[^"\\]++|\\.)*+")*+)(-?[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)'
 
 
 def started(records: DataFrame) -> DataFrame:
-    """Rename the columns of a frame of records, so that they do not clash with columns of the record.
+    """Rename the columns of a frame of records, because columns of the record may have the same names.
 
-    A JSON record that is not exactly one object gets its error here, before it is parsed; its :data:`ROW` is
-    NULL, as for a blank record.
+    If a JSON record is not exactly one object, its error is set here, without parsing the record. Its
+    :data:`ROW` is NULL, as for a blank record.
     """
     frame = records.withColumnsRenamed({name: own for name, own in _OWN.items() if name in records.columns})
     if RECORD in frame.columns:
@@ -85,7 +86,7 @@ def started(records: DataFrame) -> DataFrame:
 
 
 def is_blank(frame: DataFrame) -> Column:
-    """Return whether a JSON record is blank: a tombstone, or a line of spaces; false for CSV and Parquet."""
+    """Return whether a JSON record is blank (a tombstone or a line of spaces); false for CSV and Parquet."""
     if RECORD in frame.columns:
         return F.lit(False)
     return F.col(RAW).isNull() | (F.length(F.trim(F.col(RAW))) == 0)
@@ -107,7 +108,7 @@ def object_flaw(text: Column) -> Column:
 
 
 def exact(text: Column) -> Column:
-    """Return JSON with long numbers as strings, because Spark's reader would convert them to double."""
+    """Return JSON with long numbers as strings, because Spark's reader would read them as double."""
     return F.when(text.rlike(_LONG_NUMBER), F.regexp_replace(text, _UP_TO_NUMBER, '$1"$2"')).otherwise(text)
 
 
@@ -117,43 +118,48 @@ def json_object(text: Column, names: Sequence[str]) -> Column:
     :param text: one JSON value, such as :data:`ROW` or a part of it
     """
     members = T.StructType([T.StructField(name, T.StringType()) for name in names])
-    # Inside another object, a value that is not an object becomes NULL instead of a row of NULLs.
+    # Inside an outer object, a value that is not an object becomes NULL instead of a row of NULLs.
     inside = F.concat(F.lit('{"v":'), exact(text), F.lit("}"))
     return F.from_json(inside, T.StructType().add("v", members), JSON_OPTIONS).getField("v")
 
 
 # -- which columns, of which types --------------------------------------------------------------
 def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[str, Value]:
-    """Return the record's columns, and how each is encoded.
+    """Return the columns of the records, each with its encoding.
 
-    Types are those that the user declared; else those of the log, and for columns that the log lacks, types
-    inferred from the batch's values (in one pass): booleans, whole numbers (``bigint``, beyond it
-    ``decimal(38,0)``), fractions (``double`` if none has more than 15 digits, else ``decimal(38,18)``),
-    texts; objects and arrays of them. A column without any value has no type yet, and is omitted.
+    The option ``schema`` defines the types. Without it, columns of the log have the log's types. For other
+    columns, one pass infers the types from the values of the batch: booleans, whole numbers (``bigint``, or
+    ``decimal(38,0)`` for larger numbers), fractions (``double`` up to 15 digits, else ``decimal(38,18)``),
+    texts, and objects and arrays of these types. The result omits a column without any value, because it has
+    no type yet.
 
-    :param frame: with :data:`ROW`, or records of CSV or Parquet from :func:`started`
-    :param own: columns that describe the record, not payload: text, unless the user declared them
+    :param frame: has :data:`ROW`, or has records of CSV or Parquet from :func:`started`
+    :param own: columns that describe the record and are not payload; text, unless ``schema`` has them
     """
-    given = record_types(frame)
+    parsed_types = record_types(frame)
     misspelt: dict[str, tuple[str, ...]] = {}
     if context.declared is not None:
-        found = {field.name: field.dataType for field in context.declared.fields}
+        column_types = {field.name: field.dataType for field in context.declared.fields}
     else:
-        found = {field.name: field.dataType for field in context.known.fields} if context.known else {}
-        flat = [name for name, kind in found.items() if not _is_nested(kind)]
-        shown = given if given is not None else shown_types(frame, ROW, [*flat, *own], context.keys)
-        own_names = {name.lower(): name for name in found}
-        for name, kind in shown.items():
-            # Objects may gain members; other columns of the log keep their types.
-            known = own_names.get(name.lower(), name)
-            if known in found:
-                misspelt[known] = tuple(values.spelt_otherwise(found[known], kind))
-                kind = values.merged(found[known], kind)
-            found[known] = kind
-    found |= {name: T.StringType() for name in own if not _has(found, name)}
+        column_types = {field.name: field.dataType for field in context.known.fields} if context.known else {}
+        flat = [name for name, kind in column_types.items() if not _is_nested(kind)]
+        batch_types = (
+            parsed_types if parsed_types is not None else shown_types(frame, ROW, [*flat, *own], context.keys)
+        )
+        log_names = {name.lower(): name for name in column_types}
+        for name, kind in batch_types.items():
+            # Objects may get more members. Other columns of the log keep their types.
+            log_name = log_names.get(name.lower(), name)
+            if log_name in column_types:
+                misspelt[log_name] = tuple(values.spelt_otherwise(column_types[log_name], kind))
+                kind = values.merged(column_types[log_name], kind)
+            column_types[log_name] = kind
+    column_types |= {name: T.StringType() for name in own if not _has(column_types, name)}
     return {
-        name: replace(values.plain_value(data_type), misspelt=misspelt.get(name, ()) if given is None else ())
-        for name, data_type in found.items()
+        name: replace(
+            values.plain_value(data_type), misspelt=misspelt.get(name, ()) if parsed_types is None else ()
+        )
+        for name, data_type in column_types.items()
     }
 
 
@@ -164,11 +170,11 @@ def _is_nested(kind: T.DataType) -> bool:
 
 
 def _has(names: Iterable[str], name: str) -> bool:
-    return name.lower() in {one.lower() for one in names}
+    return name.lower() in {existing.lower() for existing in names}
 
 
 def record_types(frame: DataFrame) -> dict[str, T.DataType] | None:
-    """Return the columns of records that the reader parsed (CSV, Parquet); None for JSON."""
+    """Return the column types of records that the reader parsed (CSV, Parquet); None for JSON."""
     if RECORD not in frame.columns:
         return None
     record = frame.schema[RECORD].dataType
@@ -179,26 +185,33 @@ def record_types(frame: DataFrame) -> dict[str, T.DataType] | None:
 def shown_types(
     frame: DataFrame, text: str, known: Iterable[str], spelt: Sequence[str] = ()
 ) -> dict[str, T.DataType]:
-    """Infer the types of a batch's JSON members, except known ones, in one pass.
+    """Return the types of the JSON members of a batch, except known members. One pass infers them.
 
-    :param spelt: preferred spellings of names that occur in several cases
+    :param known: members to omit
+    :param spelt: preferred spellings, for names that occur in upper and lower case
     """
-    row, names = F.col(quote(text)), list(known)
+    row, known_names = F.col(quote(text)), list(known)
     keys = F.json_object_keys(row)
-    has_new = F.size(F.array_except(keys, F.array(*map(F.lit, names)))) > 0 if names else keys.isNotNull()
-    looked = frame.agg(F.schema_of_variant_agg(F.when(has_new, F.try_parse_json(row)))).collect()[0][0]
-    # Names that are not plain words are quoted.
-    ddl = re.sub(r"`(?:[^`]|``)*`|\bOBJECT<", lambda m: "STRUCT<" if m[0] == "OBJECT<" else m[0], looked)
-    found: dict[str, T.DataType] = {}
+    has_new = (
+        F.size(F.array_except(keys, F.array(*map(F.lit, known_names)))) > 0
+        if known_names
+        else keys.isNotNull()
+    )
+    inferred_ddl = frame.agg(F.schema_of_variant_agg(F.when(has_new, F.try_parse_json(row)))).collect()[0][0]
+    # Spark quotes names that are not plain words.
+    ddl = re.sub(
+        r"`(?:[^`]|``)*`|\bOBJECT<", lambda m: "STRUCT<" if m[0] == "OBJECT<" else m[0], inferred_ddl
+    )
+    new_types: dict[str, T.DataType] = {}
     if not ddl.startswith("STRUCT<"):
-        return found
+        return new_types
     schema = T.DataType.fromDDL(ddl)
     assert isinstance(schema, T.StructType)
     for field in sorted(schema.fields, key=lambda field: field.name not in spelt):
         kind = inferred(field.dataType)
-        if kind is not None and not _has([*names, *found], field.name):
-            found[field.name] = kind
-    return found
+        if kind is not None and not _has([*known_names, *new_types], field.name):
+            new_types[field.name] = kind
+    return new_types
 
 
 def inferred(seen: T.DataType) -> T.DataType | None:
@@ -206,8 +219,8 @@ def inferred(seen: T.DataType) -> T.DataType | None:
     if isinstance(seen, T.NullType):
         return None
     if isinstance(seen, T.StructType):
-        below = {field.name: inferred(field.dataType) for field in seen.fields}
-        fields = [T.StructField(name, kind) for name, kind in below.items() if kind is not None]
+        member_types = {field.name: inferred(field.dataType) for field in seen.fields}
+        fields = [T.StructField(name, kind) for name, kind in member_types.items() if kind is not None]
         return T.StructType(fields) if fields else None
     if isinstance(seen, T.ArrayType):
         element = inferred(seen.elementType)
@@ -216,42 +229,42 @@ def inferred(seen: T.DataType) -> T.DataType | None:
         if not seen.scale:
             return T.DecimalType(38, 0)
         return T.DoubleType() if seen.precision <= 15 else T.DecimalType(38, 18)
-    # Values of different kinds.
+    # Spark infers VARIANT for values of different kinds.
     return T.StringType() if isinstance(seen, T.VariantType) else seen
 
 
 # -- texts as values ----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Alternatives:
-    """Columns whose encoding differs between records, according to the schemas in the records.
+    """The encodings of columns, if these differ between records, as the schemas in the records define.
 
-    :param by: column with the key, in ``ways``, of a record's encoding
-    :param ways: the columns of each encoding
+    :param by: the column that has, for each record, the key of its encoding in ``ways``
+    :param ways: for each key, the encodings of the columns
     """
 
     by: Column
     ways: Mapping[int, Mapping[str, Value]]
 
     def of(self, name: str, otherwise: Value) -> list[tuple[Value, Column | None]]:
-        """Return a column's encodings, each with its condition; the last one is the default."""
+        """Return the encodings of a column, each with its condition. The last encoding is the default."""
         by_value: dict[Value, list[int]] = {}
         for way, columns in self.ways.items():
             by_value.setdefault(columns.get(name, otherwise), []).append(way)
-        found: list[tuple[Value, Column | None]] = [
+        encodings: list[tuple[Value, Column | None]] = [
             (value, self.by.isin(ways)) for value, ways in by_value.items() if value != otherwise
         ]
-        return [*found, (otherwise, None)]
+        return [*encodings, (otherwise, None)]
 
 
 def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Add the texts of the columns (values for Parquet), and the columns that the record carries."""
+    """Add the texts of the columns (for Parquet, their values), and the names of the record's columns."""
     if RECORD in frame.columns:
-        return _taken_apart(frame, columns)
+        return _opened_record(frame, columns)
     # A batch may have no columns, but a struct needs one.
     columns = list(columns) or [f"{PLAN_PREFIX}none"]
     by_lower = {name.lower(): name for name in columns}
     lower_names = F.array(*[F.lit(name) for name in by_lower])
-    odd = F.filter(
+    respelt_names = F.filter(
         F.array_except(F.col(CARRIED), F.array(*map(F.lit, columns))),
         lambda key: F.array_contains(lower_names, F.lower(key)),
     )
@@ -259,21 +272,27 @@ def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
         {TEXTS: json_object(F.col(ROW), columns), CARRIED: F.json_object_keys(F.col(ROW))}
     )
     no_object = F.col(TEXTS).isNull() | F.col(CARRIED).isNull()
-    respelt = F.concat(F.lit("a column of another case than in the log: "), F.get(odd, F.lit(0)))
-    unread = F.when(F.col(ROW).isNull(), None).when(no_object, NOT_JSON).when(F.size(odd) > 0, respelt)
+    respelt_error = F.concat(
+        F.lit("a column of another case than in the log: "), F.get(respelt_names, F.lit(0))
+    )
+    unread = (
+        F.when(F.col(ROW).isNull(), None)
+        .when(no_object, NOT_JSON)
+        .when(F.size(respelt_names) > 0, respelt_error)
+    )
     return frame.withColumn(UNREAD, F.coalesce(F.col(UNREAD), unread))
 
 
-def _taken_apart(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    given = record_types(frame)
-    assert given is not None
-    by_lower = {name.lower(): name for name in given}
+def _opened_record(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    parsed_types = record_types(frame)
+    assert parsed_types is not None
+    by_lower = {name.lower(): name for name in parsed_types}
     texts = [
         F.col(f"{RECORD}.{quote(by_lower[name.lower()])}").alias(name)
         for name in columns
         if name.lower() in by_lower
     ]
-    present = F.array(*[F.lit(name) for name in given])
+    present = F.array(*[F.lit(name) for name in parsed_types])
     return frame.withColumns(
         {TEXTS: F.struct(*texts), CARRIED: F.coalesce(F.col(_PRESENT), present), ROW: F.lit("")}
     )
@@ -282,43 +301,45 @@ def _taken_apart(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 def valued(
     frame: DataFrame, columns: Mapping[str, Value], keys: Sequence[str], ways: Alternatives | None = None
 ) -> DataFrame:
-    """Add the record's columns as values, and which of them does not fit.
+    """Add the columns of the record as values, and the error for a value that does not fit.
 
-    :param frame: from :func:`opened` with the same columns
-    :param keys: columns whose misfit is an error for deletes, too
+    :param frame: the result of :func:`opened` for the same columns
+    :param keys: the columns whose misfit is also an error for deletes
     """
     texts = frame.schema[TEXTS].dataType
     assert isinstance(texts, T.StructType)
-    given = {field.name: field.dataType for field in texts.fields}
-    made: dict[str, Column] = {}
+    text_types = {field.name: field.dataType for field in texts.fields}
+    converted_columns: dict[str, Column] = {}
     for name, value in columns.items():
-        if name not in given:
-            made[name] = F.lit(None).cast(value.data_type)
+        if name not in text_types:
+            converted_columns[name] = F.lit(None).cast(value.data_type)
             continue
         text = F.col(TEXTS).getField(name)
         if isinstance(value.data_type, T.StringType) and RECORD not in frame.columns:
             text = _with_numbers(text, name)
-        if not isinstance(given[name], T.StringType):
-            made[name] = values.converted(text, given[name], value.data_type)
+        if not isinstance(text_types[name], T.StringType):
+            converted_columns[name] = values.converted(text, text_types[name], value.data_type)
             continue
-        made[name] = _either(text, [(value, None)] if ways is None else ways.of(name, value))
-    frame = frame.withColumns(made)
+        converted_columns[name] = _with_alternatives(
+            text, [(value, None)] if ways is None else ways.of(name, value)
+        )
+    frame = frame.withColumns(converted_columns)
     lower_keys = {key.lower() for key in keys}
-    misfits = {name: _misfit(name, value) for name, value in columns.items() if name in given}
-    of_keys = [misfit for name, misfit in misfits.items() if name.lower() in lower_keys]
-    nothing = F.lit(None).cast("string")
+    misfits = {name: _misfit(name, value) for name, value in columns.items() if name in text_types}
+    key_misfits = [misfit for name, misfit in misfits.items() if name.lower() in lower_keys]
+    null_text = F.lit(None).cast("string")
     return frame.withColumns(
         {
-            MISFIT: F.coalesce(*misfits.values(), nothing),
-            KEY_MISFIT: F.coalesce(*of_keys, nothing),
+            MISFIT: F.coalesce(*misfits.values(), null_text),
+            KEY_MISFIT: F.coalesce(*key_misfits, null_text),
         }
     )
 
 
 def _with_numbers(text: Column, name: str) -> Column:
-    """Return the text of an object or array with long numbers as in the record.
+    """Return the text of an object or array, with long numbers as in the record.
 
-    :func:`exact` turned them into strings, and a text column would keep them so.
+    :func:`exact` has converted long numbers to strings, and a text column would keep these strings.
     """
     members = F.try_parse_json(F.col(ROW)).cast("map<string,string>")
     has_them = text.rlike(r"^[\[{]") & F.col(ROW).rlike(_LONG_NUMBER)
@@ -333,35 +354,38 @@ def _misfit(name: str, value: Value) -> Column:
         f"column {name} is no {value.data_type.simpleString()[:100]}",
     )
     for member in value.misspelt:
-        # A string value that looks like the member matches too; better a false error than a lost value.
-        has_it = text.contains(f'"{member}":')
+        # A string value that looks like the member matches, too. A false error is better than a lost value.
+        is_respelt = text.contains(f'"{member}":')
         error = F.coalesce(
-            F.when(has_it, f"column {name} has a member in another case than the log: {member}"), error
+            F.when(is_respelt, f"column {name} has a member in another case than the log: {member}"), error
         )
     return error
 
 
-def _either(text: Column, ways: list[tuple[Value, Column | None]]) -> Column:
-    *others, (last, _) = ways
-    found = values.decoded(text, last)
-    for value, where in others:
-        assert where is not None
-        found = F.when(where, values.decoded(text, value)).otherwise(found)
-    return found
+def _with_alternatives(text: Column, ways: list[tuple[Value, Column | None]]) -> Column:
+    *conditional, (default, _) = ways
+    decoded = values.decoded(text, default)
+    for value, condition in conditional:
+        assert condition is not None
+        decoded = F.when(condition, values.decoded(text, value)).otherwise(decoded)
+    return decoded
 
 
 # -- events -------------------------------------------------------------------------------------
 def refuse_reserved(names: Iterable[str]) -> None:
     """Refuse columns with names that the log reserves.
 
-    :raises ReservedColumnName: names them
+    :raises ReservedColumnName: the error names these columns
     """
-    taken = [name for name in names if name.lower() in change_log.LOG_COLUMNS or name.startswith(PLAN_PREFIX)]
-    if taken:
+    reserved_names = [
+        name for name in names if name.lower() in change_log.LOG_COLUMNS or name.startswith(PLAN_PREFIX)
+    ]
+    if reserved_names:
         raise ReservedColumnName(
-            f"The records have the column(s) {', '.join(taken)}, names that the change log has for itself.",
+            f"The records have the column(s) {', '.join(reserved_names)}, "
+            "names that the change log has for itself.",
             remedy="rename them where they come from, or leave them out with adapter_options "
-            f"{{'except_column_list': {taken}}}.",
+            f"{{'except_column_list': {reserved_names}}}.",
         )
 
 
@@ -370,19 +394,20 @@ def payload_columns(
 ) -> dict[str, T.DataType]:
     """Return the payload's columns, including the keys.
 
-    :raises ColumnNotFound: the records have columns, but not this key
+    :raises ColumnNotFound: the records have columns, but lack a key column
     """
-    without = {name.lower() for name in left_out}
-    found = {name: value.data_type for name, value in columns.items() if name.lower() not in without}
-    missing = [key for key in context.keys if not _has(found, key)]
-    if missing and found:
+    excluded = {name.lower() for name in left_out}
+    payload_types = {name: value.data_type for name, value in columns.items() if name.lower() not in excluded}
+    missing = [key for key in context.keys if not _has(payload_types, key)]
+    if missing and payload_types:
         raise ColumnNotFound(
-            f"The records have no key column {', '.join(map(repr, missing))} (they have {', '.join(found)}).",
+            f"The records have no key column {', '.join(map(repr, missing))} "
+            f"(they have {', '.join(payload_types)}).",
             remedy="correct keys, or declare the columns with schema.",
         )
-    refuse_reserved(found)
+    refuse_reserved(payload_types)
     # A batch without readable records has no columns.
-    return found | {key: T.StringType() for key in missing}
+    return payload_types | {key: T.StringType() for key in missing}
 
 
 def events(
@@ -398,37 +423,37 @@ def events(
     carried: Column | None = None,
     no_payload: Iterable[str] | None = None,
 ) -> DataFrame:
-    """Build the events.
+    """Return the events of the records.
 
-    An event also carries a column that is NULL in the whole batch, although it has no type yet and is not in
-    the payload: an older event that arrives later must not restore its value.
+    An event also carries a column that is NULL in the whole batch, although this column has no type yet and
+    is not in the payload. Otherwise, an older event that arrives later would restore the value.
 
-    :param frame: from :func:`valued`
-    :param no_payload: if no payload is declared: columns of the record that do not belong to the payload;
-        None: events carry only columns of the payload
-    :param op: one of the four operations; NULL if ``error`` contains the reason. A blank record is ignored
+    :param frame: the result of :func:`valued`
+    :param no_payload: without the option ``schema``, the columns of the record that are not payload; None:
+        events carry only columns of the payload
+    :param op: one of the four operations; NULL if ``error`` has the reason. A blank record is ignored
     :param lacking: the error for an event whose ``sequence`` is NULL
-    :param error: an error of the record, in addition to those in the frame
+    :param error: an error of the record, in addition to the errors in the frame
     :param left_out: names that the event does not carry, even if its record has them
-    :param carried: exactly the names that it carries; NULL: the columns that its record has
+    :param carried: exactly the names that the event carries; NULL: the columns that its record has
     """
     if carried is None and RECORD not in frame.columns:
-        # A record with another spelling is an invalid event, so compare names exactly.
+        # Compare names exactly, because a record with another spelling is an invalid event.
         names = (
             F.array_intersect(F.col(CARRIED), F.array(*map(F.lit, payload)))
             if no_payload is None
             else F.array_except(F.col(CARRIED), F.array(*map(F.lit, no_payload)).cast("array<string>"))
         )
     else:
-        mine = F.col(CARRIED) if carried is None else F.coalesce(carried, F.col(CARRIED))
-        lower = [F.lit(name.lower()) for name in (payload if no_payload is None else no_payload)]
+        carried_names = F.col(CARRIED) if carried is None else F.coalesce(carried, F.col(CARRIED))
+        lower_names = [F.lit(name.lower()) for name in (payload if no_payload is None else no_payload)]
         is_other = no_payload is not None
-        names = F.filter(mine, lambda name: F.lower(name).isin(*lower) != F.lit(is_other))
+        names = F.filter(carried_names, lambda name: F.lower(name).isin(*lower_names) != F.lit(is_other))
     if left_out is not None:
         names = F.array_except(names, left_out)
-    nothing = F.lit(None).cast("string")
+    null_text = F.lit(None).cast("string")
     op = F.when(is_blank(frame), change_log.IGNORE).otherwise(op)
-    problem = F.coalesce(nothing if error is None else error, F.when(sequence.isNull(), lacking))
+    problem = F.coalesce(null_text if error is None else error, F.when(sequence.isNull(), lacking))
     misfit = F.when(op == change_log.UPSERT, F.col(MISFIT)).when(op == change_log.DELETE, F.col(KEY_MISFIT))
     reason = (
         F.when(F.col(UNREAD).isNotNull(), F.col(UNREAD))
@@ -443,7 +468,7 @@ def events(
             for name, data_type in payload.items()
         ]
     )
-    found = frame.select(
+    built = frame.select(
         F.col(RAW).alias(change_log.RAW),
         F.col(POSITION).alias(change_log.POSITION),
         op.alias(change_log.OP),
@@ -455,21 +480,26 @@ def events(
         F.when(has_row, row).alias(change_log.PAYLOAD),
         reason.alias(change_log.ERROR),
     )
-    # Invalid events have no operation, so they do not enter the counts.
+    # An invalid event gets no operation, so the counts omit it.
     is_event = F.col(change_log.ERROR).isNull()
-    return found.withColumn(change_log.OP, F.when(is_event, F.col(change_log.OP)))
+    return built.withColumn(change_log.OP, F.when(is_event, F.col(change_log.OP)))
 
 
 def type_of(frame: DataFrame, name: str) -> T.DataType:
-    """Return the type of a frame's column, whose name is compared without case."""
-    found = next((field for field in frame.schema.fields if field.name.lower() == name.lower()), None)
-    return frame.schema[name].dataType if found is None else found.dataType
+    """Return the type of a column of a frame. The name matches without regard to case."""
+    matching_field = next(
+        (field for field in frame.schema.fields if field.name.lower() == name.lower()), None
+    )
+    return frame.schema[name].dataType if matching_field is None else matching_field.dataType
 
 
 def split_in_two(frame: DataFrame, is_split: Column) -> DataFrame:
-    """Return two rows for a record whose key changed, :data:`INDEX` 0 (the old key) and 1; else one row."""
-    both = F.when(is_split, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1)))
-    return frame.withColumn(INDEX, F.explode(both))
+    """Split a record whose key changed into two rows: :data:`INDEX` 0 has the old key, 1 the new key.
+
+    Other records keep one row, with :data:`INDEX` 1.
+    """
+    indexes = F.when(is_split, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1)))
+    return frame.withColumn(INDEX, F.explode(indexes))
 
 
 def joined(parts: Sequence[Column]) -> Column:
