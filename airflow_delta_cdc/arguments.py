@@ -89,15 +89,15 @@ def named_tables(operator: Any, *choices: str) -> list[str]:
     :param choices: names of the arguments
     :raises InvalidConfiguration: several arguments are given, or no table
     """
-    given = [name for name in choices if arguments.is_given(getattr(operator, name))]
-    if len(given) != 1:
+    given_names = [name for name in choices if arguments.is_given(getattr(operator, name))]
+    if len(given_names) != 1:
         raise InvalidConfiguration(
-            f"The task {operator.task_id} was given {' and '.join(given) or 'no table'}.",
+            f"The task {operator.task_id} was given {' and '.join(given_names) or 'no table'}.",
             remedy=f"give exactly one of {', '.join(choices)}.",
         )
-    if given == ["schema"]:
+    if given_names == ["schema"]:
         return []
-    names = arguments.names("tables", getattr(operator, given[0]))
+    names = arguments.names("tables", getattr(operator, given_names[0]))
     if not names:
         raise InvalidConfiguration("tables is empty.", remedy="name at least one table.")
     return list(dict.fromkeys(expand(name.strip()) for name in names))

@@ -87,14 +87,14 @@ def each_located(
             missing.append(name)
         else:
             locations[table] = location
-    answers = _looked_up(operator, context, list(dict.fromkeys(missing))) if missing else {}
-    for answer in answers.values():
-        if isinstance(answer, Location):
-            cache.set(answer)
+    lookups = _looked_up(operator, context, list(dict.fromkeys(missing))) if missing else {}
+    for lookup in lookups.values():
+        if isinstance(lookup, Location):
+            cache.set(lookup)
     for table in tables:
         if table not in locations:
-            answer = answers[table.strip()]
-            locations[table] = answer.location if isinstance(answer, Location) else answer
+            lookup = lookups[table.strip()]
+            locations[table] = lookup.location if isinstance(lookup, Location) else lookup
     return locations
 
 

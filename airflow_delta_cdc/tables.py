@@ -83,54 +83,42 @@ def pipeline_jobs(
     work_id = operator.work_id(context)
     reads_source = ingest or engine.is_ingested
 
-    def requested(table_arguments: Mapping[str, Any]) -> Requests | DeltaCdcError:
+    def requested(table: Mapping[str, Any]) -> Requests | DeltaCdcError:
         try:
             return engine.table_requests(
-                table_arguments,
+                table,
                 run_id=work_id,
                 kafka_options=kafka,
-                ingest=reads_source(table_arguments),
+                ingest=reads_source(table),
                 **connected,
             )
         except InvalidConfiguration as error:
-            text = f"Pipeline {table_arguments.get('pipeline')}: {error.message}"
+            text = f"Pipeline {table.get('pipeline')}: {error.message}"
             return InvalidConfiguration(text, remedy=error.remedy, argument=error.argument)
         except DeltaCdcError as error:
             return error
 
-    requests = [requested(table_arguments) for table_arguments in tables]
-    names = [
-        name
-        for requests_or_error in requests
-        if isinstance(requests_or_error, tuple)
-        for name in _names_of(*requests_or_error)
-    ]
+    requests = [requested(table) for table in tables]
+    names = [name for pair in requests if isinstance(pair, tuple) for name in _names_of(*pair)]
     locations = each_located(operator, context, names)
 
-    def pipeline_job(
-        table_arguments: Mapping[str, Any], requests_or_error: Requests | DeltaCdcError
-    ) -> PipelineJob | DeltaCdcError:
-        if isinstance(requests_or_error, DeltaCdcError):
-            return requests_or_error
+    def pipeline_job(table: Mapping[str, Any], pair: Requests | DeltaCdcError) -> PipelineJob | DeltaCdcError:
+        if isinstance(pair, DeltaCdcError):
+            return pair
         try:
-            job_locations = chosen(locations, _names_of(*requests_or_error))
+            job_locations = chosen(locations, _names_of(*pair))
         except DeltaCdcError as error:
             return error
-        batch, apply = requests_or_error
+        batch, apply = pair
         return engine.PipelineJob(
             ingest=replace(batch, log=job_locations[batch.log]) if batch is not None else None,
             apply=replace(apply, source=job_locations[apply.source], target=job_locations[apply.target])
             if apply is not None
             else None,
-            backup=partial(
-                kept, context, operator.inlets, source_of(table_arguments), table_arguments["pipeline"]
-            ),
+            backup=partial(kept, context, operator.inlets, source_of(table), table["pipeline"]),
         )
 
-    return [
-        pipeline_job(table_arguments, requests_or_error)
-        for table_arguments, requests_or_error in zip(tables, requests, strict=True)
-    ]
+    return [pipeline_job(table, pair) for table, pair in zip(tables, requests, strict=True)]
 
 
 def planned(made: Sequence[PipelineJob | DeltaCdcError]) -> list[PipelineJob]:
@@ -191,9 +179,9 @@ def announce(
     ingested = outcome.ingested
     if ingested is not None and ingested.applied and ingested.counts.get("events"):
         names = ("pipeline", "seal", "log_table_id", "log_version", "counts")
-        whole = ingested.to_dict()
+        ingest_dict = ingested.to_dict()
         context["outlet_events"][pipeline_alias(given["pipeline"])].add(
-            delta_asset(given["log"]), extra={name: whole[name] for name in names}
+            delta_asset(given["log"]), extra={name: ingest_dict[name] for name in names}
         )
     if outcome.applied is not None:
         applied_from = {**given, "source": source_of(given)}

@@ -105,8 +105,8 @@ def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> N
 
 def _option(name: str, spellings: Sequence[str]) -> str:
     """Return an option's spelling: its argument's name if possible, or else the first spelling."""
-    whole = f"--{name.replace('_', '-')}"
-    return whole if whole in spellings else spellings[0]
+    long_option = f"--{name.replace('_', '-')}"
+    return long_option if long_option in spellings else spellings[0]
 
 
 # -- tables ---------------------------------------------------------------------------------------

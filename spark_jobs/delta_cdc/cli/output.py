@@ -90,7 +90,7 @@ def table(rows: DataFrame, keys: Sequence[str], limit: int) -> tuple[list[str], 
     shown = _first(counted, keys, limit)
     schema = rows.schema
     names = [COMMIT_VERSION, CHANGE_TYPE, *values(rows), COMMIT_TIMESTAMP]
-    columns = [_as_text(name, schema[name].dataType).alias(f"_{at}") for at, name in enumerate(names)]
+    columns = [_as_text(name, schema[name].dataType).alias(f"_{index}") for index, name in enumerate(names)]
     values_ = shown.select(*columns).collect()
     texts = [isinstance(schema[name].dataType, T.StringType) for name in names]
     right = [isinstance(schema[name].dataType, T.NumericType) for name in names]
@@ -149,8 +149,8 @@ def write(
     try:
         target = str(folder / "rows")
         if output_format == "json":
-            whole = F.struct(*[quote(name) for name in rows.columns])
-            shown.select(F.to_json(whole, _JSON).alias("value")).write.text(target)
+            row_struct = F.struct(*[quote(name) for name in rows.columns])
+            shown.select(F.to_json(row_struct, _JSON).alias("value")).write.text(target)
         elif output_format == "csv":
             plain = [_plain(name, rows.schema[name].dataType).alias(name) for name in rows.columns]
             shown.select(*plain).write.options(**_CSV).csv(target)

@@ -94,7 +94,7 @@ class Spark:
                 f"{self._url} names no host and port",
                 "write local[*], spark://host:7077, k8s://https://host:6443, yarn or sc://host:15002.",
             )
-        refused = [why for host, port in addresses if (why := _refused(host, port, self._timeout))]
+        refused = [refusal for host, port in addresses if (refusal := _refused(host, port, self._timeout))]
         if len(refused) == len(addresses):
             return failed("; ".join(refused), "start the server, or correct host, port or firewall.")
         self._is_reachable = True
@@ -274,10 +274,10 @@ class Spark:
 def addresses_of(url: str) -> list[tuple[str, int]]:
     """Return the hosts and ports in a URL of a master or server; empty if one of them is missing."""
     text = url.removeprefix("k8s://")
-    scheme, _, rest = (text if "://" in text else f"https://{text}").partition("://")
+    scheme, _, address_list = (text if "://" in text else f"https://{text}").partition("://")
     default = {"sc": _CONNECT_PORT, "spark": 7077, "http": 80, "https": 443}.get(scheme)
     addresses = []
-    for address in re.split("[/;]", rest)[0].split(","):
+    for address in re.split("[/;]", address_list)[0].split(","):
         try:
             parts = urlsplit(f"//{address}")
             port = parts.port or default

@@ -165,14 +165,14 @@ def airflow() -> Result:
 
 def _releases(packages: Iterable[tuple[str, tuple[int, ...], tuple[int, ...]]]) -> Result:
     """Check that packages are installed in supported releases."""
-    texts, wanted = [], []
+    texts, required = [], []
     for name, least, limit in packages:
         installed = _installed(name)
         texts.append(f"{name} {installed or 'missing'}")
         if not installed or not least <= _numbers(installed) < limit:
-            wanted.append(f"{name} >= {'.'.join(map(str, least))}, < {limit[0]}")
+            required.append(f"{name} >= {'.'.join(map(str, least))}, < {limit[0]}")
     text = ", ".join(texts)
-    return failed(text, f"install {' and '.join(wanted)}.") if wanted else ok(text)
+    return failed(text, f"install {' and '.join(required)}.") if required else ok(text)
 
 
 def _installed(package: str) -> str | None:
