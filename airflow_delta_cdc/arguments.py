@@ -1,4 +1,4 @@
-"""What users write for a table: templates, environment variables, and what is known when a DAG is parsed."""
+"""Arguments of tasks: templates, environment variables, and values needed when a DAG is parsed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ATTRIBUTES = {"log": "log_table"}
 
 
 def is_template(value: Any) -> bool:
-    """Return whether a value still has to be rendered by Jinja (or isn't known yet at parse time)."""
+    """Return whether a value is unknown at parse time: a Jinja template, or another task's output."""
     return not isinstance(value, str) or "{{" in value or "{%" in value
 
 
@@ -41,12 +41,12 @@ def is_literal(value: Any) -> bool:
 
 
 def template_fields(options: Mapping[str, Option]) -> tuple[str, ...]:
-    """Return the attributes of an operator that are rendered, for some options."""
+    """Return the templated attributes of an operator for some options."""
     return tuple(_ATTRIBUTES.get(name, name) for name in parameters(options, templated=True))
 
 
 def take(operator: Any, names: Iterable[str], given: Mapping[str, Any]) -> None:
-    """Set the attributes of an operator that hold its parameters.
+    """Set the attributes of an operator for its parameters.
 
     :param names: the names of the parameters
     :param given: the parameters of its constructor by their names
@@ -65,11 +65,11 @@ def taken(operator: Any, options: Mapping[str, Option]) -> dict[str, Any]:
 
 
 def pipeline_name(pipeline: str | None, *tables: Any) -> str:
-    """Return the name of a pipeline, which is needed when the DAG file is parsed.
+    """Return the name of a pipeline; it must be known when the DAG file is parsed.
 
-    :param pipeline: the name, where the user gives one
-    :param tables: the tables it writes; without a name, the last part of the first one that is given
-    :raises InvalidConfiguration: that table is the output of another task
+    :param pipeline: the name, if the user gives one
+    :param tables: the tables that it writes; the default name is the last part of the first given table
+    :raises InvalidConfiguration: no name is given, and that table is the output of another task
     """
     if pipeline:
         return pipeline
@@ -84,20 +84,20 @@ def pipeline_name(pipeline: str | None, *tables: Any) -> str:
 
 
 def named_tables(operator: Any, *choices: str) -> list[str]:
-    """Return the tables that a task names by exactly one of some arguments; none where that is ``schema``.
+    """Return the tables in exactly one of a task's arguments; an empty list if that is ``schema``.
 
     :param choices: names of the arguments
     :raises InvalidConfiguration: several arguments are given, or no table
     """
-    given = [name for name in choices if arguments.is_given(getattr(operator, name))]
-    if len(given) != 1:
+    given_names = [name for name in choices if arguments.is_given(getattr(operator, name))]
+    if len(given_names) != 1:
         raise InvalidConfiguration(
-            f"The task {operator.task_id} was given {' and '.join(given) or 'no table'}.",
+            f"The task {operator.task_id} was given {' and '.join(given_names) or 'no table'}.",
             remedy=f"give exactly one of {', '.join(choices)}.",
         )
-    if given == ["schema"]:
+    if given_names == ["schema"]:
         return []
-    names = arguments.names("tables", getattr(operator, given[0]))
+    names = arguments.names("tables", getattr(operator, given_names[0]))
     if not names:
         raise InvalidConfiguration("tables is empty.", remedy="name at least one table.")
     return list(dict.fromkeys(expand(name.strip()) for name in names))

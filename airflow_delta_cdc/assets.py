@@ -1,4 +1,4 @@
-"""Names and URIs of Delta tables as Airflow assets: one factory, so that they never disagree."""
+"""Delta tables as Airflow assets: one place defines their names and URIs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def delta_asset(table: str) -> Asset:
     """Return the asset of a Delta table.
 
-    The same table always gives the same name and URI, however it is written (``s3a://`` or ``s3://``,
-    with or without a trailing slash, as a path or as ``file://``). ``${ENV}`` is filled in.
+    A table has the same name and URI in every spelling (``s3a://`` or ``s3://``, with or without a trailing
+    slash, as a path or as ``file://``). ``${ENV}`` is replaced by its value.
 
     :param table: path, URI, or ``catalog.schema.table`` name; literal or with ``${ENV}``, not Jinja
-    :raises InvalidConfiguration: for a template, or a variable that is not set
+    :raises InvalidConfiguration: the table is a template, or a variable is not set
     """
     if is_template(table):
         raise InvalidConfiguration(
@@ -34,7 +34,7 @@ def delta_asset(table: str) -> Asset:
 
 
 def pipeline_alias(pipeline: str) -> AssetAlias:
-    """Return the alias under which a pipeline announces what it applied: ``delta_cdc:<pipeline>``."""
+    """Return the alias by which a pipeline adds events of its tables: ``delta_cdc:<pipeline>``."""
     return AssetAlias(f"delta_cdc:{pipeline}")
 
 
@@ -50,7 +50,7 @@ def declare_assets(operator: BaseOperator, source: Any, pipeline: Any = None) ->
 
 
 def group_asset(group: str) -> Asset:
-    """Return the asset of a group: its events hold the versions of all its targets that go together.
+    """Return the asset of a group, whose events hold the versions of all its targets.
 
     ``event.extra["tables"]`` is ``{pipeline: {target, target_version, version}}``.
 
@@ -60,7 +60,7 @@ def group_asset(group: str) -> Asset:
 
 
 def group_alias(group: str) -> AssetAlias:
-    """Return the alias under which a group announces its :func:`group_asset`: ``delta_cdc:group:<name>``."""
+    """Return the alias by which a group adds events of :func:`group_asset`: ``delta_cdc:group:<name>``."""
     return AssetAlias(f"delta_cdc:group:{group}")
 
 
@@ -73,5 +73,5 @@ def _uri(table: str) -> str:
 
 
 def quoted(path: str) -> str:
-    """Percent-encode what a URI may not hold (metadata databases store asset URIs as ASCII)."""
+    """Percent-encode the characters that a URI may not contain (databases store asset URIs as ASCII)."""
     return quote(path, safe="/:@%!$&'()*+,;=~-._")

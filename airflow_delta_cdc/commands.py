@@ -1,7 +1,7 @@
-"""What the provider adds to Airflow's command line: the group ``airflow delta-cdc``.
+"""The provider's part of Airflow's command line: the group ``airflow delta-cdc``.
 
-Airflow asks :func:`get_cli_commands` at every start of its command line, so the command itself is loaded when
-it runs.
+Airflow calls :func:`get_cli_commands` at every start of its command line, so the command itself is loaded
+only when it runs.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ def get_cli_commands() -> list[CLICommand]:
 
 
 def arguments() -> tuple[Arg, ...]:
-    """Return the arguments of ``delta-cdc doctor``, and those that name connections, as Airflow has them."""
+    """Return the arguments of ``delta-cdc doctor`` and those for connections, in Airflow's form."""
 
     class Collected(list[Arg]):
         def add_argument(self, *flags: str, **how: Any) -> None:
             self.append(Arg(flags=flags, **how))  # type: ignore[no-untyped-call]
 
-    found = Collected()
-    found.add_argument("--spark-conn-id", help="Spark connection: its master, or its Spark Connect server")
-    found.add_argument("--delta-conn-id", help="connection of type delta: reads --storage and --table")
-    engine.doctor_options(found)
-    return tuple(found)
+    collected = Collected()
+    collected.add_argument(
+        "--spark-conn-id", help="Spark connection: its master, or its Spark Connect server"
+    )
+    collected.add_argument("--delta-conn-id", help="connection of type delta: reads --storage and --table")
+    engine.doctor_options(collected)
+    return tuple(collected)

@@ -1,4 +1,4 @@
-"""DAGs made from a configuration: one for each group of tables, and one for its backfills."""
+"""Build DAGs from a configuration: one for each group of tables, and one for its backfills."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.config import Group, Table
 
-#: Settings of tasks, and of the application that some of them start.
+#: Settings of tasks, of DAGs, and of the applications that tasks start.
 _OF_TASKS = ("owner", "pool", "queue", "retries")
 _SPANS = ("retry_delay", "execution_timeout")
 _CALLBACKS = ("on_failure_callback", "on_success_callback", "on_retry_callback")
@@ -52,11 +52,11 @@ _OF_APPLICATIONS = (
     "storage_options",
     "kafka_options",
 )
-#: Of these, what decides which tables are meant.
+#: The settings that determine to which tables the names in the configuration refer.
 _OF_THE_WORK = ("spark_conn_id", "delta_conn_id", "kafka_conn_id", "storage_options", "kafka_options")
 _PARALLEL = 8
 _BACKFILL = "__backfill"
-#: Airflow schedules nothing without a start. It is the same wherever the file is parsed.
+#: Airflow needs a start date for a schedule. A constant gives the same schedule wherever the file is parsed.
 _START = datetime(2020, 1, 1, tzinfo=UTC)
 #: Presets that are no cron.
 _NO_CRON = ("@once", "@continuous")
@@ -68,7 +68,7 @@ def build_dags(
     default_args: Mapping[str, Any] | None = None,
     **dag_arguments: Any,
 ) -> dict[str, DAG]:
-    """Make the DAGs of a configuration, and register them with Airflow.
+    """Build the DAGs of a configuration, and register them with Airflow.
 
     .. code-block:: python
 
@@ -76,16 +76,16 @@ def build_dags(
 
         build_dags("sales.yaml")
 
-    Each group becomes a DAG, and unless it says ``backfill: false`` another one, ``<group>__backfill``,
-    without a schedule, for runs by hand that would hold up the others. Nothing is connected to meanwhile, and
-    no table is looked at.
+    Each group becomes a DAG and, unless it sets ``backfill: false``, a second DAG ``<group>__backfill``
+    without a schedule, for long manual runs that would delay the scheduled ones. The function opens no
+    connection and reads no table.
 
-    :param source: path of a YAML file, of a folder of such files, or the mapping that a file would hold. A
-        relative path counts from the file that calls this
-    :param default_args: arguments of tasks, where the configuration says nothing
-    :param dag_arguments: arguments of the DAGs, likewise
-    :return: the DAGs by their ids. While Airflow runs a task of one DAG, only that one
-    :raises InvalidConfiguration: names everything that is wrong with the configuration, line by line
+    :param source: path of a YAML file or of a folder of such files, or a mapping with the content of a file.
+        A relative path counts from the folder of the calling file
+    :param default_args: arguments of tasks that the configuration does not set
+    :param dag_arguments: arguments of the DAGs that the configuration does not set
+    :return: the DAGs by their ids; only one while Airflow runs a task of one DAG
+    :raises InvalidConfiguration: names every problem of the configuration, one per line
     """
 
     caller = sys._getframe(1).f_globals.get("__file__") or ""
@@ -103,9 +103,9 @@ def build_dags(
 
 @dataclass(frozen=True)
 class _Maker:
-    """Makes the DAGs of one group.
+    """Builds the DAGs of one group.
 
-    :param place: where its configuration is, for people
+    :param place: location of its configuration, for people
     :param file: the DAG file
     """
 
@@ -121,7 +121,7 @@ class _Maker:
 
     @cached_property
     def _work(self) -> str:
-        """Return what identifies the work: another schedule or another text is no reason to refuse it."""
+        """Return a hash of the settings that define the work; others, such as the schedule, may change."""
         settings = {name: self.group.settings.get(name) for name in _OF_THE_WORK}
         return engine.Group(self.group.name, settings, self.group.tables).fingerprint
 
@@ -130,9 +130,9 @@ class _Maker:
         return self.group.place or self.place
 
     def wanted(self, only: str | None) -> Iterator[tuple[str, bool]]:
-        """Yield the ids of the DAGs to make, and whether each is for backfills.
+        """Yield the ids of the DAGs to build, and whether each is for backfills.
 
-        :param only: the one that is asked for; None is all
+        :param only: build only the DAG with this id; None builds all
         """
         dag_id = self.group.settings.get("dag_id", self.group.name)
         ids = [(dag_id, False)]
@@ -141,7 +141,7 @@ class _Maker:
         yield from (one for one in ids if only in (None, one[0]))
 
     def made(self, dag_id: str, *, is_backfill: bool) -> DAG:
-        """Make a DAG; an error names the place in the configuration."""
+        """Build a DAG; an error names the place in the configuration."""
         try:
             return self.dag(dag_id, is_backfill=is_backfill)
         except DeltaCdcError as error:
@@ -164,7 +164,7 @@ class _Maker:
             **self.dag_arguments,
             **{name: settings[name] for name in _OF_DAGS if name in settings},
             **{name: engine.start_time(name, settings[name]) for name in ("start_date",) if name in settings},
-            # Nothing starts it by itself, so that nothing is to be held up.
+            # It has no schedule, so unpausing it starts no run.
             **({"max_active_runs": 1, "is_paused_upon_creation": False} if is_backfill else {}),
         }
         if arguments["catchup"] and arguments["start_date"] == _START:
@@ -183,7 +183,7 @@ class _Maker:
                 "doc_md": self._doc(arguments.get("doc_md")),
             },
         ) as dag:
-            # Else it would be this file, of whichever folder the package is installed in.
+            # Otherwise it would be this module, in the folder where the package is installed.
             dag.fileloc = self.file or dag.fileloc
             self._tasks()
         return dag
@@ -209,17 +209,17 @@ class _Maker:
         [*detections, *applies] >> publish
 
     def _chain(self, tables: Sequence[Table], suffix: str, *, shares: bool) -> tuple[Any, Any]:
-        """Make the tasks of some tables: one that detects changes, and one for each table with work.
+        """Build the tasks of some tables: one that detects changes, and one for each table with work.
 
-        :param shares: one application does the work of all; else each has its own
+        :param shares: whether one application does the work of all tables; otherwise each has its own
         """
         parallel = self.group.settings.get("max_parallel_tables", _PARALLEL)
-        given = [table.arguments for table in tables]
-        sources = [source_of(one) for one in given]
+        tables_arguments = [table.arguments for table in tables]
+        sources = [source_of(one) for one in tables_arguments]
         inlets = [delta_asset(one) for one in dict.fromkeys(s for s in sources if is_literal(s))]
         detect = DetectChangesOperator(
             task_id=f"detect_changes{suffix}",
-            tables=given,
+            tables=tables_arguments,
             group=self.names,
             fingerprint=self._work,
             inlets=inlets,
@@ -261,7 +261,7 @@ class _Maker:
             **self.default_args,
             **{name: settings[name] for name in _OF_TASKS if name in settings},
             **{name: timedelta(seconds=settings[name]) for name in _SPANS if name in settings},
-            **{name: [_named(one) for one in settings[name]] for name in _CALLBACKS if name in settings},
+            **{name: [_callback(one) for one in settings[name]] for name in _CALLBACKS if name in settings},
         }
 
     def _schedule(self) -> Any:
@@ -272,13 +272,13 @@ class _Maker:
         if isinstance(schedule, dict) and set(schedule) == {"assets"}:
             return AssetAny(*[delta_asset(table) for table in schedule["assets"]])
         if isinstance(schedule, str) and schedule not in _NO_CRON:
-            # So that a backfill by dates has intervals.
+            # With data intervals, which a backfill by dates needs.
             return CronDataIntervalTimetable(schedule, timezone="UTC")
         return schedule
 
     def _watched(self) -> list[Asset]:
         settings = self.group.settings
-        how = {name: settings[name] for name in ("delta_conn_id", "storage_options") if name in settings}
+        options = {name: settings[name] for name in ("delta_conn_id", "storage_options") if name in settings}
         sources = {table.pipeline: table.arguments["source"] for table in self.group.tables}
         for table in self.group.tables:
             if engine.is_ingested(table.arguments) or not is_literal(sources[table.pipeline]):
@@ -288,21 +288,21 @@ class _Maker:
                     remedy="give the group a cron; what can be watched are Delta tables by path or URI, "
                     "written literally.",
                 )
-        return [watched_asset(source, **how) for source in dict.fromkeys(sources.values())]
+        return [watched_asset(source, **options) for source in dict.fromkeys(sources.values())]
 
-    def _doc(self, given: str | None) -> str:
-        own = self.group.settings.get("doc_md", given)
+    def _doc(self, default_text: str | None) -> str:
+        own_text = self.group.settings.get("doc_md", default_text)
         made = (
             f"Made from `{self.place}`, group `{self.group.name}`: {len(self.names)} "
             f"table{'s' if len(self.names) > 1 else ''}. Configuration `{self.group.fingerprint}`."
         )
-        return f"{own.rstrip()}\n\n{made}" if own else made
+        return f"{own_text.rstrip()}\n\n{made}" if own_text else made
 
 
-def _named(dotted: str) -> Any:
-    """Return what a dotted name stands for.
+def _callback(dotted: str) -> Any:
+    """Return the function with a dotted name.
 
-    :raises InvalidConfiguration: there is no such thing
+    :raises InvalidConfiguration: the name does not exist
     """
     try:
         return resolve_name(dotted)

@@ -1,4 +1,4 @@
-"""``airflow delta-cdc doctor``: what ``delta-cdc doctor`` checks, and the connections that Airflow keeps."""
+"""``airflow delta-cdc doctor``: the checks of ``delta-cdc doctor``, and checks of Airflow's connections."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
 
 
 def doctor_command(given: argparse.Namespace) -> None:
-    """Make the checks, print what they found, and end with the exit code."""
-    asked = engine.doctor_questions(given)
-    # As Airflow's own commands do: else connections are looked for in the environment and in secrets backends
-    # alone, not in Airflow's database.
+    """Make the checks, print their results, and end the process with the exit code."""
+    questions = engine.doctor_questions(given)
+    # Airflow's own commands set this, too: without it, Airflow does not look for connections in its database.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
-    to_hide = asked.secrets
-    checks = Connections(asked, to_hide, spark=given.spark_conn_id, delta=given.delta_conn_id).checks()
-    entries = engine.examined_checks(checks, timeout=asked.timeout, secrets=to_hide)
+    to_hide = questions.secrets
+    checks = Connections(questions, to_hide, spark=given.spark_conn_id, delta=given.delta_conn_id).checks()
+    entries = engine.examined_checks(checks, timeout=questions.timeout, secrets=to_hide)
     with _report() as out:
         code = engine.print_checks(entries, out, as_json=given.json)
     sys.exit(code)
@@ -40,7 +39,7 @@ def doctor_command(given: argparse.Namespace) -> None:
 
 @contextmanager
 def _report() -> Iterator[TextIO]:
-    """Give standard output to the report alone: what Airflow logs there goes to standard error meanwhile."""
+    """Reserve standard output for the report: Airflow's logs go to standard error meanwhile."""
     sys.stdout.flush()
     out = os.dup(1)
     os.dup2(2, 1)
@@ -54,9 +53,9 @@ def _report() -> Iterator[TextIO]:
 
 
 class Connections:
-    """The checks, with what the connections hold: each is looked up within the time of a check.
+    """The checks with Airflow's connections; a check looks its connection up, within the check's time limit.
 
-    :param asked: what was asked beside them
+    :param asked: the checks that the command line requests, and their settings
     :param to_hide: receives the secrets of the connections before anything is printed
     :param spark: id of a Spark connection
     :param delta: id of a connection of type ``delta``
@@ -75,13 +74,13 @@ class Connections:
         self._is_known = False
 
     def checks(self) -> Iterator[Check]:
-        """Yield the checks one after the other; some come only once an earlier one was made."""
+        """Yield the checks in order; some depend on the result of an earlier check."""
 
         yield engine.Check("airflow-config", self._configuration)
         if self._delta:
             yield engine.Check("delta-connection", self._delta_connection)
             if not self._is_known:
-                # What was to be reached with it would be asked in another name.
+                # Without the connection, these checks would use another identity.
                 self._asked = replace(self._asked, storage=None, tables=())
             elif self._test_table and not (self._asked.storage or self._asked.tables):
                 self._asked = replace(self._asked, tables=(self._test_table,))
@@ -90,7 +89,7 @@ class Connections:
             yield engine.Check("spark-connection", self._spark_connection)
             yield from self._of_spark()
 
-    # -- what Airflow keeps ---------------------------------------------------------------------
+    # -- Airflow's settings and connections ----------------------------------------------------------
     def _configuration(self) -> Result:
         jars = "auto" if hands_over_jars() else "provided"
         return engine.check_ok(
@@ -112,18 +111,18 @@ class Connections:
         conn_id = str(self._spark)
         if is_connect(conn_id):
             hook = DeltaCdcConnectHook(conn_id)
-            found = hook.server
+            server = hook.server
             password = hook.get_connection(conn_id).password
             if password:
                 self._secrets.add(password)
             self._server = hook.get_connection_url()
-            return engine.check_ok(f"{conn_id} is a Spark Connect server, {found}")
+            return engine.check_ok(f"{conn_id} is a Spark Connect server, {server}")
         self._hook = DeltaCdcSubmitHook(conn_id=conn_id)
         mode = "cluster" if self._hook.is_cluster else "client"
         return engine.check_ok(f"{conn_id} is {self._hook.master}, deploy mode {mode}")
 
     def _of_spark(self) -> Iterator[Check]:
-        """Yield what there is to ask of the Spark that the connection names."""
+        """Yield the checks of the Spark that the connection names."""
 
         if self._server is not None:
             yield from self._asked.checks_of_spark(self._server)
@@ -142,15 +141,15 @@ class Connections:
             )
 
     def _results_folder(self) -> Result:
-        """Go the way that specs and results go between this worker and a driver on the cluster."""
+        """Write and read in the folder by which this worker and a driver on the cluster exchange files."""
 
         uri = needed_results_uri(f"The connection {self._spark!r} runs applications in deploy mode cluster")
-        # As a task reaches it: with its connection, if that is for the same kind of store.
+        # A task uses its connection in the same way: only if the store is of the same kind.
         options = options_for(uri, self._asked.storage_options)
-        # All of them: the last one deletes what the first one wrote.
-        found = [check.look() for check in engine.RoundTrip(uri, options, self._asked.timeout).checks()]
-        right = engine.check_ok(f"{uri} can be written, listed, read and emptied from here")
-        return next((one for one in found if one.status == "failed"), right)
+        # Make all checks even after a failure: the last one deletes the file of the first one.
+        results = [check.look() for check in engine.RoundTrip(uri, options, self._asked.timeout).checks()]
+        success = engine.check_ok(f"{uri} can be written, listed, read and emptied from here")
+        return next((result for result in results if result.status == "failed"), success)
 
 
 def main() -> None:

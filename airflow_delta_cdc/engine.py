@@ -1,9 +1,9 @@
 # mypy: implicit-reexport
 # ruff: noqa: F401
-"""What the provider uses of the engine beyond ``delta_cdc.core``, loaded when it is first used.
+"""The parts of the engine beyond ``delta_cdc.core`` that the provider uses, each loaded at first use.
 
-A DAG file that names an operator must not pay for the log reader, the planner or Spark. So the modules of the
-provider import ``delta_cdc.core`` at their top, and use the rest of the engine through this module:
+The parsing of a DAG file must not import the log reader, the planner or Spark. So the provider's modules
+import only ``delta_cdc.core`` at their top, and use the rest of the engine through this module:
 ``engine.run_apply(...)`` loads ``delta_cdc.run.apply`` when that line runs.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 # isort: off
-# Type checkers read these imports; at run time NAMES holds them, and each is made when it is first used.
+# Type checkers read these imports. At run time, NAMES holds them, and each is imported at first use.
 if TYPE_CHECKING:
     from delta_cdc.cli.doctor import (
         DESCRIPTION as DOCTOR_DESCRIPTION,
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
 
 
 def _names() -> dict[str, tuple[str, str]]:
-    """Read the imports above from this file: each name, with its module and its name there."""
+    """Read the imports above from this file: each name, with its module and its name in that module."""
     tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
     return {
         alias.asname or alias.name: (node.module, alias.name)
@@ -103,13 +103,13 @@ def _names() -> dict[str, tuple[str, str]]:
     }
 
 
-#: What the provider uses of the engine.
+#: The engine's names that the provider uses.
 NAMES = _names()
 
 if not TYPE_CHECKING:
-    # Hidden from type checkers, for which any name would exist otherwise.
+    # Hidden from type checkers, which would otherwise accept any name.
     def __getattr__(name):
-        """Return what a name of :data:`NAMES` stands for; its module is loaded at first use."""
+        """Return the object with a name in :data:`NAMES`; load its module at first use."""
         if name not in NAMES:
             raise AttributeError(f"{__name__} has no {name!r}: add its import.")
         module, there = NAMES[name]

@@ -1,4 +1,4 @@
-"""Files that a task names."""
+"""Read the configuration file of a task."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def configuration(operator: BaseOperator, context: Context, path: str) -> Configuration:
     """Read a configuration that a task names, and fill in the templates of its tables.
 
-    :param operator: whose templates they are
-    :param path: of a file or folder; a relative one counts from the DAG's file. ``${ENV}`` allowed
-    :raises InvalidConfiguration: names everything that is wrong with it
+    :param operator: renders the templates
+    :param path: path of a file or folder, relative to the folder of the DAG's file. ``${ENV}`` allowed
+    :raises InvalidConfiguration: names every problem of the configuration
     """
 
     def rendered(value: Any) -> Any:
@@ -30,9 +30,9 @@ def configuration(operator: BaseOperator, context: Context, path: str) -> Config
             return {name: rendered(item) for name, item in value.items()}
         return [rendered(item) for item in value] if isinstance(value, list) else value
 
-    found = engine.load_configuration(str(Path(context["dag"].fileloc).parent / expand(path.strip())))
+    parsed = engine.load_configuration(str(Path(context["dag"].fileloc).parent / expand(path.strip())))
     groups = (
         replace(group, tables=tuple(replace(one, arguments=rendered(one.arguments)) for one in group.tables))
-        for group in found.groups
+        for group in parsed.groups
     )
-    return replace(found, groups=tuple(groups))
+    return replace(parsed, groups=tuple(groups))

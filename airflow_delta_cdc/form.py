@@ -1,8 +1,8 @@
-"""The form of a run by hand: its fields, what contradicts itself, and what it means.
+"""The form of a manual run: its fields, its checks, and its meaning.
 
 A DAG gets the form by ``params=run_params()``. One operator takes it over by ``**run_arguments()``; a task
-that decides for several tables reads it by :func:`asked`. As it stands, the form means what a scheduled run
-does: everything new since the watermark.
+that decides for several tables reads it by :func:`asked`. An unchanged form means the same as a scheduled
+run: everything new since the watermark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Rules = Iterator[tuple[bool, str, str]]
 
-#: What a run may be asked to do, in the order of the form.
+#: The modes of a run, in the order of the form.
 MODES = ("incremental", "backfill", "repair", "reload", "dry_run")
 
 _LABELS = {
@@ -36,27 +36,26 @@ _LABELS = {
     "reload": "Reload: compare all keys with the source",
     "dry_run": "Dry run: show what would be done, write nothing",
 }
-# Fields without a section are in Airflow's own, the only one that is open at first.
+# Airflow shows fields without a section in its default section, the only one that is open at first.
 _TIMES_ALONE, _REPAIR = "Times instead of versions", "Repair only: keys instead of versions"
 _VERSIONS = ("starting_version", "ending_version")
 _TIMES = ("starting_timestamp", "ending_timestamp")
 _BOUNDS = (*_VERSIONS, *_TIMES)
-#: What the form says beside mode and tables.
+#: The fields of the form other than mode and tables.
 _OF_A_RUN = (*_BOUNDS, "repair_keys", "versions_per_commit", "repair_quarantined")
-#: Modes of one commit, and what of a task does not go with them.
+#: Modes that make one commit, and the options of a task that do not apply in them.
 _AT_ONCE = ("repair", "reload", "interval")
 _LIMITS = tuple(in_group(APPLY, "limits"))
-#: What Airflow calls a run that was made for a backfill by dates.
+#: The condition, for templates, that a run belongs to a backfill by dates.
 _BY_DATE = "dag_run.run_type == 'backfill'"
 
 
 def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict[str, Param]:
     """Return the Params of the form, for ``DAG(params=...)``.
 
-    :param tables: names (pipelines) of the tables that the DAG keeps; with them the form lets choose among
-        them
+    :param tables: names (pipelines) of the DAG's tables; if given, the form offers a choice of tables
     :param mode: the mode that the form shows at first, one of :data:`MODES`
-    :raises InvalidConfiguration: for another mode
+    :raises InvalidConfiguration: the mode is unknown
     """
     if mode not in MODES:
         raise InvalidConfiguration(f"mode is {mode!r}.", remedy=f"use one of {', '.join(MODES)}.")
@@ -113,7 +112,7 @@ def _tables(tables: Sequence[str]) -> Param:
         None,
         type=["null", "array"],
         items={"type": "string"},
-        # Proposals and no enumeration: for an unknown name, the error names the nearest one.
+        # Examples, not an enumeration: so the error for an unknown name can propose the nearest one.
         examples=list(tables),
         title="Tables",
         description_md="Only these tables. Empty: all. Versions and keys need exactly one table, because "
@@ -162,23 +161,23 @@ def _times() -> dict[str, Param]:
 
 
 def range_params() -> dict[str, Param]:
-    """Return the Params of a range alone, for a task that has no modes: versions and times."""
+    """Return the Params of a range, versions and times, for a task without modes."""
     return {**_versions(), **_times()}
 
 
 def range_arguments() -> dict[str, str]:
-    """Return templates that hand :func:`range_params` to an operator that takes a range."""
+    """Return templates that pass the values of :func:`range_params` to an operator that takes a range."""
     return {name: f"{{{{ params.{name} }}}}" for name in _BOUNDS}
 
 
 def run_arguments(*, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the arguments that hand the form to one
+    """Return the arguments that pass the form to one
     :class:`~airflow_delta_cdc.operators.DeltaApplyChangesOperator`.
 
-    All are templates but ``pre_execute``, by which the task checks the form before it does anything. A run of
-    a backfill by dates hands over its data interval instead.
+    All are templates except ``pre_execute``, which checks the form before the task starts. In a backfill by
+    dates, each run passes its data interval instead.
 
-    :param limits: limits of the task, beside ``versions_per_commit``, which the form sets
+    :param limits: limits of the task, other than ``versions_per_commit``, which the form sets
     """
     groups: dict[str, dict[str, Any]] = {"limits": dict(limits or {})}
     for name in ("versions_per_commit", "repair_keys", "repair_quarantined"):
@@ -199,12 +198,12 @@ def _time(bound: str) -> str:
 
 
 def checked(context: Context) -> None:
-    """Check the form of a DAG with one table; for ``pre_execute`` of the task that applies.
+    """Check the form of a DAG with one table. Pass it as ``pre_execute`` of the task that applies.
 
-    In the modes that are done in one commit, the task's limits of size are left out: they are there for what
-    the schedule does.
+    In modes that make one commit, the function removes the task's size limits, which are meant for scheduled
+    runs.
 
-    :raises InvalidConfiguration: fields that contradict each other
+    :raises InvalidConfiguration: fields of the form contradict each other
     """
     run = asked(context)
     task: Any = context.get("task")
@@ -214,11 +213,12 @@ def checked(context: Context) -> None:
 
 
 def skip_waiting(context: Context) -> None:
-    """Check the form, and skip a task that waits for changes in a run started by hand; for
-    ``pre_execute`` of a sensor, before a task with ``trigger_rule="none_failed"``.
+    """Check the form, and skip the sensor in a manual run, which does not wait for changes.
 
-    :raises InvalidConfiguration: fields that contradict each other
-    :raises AirflowSkipException: the form names another mode than incremental
+    Pass it as ``pre_execute`` of a sensor; the next task needs ``trigger_rule="none_failed"``.
+
+    :raises InvalidConfiguration: fields of the form contradict each other
+    :raises AirflowSkipException: the form names a mode other than incremental
     """
     run = asked(context)
     if run.explicit:
@@ -229,13 +229,13 @@ def skip_waiting(context: Context) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run was asked to do.
+    """The mode, tables and arguments of a run.
 
     :param mode: one of :data:`MODES`, or ``interval`` in a run of a backfill by dates
-    :param tables: the tables it is about, in the DAG's order; of a DAG without a choice none
-    :param arguments: what the form says, by the names of the operators' arguments, to be put over those of
-        each table; only what was given, and nothing in a scheduled run
-    :param date_interval: start and end of the data interval, ISO 8601, where ``mode`` is ``interval``
+    :param tables: the chosen tables, in the DAG's order; empty if the DAG offers no choice
+    :param arguments: the fields that the user filled in, under the names of the operators' arguments; they
+        override those of each table. Empty in a scheduled run
+    :param date_interval: start and end of the data interval, ISO 8601, if ``mode`` is ``interval``
     """
 
     mode: str = "incremental"
@@ -245,31 +245,31 @@ class Run:
 
     @property
     def explicit(self) -> bool:
-        """Return whether its form names a mode; a scheduled run, and an empty form, do not."""
+        """Return whether the mode is other than incremental, that of scheduled runs and empty forms."""
         return self.mode != "incremental"
 
 
 def asked(context: Mapping[str, Any], *, tables: Sequence[str] = ()) -> Run:
-    """Read the form of a run, and check what no field can check alone.
+    """Read the form of a run, and check the fields together.
 
-    :param context: the task's context, or the form's values alone
-    :param tables: the tables of the DAG, among which the form chooses
-    :raises InvalidConfiguration: fields that contradict each other, or an unknown table; the message
-        names the fields
+    :param context: the task's context, or only the form's values
+    :param tables: the tables of the DAG, which the form offers
+    :raises InvalidConfiguration: fields contradict each other, or a table is unknown; the message names the
+        fields
     """
     params = context.get("params", context)
     dag_run = context.get("dag_run")
     _refuse_lost(context, getattr(dag_run, "conf", None) or {}, params)
-    run = _asked(params, tables)
+    run = _parsed(params, tables)
     if dag_run is not None and dag_run.run_type == "backfill":
         return _by_date(context, run)
     return run
 
 
 def _refuse_lost(context: Mapping[str, Any], conf: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-    """Refuse a configuration of the run that reaches no field: the run would do more than the user wants.
+    """Refuse a run configuration that reaches no field: the run would do more than the user wants.
 
-    Airflow takes any key for the configuration of a run, and puts it beside the Params.
+    Airflow accepts any key in the configuration of a run, whether or not a Param has its name.
     """
     known = {name for owner in ("dag", "task") if owner in context for name in context[owner].params}
     for name, value in conf.items():
@@ -287,19 +287,23 @@ def _refuse_lost(context: Mapping[str, Any], conf: Mapping[str, Any], params: Ma
             )
 
 
-def _asked(params: Mapping[str, Any], tables: Sequence[str]) -> Run:
+def _parsed(params: Mapping[str, Any], tables: Sequence[str]) -> Run:
     mode = given.text(params.get("mode")) or "incremental"
     _refuse_unknown("mode", mode, MODES)
     values = _values(params)
     chosen = _chosen(params.get("tables"), tables)
-    for refused, what, remedy in (*_ranges(mode, values), *_fields(mode, values), *_one(values, chosen)):
-        if refused:
-            raise InvalidConfiguration(f"The form of this run contradicts itself: {what}.", remedy=remedy)
+    for is_broken, reason, remedy in (
+        *_ranges(mode, values),
+        *_fields(mode, values),
+        *_for_one_table(values, chosen),
+    ):
+        if is_broken:
+            raise InvalidConfiguration(f"The form of this run contradicts itself: {reason}.", remedy=remedy)
     return Run(mode, chosen, {"mode": mode, **values} if mode != "incremental" else values)
 
 
 def _values(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that were filled in, beside mode and tables."""
+    """Return the filled-in fields other than mode and tables."""
     values = {name: APPLY[name].read(params.get(name)) for name in _OF_A_RUN}
     values |= {name: engine.iso_time(name, params.get(name)) for name in _TIMES}
     return {name: value for name, value in values.items() if value is not None and value is not False}
@@ -312,20 +316,22 @@ def _chosen(names: Any, tables: Sequence[str]) -> tuple[str, ...]:
     return tuple(table for table in tables if table in chosen) if chosen else tuple(tables)
 
 
-def _refuse_unknown(field_name: str, value: str, known: Sequence[str]) -> None:
-    if value in known:
+def _refuse_unknown(field_name: str, value: str, choices: Sequence[str]) -> None:
+    if value in choices:
         return
-    nearest = get_close_matches(value, known, n=1)
+    nearest = get_close_matches(value, choices, n=1)
     hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-    shown = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
+    shown = ", ".join(choices[:20]) + (", …" if len(choices) > 20 else "")
     raise InvalidConfiguration(
         f"The form names {value!r} under {field_name}, which is unknown.",
-        remedy=f"choose among {shown}{hint}." if known else f"leave {field_name} empty: there is no choice.",
+        remedy=f"choose among {shown}{hint}."
+        if choices
+        else f"leave {field_name} empty: there is no choice.",
     )
 
 
 def _ranges(mode: str, values: Mapping[str, Any]) -> Rules:
-    """Yield rules about bounds: whether one is broken, the message, and the remedy."""
+    """Yield the rules about bounds, each as: whether it is broken, the message, the remedy."""
     bounds = [name for name in _BOUNDS if name in values]
     starts = [name for name in bounds if name.startswith("starting")]
     yield (
@@ -361,40 +367,40 @@ def _is_later(kind: str, first: Any, last: Any) -> bool:
 
 
 def _fields(mode: str, values: Mapping[str, Any]) -> Rules:
-    """Yield which fields belong to other modes, likewise, and what a repair needs."""
-    named = [name for name in ("repair_keys", "repair_quarantined") if name in values]
-    ranged = any(name in values for name in _BOUNDS)
+    """Yield the rules about fields of one mode, in the same form."""
+    key_fields = [name for name in ("repair_keys", "repair_quarantined") if name in values]
+    has_range = any(name in values for name in _BOUNDS)
     yield (
         mode != "backfill" and "versions_per_commit" in values,
         f"versions_per_commit is filled in, and mode is {mode}",
         "leave it empty: only a backfill is cut into several commits.",
     )
     yield (
-        mode != "repair" and bool(named),
-        f"{_and(named)} is filled in, and mode is {mode}",
+        mode != "repair" and bool(key_fields),
+        f"{_and(key_fields)} is filled in, and mode is {mode}",
         "choose mode repair, or leave it empty.",
     )
     if mode != "repair":
         return
     yield (
-        not named and not ranged,
+        not key_fields and not has_range,
         "mode is repair, and nothing says which keys",
         "name versions, from a first one on; or fill in repair_keys; or choose repair_quarantined.",
     )
     yield (
-        len(named) + ranged > 1,
-        f"mode is repair, and {_and([*named, *(['a range'] if ranged else [])])} are both filled in",
+        len(key_fields) + has_range > 1,
+        f"mode is repair, and {_and([*key_fields, *(['a range'] if has_range else [])])} are both filled in",
         "give one of them: each says which keys are computed again.",
     )
     yield (
-        ranged and not any(f"starting_{kind}" in values for kind in ("version", "timestamp")),
+        has_range and not any(f"starting_{kind}" in values for kind in ("version", "timestamp")),
         "mode is repair, and the range has no start",
         "name its first version, or its time; without an end it goes up to the watermark.",
     )
 
 
-def _one(values: Mapping[str, Any], chosen: Sequence[str]) -> Rules:
-    """Yield what only makes sense for one table, likewise."""
+def _for_one_table(values: Mapping[str, Any], chosen: Sequence[str]) -> Rules:
+    """Yield the rule about fields that make sense for one table only, in the same form."""
     alone = [name for name in (*_VERSIONS, "repair_keys") if name in values]
     yield (
         len(chosen) > 1 and bool(alone),
@@ -404,7 +410,7 @@ def _one(values: Mapping[str, Any], chosen: Sequence[str]) -> Rules:
 
 
 def _by_date(context: Mapping[str, Any], run: Run) -> Run:
-    """Return what a run of a backfill by dates does: each has its data interval for a range."""
+    """Return the run of a backfill by dates, whose range is its data interval."""
     filled = [name for name in run.arguments if name != "mode"]
     if run.mode not in ("incremental", "backfill") or filled:
         raise InvalidConfiguration(

@@ -14,23 +14,23 @@ from delta_cdc.core.secrets import secrets
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What a connection may hold for consumers of other operators, and text cannot express.
+#: The suffix of callbacks, which a connection may have for other operators, and which text cannot express.
 _CALLBACKS = "_cb"
 
 
 def kafka_options(kafka_conn_id: str | None, options: Mapping[str, Any] | None) -> dict[str, str] | None:
     """Return the configuration of a connection together with explicit options, which win.
 
-    Secrets are masked in logs before anything else happens.
+    The function also masks their secrets in Airflow's logs.
 
-    :param kafka_conn_id: connection of type ``kafka``, or None for none
+    :param kafka_conn_id: connection of type ``kafka``; None for no connection
     :param options: explicit options, by the same names, or None
-    :return: None where neither says anything
+    :return: None if there are no options
     :raises KafkaConnectionNotFound: the named connection does not exist
     :raises InvalidConfiguration: it is of another type, or its extra is no JSON object
     """
-    found = _of_connection(kafka_conn_id) if kafka_conn_id else {}
-    merged = {str(name): text_of(value) for name, value in {**found, **(options or {})}.items()}
+    connection_options = _of_connection(kafka_conn_id) if kafka_conn_id else {}
+    merged = {str(name): text_of(value) for name, value in {**connection_options, **(options or {})}.items()}
     for secret in secrets(merged):
         mask_secret(secret)
     return merged or None

@@ -1,4 +1,4 @@
-"""Tables by catalog name: Spark is asked once where a table lies, and the answer is kept."""
+"""Tables by catalog name: Spark looks a name up once, and a cache keeps the location."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Location:
-    """Where the table behind a name lies.
+    """The location of a catalog name.
 
-    :param table_id: ``metaData.id`` of the table that was found there
-    :param spark_conn_id: whose catalog it was; empty for the Spark inside the worker
+    :param table_id: ``metaData.id`` of the table at that location
+    :param spark_conn_id: connection whose catalog has the name; empty for the Spark inside the worker
     """
 
     name: str
@@ -41,10 +41,10 @@ class Location:
 
 
 def located(operator: DeltaCdcOperator, context: Context, tables: Sequence[str]) -> dict[str, str]:
-    """Return the locations of tables by what names them; see :func:`each_located`.
+    """Return the location of each table; see :func:`each_located`.
 
-    :raises TableNotFound: for a name that the catalog does not know
-    :raises NotADeltaTable: for a view, or a table of another format
+    :raises TableNotFound: the catalog has no table of a name
+    :raises NotADeltaTable: a name is a view, or a table of another format
     """
     return chosen(each_located(operator, context, tables), tables)
 
@@ -52,32 +52,32 @@ def located(operator: DeltaCdcOperator, context: Context, tables: Sequence[str])
 def chosen(at: Mapping[str, str | DeltaCdcError], tables: Iterable[str]) -> dict[str, str]:
     """Return the locations of some tables.
 
-    :param at: what :func:`each_located` returned
-    :raises DeltaCdcError: one of the tables has none
+    :param at: the result of :func:`each_located`
+    :raises DeltaCdcError: one of the tables has no location
     """
-    found = {}
+    locations = {}
     for table in tables:
         location = at[table]
         if isinstance(location, DeltaCdcError):
             raise location
-        found[table] = location
-    return found
+        locations[table] = location
+    return locations
 
 
 def each_located(
     operator: DeltaCdcOperator, context: Context, tables: Iterable[str]
 ) -> dict[str, str | DeltaCdcError]:
-    """Return the locations of tables by what names them, or why a table has none.
+    """Return the location of each table, or the error if it has none.
 
-    A path or URI is its own location. A name is looked up in the cache. What the cache holds counts only if
-    the table at that location still has its id, which its log shows without a JVM. One Spark application
-    looks up all other names.
+    A path or URI is its own location. A name is looked up in the cache. A cached location counts only if the
+    table there still has the cached id, which its log shows without a JVM. One Spark application looks up all
+    other names.
 
-    :param operator: whose Spark is used
+    :param operator: provides the Spark
     :param tables: paths, URIs or names of one to three parts
     """
     cache = _Cache(context, operator.inlets, operator.log)
-    found: dict[str, str | DeltaCdcError] = {}
+    locations: dict[str, str | DeltaCdcError] = {}
     missing: list[str] = []
     tables = list(dict.fromkeys(tables))
     for table in tables:
@@ -86,23 +86,23 @@ def each_located(
         if location is None:
             missing.append(name)
         else:
-            found[table] = location
-    answers = _looked_up(operator, context, list(dict.fromkeys(missing))) if missing else {}
-    for answer in answers.values():
-        if isinstance(answer, Location):
-            cache.set(answer)
+            locations[table] = location
+    lookups = _looked_up(operator, context, list(dict.fromkeys(missing))) if missing else {}
+    for lookup in lookups.values():
+        if isinstance(lookup, Location):
+            cache.set(lookup)
     for table in tables:
-        if table not in found:
-            answer = answers[table.strip()]
-            found[table] = answer.location if isinstance(answer, Location) else answer
-    return found
+        if table not in locations:
+            lookup = lookups[table.strip()]
+            locations[table] = lookup.location if isinstance(lookup, Location) else lookup
+    return locations
 
 
 def cached_location(context: Context, table: str) -> str | None:
-    """Return what is kept about a table, for those who cannot ask Spark. Whether it still holds, they check.
+    """Return the cached location of a table, for callers without Spark. They check whether it is still valid.
 
     :param table: path, URI or name
-    :return: a path or URI as it is; a name's location, or None where no task has looked it up yet
+    :return: a path or URI unchanged; a name's location, or None if no task has looked it up yet
     """
     name = table.strip()
     if not _is_name(name):
@@ -121,7 +121,7 @@ def _is_name(table: str) -> bool:
 
 
 def _cached(operator: DeltaCdcOperator, cache: _Cache, name: str) -> str | None:
-    """Return the location in the cache, if it still holds."""
+    """Return the location in the cache, if it is still valid."""
 
     entry = cache.get(name)
     if entry is None or entry.spark_conn_id != (operator.spark_conn_id or ""):
@@ -140,31 +140,31 @@ def _cached(operator: DeltaCdcOperator, cache: _Cache, name: str) -> str | None:
 def _looked_up(
     operator: DeltaCdcOperator, context: Context, names: Sequence[str]
 ) -> dict[str, Location | DeltaCdcError]:
-    """Look names up by one Spark application; a name that it does not find has its error."""
+    """Look names up by one Spark application; return the location or the error of each."""
     operator.log.info("Looking up in Spark's catalog where %s lies", ", ".join(names))
     try:
         result = operator.run_to_end(context, ResolveSpec(run_id=context["run_id"], tables=tuple(names)))
     except DeltaCdcError as error:
         return dict.fromkeys(names, error)
-    found: dict[str, Location | DeltaCdcError] = {}
+    locations: dict[str, Location | DeltaCdcError] = {}
     for row in result.tables:
         name = row["table"]
         if "error" in row:
-            found[name] = DeltaCdcError.from_dict(row["error"])
+            locations[name] = DeltaCdcError.from_dict(row["error"])
             continue
-        found[name] = Location(
+        locations[name] = Location(
             name=name,
             location=canonical_uri(row["location"]),
             table_id=row["table_id"],
             spark_conn_id=operator.spark_conn_id or "",
         )
-    return found
+    return locations
 
 
 class _Cache:
-    """Keeps locations: in the asset state store of the task's table, else in a file of this machine.
+    """Keep locations in the asset state store of the task's table, or else in a file of this machine.
 
-    A cache that fails costs a Spark application, never the task.
+    If the cache fails, the task does not: a Spark application looks the name up.
     """
 
     def __init__(self, context: Context, inlets: Sequence[Any], log: Logger | None) -> None:
@@ -176,12 +176,12 @@ class _Cache:
         store = self._store(name)
         if store is not None:
             try:
-                kept = _read(store.get(_key(name)), name)
-            except Exception as error:  # noqa: BLE001 - whatever the database says, Spark can be asked
+                entry = _read(store.get(_key(name)), name)
+            except Exception as error:  # noqa: BLE001 - whatever the database's error, Spark can look the name up
                 self._warn("The location of %s could not be read from the asset state store: %s", name, error)
             else:
-                if kept is not None:
-                    return kept
+                if entry is not None:
+                    return entry
         return _read_file(_file(name), name)
 
     def set(self, entry: Location) -> None:
@@ -189,7 +189,7 @@ class _Cache:
         if store is not None:
             try:
                 store.set(_key(entry.name), asdict(entry))
-            except Exception as error:  # noqa: BLE001 - the next one who reads asks Spark again
+            except Exception as error:  # noqa: BLE001 - the next reader looks the name up in Spark again
                 self._warn(
                     "The location of %s could not be kept in the asset state store: %s", entry.name, error
                 )
@@ -201,7 +201,7 @@ class _Cache:
             self._warn("The location of %s could not be kept: %s", entry.name, error)
 
     def _store(self, name: str) -> Any:
-        """Return the store of the table's own asset, if the task has it, else of the task's first one."""
+        """Return the store of the table's own asset, if it is an inlet, or else of the first inlet."""
         if self._stores is None:
             return None
         for asset in (delta_asset(name), *self._inlets):
@@ -224,13 +224,13 @@ def _key(name: str) -> str:
 
 
 def _read(value: Any, name: str) -> Location | None:
-    """Read an entry; what is no entry for this name is not there."""
+    """Return the entry for this name; None if the value is not one."""
     if not isinstance(value, dict) or value.get("name") != name:
         return None
     try:
         entry = Location(**value)
     except TypeError:
-        # Of another release.
+        # Another release wrote the entry.
         return None
     return entry if all(isinstance(part, str) for part in asdict(entry).values()) else None
 
@@ -243,7 +243,7 @@ def _read_file(path: Path, name: str) -> Location | None:
     try:
         return _read(json.loads(path.read_text(encoding="utf-8")), name)
     except (OSError, ValueError):
-        # Not there, or not whole: both cost nothing but asking Spark.
+        # The file is missing or incomplete: Spark looks the name up.
         return None
 
 

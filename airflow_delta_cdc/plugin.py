@@ -1,4 +1,4 @@
-"""What the provider adds to Airflow beside its operators: macros for templates."""
+"""The provider's Airflow plugin: macros for templates."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def watermark(
 ) -> dict[str, Any] | None:
     """Return the watermark that an apply task published last, for use in templates.
 
-    ``{{ macros.delta_cdc.watermark(ti, "apply")["version"] }}``. Airflow's own ``xcom_pull`` gives a list
-    of all runs' values when ``include_prior_dates`` is set and no map index is named; this gives one.
+    ``{{ macros.delta_cdc.watermark(ti, "apply")["version"] }}``. Airflow's own ``xcom_pull`` returns a list
+    of all runs' values if ``include_prior_dates`` is set and no map index is given; this macro returns one.
 
     :param ti: the running task instance, ``ti`` in templates
-    :param task_ids: id of the apply task, with its groups
+    :param task_ids: id of the apply task, with its task groups
     :param dag_id: the DAG of that task; None is the running one
-    :param include_prior_dates: take an earlier run's value where this run has none
-    :param map_index: which one of a mapped task; -1 for a task that isn't mapped
+    :param include_prior_dates: take an earlier run's value if this run has none
+    :param map_index: map index of a mapped task; -1 for a task that isn't mapped
     """
-    found: dict[str, Any] | None = ti.xcom_pull(
+    published: dict[str, Any] | None = ti.xcom_pull(
         task_ids=task_ids,
         dag_id=dag_id,
         key="watermark",
         include_prior_dates=include_prior_dates,
         map_indexes=map_index,
     )
-    return found
+    return published
 
 
 class DeltaCdcPlugin(AirflowPlugin):

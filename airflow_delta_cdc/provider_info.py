@@ -13,7 +13,7 @@ def _field(label: str, description: str, *, kind: str = "string", **schema: Any)
     return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
 
 
-#: The form of a connection of type ``delta``: what ``DeltaTableHook`` finds in its extra.
+#: The form of a connection of type ``delta``: the fields of its extra that ``DeltaTableHook`` reads.
 _DELTA_FIELDS = {
     "storage": _field(
         "Storage",

@@ -1,4 +1,4 @@
-"""A retry policy that knows which errors time repairs."""
+"""A retry policy that retries only after errors that may pass."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 
 from delta_cdc.core.errors import ConcurrentModification, DeltaCdcError, OutcomeUnknown, TablesFailed, named
 
-#: Errors with a rule of their own; all others of which an error says that it may pass, have one together.
+#: Errors that are retried soon; all other retryable errors share one rule with a longer delay.
 _SOON: list[type[BaseException] | str] = [ConcurrentModification, OutcomeUnknown]
 _LATER: list[type[BaseException] | str] = [
     cls for cls in named() if cls.retryable and cls not in (*_SOON, TablesFailed)
 ]
 
-#: For ``retry_policy=`` of a task: a lost race or an unknown outcome is tried again soon, an application that
-#: died, and a server or a store that does not answer, after a while, and a named error that needs a
-#: person fails at once. Needs ``retries`` >= 1.
+#: For ``retry_policy=`` of a task. After a lost race or an unknown outcome, Airflow retries soon. If an
+#: application died, or a server or a store does not answer, it retries later. A named error that needs a
+#: person fails the task at once. Needs ``retries`` >= 1.
 DELTA_CDC_RETRY_POLICY = ExceptionRetryPolicy(
     rules=[
         RetryRule(

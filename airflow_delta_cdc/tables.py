@@ -1,6 +1,6 @@
-"""Many tables in one task: their arguments become pieces of work, and what became of them is published.
+"""Many tables in one task: turn their arguments into jobs, and publish the outcomes.
 
-Shared by the operators that keep several tables, whichever way they got their arguments.
+All operators that work on several tables use this module.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Requests = tuple[IngestRequest | None, ApplyRequest | None]
 
-#: What an event of the target's asset holds.
+#: Fields in an event of the target's asset.
 _ANNOUNCED = (
     "pipeline",
     "source_table_id",
@@ -53,7 +53,7 @@ _OUTCOMES = {
     "failed": "failed",
     "nothing": "had nothing new",
 }
-#: Of a dry run, what an XCom takes: steps, and characters of a plan and of all statements together.
+#: Limits of a dry run's XCom: steps, characters of a plan, and characters of all statements together.
 _MOST_STEPS = 100
 _MOST_OF_A_PLAN = 4 * 1024
 _MOST_CHARACTERS = 16 * 1024
@@ -61,7 +61,7 @@ _MOST_CHARACTERS = 16 * 1024
 
 # -- arguments ------------------------------------------------------------------------------------
 def source_of(given: Mapping[str, Any]) -> Any:
-    """Return what a table's target is applied from: its change log, or else its source."""
+    """Return the table that the target is applied from: the change log, or else the source."""
     return given["log"] if engine.is_ingested(given) else given.get("source")
 
 
@@ -72,62 +72,66 @@ def pipeline_jobs(
     *,
     ingest: Callable[[Mapping[str, Any]], bool] | None = None,
 ) -> list[PipelineJob | DeltaCdcError]:
-    """Return the work of each table, with locations for catalog names, or why its arguments give none.
+    """Return the job of each table, with locations for catalog names, or the error of its arguments.
 
-    :param operator: whose connections are used, and whose Spark looks up catalog names
-    :param tables: arguments of each (:func:`delta_cdc.run.table_arguments.requests`)
-    :param ingest: whether a table's source is read, or only its log; None: where it has a log
+    :param operator: provides the connections, and the Spark that looks up catalog names
+    :param tables: arguments of each table (:func:`delta_cdc.run.table_arguments.requests`)
+    :param ingest: whether to read a table's source, not only its log; None: if it has a log
     """
-    # Once for all tables: each time may go to a secrets backend.
+    # Once for all tables: each call may query a secrets backend.
     connected, kafka = operator.connected(), operator.options_of_kafka()
     work_id = operator.work_id(context)
     reads_source = ingest or engine.is_ingested
 
-    def requested(given: Mapping[str, Any]) -> Requests | DeltaCdcError:
+    def requested(table: Mapping[str, Any]) -> Requests | DeltaCdcError:
         try:
             return engine.table_requests(
-                given, run_id=work_id, kafka_options=kafka, ingest=reads_source(given), **connected
+                table,
+                run_id=work_id,
+                kafka_options=kafka,
+                ingest=reads_source(table),
+                **connected,
             )
         except InvalidConfiguration as error:
-            text = f"Pipeline {given.get('pipeline')}: {error.message}"
+            text = f"Pipeline {table.get('pipeline')}: {error.message}"
             return InvalidConfiguration(text, remedy=error.remedy, argument=error.argument)
         except DeltaCdcError as error:
             return error
 
-    requests = [requested(given) for given in tables]
-    names = [name for one in requests if isinstance(one, tuple) for name in _names_of(*one)]
-    at = each_located(operator, context, names)
+    requests = [requested(table) for table in tables]
+    names = [name for pair in requests if isinstance(pair, tuple) for name in _names_of(*pair)]
+    locations = each_located(operator, context, names)
 
-    def pipeline_job(given: Mapping[str, Any], one: Requests | DeltaCdcError) -> PipelineJob | DeltaCdcError:
-        if isinstance(one, DeltaCdcError):
-            return one
+    def pipeline_job(table: Mapping[str, Any], pair: Requests | DeltaCdcError) -> PipelineJob | DeltaCdcError:
+        if isinstance(pair, DeltaCdcError):
+            return pair
         try:
-            places = chosen(at, _names_of(*one))
+            job_locations = chosen(locations, _names_of(*pair))
         except DeltaCdcError as error:
             return error
-        batch, apply = one
+        batch, apply = pair
         return engine.PipelineJob(
-            ingest=replace(batch, log=places[batch.log]) if batch is not None else None,
-            apply=replace(apply, source=places[apply.source], target=places[apply.target])
+            ingest=replace(batch, log=job_locations[batch.log]) if batch is not None else None,
+            apply=replace(apply, source=job_locations[apply.source], target=job_locations[apply.target])
             if apply is not None
             else None,
-            backup=partial(kept, context, operator.inlets, source_of(given), given["pipeline"]),
+            backup=partial(kept, context, operator.inlets, source_of(table), table["pipeline"]),
         )
 
-    return [pipeline_job(given, one) for given, one in zip(tables, requests, strict=True)]
+    return [pipeline_job(table, pair) for table, pair in zip(tables, requests, strict=True)]
 
 
 def planned(made: Sequence[PipelineJob | DeltaCdcError]) -> list[PipelineJob]:
-    """Return the work of tables all of which have some.
+    """Return the jobs, if every table has one.
 
     :raises DeltaCdcError: the first error among them
     """
-    found = []
-    for one in made:
-        if isinstance(one, DeltaCdcError):
-            raise one
-        found.append(one)
-    return found
+    jobs = []
+    for job in made:
+        if isinstance(job, DeltaCdcError):
+            raise job
+        jobs.append(job)
+    return jobs
 
 
 def _names_of(batch: IngestRequest | None, apply: ApplyRequest | None) -> list[str]:
@@ -138,7 +142,7 @@ def _names_of(batch: IngestRequest | None, apply: ApplyRequest | None) -> list[s
 
 # -- publishing -----------------------------------------------------------------------------------
 def published(outcome: PipelineResult) -> dict[str, Any]:
-    """Return the dict that is published of one table."""
+    """Return the published dict of one table."""
     ingested = outcome.ingested.to_dict() if outcome.ingested is not None else {}
     if outcome.applied is None:
         return ingested
@@ -153,10 +157,10 @@ def announce_apply(
     published: dict[str, Any],
     backup: dict[str, Any] | None,
 ) -> None:
-    """Keep a copy of the watermark; where something was applied, add an event of the target's asset.
+    """Copy the watermark to the asset state store; if changes were applied, announce the target's asset.
 
-    :param inlets: of the task
-    :param given: has ``source``, ``target`` and ``pipeline``, as the task was given them
+    :param inlets: inlets of the task
+    :param given: ``source``, ``target`` and ``pipeline``, as in the arguments of the task
     :param published: :meth:`delta_cdc.run.outcomes.ApplyResult.to_dict`
     :param backup: :attr:`delta_cdc.run.outcomes.ApplyResult.mirror`
     """
@@ -171,13 +175,13 @@ def announce_apply(
 def announce(
     context: Context, inlets: Sequence[Any], given: Mapping[str, Any], outcome: PipelineResult
 ) -> None:
-    """Add events of a table's log and target for what was written to them, and keep the watermark."""
+    """Add events of a table's log and target if they were written, and copy the watermark."""
     ingested = outcome.ingested
     if ingested is not None and ingested.applied and ingested.counts.get("events"):
         names = ("pipeline", "seal", "log_table_id", "log_version", "counts")
-        whole = ingested.to_dict()
+        ingest_dict = ingested.to_dict()
         context["outlet_events"][pipeline_alias(given["pipeline"])].add(
-            delta_asset(given["log"]), extra={name: whole[name] for name in names}
+            delta_asset(given["log"]), extra={name: ingest_dict[name] for name in names}
         )
     if outcome.applied is not None:
         applied_from = {**given, "source": source_of(given)}
@@ -185,7 +189,7 @@ def announce(
 
 
 def shown(context: Context, published: dict[str, Any]) -> dict[str, Any]:
-    """Push what is published as the XCom ``watermark``, and return it."""
+    """Push the published dict as the XCom ``watermark``, and return it."""
     context["ti"].xcom_push(key="watermark", value=published)
     return published
 
@@ -197,11 +201,11 @@ def run_piece(
     pipeline_job: PipelineJob,
     saved_plans: SavedPlans,
 ) -> dict[str, Any]:
-    """Run the work of one table in at most one application per attempt, and publish it.
+    """Run the job of one table, with at most one application per attempt, and publish the outcome.
 
-    :param given: arguments of the table, as the task was given them
-    :return: what is published
-    :raises DeltaCdcError: a named error, with its remedy, for everything that stops the table
+    :param given: arguments of the table, as the task got them
+    :return: the published dict
+    :raises DeltaCdcError: the job failed; the error names the remedy
     """
     with operator.application(context) as execute:
         (outcome,) = engine.run_batch(
@@ -213,15 +217,15 @@ def run_piece(
     warn(operator.log, outcome)
     if outcome.error is not None:
         raise outcome.error
-    answer = shown(context, published(outcome))
+    watermark = shown(context, published(outcome))
     announce(context, operator.inlets, given, outcome)
-    # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
+    # Last: a retry of a try that died before this line publishes again; a task cleared later has no work.
     forget(pipeline_job, outcome, saved_plans)
-    return answer
+    return watermark
 
 
 def forget(pipeline_job: PipelineJob, outcome: PipelineResult, saved_plans: SavedPlans) -> None:
-    """Delete what is pinned of a table, once its results are published."""
+    """Delete the saved plans of a table, once its results are published."""
 
     if pipeline_job.apply is not None:
         saved_plans.delete(engine.since_key(pipeline_job.apply))
@@ -231,18 +235,18 @@ def forget(pipeline_job: PipelineJob, outcome: PipelineResult, saved_plans: Save
 
 
 def warn(log: Logger, outcome: PipelineResult) -> None:
-    """Warn about what is in quarantine, with the way out."""
-    found = []
+    """Warn about rows in quarantine, with the remedy."""
+    results = []
     if outcome.ingested is not None:
-        found.append((outcome.ingested.counts, outcome.ingested.log_table, "records that are no events"))
+        results.append((outcome.ingested.counts, outcome.ingested.log_table, "records that are no events"))
     if outcome.applied is not None and outcome.applied.target_table is not None:
-        found.append((outcome.applied.counts, outcome.applied.target_table, "events that do not apply"))
-    for counts, table, what in found:
+        results.append((outcome.applied.counts, outcome.applied.target_table, "events that do not apply"))
+    for counts, table, rows_text in results:
         if counts.get("quarantined"):
             log.warning(
                 "%d %s are in %s__quarantine, each with its reason. Once mended: delta-cdc replay %s=%s",
                 counts["quarantined"],
-                what,
+                rows_text,
                 table,
                 outcome.pipeline,
                 table,
@@ -256,11 +260,11 @@ def would_do(
     pipeline_job: PipelineJob,
     applied: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Find out what would be taken and applied; write nothing, and pin nothing.
+    """Plan what a job would ingest and apply; write nothing, and save no plan.
 
-    :param pipeline_job: whose apply, if it has one, is a dry run
-    :param applied: what is published of that dry run, where it was made already
-    :return: what is published, also as the XCom ``watermark``
+    :param pipeline_job: its apply, if it has one, is a dry run
+    :param applied: the published dict of that dry run, if it has already run
+    :return: the published dict, also the XCom ``watermark``
     """
     log = operator.log
     would: dict[str, Any] = {"applied": False, "pipeline": pipeline_job.pipeline, "dry_run": {}}
@@ -285,27 +289,27 @@ def would_do(
 
 
 def shortened(published: dict[str, Any], *, tables: int = 1) -> dict[str, Any]:
-    """Return what a dry run publishes, its ``dry_run`` cut where it is long.
+    """Return the published dict of a dry run, with long parts of ``dry_run`` cut.
 
-    An XCom is no place for it, and the log has it whole.
+    An XCom has limited space; the log has the whole text.
 
-    :param tables: how many share the XCom
+    :param tables: the number of tables that share the XCom
     """
-    # Without anything to do there is nothing to show.
-    found = {"table": [], "steps": [], "statements": [], "counts": {}, **(published.get("dry_run") or {})}
-    table, steps, statements = list(found["table"]), list(found["steps"]), found["statements"]
+    # A dry run without work has no entries.
+    dry_run = {"table": [], "steps": [], "statements": [], "counts": {}, **(published.get("dry_run") or {})}
+    table, steps, statements = list(dry_run["table"]), list(dry_run["steps"]), dry_run["statements"]
     if len(steps) > _MOST_STEPS:
         more = f"… {len(steps) - _MOST_STEPS} more"
         steps[_MOST_STEPS:], table[_MOST_STEPS:] = [more], [{"what": more}]
     share = _MOST_CHARACTERS // tables // max(1, len(statements))
     cut = [text if len(text) <= share else f"{text[:share]}… (cut; see the log)" for text in statements]
-    shown = {"table": table, "steps": steps, "statements": cut, "counts": dict(found["counts"])}
+    shown = {"table": table, "steps": steps, "statements": cut, "counts": dict(dry_run["counts"])}
     return {**published, "dry_run": shown}
 
 
 # -- many tables ----------------------------------------------------------------------------------
 def status(outcome: PipelineResult) -> str:
-    """Return what became of a table in one word."""
+    """Return the outcome of a table in one word."""
     if outcome.error is not None:
         return "failed"
     if outcome.applied is not None and outcome.applied.applied:
@@ -314,24 +318,24 @@ def status(outcome: PipelineResult) -> str:
 
 
 def counted(outcomes: Sequence[PipelineResult]) -> str:
-    """Return how many tables came to what, for people."""
+    """Return the number of tables with each outcome, as text."""
     numbers = Counter(status(outcome) for outcome in outcomes)
-    some = ", ".join(f"{numbers[name]} {text}" for name, text in _OUTCOMES.items() if numbers[name])
-    return f"{len(outcomes)} tables: {some or 'none'}"
+    parts = ", ".join(f"{numbers[name]} {text}" for name, text in _OUTCOMES.items() if numbers[name])
+    return f"{len(outcomes)} tables: {parts or 'none'}"
 
 
 def raise_failures(outcomes: Sequence[PipelineResult], of: int | None = None) -> None:
-    """Raise the one error that names those of the tables.
+    """Raise one error that lists the errors of all failed tables.
 
-    :param of: how many tables there are, if not all are among the outcomes
-    :raises TablesFailed: where there are any
+    :param of: the number of tables, if the outcomes do not include all
+    :raises TablesFailed: a table failed; ``TablesRefused`` if no retry can help
     """
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     if not failed:
         return
     by_error: dict[str, list[str]] = {}
     for outcome in failed:
-        # An application that died is the error of all that it was to do.
+        # If an application died, all its tables have the same error.
         by_error.setdefault(f"{type(outcome.error).__name__}: {outcome.error}", []).append(outcome.pipeline)
     lines = "".join(f"\n  {', '.join(names)}: {error}" for error, names in by_error.items())
     text = f"{len(failed)} of {of or len(outcomes)} tables failed; the others are through.{lines}\n"

@@ -1,4 +1,4 @@
-"""``@task.delta_changes``: a function of the user's gets the changes, and what it has taken is committed."""
+"""``@task.delta_changes``: pass the changes to a function of the user, then commit their watermark."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ if TYPE_CHECKING:
     from delta_cdc.planning.request import CommitRequest
     from delta_cdc.run.outcomes import ReadResult
 
-#: A parameter of this name gets what the read says of the batch: range, counts, and where it is staged.
+#: A parameter of this name gets a dict about the batch: its range, counts and staging table.
 BATCH = "batch"
 
 
 class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
     """Stage the open batch, call the function with its rows, then commit the batch's watermark.
 
-    All three happen in the worker's process, in one Spark session. Where the function raises, nothing is
-    committed, and the next try gets the same batch. With nothing new it is not called, no Spark is started,
-    and the task is skipped: whatever needs the function's result has nothing to do either.
+    All three steps run in the worker's process, in one Spark session. If the function raises, the task
+    commits nothing, and the next try gets the same batch. Without new changes, no Spark starts, the function
+    is not called, and the task is skipped, as are the tasks that need the function's result.
 
-    :param python_callable: the function. Its first parameter is the DataFrame of the changes; one called
-        ``batch`` gets what the read says of them; others are those of any TaskFlow function
+    :param python_callable: the function. Its first parameter is the DataFrame of the changes; a parameter
+        ``batch`` gets a dict about the batch; the other parameters are those of any TaskFlow function
     :param op_args: positional arguments of the call, after the DataFrame (templated)
     :param op_kwargs: keyword arguments of the call (templated)
-    :param kwargs: those of :class:`DeltaReadChangesOperator`, but for ``target``, and of
-        :class:`SparkSubmitOperator` those that a session has a conf for (memory, cores, executors, queue,
-        JARs and packages, Kerberos). Those about watching an application (``durable``, ``verbose``, …) have
-        nothing to do
-    :raises InvalidConfiguration: an argument that only a process of ``spark-submit`` could honour
+    :param kwargs: arguments of :class:`DeltaReadChangesOperator`, except ``target``, and those of
+        :class:`SparkSubmitOperator` that have a conf for a session (memory, cores, executors, queue, JARs and
+        packages, Kerberos). Arguments about tracking an application (``durable``, ``verbose``, …) have no
+        effect
+    :raises InvalidConfiguration: an argument needs a process of ``spark-submit``
     """
 
     custom_operator_name = "@task.delta_changes"
@@ -83,7 +83,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         _refuse_signature(python_callable)
         super().__init__(
             python_callable=_with_batch(python_callable),
-            # Airflow checks that the function can be called so: the first argument is not known yet.
+            # Airflow checks the arguments against the signature; None replaces the DataFrame until run time.
             op_args=[None, *(op_args or ())],
             op_kwargs=op_kwargs,
             **kwargs,
@@ -91,7 +91,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         self._session: WorkerSession | None = None
 
     def execute(self, context: Context) -> Any:
-        """Stage or find the batch, call the function, commit; return what the function returned."""
+        """Stage or find the batch, call the function, commit, and return the function's value."""
         saved_plans = TaskPins(context)
         with private_directory() as directory:
             session = self._session = WorkerSession(self, directory.path, self._session_name())
@@ -103,7 +103,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         return self._handle_output(returned)
 
     def on_kill(self) -> None:
-        """Interrupt what the session is running on a server."""
+        """Interrupt the session's operations on a server."""
         super().on_kill()
         if self._session is not None:
             self._session.kill()
@@ -125,13 +125,13 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
             return None
         returned = self._called(context, batch, self._changes(session, batch))
         request = self._commit_request(context, batch.pipeline, batch.versions.ending_version)
-        done = engine.run_commit(request, execute=run, say=self.log.info)
+        committed = engine.run_commit(request, execute=run, say=self.log.info)
         engine.forget_saved_plans(batch, saved_plans)
-        self._push(context, {**done.to_dict(), "rows": batch.rows, "counts": batch.counts})
+        self._push(context, {**committed.to_dict(), "rows": batch.rows, "counts": batch.counts})
         return returned
 
     def _nothing_new(self, context: Context, batch: ReadResult, saved_plans: TaskPins) -> None:
-        """Publish that there is nothing; or the batch of a try that died after it had committed.
+        """Publish that nothing is new, or the batch of an earlier try that died after its commit.
 
         :raises AirflowSkipException: this run has committed nothing
         """
@@ -157,8 +157,8 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         from airflow.sdk.bases.decorator import determine_kwargs
 
         args = [changes, *list(self.op_args)[1:]]
-        given: dict[str, Any] = {**context, BATCH: batch.to_dict(), **self.op_kwargs}
-        return self.python_callable(*args, **determine_kwargs(self.python_callable, args, given))
+        available: dict[str, Any] = {**context, BATCH: batch.to_dict(), **self.op_kwargs}
+        return self.python_callable(*args, **determine_kwargs(self.python_callable, args, available))
 
     def _commit_request(
         self, context: Context, pipeline: str, ending_version: int | None = None
@@ -188,7 +188,7 @@ def _refuse_signature(function: Callable[..., Any]) -> None:
 
 
 def _with_batch(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let Airflow's check of the arguments pass without the one that is known at run time only."""
+    """Let Airflow's check of the arguments pass without ``batch``, whose value exists only at run time."""
     signature = inspect.signature(function)
     if BATCH in signature.parameters:
         parameters = [
@@ -201,17 +201,17 @@ def _with_batch(function: Callable[..., Any]) -> Callable[..., Any]:
 def delta_changes_task(
     python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
 ) -> TaskDecorator:
-    """Decorate a function that takes the changes of a Delta table to a sink of its own.
+    """Decorate a function that writes the changes of a Delta table to a custom sink.
 
     .. code-block:: python
 
         @task.delta_changes(pipeline="orders_out", table=SOURCE, staging=STAGING, query="upsert", keys=["id"])
         def send(changes, batch=None): ...
 
-    The arguments are those of :class:`DeltaReadChangesOperator`, but for ``target``. The function's value is
-    the XCom ``return_value``; the key ``watermark`` holds what was committed, with the batch's counts.
+    The arguments are those of :class:`DeltaReadChangesOperator`, except ``target``. The function's value is
+    the XCom ``return_value``; the XCom ``watermark`` holds the committed watermark and the batch's counts.
 
-    :param multiple_outputs: unroll a returned dict to one XCom per key
+    :param multiple_outputs: split a returned dict into one XCom per key
     """
     return task_decorator_factory(
         python_callable=python_callable,

@@ -1,4 +1,4 @@
-"""What the tasks of a group share: connections, and the items of work that they hand each other."""
+"""Shared by the tasks of a group: connections, and the items of work that they pass to each other."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from delta_cdc.run.batch import PipelineJob
     from delta_cdc.run.saved_plans import SavedPlans
 
-#: In these, a table with a change log takes what its source has; in all others only its log is read.
+#: Modes in which a table with a change log ingests from its source; in other modes, only its log is read.
 INGESTING = ("incremental", "dry_run")
 
 
-#: Replaces a table's arguments: why their templates could not be filled in.
+#: The key of the error that replaces a table's arguments if their templates cannot be rendered.
 UNRENDERED = "unrendered"
 
 
@@ -56,7 +56,7 @@ class GroupOperator(DeltaCdcOperator):
         self.kafka_conn_id = kafka_conn_id
 
     def work_id(self, context: Context) -> str:
-        """Return who works here: the same in all tasks of a group, which share the work of a table."""
+        """Return an id of the work: the same in all tasks of a group, which share the work of a table."""
         dag_id = getattr(context.get("ti"), "dag_id", None)
         return "/".join(filter(None, (dag_id, context["run_id"])))
 
@@ -67,17 +67,17 @@ def mode_of(table: Mapping[str, Any]) -> str:
 
 
 def takes_source(table: Mapping[str, Any]) -> bool:
-    """Return whether a run takes what the source of a table with a change log has."""
+    """Return whether a run ingests from the source of a table with a change log."""
     return engine.is_ingested(table) and mode_of(table) in INGESTING
 
 
 def has_target(table: Mapping[str, Any]) -> bool:
-    """Return whether something is applied, and not only ingested."""
+    """Return whether the table has a target, so that its changes are applied."""
     return arguments.is_given(table.get("target")) or not engine.is_ingested(table)
 
 
 def template_error(table: Mapping[str, Any]) -> InvalidConfiguration | None:
-    """Return why the templates of a table could not be filled in; None where they are filled in."""
+    """Return the error of a table's templates; None if they were rendered."""
     if UNRENDERED not in table:
         return None
     return InvalidConfiguration(
@@ -88,23 +88,23 @@ def template_error(table: Mapping[str, Any]) -> InvalidConfiguration | None:
 
 
 def is_dry(table: Mapping[str, Any]) -> bool:
-    """Return whether nothing is to be written of a table."""
+    """Return whether the run of a table is a dry run, which writes nothing."""
     return mode_of(table) == "dry_run" or arguments.flag("dry_run", table.get("dry_run"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One table's work as ``detect_changes`` hands it on, in XCom and as arguments of a mapped task.
+    """One table's work, passed from ``detect_changes`` by XCom and as arguments of a mapped task.
 
     :param pipeline: the table's name
-    :param table: its arguments, with all templates filled in, and what the form of the run says
-    :param located: those of ``source``, ``log`` and ``target`` that are catalog names, as locations
-    :param fingerprint: of the group's configuration when its changes were detected
-    :param stamp: of that detection; what was kept of an earlier one is not about this work
-    :param since: version of the target before the work, -1 without one; None where nothing is applied
-    :param saved_plans: what keeps the work at what was found
+    :param table: its arguments, with rendered templates, overridden by the form of the run
+    :param located: the locations of those of ``source``, ``log`` and ``target`` that are catalog names
+    :param fingerprint: hash of the group's configuration when the changes were detected
+    :param stamp: id of that detection; saved plans and answers of an earlier detection do not count
+    :param since: version of the target before the work, -1 if it does not exist; None if nothing is applied
+    :param saved_plans: plans that fix the range of the work to the detected changes
     :param found: the work, for people
-    :param failed: it could not be planned
+    :param failed: whether the detection failed
     """
 
     pipeline: str
@@ -119,25 +119,25 @@ class Item:
 
 
 def pieces_of(operator: GroupOperator, context: Context, items: Sequence[Item]) -> list[PipelineJob]:
-    """Return the work of some items, not planned yet; the caller adds pins and start."""
+    """Return the jobs of some items, not planned yet; the caller adds ``saved_plans`` and ``since``."""
     located = [{**item.table, **item.located} for item in items]
-    made = tables.planned(tables.pipeline_jobs(operator, context, located, ingest=takes_source))
+    jobs = tables.planned(tables.pipeline_jobs(operator, context, located, ingest=takes_source))
     return [
-        # The asset in which a copy of the seal is kept bears the name that the user gave.
+        # The asset with the copy of the seal has the name that the user wrote, not the location.
         replace(
             pipeline_job,
             backup=partial(kept, context, operator.inlets, tables.source_of(item.table), item.pipeline),
         )
-        for item, pipeline_job in zip(items, made, strict=True)
+        for item, pipeline_job in zip(items, jobs, strict=True)
     ]
 
 
 class WorkPins:
-    """SavedPlans of one item: kept in the task's state store, and before that what others planned of it.
+    """The saved plans of one item: those in the task's state store, or else those of earlier tasks.
 
     :param context: the task's context
-    :param stamp: of the detection; pins of another one are not found
-    :param before: pins by key, of earlier tasks
+    :param stamp: id of the detection; plans saved for another one do not count
+    :param before: saved plans of earlier tasks, by key
     """
 
     def __init__(self, context: Context, stamp: str, before: Mapping[str, dict[str, Any]]) -> None:
@@ -147,34 +147,34 @@ class WorkPins:
         self._touched: dict[str, None] = {}
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Return what was pinned, or None."""
-        return self._store.get(self._named(key)) or self._before.get(key)
+        """Return the saved plan, or None."""
+        return self._store.get(self._stamped(key)) or self._before.get(key)
 
     def set(self, key: str, value: dict[str, Any]) -> None:
-        """SavedPlan a value (JSON)."""
+        """Save a plan (JSON)."""
         self._touched[key] = None
-        self._store.set(self._named(key), value)
-        # Without a store it is known to this try at least.
+        self._store.set(self._stamped(key), value)
+        # Without a state store, at least this try has the plan.
         self._before[key] = value
 
     def delete(self, key: str) -> None:
-        """Forget a pin; one that isn't there is no error."""
+        """Delete a saved plan; a missing one is no error."""
         self._before.pop(key, None)
-        self._store.delete(self._named(key))
+        self._store.delete(self._stamped(key))
 
     def touched(self) -> dict[str, dict[str, Any]]:
-        """Return the pins of this try, by key, without what is empty in them."""
-        found = {key: self.get(key) for key in self._touched}
+        """Return the plans that this try saved, by key, without empty values."""
+        plans = {key: self.get(key) for key in self._touched}
         return {
             key: {name: item for name, item in value.items() if item not in (None, "", [], ())}
-            for key, value in found.items()
+            for key, value in plans.items()
             if value is not None
         }
 
     def leave(self) -> None:
-        """Delete from the store what this try has put there; it has been handed on."""
+        """Delete the plans of this try from the state store; the next task gets them by XCom."""
         for key in self._touched:
-            self._store.delete(self._named(key))
+            self._store.delete(self._stamped(key))
 
-    def _named(self, key: str) -> str:
+    def _stamped(self, key: str) -> str:
         return f"{self._stamp}:{key}"

@@ -1,4 +1,4 @@
-"""The first task of a group: what is there to do, for every table, without a JVM."""
+"""The first task of a group: detect the work of every table, without a JVM."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ if TYPE_CHECKING:
     from delta_cdc.run.batch import PipelineJob
     from delta_cdc.run.detect_changes import DetectedChanges
 
-#: What bounds an ingest, under names that bound an apply as well.
+#: Bounds of an ingest whose names are also bounds of an apply.
 _BOUNDS_OF_THE_INGEST = ("starting_timestamp", "max_bytes")
-#: What a table's own arguments say of the versions of a run, by the end that it is about.
+#: The arguments of a table that bound the versions of a run, by the end of the range.
 _ENDS = {
     "start": ("starting_version", "starting_timestamp"),
     "end": ("ending_version", "ending_timestamp"),
 }
 _LIMITS = tuple(in_group(APPLY, "limits"))
-#: Modes that are about keys, all or some: they have no order that could be cut into pieces.
+#: Modes that work on some or all keys in one commit, so that limits of size do not apply.
 _OF_KEYS = ("repair", "reload", "interval")
-#: What cannot be done without keys.
+#: Modes that need keys.
 _BY_KEY = ("repair", "reload")
-#: Characters of a line about a table that an XCom takes; the log has it whole.
+#: The most characters of a line about a table in an XCom; the log has the whole line.
 _MOST_OF_A_LINE = 300
 
 
 class DetectChangesOperator(GroupOperator):
-    """Detect the changes of the tables of a group, and hand on what is to be done.
+    """Detect the changes of the tables of a group, and return the work.
 
-    It runs nothing and writes nothing.
+    The task starts no Spark and writes nothing.
 
-    The XCom ``return_value`` is the list of work for the mapped task (:class:`Item` as a dict), the key
-    ``tables`` a summary of every table of the group.
+    The XCom ``return_value`` is the list of work for the mapped task (:class:`Item` as a dict); the XCom
+    ``tables`` is a summary of every table of the group.
 
-    A table that cannot be planned is in the list: its own task plans it again, and fails by that name. In a
-    run started by hand, with a mode in the form, this task fails instead.
+    If a table cannot be planned, it is in the list: its own task plans it again, and fails under its name. In
+    a manual run with a mode in the form, this task fails instead.
 
-    :param tables: arguments of each table that this task is about (templated; here and nowhere else)
-    :param group: names of all tables of the group, among which the form chooses
-    :param fingerprint: of the group's configuration
+    :param tables: arguments of each table of this task (templated; the only place where they are rendered)
+    :param group: names of all tables of the group, which the form offers
+    :param fingerprint: hash of the group's configuration
     """
 
     template_fields = ("tables", *GroupOperator.template_fields)
@@ -77,9 +77,9 @@ class DetectChangesOperator(GroupOperator):
         self.fingerprint = fingerprint
 
     def render_template(self, content: Any, *rest: Any, **how: Any) -> Any:
-        """Fill in a template. Other texts are not compiled: that would take longer than the detection.
+        """Render a template. Skip texts without one: to compile them would take longer than the detection.
 
-        A table whose templates cannot be filled in stops no other.
+        If the templates of one table cannot be rendered, the others are still detected.
         """
         if content is self.tables:
             return [self._rendered(table, *rest, **how) for table in content]
@@ -95,7 +95,7 @@ class DetectChangesOperator(GroupOperator):
             return {"pipeline": table["pipeline"], UNRENDERED: f"{type(error).__name__}: {error}"}
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Plan every table that the run is about."""
+        """Detect the changes of every table of the run."""
 
         run = asked(context, tables=self.group)
         if run.date_interval is not None:
@@ -103,81 +103,87 @@ class DetectChangesOperator(GroupOperator):
         elif run.explicit:
             self.log.info("Mode %s, asked for by the form.", run.mode)
         chosen = [of_run(table, run) for table in self.tables if table["pipeline"] in run.tables]
-        named = len(run.tables) < len(self.group) or len(self.group) == 1
-        about = []
+        is_partial = len(run.tables) < len(self.group) or len(self.group) == 1
+        selected = []
         for table in chosen:
-            why = _no_part(table, chosen=named)
-            if why:
-                self.log.info("%s %s.", table["pipeline"], why)
+            reason = _no_part(table, chosen=is_partial)
+            if reason:
+                self.log.info("%s %s.", table["pipeline"], reason)
             else:
-                about.append(table)
-        names = [table["pipeline"] for table in about]
-        others = [dict(table) for table in self.tables if table["pipeline"] not in names]
-        made = self._pieces(context, [*about, *others])
-        built, left_out = made[: len(about)], made[len(about) :]
-        looked = iter(engine.detect_changes([one for one in built if isinstance(one, engine.PipelineJob)]))
-        found = [
-            next(looked) if isinstance(one, engine.PipelineJob) else _unread(table["pipeline"], one)
-            for table, one in zip(about, built, strict=True)
+                selected.append(table)
+        selected_names = [table["pipeline"] for table in selected]
+        other_tables = [dict(table) for table in self.tables if table["pipeline"] not in selected_names]
+        jobs = self._jobs(context, [*selected, *other_tables])
+        selected_jobs, other_jobs = jobs[: len(selected)], jobs[len(selected) :]
+        detected = iter(
+            engine.detect_changes([one for one in selected_jobs if isinstance(one, engine.PipelineJob)])
+        )
+        changes = [
+            next(detected) if isinstance(one, engine.PipelineJob) else _unread(table["pipeline"], one)
+            for table, one in zip(selected, selected_jobs, strict=True)
         ]
-        if not named:
-            found = [_without_log(table, one) for table, one in zip(about, found, strict=True)]
-        self._log(found)
-        summaries = {one.pipeline: _summary(one) for one in found}
-        summaries |= {one.pipeline: _left_out(one) for one in left_out if isinstance(one, engine.PipelineJob)}
+        if not is_partial:
+            changes = [_without_log(table, one) for table, one in zip(selected, changes, strict=True)]
+        self._log(changes)
+        summaries = {one.pipeline: _summary(one) for one in changes}
+        summaries |= {
+            one.pipeline: _left_out(one) for one in other_jobs if isinstance(one, engine.PipelineJob)
+        }
         context["ti"].xcom_push(key="tables", value=summaries)
         if run.explicit:
-            _raise_first(found)
+            _raise_first(changes)
         stamp = uuid.uuid4().hex[:12]
         return [
             asdict(self._item(table, one, pipeline_job, stamp))
-            for table, pipeline_job, one in zip(about, built, found, strict=True)
+            for table, pipeline_job, one in zip(selected, selected_jobs, changes, strict=True)
             if one.has_work or one.error is not None
         ]
 
-    def _pieces(self, context: Context, some: Sequence[dict[str, Any]]) -> list[PipelineJob | DeltaCdcError]:
-        """Return the work of each table, or why it has none."""
-        errors = [template_error(table) for table in some]
-        rendered = [table for table, error in zip(some, errors, strict=True) if error is None]
-        made = iter(tables.pipeline_jobs(self, context, rendered, ingest=_reads_source))
-        return [next(made) if error is None else error for error in errors]
+    def _jobs(
+        self, context: Context, candidates: Sequence[dict[str, Any]]
+    ) -> list[PipelineJob | DeltaCdcError]:
+        """Return the job of each table, or the error of its arguments."""
+        errors = [template_error(table) for table in candidates]
+        rendered = [table for table, error in zip(candidates, errors, strict=True) if error is None]
+        jobs = iter(tables.pipeline_jobs(self, context, rendered, ingest=_reads_source))
+        return [next(jobs) if error is None else error for error in errors]
 
     def _item(
         self,
         table: dict[str, Any],
-        found: DetectedChanges,
+        changes: DetectedChanges,
         pipeline_job: PipelineJob | DeltaCdcError,
         stamp: str,
     ) -> Item:
         located = {} if isinstance(pipeline_job, DeltaCdcError) else _located(table, pipeline_job)
         return Item(
-            pipeline=found.pipeline,
+            pipeline=changes.pipeline,
             table=table,
             located=located,
             fingerprint=self.fingerprint,
             stamp=stamp,
-            since=found.since,
-            saved_plans=found.saved_plans,
-            found=found.found[:_MOST_OF_A_LINE],
-            failed=found.error is not None,
+            since=changes.since,
+            saved_plans=changes.saved_plans,
+            found=changes.found[:_MOST_OF_A_LINE],
+            failed=changes.error is not None,
         )
 
-    def _log(self, found: Sequence[DetectedChanges]) -> None:
-        for one in found:
+    def _log(self, detected: Sequence[DetectedChanges]) -> None:
+        for one in detected:
             for note in one.notes:
                 self.log.info("%s: %s", one.pipeline, note)
             if one.error is not None:
                 self.log.error("%s: %s", one.pipeline, one.found)
-        rows = [{"table": one.pipeline, "status": _status(one), "found": one.found} for one in found]
-        busy = sum(one.has_work for one in found)
-        self.log.info("%d of %d tables have work.\n%s", busy, len(found), grid(rows))
+        rows = [{"table": one.pipeline, "status": _status(one), "found": one.found} for one in detected]
+        busy = sum(one.has_work for one in detected)
+        self.log.info("%d of %d tables have work.\n%s", busy, len(detected), grid(rows))
 
 
 def of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """Return a table's arguments with what the form of the run says put over them.
+    """Return a table's arguments, overridden by the form of the run.
 
-    Versions and limits that the arguments give for every day's runs do not hold for a run started by hand:
-    they are left out for an end that the form gives, and in modes that are about keys.
+    The versions and limits in a table's arguments are meant for scheduled runs. A manual run ignores the
+    versions of an end that the form gives. In modes that work on keys, it ignores all versions and limits.
     """
     if not run.explicit:
         return {**table, **run.arguments}
@@ -191,9 +197,9 @@ def of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:
 
 
 def _no_part(table: Mapping[str, Any], *, chosen: bool) -> str:
-    """Say why a run is not about a table; "" where it is.
+    """Return why a run leaves a table out; "" if the run includes it.
 
-    :param chosen: the form names it
+    :param chosen: whether the form names the table
     """
     mode = mode_of(table)
     if not takes_source(table) and not has_target(table):
@@ -203,14 +209,16 @@ def _no_part(table: Mapping[str, Any], *, chosen: bool) -> str:
     return ""
 
 
-def _without_log(table: Mapping[str, Any], found: DetectedChanges) -> DetectedChanges:
-    """Accept that a log does not exist yet, of a table that the form does not name."""
-    missing = isinstance(found.error, TableNotFound) and engine.is_ingested(table) and not takes_source(table)
-    return replace(found, error=None, found="nothing: it has no log yet") if missing else found
+def _without_log(table: Mapping[str, Any], changes: DetectedChanges) -> DetectedChanges:
+    """Accept a missing change log of a table that the form does not name."""
+    has_no_log = (
+        isinstance(changes.error, TableNotFound) and engine.is_ingested(table) and not takes_source(table)
+    )
+    return replace(changes, error=None, found="nothing: it has no log yet") if has_no_log else changes
 
 
 def _reads_source(table: Mapping[str, Any]) -> bool:
-    """Of a table without a target the log is all there is, whatever a run is about."""
+    """Return whether a run reads the source; for a table without a target, the ingest is its only work."""
     return takes_source(table) or not has_target(table)
 
 
@@ -220,33 +228,37 @@ def _unread(pipeline: str, error: DeltaCdcError) -> DetectedChanges:
 
 def _located(table: Mapping[str, Any], pipeline_job: PipelineJob) -> dict[str, str]:
     """Return the locations of those tables that were given by name."""
-    found: dict[str, str] = {}
+    locations: dict[str, str] = {}
     if pipeline_job.ingest is not None:
-        found["log"] = pipeline_job.ingest.log
+        locations["log"] = pipeline_job.ingest.log
     if pipeline_job.apply is not None:
-        found["log" if engine.is_ingested(table) else "source"] = pipeline_job.apply.source
-        found["target"] = pipeline_job.apply.target
-    return {name: location for name, location in found.items() if location != table.get(name)}
+        locations["log" if engine.is_ingested(table) else "source"] = pipeline_job.apply.source
+        locations["target"] = pipeline_job.apply.target
+    return {name: location for name, location in locations.items() if location != table.get(name)}
 
 
-def _status(found: DetectedChanges) -> str:
-    if found.error is not None:
+def _status(changes: DetectedChanges) -> str:
+    if changes.error is not None:
         return "failed"
-    return "work" if found.has_work else "nothing"
+    return "work" if changes.has_work else "nothing"
 
 
-def _summary(found: DetectedChanges) -> dict[str, Any]:
+def _summary(changes: DetectedChanges) -> dict[str, Any]:
     summary = {
-        "status": _status(found),
-        "target": found.target,
-        "target_version": found.target_version,
-        "version": found.version,
+        "status": _status(changes),
+        "target": changes.target,
+        "target_version": changes.target_version,
+        "version": changes.version,
     }
-    return {**summary, "found": found.found[:_MOST_OF_A_LINE]} if found.has_work or found.error else summary
+    return (
+        {**summary, "found": changes.found[:_MOST_OF_A_LINE]}
+        if changes.has_work or changes.error
+        else summary
+    )
 
 
 def _left_out(pipeline_job: PipelineJob) -> dict[str, Any]:
-    """Return the summary of a table that the run is not about."""
+    """Return the summary of a table that the run leaves out."""
 
     return {
         "status": "left out",
@@ -256,14 +268,14 @@ def _left_out(pipeline_job: PipelineJob) -> dict[str, Any]:
     }
 
 
-def _raise_first(found: Sequence[DetectedChanges]) -> None:
-    """Raise what is wrong with tables of a run started by hand.
+def _raise_first(detected: Sequence[DetectedChanges]) -> None:
+    """Raise the errors of the tables of a manual run.
 
-    :raises DeltaCdcError: the error of the one table; of several ``TablesFailed``
+    :raises DeltaCdcError: the error of one table; ``TablesFailed`` if several tables have errors
     """
 
-    failed = [one for one in found if one.error is not None]
+    failed = [one for one in detected if one.error is not None]
     if len(failed) == 1 and failed[0].error is not None:
         raise failed[0].error
     outcomes = [engine.PipelineResult(pipeline=one.pipeline, error=one.error) for one in failed]
-    tables.raise_failures(outcomes, len(found))
+    tables.raise_failures(outcomes, len(detected))

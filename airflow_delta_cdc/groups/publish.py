@@ -1,4 +1,4 @@
-"""The last task of a group: which versions of all its targets go together."""
+"""The last task of a group: publish the versions of all its targets."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class PublishOperator(GroupOperator):
-    """Publish the versions of all targets of a group, those that did not change included.
+    """Publish the versions of all targets of a group, including those that did not change.
 
-    The XCom ``return_value`` is ``{pipeline: {target, target_version, version}}``: who reads each target as
-    of its ``target_version`` sees it at ``version``, its watermark. Where something was applied in this run,
-    the asset of the group (:func:`airflow_delta_cdc.assets.group_asset`) gets an event with the same map.
+    The XCom ``return_value`` is ``{pipeline: {target, target_version, version}}``: ``version`` is the
+    watermark of the target as of its ``target_version``. If this run applied changes, the asset of the group
+    (:func:`airflow_delta_cdc.assets.group_asset`) gets an event with the same map.
 
     :param group: name of the group
     :param detections: ids of the tasks that detected changes
-    :param applies: ids of the mapped tasks that worked on them
+    :param applies: ids of the mapped tasks that applied them
     """
 
     ui_color = "#e8f1d4"
@@ -39,54 +39,54 @@ class PublishOperator(GroupOperator):
         self.add_outlets([group_alias(group)])
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read the versions of what was worked on; those of the others are known."""
-        found: dict[str, Any] = {}
+        """Return the versions of all targets, and announce them if this run applied changes."""
+        summaries: dict[str, Any] = {}
         for task in self.detections:
-            found |= context["ti"].xcom_pull(task_ids=task, key="tables", map_indexes=-1) or {}
-        done = {one["pipeline"]: one for one in self._done(context)}
-        together: dict[str, Any] = {}
-        for pipeline, one in sorted(found.items()):
-            versions = self._versions(pipeline, one, done.get(pipeline))
+            summaries |= context["ti"].xcom_pull(task_ids=task, key="tables", map_indexes=-1) or {}
+        published = {entry["pipeline"]: entry for entry in self._done(context)}
+        versions_by_pipeline: dict[str, Any] = {}
+        for pipeline, entry in sorted(summaries.items()):
+            versions = self._versions(pipeline, entry, published.get(pipeline))
             if versions is not None:
-                together[pipeline] = versions
-        if any(one.get("applied") for one in done.values()):
-            extra: dict[str, Any] = {"group": self.group, "tables": together}
+                versions_by_pipeline[pipeline] = versions
+        if any(entry.get("applied") for entry in published.values()):
+            extra: dict[str, Any] = {"group": self.group, "tables": versions_by_pipeline}
             context["outlet_events"][group_alias(self.group)].add(group_asset(self.group), extra=extra)
-        self.log.info("%d targets.", len(together))
-        return together
+        self.log.info("%d targets.", len(versions_by_pipeline))
+        return versions_by_pipeline
 
     def _done(self, context: Context) -> Iterator[dict[str, Any]]:
-        """Yield what the tables' own tasks published."""
+        """Yield the dicts that the tables' own tasks published."""
         for task in self.applies:
             pulled = context["ti"].xcom_pull(task_ids=task)
-            # Of a mapped task that pushed one value alone, Airflow gives that value and no list of it.
-            yield from (one for one in (pulled if isinstance(pulled, list) else [pulled]) if one)
+            # If a mapped task pushed only one value, Airflow returns that value, not a list.
+            yield from (value for value in (pulled if isinstance(pulled, list) else [pulled]) if value)
 
     def _versions(
-        self, pipeline: str, found: Mapping[str, Any], done: Mapping[str, Any] | None
+        self, pipeline: str, summary: Mapping[str, Any], published: Mapping[str, Any] | None
     ) -> dict[str, Any] | None:
-        """Return the versions of one target; None without a version.
+        """Return the versions of one target; None if it has no version.
 
-        :param found: what was seen of it
-        :param done: what was published of it; None where it was not worked on
+        :param summary: its summary from the detection
+        :param published: the dict that its task published; None if no task worked on it
         """
 
-        if done is not None and "target_table" not in done:
-            # Of a log there is nothing but its version.
-            log = done.get("log_table")
-            return _entry(log, done["log_version"], None) if log else None
-        if done is None and found["status"] != "left out":
-            return _entry(found["target"], found["target_version"], found["version"])
-        # Read now, both from one state of the target: another run may have committed on top of ours.
-        target = found["target"] if done is None else done["target_table"]
+        if published is not None and "target_table" not in published:
+            # A log without a target has no watermark.
+            log = published.get("log_table")
+            return _entry(log, published["log_version"], None) if log else None
+        if published is None and summary["status"] != "left out":
+            return _entry(summary["target"], summary["target_version"], summary["version"])
+        # Read both versions now, from one state of the target: another run may have committed after this one.
+        target = summary["target"] if published is None else published["target_table"]
         try:
-            now = engine.versions_of(pipeline, target, self.options_of_storage())
+            versions = engine.versions_of(pipeline, target, self.options_of_storage())
         except DeltaCdcError as error:
-            if done is not None:
+            if published is not None:
                 raise
             self.log.warning("%s is left out: %s", pipeline, error)
             return None
-        return _entry(target, *now) if now is not None else None
+        return _entry(target, *versions) if versions is not None else None
 
 
 def _entry(target: str | None, target_version: int | None, version: int | None) -> dict[str, Any] | None:

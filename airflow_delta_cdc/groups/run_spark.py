@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.run.batch import PipelineJob, PipelineResult
 
-#: Characters of an error, and of all errors together, that an XCom takes; the log has them whole.
+#: The most characters of one error, and of all errors, in an XCom; the log has the whole errors.
 _MOST_OF_AN_ERROR, _MOST_OF_ERRORS = 1000, 12 * 1024
 
 
 class RunSparkOperator(GroupOperator):
-    """Run the work of many tables in one Spark application, each with a result of its own.
+    """Run the work of many tables in one Spark application, with one result per table.
 
-    The XCom ``return_value`` holds for each pipeline its ``status`` (``applied``, ``ingested``, ``nothing``,
-    ``planned`` of a dry run, ``failed``, or ``unfinished``, which another try may mend), its ``error``, and
-    the ``pins`` by which its own task knows what was done. Publishing is left to that task: here nothing is
-    announced, and a table that fails stops no other.
+    The XCom ``return_value`` has for each pipeline its ``status`` (``applied``, ``ingested``, ``nothing``,
+    ``planned`` after a dry run, ``failed``, or ``unfinished`` if a retry may succeed), its ``error``, and the
+    ``saved_plans`` by which the table's own task recognizes the work. That task publishes the outcome; this
+    one announces nothing. If a table fails, the others still run.
 
-    :param work: output of ``detect_changes`` (a template field, so that it arrives here; its values are no
-        templates)
-    :param parallel: how many tables are worked on at the same moment
-    :raises TablesFailed: the application died before all tables were through
+    :param work: output of ``detect_changes`` (a template field, because Airflow resolves XComs only in these;
+        its values are no templates)
+    :param parallel: the number of tables processed at once
+    :raises TablesFailed: the application died before all tables were done
     """
 
     template_fields = ("work", *GroupOperator.template_fields)
@@ -44,17 +44,17 @@ class RunSparkOperator(GroupOperator):
         self.parallel = parallel
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run what is to be run; nothing to do starts nothing."""
+        """Run the items that need Spark; without any, no process starts."""
 
         items = [item for item in (Item(**one) for one in self.work or ()) if not item.failed]
         if not items:
             self.log.info("No table has work.")
             return {}
         saved_plans = [WorkPins(context, item.stamp, item.saved_plans) for item in items]
-        found = zip(items, saved_plans, pieces_of(self, context, items), strict=True)
+        planned = zip(items, saved_plans, pieces_of(self, context, items), strict=True)
         work = [
             (item, saved_plan, _piece(item, pipeline_job, saved_plan))
-            for item, saved_plan, pipeline_job in found
+            for item, saved_plan, pipeline_job in planned
             if _needs_spark(item)
         ]
         with self.application(context) as execute:
@@ -74,10 +74,10 @@ class RunSparkOperator(GroupOperator):
             item.pipeline: {"detected": item.stamp} | _answer(outcome, item, saved_plan, stamp, len(outcomes))
             for outcome, (item, saved_plan, _) in zip(outcomes, work, strict=True)
         }
-        # Before anything is forgotten; and a task that fails pushes nothing by itself.
+        # Push the XCom before any plan is deleted. Airflow pushes nothing for a failed task.
         context["ti"].xcom_push(key="return_value", value=answer)
         died = [one for one in outcomes if one.unanswered and isinstance(one.error, JobFailed)]
-        # A retry of this very task needs its pins; all others find them in what it has pushed.
+        # A retry of this task needs the saved plans in the state store; other tasks get them by XCom.
         tables.raise_failures(died, len(outcomes))
         for saved_plan in saved_plans:
             saved_plan.leave()
@@ -85,7 +85,7 @@ class RunSparkOperator(GroupOperator):
 
 
 def _piece(item: Item, pipeline_job: PipelineJob, saved_plans: WorkPins) -> PipelineJob:
-    """Return what is to be run of an item; of a dry run only what needs Spark."""
+    """Return the part of an item's job that needs Spark; a dry run leaves the ingest out."""
     if is_dry(item.table):
         return replace(pipeline_job, ingest=None)
     return replace(pipeline_job, saved_plans=saved_plans, since=item.since)
@@ -98,23 +98,23 @@ def _needs_spark(item: Item) -> bool:
 def _answer(
     outcome: PipelineResult, item: Item, saved_plans: WorkPins, stamp: str, number: int
 ) -> dict[str, Any]:
-    """Return what is published of one table.
+    """Return the XCom entry of one table.
 
-    :param stamp: of this try, by which the table's own task answers an error once
-    :param number: how many tables share the XCom
+    :param stamp: id of this try, so that the table's own task raises an error only once
+    :param number: the number of tables that share the XCom
     """
     error = outcome.error
     if is_dry(item.table):
         return _dry_answer(outcome, stamp, number)
-    found: dict[str, Any] = {"status": tables.status(outcome), "saved_plans": saved_plans.touched()}
-    return found if error is None else {**found, **_failed(error, stamp, number)}
+    answer: dict[str, Any] = {"status": tables.status(outcome), "saved_plans": saved_plans.touched()}
+    return answer if error is None else {**answer, **_failed(error, stamp, number)}
 
 
 def _dry_answer(outcome: PipelineResult, stamp: str, number: int) -> dict[str, Any]:
     if outcome.error is not None:
-        # Without a log there is nothing to show of its target.
-        missing = isinstance(outcome.error, TableNotFound)
-        return {"status": "nothing"} if missing else _failed(outcome.error, stamp, number)
+        # Without a log, a dry run of the target shows nothing.
+        has_no_log = isinstance(outcome.error, TableNotFound)
+        return {"status": "nothing"} if has_no_log else _failed(outcome.error, stamp, number)
     assert outcome.applied is not None
     return {"status": "planned", "dry_run": tables.shortened(outcome.applied.to_dict(), tables=number)}
 

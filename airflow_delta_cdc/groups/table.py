@@ -1,4 +1,4 @@
-"""One table of a group: what was done of it is published under its own name, and what is left is done."""
+"""One table of a group: publish its outcome, and do the work that the group's application left."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-#: In the task's state store: the try of the application whose error this task has raised, and the
-#: detection whose work it has published.
+#: Keys in the task's state store: the application's try whose error this task has raised, and the detection
+#: whose work it has published.
 _ANSWERED, _PUBLISHED = "answered", "published"
 
 
 class ApplyTableOperator(GroupOperator):
-    """Publish what the group's application did of one table, or do it in an application of its own.
+    """Publish the outcome of one table in the group's application, or run the work in an own application.
 
-    Mapped over the output of ``detect_changes``. Where the target's log proves the work, no process is
-    started. An error that the application met, and that time does not mend, is raised here once, by its name;
-    the next try, and one after clearing, plans again. What the application did not reach is done here.
+    The task is mapped over the output of ``detect_changes``. If the target's log proves the work, no process
+    starts. An error of the application that a retry cannot repair is raised here once, under its name; the
+    next try, and one after clearing, plans again. Work that the application did not reach runs here.
 
-    It publishes what :class:`DeltaApplyChangesOperator` and :class:`DeltaIngestChangesOperator` publish.
+    The task publishes the same as :class:`DeltaApplyChangesOperator` and :class:`DeltaIngestChangesOperator`.
 
-    :param configuration: fingerprint of the group's configuration as this task's DAG file has it
+    :param configuration: fingerprint of the group's configuration when this task's DAG file was parsed
     :param run_spark: id of the task that ran the shared application; None without one
     :param item: the work, an :class:`Item` as a dict
     :param kwargs: see :class:`GroupOperator`
     :raises ConfigurationChanged: ``detect_changes`` read another configuration
-    :raises DeltaCdcError: a named error, with its remedy, for everything that stops the table
+    :raises DeltaCdcError: the work failed; the error names the remedy
     """
 
     ui_color = "#cfe8fc"
@@ -58,13 +58,13 @@ class ApplyTableOperator(GroupOperator):
         super().__init__(**kwargs)
         self.configuration = configuration
         self.run_spark = run_spark
-        # No template field: its values would be rendered once more.
+        # Not a template field: its values are rendered already.
         self.item = item
-        # Of all tables of the group, which the mapped task declares, this one.
+        # The mapped task declares outlets for all tables of the group; this instance has one table.
         self.outlets = [pipeline_alias(item["pipeline"])]
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Find the proof, or plan and run; publish."""
+        """Confirm the work from the target's log, or plan and run it; publish the outcome."""
         item = Item(**self.item)
         self._refuse_other_configuration(item)
         if (error := template_error(item.table)) is not None:
@@ -75,17 +75,17 @@ class ApplyTableOperator(GroupOperator):
         self._answer(context, of_application)
         (pipeline_job,) = pieces_of(self, context, [item])
         if is_dry(item.table):
-            # What is kept of the watermark stays.
+            # A dry run does not change the copy of the watermark.
             applied = of_application["dry_run"] if of_application.get("status") == "planned" else None
             return tables.would_do(self, context, pipeline_job, applied)
         before = {} if published else {**item.saved_plans, **of_application.get("saved_plans", {})}
         saved_plans = WorkPins(context, item.stamp, before)
         pipeline_job = replace(pipeline_job, since=None if published else item.since)
-        answer = tables.run_piece(self, context, item.table, pipeline_job, saved_plans)
+        watermark = tables.run_piece(self, context, item.table, pipeline_job, saved_plans)
         store = context.get("task_state_store")
         if store is not None:
             store.set(_PUBLISHED, item.stamp)
-        return answer
+        return watermark
 
     def _refuse_other_configuration(self, item: Item) -> None:
         if item.fingerprint != self.configuration:
@@ -96,16 +96,16 @@ class ApplyTableOperator(GroupOperator):
             )
 
     def _is_published(self, context: Context, item: Item) -> bool:
-        """Return whether this work is published: then a try is about what is new since."""
+        """Return whether this work is published; then this try processes newer changes."""
         store = context.get("task_state_store")
         return store is not None and store.get(_PUBLISHED) == item.stamp
 
     def _of_application(self, context: Context, item: Item) -> dict[str, Any]:
-        """Return the shared application's answer about this work; not one about another detection."""
+        """Return the shared application's answer about this work; empty if it is about another detection."""
         if self.run_spark is None:
             return {}
-        pulled = context["ti"].xcom_pull(task_ids=self.run_spark, map_indexes=-1)
-        found = pulled.get(item.pipeline) if isinstance(pulled, dict) else None
+        answers = context["ti"].xcom_pull(task_ids=self.run_spark, map_indexes=-1)
+        found = answers.get(item.pipeline) if isinstance(answers, dict) else None
         return found if isinstance(found, dict) and found.get("detected") == item.stamp else {}
 
     def _answer(self, context: Context, answer: Mapping[str, Any]) -> None:
@@ -113,8 +113,10 @@ class ApplyTableOperator(GroupOperator):
         if answer.get("status") != "failed":
             return
         store = context.get("task_state_store")
-        known = context["ti"].try_number > 1 if store is None else store.get(_ANSWERED) == answer["stamp"]
-        if known:
+        is_answered = (
+            context["ti"].try_number > 1 if store is None else store.get(_ANSWERED) == answer["stamp"]
+        )
+        if is_answered:
             self.log.info("The application of the group failed on this table; it is tried by itself now.")
             return
         if store is not None:

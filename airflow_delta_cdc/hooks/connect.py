@@ -1,4 +1,4 @@
-"""The hook for a Spark Connect server: sessions of our own on it, or a named error."""
+"""The hook for a Spark Connect server: open own sessions on it, or raise a named error."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-#: Seconds for which a server that does not answer is asked again, before it is given up. A server that was
-#: restarted does not know our sessions, so waiting helps against a broken network only.
+#: Seconds of retries before a request to a server without an answer fails. A restarted server has lost our
+#: sessions, so retries help only against a broken network.
 PATIENCE = 30.0
 
-#: Milliseconds without an answer, after which the client pings a server, and those for the answer to the
-#: ping. Servers drop clients that ping more often than every five minutes.
+#: Milliseconds without an answer after which the client pings a server, and the time for the answer. Servers
+#: drop clients that ping more often than every five minutes.
 KEEPALIVE, KEEPALIVE_ANSWER = 330_000, 20_000
 
-#: The port of a connection that names none.
+#: The default port of a connection.
 DEFAULT_PORT = 15002
 
 _MODE = "SPARK_CONNECT_MODE_ENABLED"
@@ -46,20 +46,20 @@ _CATALOG, _DELTA_CATALOG = "spark.sql.catalog.spark_catalog", "DeltaCatalog"
 
 
 def is_connect(conn_id: str | None) -> bool:
-    """Tell whether a connection names a Spark Connect server. One that doesn't exist names none."""
+    """Return whether a connection names a Spark Connect server; False if it doesn't exist."""
     if not conn_id:
         return False
     try:
         return bool(BaseHook.get_connection(conn_id).conn_type == SparkConnectHook.conn_type)
     except AirflowNotFoundException:
-        # The submit hook says so by name.
+        # The submit hook raises the named error.
         return False
 
 
 class DeltaCdcConnectHook(SparkConnectHook):
     """Open sessions on the Spark Connect server of a connection.
 
-    The token is handed to the client alone: it is in no URL, no conf, and no message.
+    Only the client gets the token: no URL, conf or message contains it.
 
     :param conn_id: connection of type ``spark_connect``
     """
@@ -68,17 +68,17 @@ class DeltaCdcConnectHook(SparkConnectHook):
     def server(self) -> str:
         """The server's address, ``sc://host:port``.
 
-        :raises InvalidConfiguration: the connection names none
+        :raises InvalidConfiguration: the connection names no server
         """
         return f"sc://{self._address()}"
 
     @contextmanager
     def session(self, confs: Mapping[str, Any]) -> Iterator[SparkSession]:
-        """Give a session of our own, checked for version and Delta; the server forgets it afterwards.
+        """Open a session, check Spark's version and Delta, and close the session afterwards.
 
-        :param confs: set on the session
+        :param confs: confs to set on the session
         :raises SparkServerUnreachable: the server does not answer
-        :raises EnvironmentNotReady: it is of another release of Spark or Delta, or does not know Delta
+        :raises EnvironmentNotReady: the server has another release of Spark or Delta, or no Delta
         :raises InvalidConfiguration: the connection or a conf cannot be used
         """
         with connect_mode():
@@ -93,7 +93,7 @@ class DeltaCdcConnectHook(SparkConnectHook):
     # -- the connection -------------------------------------------------------------------------
     def _address(self) -> str:
         try:
-            # The provider says how host and port are written; its URL has the token behind them.
+            # Airflow's provider defines how host and port are written; the rest of its URL has the token.
             address = urlsplit(self.get_connection_url()).netloc
             has_port = urlsplit(f"//{address}").port is not None
         except (AttributeError, ValueError):
@@ -115,12 +115,12 @@ class DeltaCdcConnectHook(SparkConnectHook):
                 remedy="install pyspark-client, with pandas, pyarrow and grpcio, on the worker.",
             ) from error
         if "SPARK_CONNECT_LOG_LEVEL" not in os.environ:
-            # The client is silent by default; Airflow's logging wakes it, and it logs every error twice.
+            # The client is silent by default, but with Airflow's logging it would log every error twice.
             logging.getLogger("pyspark.sql.connect.logging").disabled = True
         builder = DefaultChannelBuilder(self.server)
-        # A server whose machine vanishes says nothing, and gRPC would wait for it without an end.
+        # If the server's machine vanishes, gRPC would wait forever without pings.
         builder.setChannelOption("grpc.keepalive_time_ms", KEEPALIVE)
-        # Releases of gRPC differ in which of the two counts.
+        # It depends on the release of gRPC which of the two options counts.
         for name in ("grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"):
             builder.setChannelOption(name, KEEPALIVE_ANSWER)
         builder.setChannelOption("grpc.http2.max_pings_without_data", 0)
@@ -132,13 +132,13 @@ class DeltaCdcConnectHook(SparkConnectHook):
         }
         for name, value in parameters.items():
             if value not in (None, ""):
-                # Not by the URL: there, some characters of a token would end it.
+                # Not by the URL, where some characters would end the token.
                 builder.set(name, str(value))
         spark = SparkSession.builder.channelBuilder(builder).create()
         spark.client.set_retry_policies([_patience(PATIENCE)])
         return spark  # type: ignore[return-value]  # the Connect class has the same methods
 
-    # -- what is checked ------------------------------------------------------------------------
+    # -- checks ---------------------------------------------------------------------------------
     def _check(self, spark: SparkSession) -> None:
         from pyspark import __version__ as ours
 
@@ -171,7 +171,7 @@ class DeltaCdcConnectHook(SparkConnectHook):
         except Exception as error:  # noqa: BLE001 - see above
             if engine.is_session_lost(error):
                 raise self._named(error) from None
-            # Confs may name classes that are not there: of an extension's, Spark only warns.
+            # The confs may name missing classes: Spark only warns about those of extensions.
             raise EnvironmentNotReady(
                 f"The Spark Connect server {self.server} does not tell the version of its Delta: "
                 f"{self._reason(error)}",
@@ -218,21 +218,21 @@ class DeltaCdcConnectHook(SparkConnectHook):
         )
 
     def _reason(self, error: Exception) -> str:
-        """Return the reason without the token, which the client's own text may hold."""
+        """Return the reason without the token, which the client's own text may contain."""
         token = self.get_connection(self._conn_id).password
         return redacted(reason(error), {"token": token} if token else None)
 
 
 def _patience(seconds: float) -> Any:
-    """Return a retry policy that gives a server up after some seconds; of PySpark's own it is ten minutes.
+    """Return a retry policy that stops after some seconds; PySpark's own stops after ten minutes.
 
-    Counted for each request from its first failure. Once one was given up, the others of the session fail at
-    once: what is left is the cleaning up.
+    The time counts for each request from its first failure. Once the policy has stopped for one request, all
+    others of the session fail at once: only the cleanup is left.
     """
     from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
 
     class Patience(DefaultPolicy):
-        """Shared by a session and its clones."""
+        """The policy of a session and its clones."""
 
         gave_up = False
 
@@ -243,7 +243,7 @@ def _patience(seconds: float) -> Any:
             return Request(self)
 
     class Request(RetryPolicyState):
-        """Of one request."""
+        """The state of one request."""
 
         def __init__(self, policy: Patience) -> None:
             super().__init__(policy)
@@ -269,10 +269,10 @@ _counting = threading.Lock()
 
 @contextmanager
 def connect_mode() -> Iterator[None]:
-    """Let PySpark's functions make expressions for Spark Connect; several threads may be inside.
+    """Make PySpark's functions build expressions for Spark Connect; several threads may use it at once.
 
-    PySpark decides by an environment variable. It is put back, because a local Spark in the same process
-    needs the other kind.
+    PySpark decides by an environment variable. The last thread restores its old value, because a local Spark
+    in the same process needs expressions of the other kind.
     """
     global _inside, _given
     with _counting:

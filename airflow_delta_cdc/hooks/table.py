@@ -1,4 +1,4 @@
-"""Where Delta tables lie and who may read them: storage options from an Airflow connection."""
+"""Storage options of Delta tables from an Airflow connection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STORAGES = {"s3": "Amazon S3", "azure": "Azure Storage", "gcs": "Google Cloud S
 
 
 class _Field(NamedTuple):
-    """One field of the connection: the option it becomes, the storage it tells, whether it is a secret."""
+    """One field of the connection: its option, the storage it implies, whether it is secret or a switch."""
 
     option: str
     storage: str | None = None
@@ -57,16 +57,16 @@ _OTHER_FIELDS = ("storage", "storage_options", "test_table")
 
 
 class DeltaTableHook(BaseHook):
-    """Storage options, as delta-rs and obstore name them, from a connection of type ``delta``.
+    """Storage options, by the names of delta-rs and obstore, from a connection of type ``delta``.
 
-    One connection is one object store: S3 (or what speaks its language), Azure Storage or Google Cloud
-    Storage. Which one, the extra field ``storage`` says (``s3``, ``azure``, ``gcs``); without it, the fields
-    that are filled in tell. An empty connection stands for the identity of the machine.
+    One connection describes one object store: S3 (or a compatible store), Azure Storage or Google Cloud
+    Storage. The extra field ``storage`` names it (``s3``, ``azure``, ``gcs``); without this field, the other
+    filled-in fields imply it. An empty connection means the identity of the machine.
 
-    Secrets reach the readers of logs and, beside its command line, Spark. They are masked before anything
-    else happens.
+    Only log readers and Spark get the secrets, and Spark gets them outside its command line. Airflow's logs
+    mask them from the start.
 
-    :param delta_conn_id: the connection
+    :param delta_conn_id: id of the connection
     """
 
     conn_name_attr = "delta_conn_id"
@@ -79,12 +79,12 @@ class DeltaTableHook(BaseHook):
         self.delta_conn_id = delta_conn_id
 
     def storage_options(self) -> dict[str, str] | None:
-        """Return the options; None for a connection that holds none.
+        """Return the options; None if the connection has none.
 
         :raises DeltaConnectionNotFound: the connection does not exist
-        :raises InvalidConfiguration: its fields are unknown, or don't go together
+        :raises InvalidConfiguration: its fields are unknown, or contradict each other
         """
-        options = self._options(self._found())
+        options = self._options(self._connection())
         for secret in secrets(options):
             mask_secret(secret)
         return options
@@ -104,20 +104,20 @@ class DeltaTableHook(BaseHook):
         """Return the newest version of a table, read from its log.
 
         :param table: path or URI
-        :raises TableNotFound: where nothing is at the location
+        :raises TableNotFound: the location has no table
         """
 
         return engine.run_sync(engine.DeltaLog(table, self.storage_options()).newest_version())
 
     def test_connection(self) -> tuple[bool, str]:
-        """Read what the connection says and, where its extra names a ``test_table``, that table's log.
+        """Read the connection and, if its extra names a ``test_table``, the log of that table.
 
-        :return: whether all is well, and a sentence that holds no secret
+        :return: whether the test succeeded, and a message without secrets
         """
         options: dict[str, str] | None = None
         try:
             options = self.storage_options()
-            table = extra_of(self._found()).get("test_table")
+            table = extra_of(self._connection()).get("test_table")
             if not table:
                 return True, _summary(options)
             log = engine.DeltaLog(str(table), options)
@@ -126,12 +126,12 @@ class DeltaTableHook(BaseHook):
             return False, f"The storage did not answer within {TEST_TIMEOUT:g} s."
         except DeltaCdcError as error:
             return False, redacted(str(error), options)
-        except Exception as error:  # noqa: BLE001 - whatever a store raises, the form shows a sentence
+        except Exception as error:  # noqa: BLE001 - the form shows a message for any error of a store
             return False, redacted(reason(error), options)
         return True, f"{table} is a Delta table, and its newest version is {version}."
 
     # -- connection -----------------------------------------------------------------------------
-    def _found(self) -> Connection:
+    def _connection(self) -> Connection:
         try:
             return self.get_connection(self.delta_conn_id)
         except AirflowNotFoundException as error:
@@ -152,15 +152,15 @@ class DeltaTableHook(BaseHook):
             )
         extra = extra_of(connection)
         self._refuse_unknown(extra)
-        own = self._free_form(extra)
+        free_form = self._free_form(extra)
         storage = self._storage(connection, extra)
-        given = {
+        field_options = {
             _FIELDS[name].option: "true" if _FIELDS[name].flag else text_of(extra[name]).strip()
             for name in _filled_in(extra)
         }
-        options = {**given, **self._standard_fields(connection, storage, extra)}
+        options = {**field_options, **self._standard_fields(connection, storage, extra)}
         self._refuse_half(options)
-        return merged(options, own) or None
+        return merged(options, free_form) or None
 
     def _refuse_unknown(self, extra: Mapping[str, Any]) -> None:
         known = [*_FIELDS, *_OTHER_FIELDS]
@@ -174,36 +174,38 @@ class DeltaTableHook(BaseHook):
                 )
 
     def _free_form(self, extra: Mapping[str, Any]) -> dict[str, str]:
-        own = extra.get("storage_options") or {}
-        if isinstance(own, str):
+        options = extra.get("storage_options") or {}
+        if isinstance(options, str):
             try:
-                own = json.loads(own)
+                options = json.loads(options)
             except ValueError:
-                own = None
-        if not isinstance(own, dict):
+                options = None
+        if not isinstance(options, dict):
             raise InvalidConfiguration(
                 f"storage_options of the connection {self.delta_conn_id!r} is no JSON object.",
                 remedy='write it as {"NAME": "value"}.',
             )
-        return {str(name): text_of(value) for name, value in own.items() if value is not None}
+        return {str(name): text_of(value) for name, value in options.items() if value is not None}
 
     def _storage(self, connection: Connection, extra: Mapping[str, Any]) -> str | None:
-        """Return which storage the connection is for; None where it holds nothing that would need to know."""
-        named = str(extra.get("storage") or "").strip().lower()
-        if named and named not in _STORAGES:
+        """Return the storage of the connection; None if no field depends on it."""
+        storage_field = str(extra.get("storage") or "").strip().lower()
+        if storage_field and storage_field not in _STORAGES:
             raise InvalidConfiguration(
-                f"storage of the connection {self.delta_conn_id!r} is {named!r}.",
+                f"storage of the connection {self.delta_conn_id!r} is {storage_field!r}.",
                 remedy=f"choose one of {', '.join(_STORAGES)}.",
             )
         fields = {_FIELDS[name].storage: name for name in _filled_in(extra) if _FIELDS[name].storage}
-        strange = [name for storage, name in fields.items() if named and storage != named]
-        if len(fields) > 1 or strange:
+        foreign_fields = [
+            name for storage, name in fields.items() if storage_field and storage != storage_field
+        ]
+        if len(fields) > 1 or foreign_fields:
             raise InvalidConfiguration(
                 f"The connection {self.delta_conn_id!r} mixes fields of several storages "
-                f"({', '.join(sorted(strange or fields.values()))}).",
+                f"({', '.join(sorted(foreign_fields or fields.values()))}).",
                 remedy="make one connection per storage, and empty the fields of the others.",
             )
-        storage = named or next(iter(fields), None)
+        storage = storage_field or next(iter(fields), None)
         if storage is None and (connection.login or connection.password or connection.host):
             raise InvalidConfiguration(
                 f"The connection {self.delta_conn_id!r} does not say which storage it is for.",
@@ -233,7 +235,7 @@ class DeltaTableHook(BaseHook):
         return {name: text_of(value) for name, value in options.items() if value}
 
     def _refuse_half(self, options: Mapping[str, str]) -> None:
-        for one, other, names in (
+        for first, second, names in (
             (
                 "AWS_ACCESS_KEY_ID",
                 "AWS_SECRET_ACCESS_KEY",
@@ -241,7 +243,7 @@ class DeltaTableHook(BaseHook):
             ),
             ("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "role_arn and web_identity_token_file"),
         ):
-            if (one in options) != (other in options):
+            if (first in options) != (second in options):
                 raise InvalidConfiguration(
                     f"The connection {self.delta_conn_id!r} holds only one of {names}.",
                     remedy="give both, or none of them.",
@@ -253,35 +255,37 @@ def storage_options(
 ) -> dict[str, str] | None:
     """Return the options of a connection together with explicit ones, which win.
 
-    :param delta_conn_id: connection of type ``delta``, or None (also empty) for none
+    :param delta_conn_id: connection of type ``delta``; None or empty for no connection
     :param storage_options: explicit options, or None
-    :return: None where neither says anything
+    :return: None if there are no options
     :raises DeltaConnectionNotFound: the named connection does not exist
     :raises InvalidConfiguration: the connection cannot be read
     """
-    found = DeltaTableHook(delta_conn_id).storage_options() if delta_conn_id else None
-    return merged(found, storage_options) or None
+    connection_options = DeltaTableHook(delta_conn_id).storage_options() if delta_conn_id else None
+    return merged(connection_options, storage_options) or None
 
 
 async def astorage_options(
     delta_conn_id: str | None, storage_options: Mapping[str, str] | None
 ) -> dict[str, str] | None:
     """Return the same as :func:`storage_options`, from within an event loop, without blocking it."""
-    found = await DeltaTableHook(delta_conn_id).aget_storage_options() if delta_conn_id else None
-    return merged(found, storage_options) or None
+    connection_options = await DeltaTableHook(delta_conn_id).aget_storage_options() if delta_conn_id else None
+    return merged(connection_options, storage_options) or None
 
 
 def merged(options: Mapping[str, str] | None, winning: Mapping[str, str] | None) -> dict[str, str]:
-    """Return two sets of options as one, where those of the second win, whatever spelling they have."""
-    taken = {canonical_option(name) for name in winning or {}}
-    kept = {name: value for name, value in (options or {}).items() if canonical_option(name) not in taken}
-    return {**kept, **(winning or {})}
+    """Return both sets of options; those of the second win, in any spelling of their names."""
+    winning_names = {canonical_option(name) for name in winning or {}}
+    others = {
+        name: value for name, value in (options or {}).items() if canonical_option(name) not in winning_names
+    }
+    return {**others, **(winning or {})}
 
 
 def extra_of(connection: Connection) -> dict[str, Any]:
-    """Return the extra of a connection, without what is empty in it.
+    """Return the extra of a connection, without empty fields.
 
-    :raises InvalidConfiguration: it is no JSON object
+    :raises InvalidConfiguration: the extra is no JSON object
     """
     if not connection.extra:
         return {}
@@ -298,7 +302,7 @@ def extra_of(connection: Connection) -> dict[str, Any]:
 
 
 def _filled_in(extra: Mapping[str, Any]) -> list[str]:
-    """Return the fields that say something. The form may store the others as well: empty, switches as off."""
+    """Return the filled-in fields. The form may also store the others: empty, or as switches that are off."""
     empty = (None, "", False)
     return [
         name
@@ -308,7 +312,7 @@ def _filled_in(extra: Mapping[str, Any]) -> list[str]:
 
 
 def is_true(value: Any) -> bool:
-    """Return whether a field of an extra is switched on."""
+    """Return whether a switch in an extra is on."""
     return str(value).strip().lower() in ("true", "1", "yes", "on")
 
 
@@ -322,7 +326,7 @@ def _endpoint(connection: Connection, extra: Mapping[str, Any]) -> str | None:
 
 
 def text_of(value: Any) -> str:
-    """Return a value as a client of a store or of Kafka reads it."""
+    """Return a value as text for a client of a store or of Kafka."""
     if isinstance(value, dict):
         return json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""Operators. Importing them loads nothing of Spark, pandas or the log reader."""
+"""Operators. Their import loads neither Spark, nor pandas, nor the log reader."""
 
 from __future__ import annotations
 

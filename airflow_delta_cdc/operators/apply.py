@@ -27,26 +27,26 @@ RENDERERS = {
 
 
 class DeltaApplyChangesOperator(DeltaCdcOperator):
-    """Bring a target table up to its source: every change exactly once, as SCD type 1 or type 2.
+    """Bring a target table up to date with its source: every change exactly once, as SCD type 1 or type 2.
 
-    Without a target, the source is loaded as of its newest version. After that every run applies the
-    changes between the watermark, which is in the target's own log, and the source's newest version.
-    With nothing to apply no process is started and nothing is written. Expressions and predicates are Spark
+    If the target does not exist, the first run loads the source as of its newest version. Every later run
+    applies the changes between the watermark, which is in the target's own log, and the source's newest
+    version. Without changes, no process starts and nothing is written. Expressions and predicates are Spark
     SQL.
 
     A dry run writes nothing: the log shows the steps, the counts and the statements, and the dict has a key
     ``dry_run`` with all three (long statements are cut there).
 
-    The XCom ``return_value`` and the key ``watermark`` hold the same dict: pipeline, seal, source_table,
+    The XComs ``return_value`` and ``watermark`` hold the same dict: pipeline, seal, source_table,
     source_table_id, version, starting_version, ending_version, applied, target_table, target_table_id,
-    target_version, counts, timestamp. When something was applied, the target's asset gets an event through
-    the alias ``delta_cdc:<pipeline>``.
+    target_version, counts, timestamp. If changes were applied, the target's asset gets an event through the
+    alias ``delta_cdc:<pipeline>``.
 
-    The options, what they mean, and which of them belong in ``limits``, ``policies``, ``layout`` and
-    ``repair``: :data:`delta_cdc.core.option_schema.APPLY`.
+    :data:`delta_cdc.core.option_schema.APPLY` documents all options, and which of them belong in ``limits``,
+    ``policies``, ``layout`` and ``repair``.
 
-    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
-    :raises DeltaCdcError: a named error, with its remedy, for everything that stops the flow
+    :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
+    :raises DeltaCdcError: the pipeline failed; the error names the remedy
     """
 
     template_fields = (*template_fields(APPLY), *DeltaCdcOperator.template_fields)
@@ -100,17 +100,17 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         staging: str | None = None,
         **kwargs: Any,
     ) -> None:
-        given = locals()
+        constructor_arguments = locals()
         super().__init__(**kwargs)
         # dry_run hides BaseOperator.dry_run(), which prints template fields, and which Airflow does not call.
-        take(self, parameters(APPLY), given)
+        take(self, parameters(APPLY), constructor_arguments)
         self.pipeline = pipeline_name(pipeline, target)
         declare_assets(self, source, self.pipeline)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Plan, run at most one Spark application per attempt, confirm from the target's log, publish."""
-        given = taken(self, APPLY)
-        (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [given]))
+        """Plan, run at most one Spark application per attempt, confirm from the target's log, and publish."""
+        table_arguments = taken(self, APPLY)
+        (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [table_arguments]))
         assert pipeline_job.apply is not None
         if pipeline_job.apply.dry_run:
             # What is kept of the watermark stays, and so does the range of the work that comes after it.
@@ -124,8 +124,8 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
                 backup=pipeline_job.backup,
                 say=self.log.info,
             )
-        answer = tables.shown(context, result.to_dict())
-        tables.announce_apply(context, self.inlets, given, answer, result.backup)
-        # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
+        watermark = tables.shown(context, result.to_dict())
+        tables.announce_apply(context, self.inlets, table_arguments, watermark, result.backup)
+        # Last: a retry of a try that died before this line publishes again; a task cleared later has no work.
         engine.forget_saved_plans(result, saved_plans)
-        return answer
+        return watermark

@@ -1,4 +1,4 @@
-"""What all operators that start a Spark application share."""
+"""The base of all operators that start a Spark application."""
 
 from __future__ import annotations
 
@@ -30,71 +30,71 @@ if TYPE_CHECKING:
     from airflow_delta_cdc.runtime import SparkRuntime
     from delta_cdc.core.spec import JobResult, Spec
 
-#: Of an application.
+#: The default name of an application.
 DEFAULT_NAME = "delta-cdc"
 
 
 class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     """Base of the operators that run the engine in one Spark application.
 
-    The worker waits while the application runs, so none of these operators is deferrable: in client mode
-    the driver is a child of this very task. ``DeltaVersionSensor`` is what defers.
+    The worker waits while the application runs, so these operators are not deferrable: in client mode, the
+    driver is a child process of the task. ``DeltaVersionSensor`` is deferrable.
 
-    Everything Airflow's :class:`SparkSubmitOperator` takes works here as well, but for ``application``,
-    ``application_args``, ``java_class`` and ``conn_id``, which this class provides.
+    All arguments of Airflow's :class:`SparkSubmitOperator` work, except ``application``,
+    ``application_args``, ``java_class`` and ``conn_id``, which this class sets itself.
 
     :param spark_conn_id: connection of type ``spark`` (an application is submitted) or ``spark_connect`` (a
         server runs already); None runs Spark inside the worker, with master ``local[*]``. A connection that
         doesn't exist is an error. (templated)
-    :param delta_conn_id: connection of type ``delta``: what logs are read with, and what Spark is given for
-        the same storage, its credentials never in confs or on the command line. None is the identity of the
+    :param delta_conn_id: connection of type ``delta``, for reading logs, and for Spark's access to the same
+        storage; its credentials are never in confs or on the command line. None uses the identity of the
         machine. (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
+    :param storage_options: options of the object store; they win over those of ``delta_conn_id``; no secrets:
         the DAG shows them (templated)
     :param deploy_mode: ``client`` or ``cluster``; None takes the connection's. (templated)
-    :param jars: JARs for Spark, Delta's (and Kafka's) among them; None hands over the provider's own.
+    :param jars: JARs for Spark, including Delta's (and Kafka's); None passes the provider's own.
         (templated)
-    :param packages: Maven coordinates, Delta's among them, instead of the provider's JARs. (templated)
-    :param conf: Spark confs, winning over those the provider sets; a class path, options for the driver's
-        JVM, and lists of JARs and files come behind the provider's. (templated)
-    :param files: files for the executors' working folders, behind the provider's own (templated)
-    :param py_files: Python files for the job, behind the provider's own (templated)
+    :param packages: Maven coordinates, including Delta's, instead of the provider's JARs. (templated)
+    :param conf: Spark confs; they win over the provider's. A class path, options for the driver's JVM, and
+        lists of JARs and files are appended to the provider's. (templated)
+    :param files: files for the executors' working folders, in addition to the provider's own (templated)
+    :param py_files: Python files for the job, in addition to the provider's own (templated)
     :param archives: archives that are unpacked in the executors' working folders
-    :param driver_class_path: more of the driver's class path, behind the provider's (templated)
-    :param exclude_packages: Maven coordinates to leave out of what ``packages`` needs (templated)
+    :param driver_class_path: entries to append to the driver's class path (templated)
+    :param exclude_packages: Maven coordinates to exclude from the dependencies of ``packages`` (templated)
     :param repositories: more repositories for ``packages``
-    :param total_executor_cores: cores of all executors together; of a standalone master
+    :param total_executor_cores: cores of all executors together; only for a standalone master
     :param executor_cores: cores of an executor
     :param executor_memory: memory of an executor, such as ``2g``
     :param driver_memory: memory of the driver, such as ``2g``
     :param keytab: path of a Kerberos keytab; it wins over the connection's (templated)
-    :param principal: its principal; it wins over the connection's (templated)
+    :param principal: Kerberos principal; it wins over the connection's (templated)
     :param proxy_user: user in whose name the application runs (templated)
     :param name: name of the application (templated)
     :param num_executors: number of executors
-    :param status_poll_interval: seconds between two questions for the status of an application of a cluster
+    :param status_poll_interval: seconds between two status queries for an application of a cluster
     :param env_vars: environment variables of the driver (templated)
-    :param verbose: let ``spark-submit`` say more in its log
-    :param spark_binary: the command; it wins over the connection's
+    :param verbose: let ``spark-submit`` log more
+    :param spark_binary: command of ``spark-submit``; it wins over the connection's
     :param properties_file: file with properties, instead of ``spark-defaults.conf`` (templated)
     :param yarn_queue: queue of YARN; it wins over the connection's
     :param use_krb5ccache: use the ticket cache for Kerberos, not a keytab
     :param post_submit_commands: shell commands that run after the application has ended (templated)
-    :param track_driver_via_k8s_api: Kubernetes, deploy mode cluster: ask the API for the driver's pod, and
-        end ``spark-submit`` as soon as that is there. The connection's extra may say so, too.
+    :param track_driver_via_k8s_api: Kubernetes, deploy mode cluster: track the driver's pod by the API, and
+        end ``spark-submit`` as soon as the pod exists. The connection's extra can also set this.
     :param yarn_track_via_rm_api: YARN, deploy mode cluster: the same with the ResourceManager's API
     :param yarn_rm_auth: authentication for that API
-    :param openlineage_inject_parent_job_info: give Spark's OpenLineage the task as parent; None takes
+    :param openlineage_inject_parent_job_info: pass the task as parent job to Spark's OpenLineage; None takes
         ``[openlineage] spark_inject_parent_job_info``
-    :param openlineage_inject_transport_info: give it the transport; None takes
+    :param openlineage_inject_transport_info: pass the transport to Spark's OpenLineage; None takes
         ``[openlineage] spark_inject_transport_info``
-    :param durable: find an application of a cluster again after the worker died. Turned off, with a
-        warning, where the connection doesn't allow tracking.
-    :raises SparkConnectionNotFound: the named connection doesn't exist
-    :raises DeltaConnectionNotFound: the same for ``delta_conn_id``
-    :raises DeployModeUnsupported: the connection cannot run a Python application this way
+    :param durable: find an application of a cluster again after the worker died. If the connection doesn't
+        allow tracking, this is off, with a warning.
+    :raises SparkConnectionNotFound: the connection ``spark_conn_id`` doesn't exist
+    :raises DeltaConnectionNotFound: the connection ``delta_conn_id`` doesn't exist
+    :raises DeployModeUnsupported: the connection cannot run a Python application in this deploy mode
     :raises SparkServerUnreachable: the Spark Connect server does not answer
-    :raises SparkServerLost: it went away while the job ran
+    :raises SparkServerLost: the Spark Connect server stopped answering while the job ran
     :raises JobFailed: the application died without a result
     """
 
@@ -118,14 +118,14 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         "post_submit_commands",
         "properties_file",
     )
-    #: Where the tries of a task store the id of an application of a cluster.
+    #: The key under which the tries of a task store the id of an application of a cluster.
     external_id_key = "spark_job_id"
 
     #: Set by the subclasses that read topics.
     kafka_options: Mapping[str, str] | None = None
     kafka_conn_id: str | None = None
 
-    # Those of SUBMIT_ARGUMENTS that are read here or by a runtime.
+    # The SUBMIT_ARGUMENTS that this class or a runtime reads.
     name: str
     conf: dict[str, Any] | None
     driver_class_path: str | None
@@ -175,18 +175,18 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         durable: bool = True,
         **kwargs: Any,
     ) -> None:
-        given = locals()
-        ours = {"application", "application_args", "java_class", "conn_id"} & set(kwargs)
-        if ours:
+        constructor_arguments = locals()
+        reserved = {"application", "application_args", "java_class", "conn_id"} & set(kwargs)
+        if reserved:
             raise InvalidConfiguration(
-                f"{type(self).__name__} was given {', '.join(sorted(ours))}, which it sets itself.",
+                f"{type(self).__name__} was given {', '.join(sorted(reserved))}, which it sets itself.",
                 remedy="name the connection with spark_conn_id, and leave the others out.",
             )
         super().__init__(durable=durable, **kwargs)
         self.spark_conn_id = spark_conn_id
         self.delta_conn_id = delta_conn_id
         self.storage_options = storage_options
-        take(self, SUBMIT_ARGUMENTS, given)
+        take(self, SUBMIT_ARGUMENTS, constructor_arguments)
         self.openlineage_inject_parent_job_info = _configured(
             openlineage_inject_parent_job_info, "spark_inject_parent_job_info"
         )
@@ -197,11 +197,11 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         self._runtime: SparkRuntime | None = None
 
     def execute(self, context: Context) -> Any:
-        """Do the operator's work; each subclass says what it returns."""
+        """Do the operator's work; each subclass documents the returned value."""
         raise NotImplementedError
 
     def options_of_storage(self) -> dict[str, str] | None:
-        """Return the storage options: those of the connection, and explicit ones, which win.
+        """Return the storage options of the connection and the explicit ones, which win.
 
         :raises DeltaConnectionNotFound: the named connection doesn't exist
         """
@@ -209,20 +209,20 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         return storage_options(self.delta_conn_id, self.storage_options)
 
     def options_of_kafka(self) -> dict[str, str] | None:
-        """Return the options of Kafka's client: those of the connection, and explicit ones, which win.
+        """Return the options of Kafka's client of the connection and the explicit ones, which win.
 
         :raises KafkaConnectionNotFound: the named connection doesn't exist
         """
         return kafka_options(arguments.text(self.kafka_conn_id), self.kafka_options)
 
     def connected(self) -> dict[str, Any]:
-        """Return what requests hold of the task's connections."""
+        """Return the fields of requests that come from the task's connections."""
         return {"scratch": self.has_scratch(), "storage_options": self.options_of_storage()}
 
     def work_id(self, context: Context) -> str:
-        """Return who works here, for seals: the same in every try of this task, and in no other task.
+        """Return an id of the work, for seals: the same in every try of this task, unique to this task.
 
-        The id of a DAG run alone would not do: runs of several DAGs share it, and so do tasks of one run.
+        The id of a DAG run is not enough: runs of several DAGs, and all tasks of one run, share it.
         """
         ti = context.get("ti")
         index = getattr(ti, "map_index", None)
@@ -232,24 +232,24 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
 
     # -- one application ------------------------------------------------------------------------
     def run_job(self, context: Context, spec: Spec) -> JobResult:
-        """Run one spec in Spark, as the connection says, and return the job's own result.
+        """Run one spec in the Spark of the connection, and return the job's own result.
 
-        A result with status ``failed`` is returned, not raised: the commit may be there all the same, and
-        the target's log decides.
+        A result with status ``failed`` is returned, not raised: the job may still have committed, and the
+        target's log decides.
 
         :raises JobFailed: the job ended without a result
         """
         self._runtime = runtime_for(self)
         if self._killed:
-            # The signal came before there was a runtime.
+            # The signal arrived before the runtime existed.
             self._runtime.kill()
         return self._runtime.run(context, spec)
 
     @contextmanager
     def application(self, context: Context) -> Iterator[Callable[[Spec], JobResult]]:
-        """Give :meth:`run_job`; at the end of the block, and after a named error, forget its application.
+        """Yield :meth:`run_job`; at the end of the block, and after a named error, forget its application.
 
-        After any other error the application may still run: the next try has to find it.
+        After any other error, the application may still run, and the next try has to find it.
         """
         try:
             yield partial(self.run_job, context)
@@ -275,10 +275,10 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         raise DeltaCdcError.from_dict(result.error)
 
     def has_scratch(self) -> bool:
-        """Return whether there is a folder that this worker can write and its Spark can read.
+        """Return whether a folder exists that this worker can write and its Spark can read.
 
-        Decided before the plan, so an error of the connection counts as no: the start of an application
-        raises it.
+        The answer is needed before the plan, so an error of the connection counts as no; the start of an
+        application raises it.
         """
         if not self.spark_conn_id or results_uri():
             return True
@@ -288,9 +288,9 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
             return False
 
     def forget_job(self, context: Context) -> None:
-        """Drop what is stored about an application, and its files: its outcome is known, or cannot be.
+        """Delete the stored entries and the files of an application that has ended, or cannot be found.
 
-        An application that may still run stays: the next try has to find it.
+        An application that may still run keeps its entries, so that the next try can find it.
         """
         submitted = self._runtime if isinstance(self._runtime, SubmitRuntime) else None
         if submitted is not None and submitted.may_run:
@@ -299,25 +299,25 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         if submitted is not None:
             submitted.clean_up()
 
-    # -- what Airflow's resumable jobs ask for: an application of a cluster -----------------------
+    # -- the methods of Airflow's resumable jobs, for an application of a cluster -----------------
     def submit_job(self, context: Context) -> str:
         """Submit a new application and return its id."""
         return self._submitted.submit_job()
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
-        """Return the status of the stored application; one that can't be found or reached counts as gone."""
+        """Return the status of the stored application; ``NOT_FOUND`` if it can't be found or reached."""
         store = context.get("task_state_store")
         succeeded = store.get(SUCCEEDED_KEY) if store is not None else None
         try:
             return str(succeeded or self._submitted.tracked.status_of(str(external_id)))
-        except Exception as error:  # noqa: BLE001 - whatever the cluster answers, the txn makes it safe
+        except Exception as error:  # noqa: BLE001 - any error: the txn makes a second application safe
             self.log.warning(
                 "The Spark application %s cannot be found (%s); submitting again.", external_id, error
             )
             return "NOT_FOUND"
 
     def is_job_active(self, status: str) -> bool:
-        """Return whether an application of this status runs, or is going to."""
+        """Return whether an application of this status runs, or will run."""
         return self._submitted.tracked.is_active(status)
 
     def is_job_succeeded(self, status: str) -> bool:
@@ -327,14 +327,14 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     def poll_until_complete(self, external_id: JsonValue, context: Context) -> None:
         """Wait for the end of an application.
 
-        :raises RuntimeError: it failed, or cannot be tracked any more
+        :raises RuntimeError: the application failed, or cannot be tracked any more
         """
         hook, store = self._submitted.tracked, context.get("task_state_store")
         if hook.wait_for(str(external_id)) and hook.is_kubernetes and store is not None:
             store.set(SUCCEEDED_KEY, "Succeeded")
 
     def get_job_result(self, external_id: JsonValue, context: Context) -> None:
-        """Return nothing: the runtime reads the result, also of an application that was found again."""
+        """Return None: the runtime reads the result, also of an application that was found again."""
 
     @property
     def _submitted(self) -> SubmitRuntime:
@@ -342,12 +342,12 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         return self._runtime
 
     def on_kill(self) -> None:
-        """Stop what runs. With nothing started there is nothing to stop, nor to look up."""
+        """Stop the application, if one was started."""
         self._killed = True
         if self._runtime is not None:
             self._runtime.kill()
 
 
 def _configured(given: bool | None, option: str) -> bool:
-    """Return a switch as it was given, else as Airflow's configuration of OpenLineage has it."""
+    """Return a switch as given, or else its value in Airflow's configuration of OpenLineage."""
     return bool(configuration.getboolean("openlineage", option, fallback=False)) if given is None else given

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 class DeltaTableCareOperator(DeltaCdcOperator):
     """Base of the operators that maintain one table, or several in one Spark application.
 
-    Their logs are read first, and no process is started if no table needs anything. If some tables fail, the
-    others are done all the same, and the task fails at its end.
+    The task reads the tables' logs first; if no table needs work, no process starts. If some tables fail, the
+    others are still maintained, and the task fails at its end.
 
     :param table: path, URI or catalog name, ``${ENV}`` allowed (templated)
-    :param tables: several of them (templated)
+    :param tables: several tables (templated)
     :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
         store for several writers (templated)
-    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
+    :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     """
 
     template_fields: Sequence[str] = (
@@ -61,11 +61,11 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         self.single_driver = single_driver
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Read the logs, do what is due, and return the outcome: one dict per table."""
+        """Read the logs, do the work that is due, and return one dict per table."""
         names = named_tables(self, "table", "tables")
-        at = located(self, context, names)
+        locations = located(self, context, names)
         consumers = self._located(context, self._consumers(context))
-        plans = {name: self._planned(context, at[name], consumers) for name in names}
+        plans = {name: self._planned(context, locations[name], consumers) for name in names}
         options = self.options_of_storage()
         with self.application(context) as execute:
             rows, errors = engine.run_maintenance(
@@ -76,17 +76,17 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         return rows
 
     def _located(self, context: Context, consumers: Sequence[Consumer]) -> list[Consumer]:
-        """Return consumers with the locations of their tables; without one, a consumer holds the error."""
+        """Return consumers with the locations of their tables; one without a location holds the error."""
         expanded: dict[str, str] = {}
-        at: dict[str, str | DeltaCdcError] = {}
+        locations: dict[str, str | DeltaCdcError] = {}
         for name in dict.fromkeys(name for one in consumers for name in (one.source, one.target) if name):
             try:
                 expanded[name] = expand(name)
             except DeltaCdcError as error:
-                at[name] = error
-        places = each_located(self, context, list(expanded.values()))
-        at |= {name: places[table] for name, table in expanded.items()}
-        return [_at(one, at) for one in consumers]
+                locations[name] = error
+        expanded_locations = each_located(self, context, list(expanded.values()))
+        locations |= {name: expanded_locations[table] for name, table in expanded.items()}
+        return [_at(one, locations) for one in consumers]
 
     def _consumers(self, context: Context) -> list[Consumer]:
         """Return the consumers of the tables, for operators that need them."""
@@ -106,31 +106,31 @@ class DeltaTableCareOperator(DeltaCdcOperator):
     def plan(
         self, context: Context, table: str, consumers: Sequence[Consumer]
     ) -> JobPlan[CareSpec, dict[str, Any]]:
-        """Decide from its log what to do for one table.
+        """Decide from the log of one table what to do.
 
         :param table: path or URI
         """
 
 
-def _at(consumer: Consumer, places: Mapping[str, str | DeltaCdcError]) -> Consumer:
-    target = places[consumer.target]
+def _at(consumer: Consumer, locations: Mapping[str, str | DeltaCdcError]) -> Consumer:
+    target = locations[consumer.target]
     if isinstance(target, DeltaCdcError):
         consumer = replace(consumer, error=target)
     else:
         consumer = replace(consumer, target=target)
-    source = places[consumer.source] if consumer.source else None
+    source = locations[consumer.source] if consumer.source else None
     return consumer if isinstance(source, DeltaCdcError) else replace(consumer, source=source)
 
 
 class DeltaConsumedTableOperator(DeltaTableCareOperator):
-    """Base of the operators that delete what no consumer needs.
+    """Base of the operators that delete files or events that no consumer needs.
 
     :param consumers: the pipelines that read the tables: a list of ``{"pipeline": …, "target": …}``, with
-        ``"source"`` where it is known; ``${ENV}`` and catalog names are allowed. Those of other tables are
-        left out (templated)
-    :param config: instead or beside, a configuration file or folder as ``build_dags`` takes it: all of its
-        pipelines. A relative path counts from the DAG's file (templated)
-    :param dry_run: determine what would be deleted, and delete nothing (templated)
+        ``"source"`` if it is known; ``${ENV}`` and catalog names are allowed. Consumers of other tables are
+        ignored (templated)
+    :param config: a configuration file or folder for ``build_dags``; all its pipelines are consumers, too. A
+        relative path counts from the folder of the DAG's file (templated)
+    :param dry_run: show what the task would delete, and delete nothing (templated)
     """
 
     template_fields: Sequence[str] = (

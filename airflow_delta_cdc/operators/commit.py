@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
 
 class DeltaCommitWatermarkOperator(DeltaCdcOperator):
-    """Commit the watermark of a batch in a staging table, once it has arrived in your sink.
+    """Commit the watermark of a batch in a staging table, once the batch has arrived in your sink.
 
-    It comes after the step of yours that brings the batch of a ``DeltaReadChangesOperator`` without a target
-    into your sink. Until it has succeeded, reading again returns the same batch; after it, the next batch
-    starts right behind. So each batch is offered at least once, and none is passed over. Committing again
-    does nothing, and starts no process.
+    Place it after the task that brings the batch of a ``DeltaReadChangesOperator`` without a target into your
+    sink. Until this task succeeds, the read returns the same batch; the next batch starts right after it. So
+    your sink gets each batch at least once, and no change is skipped. A repeated commit does nothing, and
+    starts no process.
 
-    The XCom ``return_value`` and the key ``watermark`` hold the same dict: pipeline, seal, source_table,
+    The XComs ``return_value`` and ``watermark`` hold the same dict: pipeline, seal, source_table,
     source_table_id, version, starting_version, ending_version, applied, staging, staging_version, timestamp.
 
-    :param pipeline: the flow's name, as the read was given it (templated)
+    :param pipeline: the pipeline's name, the same as in the read task (templated)
     :param staging: path or URI of the staging table, ``${ENV}`` allowed (templated)
     :param ending_version: last version of the batch that has arrived, from the read's XCom
-        (``"{{ ti.xcom_pull('read')['ending_version'] }}"``). Where that is nothing when the task runs, the
-        read had no batch, and nothing is committed. Left out, it is the open batch's, whichever that is
-        then (templated)
-    :param single_driver: nothing but one Spark driver at a time ever writes to staging; needed on S3 without
-        a log store for several writers, and without effect elsewhere
-    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
-    :raises NoOpenBatch: nothing was read yet, or the batch is not complete
+        (``"{{ ti.xcom_pull('read')['ending_version'] }}"``). If the template renders to an empty value, the
+        read had no batch, and nothing is committed. If it is left out, the task commits the batch that is
+        open when it runs (templated)
+    :param single_driver: only one Spark driver at a time writes to staging; needed on S3 without a log store
+        for several writers, and without effect elsewhere
+    :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
+    :raises NoOpenBatch: no batch was read yet, or the batch is not complete
     :raises OtherBatchOpen: the open batch is not the one that ends at ``ending_version``
-    :raises DeltaCdcError: a named error, with its remedy
+    :raises DeltaCdcError: the commit failed; the error names the remedy
     """
 
     template_fields = (
@@ -59,7 +59,7 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         self.pipeline = pipeline
         self.staging = staging
         self.ending_version = ending_version
-        # Decided before it is rendered: with native objects, an empty value becomes None, too.
+        # Decided before the template is rendered: with native objects, an empty value also becomes None.
         self._names_batch = ending_version is not None
         self.single_driver = single_driver
 
@@ -74,7 +74,7 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
             storage_options=self.options_of_storage(),
         )
         if self._names_batch and request.ending_version is None:
-            # Not the open batch: another run may have read that since, and it has arrived nowhere.
+            # Do not commit the open batch: another run may have read it since, and it is not in the sink.
             self.log.info("Nothing to commit: ending_version came out empty, so the read had no batch.")
             result = engine.committed_so_far(request)
         else:

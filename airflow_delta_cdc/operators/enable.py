@@ -1,4 +1,4 @@
-"""Turn on what Delta needs for change data capture."""
+"""Turn on the table properties that change data capture needs."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ if TYPE_CHECKING:
 
 
 class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
-    """Turn the change data feed on, for one table, for several, or for all tables of a schema.
+    """Turn the change data feed on for one table, several tables, or all tables of a schema.
 
-    Idempotent: a table that already is as asked for isn't touched. Where only paths are given and all of
-    them are as asked for, no process is started.
+    The task is idempotent: it does not touch a table that already has the wanted properties. If only paths
+    are given, and all tables have the wanted properties, no process starts.
 
     The XCom is a list with one dict per table: ``table``, ``table_id``, ``first_readable_version`` (the
     first version whose changes the feed holds) and ``changed``.
 
-    Exactly one of ``table``, ``tables`` and ``schema`` is given.
+    Give exactly one of ``table``, ``tables`` and ``schema``.
 
     :param table: path, URI or catalog name, ``${ENV}`` allowed (templated)
-    :param tables: several of them (templated)
-    :param schema: catalog schema, all of whose Delta tables are meant (templated)
-    :param deletion_vectors: turn deletion vectors on (True) or off (False); None leaves them (templated)
-    :param row_tracking: turn row tracking on; None leaves it (templated)
+    :param tables: several tables (templated)
+    :param schema: catalog schema; all its Delta tables are processed (templated)
+    :param deletion_vectors: turn deletion vectors on (True) or off (False); None keeps the setting
+        (templated)
+    :param row_tracking: turn row tracking on; None keeps the setting (templated)
     :param deleted_file_retention: how long removed files stay readable, a Delta interval such as
-        ``interval 30 days``; None leaves it (templated)
-    :param log_retention: how long the log stays, same form; None leaves it (templated)
-    :param single_driver: nothing but one Spark driver at a time writes to the tables that are changed; needed
+        ``interval 30 days``; None keeps the setting (templated)
+    :param log_retention: how long the log is kept, in the same form; None keeps the setting (templated)
+    :param single_driver: only one Spark driver at a time writes to the tables that the task changes; needed
         on S3 without a log store for several writers (templated)
-    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
-    :raises InvalidConfiguration: for none or several of ``table``, ``tables``, ``schema``
-    :raises TableNotFound: for a table that does not exist
-    :raises UnsafeLogStore: for a table on S3 that has to be changed, without a log store for several writers
-        and without ``single_driver``
+    :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
+    :raises InvalidConfiguration: not exactly one of ``table``, ``tables`` and ``schema`` is given
+    :raises TableNotFound: a table does not exist
+    :raises UnsafeLogStore: a table on S3 needs a change, and there is neither a log store for several writers
+        nor ``single_driver``
     """
 
     template_fields = (
@@ -81,13 +82,13 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         self.single_driver = single_driver
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Look at the logs first; start Spark only where something has to be changed or resolved."""
+        """Read the logs first; start Spark only to change tables or to resolve names."""
 
         spec = self._spec(context)
-        done = self._already_done(spec)
-        if done is not None:
-            self.log.info("Nothing to do: %s", _summary(done))
-            return done
+        enabled = self._already_done(spec)
+        if enabled is not None:
+            self.log.info("Nothing to do: %s", _summary(enabled))
+            return enabled
         result = self.run_to_end(context, spec)
         tables = engine.run_sync(
             engine.described_tables(result.tables, storage_options=self.options_of_storage())
@@ -105,17 +106,17 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         )
 
     def _properties(self) -> dict[str, str]:
-        wanted = {
+        properties = {
             "delta.enableChangeDataFeed": "true",
             "delta.enableDeletionVectors": _switch("deletion_vectors", self.deletion_vectors),
             "delta.enableRowTracking": _switch("row_tracking", self.row_tracking),
             "delta.deletedFileRetentionDuration": arguments.text(self.deleted_file_retention),
             "delta.logRetentionDuration": arguments.text(self.log_retention),
         }
-        return {name: value for name, value in wanted.items() if value is not None}
+        return {name: value for name, value in properties.items() if value is not None}
 
     def _already_done(self, spec: EnableSpec) -> list[dict[str, Any]] | None:
-        """Return the answer where no table needs a change; None where Spark is needed to tell."""
+        """Return the rows of the XCom if no table needs a change; None if Spark is needed."""
 
         if spec.schema or not all(engine.is_path(table) for table in spec.tables):
             return None

@@ -19,42 +19,43 @@ if TYPE_CHECKING:
 
 
 class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
-    """Keep change logs from growing for ever: delete events behind the lateness horizon, and raise it.
+    """Delete events of change logs that are older than the lateness horizon, and raise the horizon.
 
-    Each run first deletes what lies behind the horizon that is in effect, once every consumer has all that
-    came before that horizon was set; and then sets the new one. What a late event at or after the horizon
-    needs to be placed rightly stays: of each key the last event before it, with consumers whose events carry
-    some of the columns all that still author a value, and the last truncate. So targets are what they would
-    be with the whole log. What arrives below the horizon from then on is late: an ingest puts it into its
-    quarantine, an apply from a log that others write raises ``TooLate`` or discards it.
+    The horizon is the oldest sequence that is not yet late. Each run first deletes the events below the
+    current horizon, once every consumer has applied all events that arrived before that horizon was set; then
+    it sets the new horizon. The run keeps the events by which a late event at or above the horizon finds its
+    place: the last event of each key below the horizon; if events carry only some of the columns, also all
+    events that still provide a value; and the last truncate. So the targets are the same as with the whole
+    log. Later arrivals below the horizon are late: an ingest puts them into its quarantine; an apply from a
+    log of another writer raises ``TooLate`` or discards them.
 
-    Where neither is due, no process is started.
+    If neither step is due, no process starts.
 
     The XCom is a list with one dict per log: ``table``, ``status`` (``done`` or ``nothing``), ``horizon``,
     ``deleted`` (rows) and ``note``.
 
-    Exactly one of ``table`` and ``tables`` is given, and at most one of ``horizon`` and ``keep``.
+    Give exactly one of ``table`` and ``tables``, and at most one of ``horizon`` and ``keep``.
 
     :param table: path, URI or catalog name of a change log, ``${ENV}`` allowed (templated)
-    :param tables: several of them, done in one Spark application (templated)
+    :param tables: several change logs, processed in one Spark application (templated)
     :param consumers: all pipelines that apply events from the logs: a list of ``{"pipeline": …, "target":
-        …}``, with ``"source"`` where it is known; ``${ENV}`` and catalog names are allowed. Those of other
-        tables are left out (templated)
-    :param config: instead or beside, a configuration file or folder as ``build_dags`` takes it: all of its
-        pipelines. A relative path counts from the DAG's file (templated)
+        …}``, with ``"source"`` if it is known; ``${ENV}`` and catalog names are allowed. Consumers of other
+        tables are ignored (templated)
+    :param config: a configuration file or folder for ``build_dags``; all its pipelines are consumers, too. A
+        relative path counts from the folder of the DAG's file (templated)
     :param horizon: the new lateness horizon, a sequence as Spark casts it to a string; it is never lowered
         (templated)
-    :param keep: by how much it lies behind the newest event that all consumers have applied, a Delta interval
-        such as ``interval 7 days``; for sequences that are times (templated)
-    :param dry_run: count what would be deleted, and write nothing (templated)
+    :param keep: the distance between the horizon and the newest event that all consumers have applied, a
+        Delta interval such as ``interval 7 days``; only for sequences that are times (templated)
+    :param dry_run: count the events that the task would delete, and write nothing (templated)
     :param single_driver: only one Spark driver at a time writes to the logs; needed on S3 without a log store
         for several writers (templated)
-    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
-    :raises InvalidConfiguration: there is no consumer, one reads rows and not events, or the horizon is not
-        one of their sequences, or above all that they have applied
-    :raises ConsumerUnreadable: the log does not show how far a consumer is
+    :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
+    :raises InvalidConfiguration: there is no consumer; a consumer reads rows, not events; the horizon is no
+        sequence of the consumers, or is above all events that they have applied
+    :raises ConsumerUnreadable: the log does not show the watermark of a consumer
     :raises ConcurrentModification: another writer won the race; nothing is lost
-    :raises TableNotFound: for a table that does not exist
+    :raises TableNotFound: a table does not exist
     """
 
     template_fields = ("horizon", "keep", *DeltaConsumedTableOperator.template_fields)
@@ -87,7 +88,7 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
     def plan(
         self, context: Context, table: str, consumers: Sequence[Consumer]
     ) -> JobPlan[ExpireSpec, dict[str, Any]]:
-        """Decide from the logs what is due."""
+        """Decide from the logs which step is due."""
         spec = ExpireSpec(
             run_id=context["run_id"],
             table_uri=table,

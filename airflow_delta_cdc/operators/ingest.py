@@ -1,4 +1,4 @@
-"""Bring external change sets, from files or Kafka, into a change log, and from there into a target."""
+"""Ingest changes from files or Kafka into a change log, and apply them to a target."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
 
 
 class DeltaIngestChangesOperator(DeltaCdcOperator):
-    """Bring the change sets of files or Kafka topics into a change log, and with a target into that.
+    """Ingest the changes in files or Kafka topics into a change log, and apply the log to a target.
 
-    A change log is an append-only Delta table of events; each comes from one record of a file or topic, once,
-    however often a file is delivered and a try is killed. What cannot be an event goes to the quarantine
-    ``<log>__quarantine``. With a ``target``, the same Spark application applies the log to it, as SCD type 1
-    or 2. With no new file and no new record no process is started and nothing is written. Many tables in one
-    application: a group (:func:`airflow_delta_cdc.dags.build_dags`).
+    A change log is an append-only Delta table of events. Each record of a file or topic becomes one event,
+    exactly once, even if a file arrives twice or a try is killed. Records that cannot become events go to the
+    quarantine ``<log>__quarantine``. With a ``target``, the same Spark application applies the log to it, as
+    SCD type 1 or 2. Without a new file or record, no process starts and nothing is written. For many tables
+    in one application, use a group (:func:`airflow_delta_cdc.dags.build_dags`).
 
-    The parameters of :class:`DeltaApplyChangesOperator` decide what becomes of the target's rows. Their
-    defaults are those that fit the log's own columns. ``max_bytes`` and ``starting_timestamp`` bound the
-    ingest; ``cluster_by`` is for log and target.
+    The parameters of :class:`DeltaApplyChangesOperator` decide how the target's rows are built. Their
+    defaults fit the log's own columns. ``max_bytes`` and ``starting_timestamp`` bound the ingest;
+    ``cluster_by`` is for log and target.
 
-    The XCom ``return_value`` and the key ``watermark`` hold the same dict. With a target it is that of the
-    apply, and in ``ingested`` that of the ingest; without one it is that of the ingest: applied, pipeline,
-    seal, log_table, log_table_id, log_version, counts, left, timestamp. Asset events for the log and for the
-    target come through the alias ``delta_cdc:<pipeline>``, each only when something was written to it.
+    The XComs ``return_value`` and ``watermark`` hold the same dict. With a target, it is the dict of the
+    apply, with the dict of the ingest under ``ingested``. Without a target, it is the dict of the ingest:
+    applied, pipeline, seal, log_table, log_table_id, log_version, counts, left, timestamp. If the log or the
+    target was written, its asset gets an event through the alias ``delta_cdc:<pipeline>``.
 
-    A dry run shows what would be taken now, and what the apply would do with what the log holds already.
+    A dry run shows what an ingest would read now, and how the apply would process the events in the log.
 
-    The options, what they mean, and which of them belong in ``limits``, ``policies``, ``layout`` and
-    ``repair``: :data:`delta_cdc.core.option_schema.INGEST`.
+    :data:`delta_cdc.core.option_schema.INGEST` documents all options, and which of them belong in ``limits``,
+    ``policies``, ``layout`` and ``repair``.
 
-    :param kafka_options: options of the Kafka client, by the names of its own configuration, winning over
+    :param kafka_options: options of the Kafka client, by the names of its own configuration; they win over
         those of ``kafka_conn_id``; no secrets: the DAG shows them (templated)
     :param kafka_conn_id: Airflow connection of type ``kafka``, whose extra holds the configuration of the
         client (templated)
-    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
-    :raises DeltaCdcError: a named error, with its remedy, for everything that stops the flow
+    :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
+    :raises DeltaCdcError: the pipeline failed; the error names the remedy
     """
 
     template_fields = (
@@ -117,25 +117,25 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         kafka_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
-        given = locals()
+        constructor_arguments = locals()
         super().__init__(**kwargs)
-        take(self, parameters(INGEST), given)
+        take(self, parameters(INGEST), constructor_arguments)
         self.kafka_options = kafka_options
         self.kafka_conn_id = kafka_conn_id
         self.pipeline = pipeline_name(pipeline, target, log)
         declare_assets(self, log, self.pipeline)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Plan without Spark, run at most one application per attempt, confirm from the logs, publish."""
-        given = taken(self, INGEST)
-        # Without one, it would be applied from the source itself.
-        arguments.required("log", given["log"])
-        (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [given]))
+        """Plan without Spark, run at most one application per attempt, confirm from the logs, and publish."""
+        table_arguments = taken(self, INGEST)
+        # Without a log, the target would be applied directly from the source.
+        arguments.required("log", table_arguments["log"])
+        (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [table_arguments]))
         if pipeline_job.ingest is not None and not pipeline_job.ingest.is_kafka:
-            # Given to one table, they are meant for it, and refused where it has no use for them.
+            # This task has one table, so Kafka options are meant for it; a table of files refuses them.
             pipeline_job = replace(
                 pipeline_job, ingest=replace(pipeline_job.ingest, kafka_options=self.options_of_kafka())
             )
         if arguments.flag("dry_run", self.dry_run):
             return tables.would_do(self, context, pipeline_job)
-        return tables.run_piece(self, context, given, pipeline_job, TaskPins(context))
+        return tables.run_piece(self, context, table_arguments, pipeline_job, TaskPins(context))

@@ -1,4 +1,4 @@
-"""Lay out the files of tables."""
+"""Optimize the file layout of tables."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ if TYPE_CHECKING:
 
 
 class DeltaOptimizeOperator(DeltaTableCareOperator):
-    """Compact the files of tables, cluster them, order them along columns, or purge masked rows.
+    """Compact the files of tables, cluster them, Z-order them by columns, or purge masked rows.
 
-    No row changes: pipelines that read or fill the tables go on as before. A table in which nothing was
-    written since it was last laid out so is left alone, and if that holds for all, no process is started.
+    The rows do not change: pipelines that read or fill the tables are not affected. The task skips a table
+    that was not written since its last optimization with the same arguments. If it skips all tables, no
+    process starts.
 
     The XCom is a list with one dict per table: ``table``, ``status`` (``done`` or ``nothing``),
     ``files_added``, ``files_removed``, ``bytes_added``, ``bytes_removed`` and ``note``.
 
-    Exactly one of ``table`` and ``tables`` is given.
+    Give exactly one of ``table`` and ``tables``.
 
     :param table: path, URI or catalog name, ``${ENV}`` allowed (templated)
-    :param tables: several of them, done in one Spark application (templated)
+    :param tables: several tables, processed in one Spark application (templated)
     :param where: Spark SQL predicate over partition columns: only these partitions (templated)
-    :param zorder_by: columns along which rows are put together; not for clustered tables (templated)
-    :param full: of a clustered table, lay out also what is clustered already, for instance after new
+    :param zorder_by: columns of the Z-order; not for clustered tables (templated)
+    :param full: also rewrite the clustered files of a clustered table, for instance after a change of the
         clustering columns (templated)
-    :param purge: rewrite files with masked rows (deletion vectors) without these, instead (templated)
+    :param purge: instead, rewrite the files that have masked rows (deletion vectors), without these rows
+        (templated)
     :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
         store for several writers (templated)
-    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
-    :raises InvalidConfiguration: for arguments that do not go together, or that do not fit the table
-    :raises TableNotFound: for a table that does not exist
+    :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
+    :raises InvalidConfiguration: arguments contradict each other, or do not fit the table
+    :raises TableNotFound: a table does not exist
     :raises ConcurrentModification: another writer rewrote the same files
     """
 
@@ -72,7 +74,7 @@ class DeltaOptimizeOperator(DeltaTableCareOperator):
     def plan(
         self, context: Context, table: str, consumers: Sequence[Consumer]
     ) -> JobPlan[OptimizeSpec, dict[str, Any]]:
-        """Decide from the log whether the table needs it."""
+        """Decide from the log whether the table needs an optimization."""
         spec = OptimizeSpec(
             run_id=context["run_id"],
             table_uri=table,

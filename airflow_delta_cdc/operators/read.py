@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StagingOperator(DeltaCdcOperator):
-    """Base of what reads changes into a staging table: the read operator, and ``@task.delta_changes``."""
+    """Base of the read operator and of ``@task.delta_changes``, which read changes into a staging table."""
 
     template_fields = (*template_fields(READ), *DeltaCdcOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -69,18 +69,18 @@ class StagingOperator(DeltaCdcOperator):
         policies: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
-        given = locals()
+        constructor_arguments = locals()
         super().__init__(**kwargs)
-        take(self, parameters(READ), given)
+        take(self, parameters(READ), constructor_arguments)
         declare_assets(self, table)
 
     def staged(
         self, context: Context, execute: Callable[[ReadSpec], JobResult], saved_plans: TaskPins
     ) -> ReadResult:
-        """Stage the batch, or find it.
+        """Stage the next batch, or find the open one.
 
         :param execute: runs the spec in Spark
-        :raises DeltaCdcError: a named error, with its remedy
+        :raises DeltaCdcError: the read failed; the error names the remedy
         """
 
         with self.application(context):
@@ -94,18 +94,18 @@ class StagingOperator(DeltaCdcOperator):
 
     def _located(self, context: Context, request: ReadRequest) -> ReadRequest:
         """Return a request with locations for catalog names."""
-        at = located(self, context, [request.source, *([request.target] if request.target else [])])
-        target = at[request.target] if request.target else None
-        return replace(request, source=at[request.source], target=target)
+        locations = located(self, context, [request.source, *([request.target] if request.target else [])])
+        target = locations[request.target] if request.target else None
+        return replace(request, source=locations[request.source], target=target)
 
     def _request(self, context: Context) -> ReadRequest:
-        given = taken(self, READ)
+        values = taken(self, READ)
         return filled(
             engine.ReadRequest,
             READ,
-            given,
+            values,
             source=READ["table"].read(self.table),
-            options=filled(QueryOptions, READ, given),
+            options=filled(QueryOptions, READ, values),
             starting_timestamp=engine.iso_time("starting_timestamp", self.starting_timestamp),
             ending_timestamp=engine.iso_time("ending_timestamp", self.ending_timestamp),
             run_id=self.work_id(context),
@@ -115,27 +115,28 @@ class StagingOperator(DeltaCdcOperator):
 
 
 class DeltaReadChangesOperator(StagingOperator):
-    """Write the changes since the watermark into a staging table, sealed there.
+    """Write the changes since the watermark into a staging table, with a seal.
 
-    With a ``target``, its watermark counts, and ``DeltaApplyChangesOperator(staging=...)`` brings the batch
-    in. Without one, the batch is for a step of your own: the first batch is the whole table, as inserts of
-    its newest version, and every later one starts behind what ``DeltaCommitWatermarkOperator`` committed
-    last. One batch is open at a time: until it was applied or committed, reading again returns the same one.
+    With a ``target``, the batch starts after the target's watermark, and
+    ``DeltaApplyChangesOperator(staging=...)`` applies it. Without a target, the batch is for your own task:
+    the first batch is the whole table, as inserts of its newest version; every later batch starts after the
+    last one that ``DeltaCommitWatermarkOperator`` committed. Only one batch is open at a time: until it is
+    applied or committed, the read returns the same batch.
 
-    A long range is staged in several commits, all in one application; a retry goes on
-    behind the last one. A batch counts only when it is whole.
+    A long range is staged in several commits, all in one application; a retry goes on after the last commit.
+    A batch counts only once it is complete.
 
     The XCom ``return_value`` holds a dict: pipeline, seal, source_table, source_table_id, version (of the
     watermark), starting_version, ending_version, applied, target_table, target_table_id, target_version,
-    staging, staging_version, output, rows, counts, timestamp. ``counts`` has ``rows``, and insert,
-    update_preimage, update_postimage and delete beside it, unless the batch was found instead of made: then
-    the log tells the rows alone (and all, where files were written).
+    staging, staging_version, output, rows, counts, timestamp. ``counts`` has ``rows``, insert,
+    update_preimage, update_postimage and delete. If an earlier try or run staged the batch, the log shows
+    only ``rows`` (or all counts, if files were written).
 
-    The options, what they mean, and which of them belong in ``limits`` and ``policies``:
-    :data:`delta_cdc.core.option_schema.READ`.
+    :data:`delta_cdc.core.option_schema.READ` documents all options, and which of them belong in ``limits``
+    and ``policies``.
 
-    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
-    :raises DeltaCdcError: a named error, with its remedy
+    :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
+    :raises DeltaCdcError: the read failed; the error names the remedy
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -143,6 +144,6 @@ class DeltaReadChangesOperator(StagingOperator):
 
         saved_plans = TaskPins(context)
         result = self.staged(context, partial(self.run_job, context), saved_plans)
-        answer = result.to_dict()
+        watermark = result.to_dict()
         engine.forget_saved_plans(result, saved_plans)
-        return answer
+        return watermark

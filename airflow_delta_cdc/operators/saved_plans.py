@@ -1,4 +1,4 @@
-"""Pinned plans in Airflow's task state store."""
+"""Saved plans in Airflow's task state store."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ if TYPE_CHECKING:
 
 
 class TaskPins:
-    """Keeps a plan across the tries of one task, so that a retry plans the same and knows its own commit.
+    """Save plans across the tries of one task, so that a retry plans the same and recognizes its own commit.
 
-    It is forgotten once the result is published (:func:`delta_cdc.run.watermarks.published`). A pin that is
-    lost costs nothing but a longer range and an asset event: the target's log is what proves.
+    A plan is deleted once the result is published (:func:`delta_cdc.run.watermarks.published`). A lost plan
+    costs only a longer range and an asset event, because the target's log proves the commit.
 
-    :param context: the task's context; without a task state store nothing is kept
+    :param context: the task's context; without a task state store, no plan is saved
     """
 
     def __init__(self, context: Context) -> None:
         self._store = context.get("task_state_store")
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Return what was pinned, or None."""
+        """Return the saved plan, or None."""
         value = self._store.get(key) if self._store is not None else None
         return value if isinstance(value, dict) else None
 
     def set(self, key: str, value: dict[str, Any]) -> None:
-        """SavedPlan a value (JSON)."""
+        """Save a plan (JSON)."""
         if self._store is not None:
             self._store.set(key, cast("JsonValue", value))
 
     def delete(self, key: str) -> None:
-        """Forget a pin; one that isn't there is no error."""
+        """Delete a saved plan; a missing one is no error."""
         if self.get(key) is not None and self._store is not None:
             self._store.delete(key)

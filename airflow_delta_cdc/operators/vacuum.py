@@ -19,40 +19,40 @@ if TYPE_CHECKING:
 
 
 class DeltaVacuumOperator(DeltaConsumedTableOperator):
-    """VACUUM tables, but not what a consumer has not read yet.
+    """VACUUM tables, but keep the versions that a consumer has not read yet.
 
-    How long removed files are kept is the table's own ``delta.deletedFileRetentionDuration``, 7 days by
-    default; Delta accepts no other setting. Before anything starts, the recorded watermarks of the consumers
-    are read from their targets: if one would lose a version that it has not read, the table is left alone and
-    the task fails, naming that consumer; or, with ``extend_retention``, the property is raised first. A
-    consumer that has no target yet needs nothing, and the note names it.
+    The table's own ``delta.deletedFileRetentionDuration``, 7 days by default, decides how long removed files
+    are kept; Delta accepts no other setting. First, the task reads the consumers' watermarks from their
+    targets. If a consumer would lose a version that it has not read, the task does not touch the table, and
+    fails with the name of the consumer; with ``extend_retention``, it raises the property instead. A consumer
+    whose target does not exist yet needs no version; the note names it.
 
-    If no file can have become free since the last VACUUM, no process is started.
+    If no file can have expired since the last VACUUM, no process starts.
 
     The XCom is a list with one dict per table: ``table``, ``status`` (``done`` or ``nothing``),
-    ``retention``, ``files`` and ``bytes`` (deleted; of a dry run the files that would be, at most 1000) and
-    ``note``.
+    ``retention``, ``files`` and ``bytes`` (of the deleted files; in a dry run, of the files to delete, at
+    most 1000) and ``note``.
 
-    Exactly one of ``table`` and ``tables`` is given.
+    Give exactly one of ``table`` and ``tables``.
 
     :param table: path, URI or catalog name, ``${ENV}`` allowed (templated)
-    :param tables: several of them, done in one Spark application (templated)
+    :param tables: several tables, processed in one Spark application (templated)
     :param consumers: the pipelines that read the tables: a list of ``{"pipeline": …, "target": …}``, with
-        ``"source"`` where it is known; ``${ENV}`` and catalog names are allowed. Those of other tables are
-        left out (templated)
-    :param config: instead or beside, a configuration file or folder as ``build_dags`` takes it: all of its
-        pipelines. A relative path counts from the DAG's file (templated)
-    :param extend_retention: where a consumer would lose something, raise the table's retention to twice the
-        age of what it has not read, and a day, and go on (templated)
+        ``"source"`` if it is known; ``${ENV}`` and catalog names are allowed. Consumers of other tables are
+        ignored (templated)
+    :param config: a configuration file or folder for ``build_dags``; all its pipelines are consumers, too. A
+        relative path counts from the folder of the DAG's file (templated)
+    :param extend_retention: if a consumer would lose versions, raise the table's retention to twice the age
+        of its unread changes plus one day, and go on (templated)
     :param full: list the table's folder; False deletes only files that the log records as removed, which is
-        faster, and leaves the files of a crash (templated)
-    :param dry_run: log which files would be deleted, and delete nothing (templated)
+        faster, but keeps files left by a crash (templated)
+    :param dry_run: log the files that the task would delete, and delete nothing (templated)
     :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
         store for several writers (templated)
-    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
-    :raises VacuumWouldLose: names each consumer, what it has not read, and until when that is kept
-    :raises InvalidConfiguration: for arguments that do not go together
-    :raises TableNotFound: for a table that does not exist
+    :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
+    :raises VacuumWouldLose: names each consumer, its unread versions, and until when they are kept
+    :raises InvalidConfiguration: arguments contradict each other
+    :raises TableNotFound: a table does not exist
     """
 
     template_fields = ("extend_retention", "full", *DeltaConsumedTableOperator.template_fields)
@@ -85,7 +85,7 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     def plan(
         self, context: Context, table: str, consumers: Sequence[Consumer]
     ) -> JobPlan[VacuumSpec, dict[str, Any]]:
-        """Decide from the logs whether a VACUUM is due, and may run."""
+        """Decide from the logs whether a VACUUM is due and allowed."""
         if not consumers:
             self.log.warning("No consumer of %s is named, so no file is held back for a consumer.", table)
         spec = VacuumSpec(

@@ -26,42 +26,42 @@ if TYPE_CHECKING:
 
     from delta_cdc.planning.verify import VerifyRequest
 
-#: What an XCom takes.
+#: The most bytes of the XCom.
 _MOST_BYTES = 48 * 1024
 
 
 class DeltaVerifyOperator(DeltaCdcOperator):
     """Verify that a target, or all targets of a configuration, match their pipelines.
 
-    Nothing is written. All checks read one version of each target, and of its source as of the watermark, so
-    pipelines may run meanwhile. The checks of the logs need no Spark; the rows of all targets take one
-    application.
+    The task writes nothing. All checks read one version of each target, and the source as of the watermark,
+    so pipelines may run meanwhile. The checks of the logs need no Spark; the checks of the rows of all
+    targets need one application.
 
     The log shows a table of all checks. The XCom ``return_value`` is a list with one dict per check:
     ``pipeline``, ``table``, ``version``, ``check``, ``status`` (``ok``, ``finding`` or ``skipped``),
-    ``count``, ``detail``, ``samples`` and ``remedy``. Where that is too long for an XCom, a table without
+    ``count``, ``detail``, ``samples`` and ``remedy``. If the list is too long for an XCom, a table without
     findings has one entry, ``all``.
 
-    Either ``pipeline`` and ``target`` are given, or ``config``.
+    Give either ``pipeline`` and ``target``, or ``config``.
 
     :param pipeline: the pipeline that fills the target (templated)
     :param target: path, URI or catalog name, ``${ENV}`` allowed (templated)
-    :param source: its source; None takes the location that the seal names. Where it is given literally, its
-        asset is an inlet, and the copy of the seal that is kept there is checked (templated)
-    :param current: a target of the other SCD type with the same keys: current rows are compared with the open
+    :param source: source of the target; None takes the location in the seal. If it is written literally, its
+        asset is an inlet, and the task also checks the copy of the seal there (templated)
+    :param current: a target of the other SCD type with the same keys: its rows are compared with the open
         rows of the history (templated)
-    :param on_conflict: a change log: as the pipeline has it, which no seal tells (templated)
-    :param config: a configuration instead: a YAML file or a folder of them, in which templates are filled in.
-        A relative path counts from the DAG's file. Connections and storage options are the task's own
+    :param on_conflict: for a change log: the pipeline's option, which no seal records (templated)
+    :param config: instead, a configuration: a YAML file or a folder of YAML files, whose templates are
+        rendered. A relative path counts from the folder of the DAG's file. Connections and storage options
+        are those of this task (templated)
+    :param group: check only this group of the configuration (templated)
+    :param tables: check only these pipelines of the configuration (templated)
+    :param checks: names of checks; None makes all checks (templated)
+    :param on_finding: ``fail``; or ``report``: log and XCom show the findings, and the task succeeds
         (templated)
-    :param group: of the configuration: only this group (templated)
-    :param tables: of the configuration: only these pipelines (templated)
-    :param checks: names of checks; None makes all of them (templated)
-    :param on_finding: ``fail``, or ``report``: findings are in log and XCom, and the task succeeds
-        (templated)
-    :param parallel: how many targets Spark checks at once (templated)
-    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
-    :raises VerificationFailed: a check found something; names the first findings, and what to do
+    :param parallel: the number of targets that Spark checks at once (templated)
+    :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
+    :raises VerificationFailed: a check has findings; names the first findings, and their remedies
     :raises InvalidConfiguration: an argument is invalid
     :raises DeltaCdcError: a target could not be checked
     """
@@ -126,34 +126,34 @@ class DeltaVerifyOperator(DeltaCdcOperator):
                 parallel=arguments.whole_number("parallel", self.parallel, minimum=1) or 1,
                 say=self.log.info,
             )
-        made = iter(verified)
-        results = [one if isinstance(one, Verification) else next(made) for one in targets]
+        verifications = iter(verified)
+        results = [one if isinstance(one, Verification) else next(verifications) for one in targets]
         self.log.info("Verified %d table(s):\n%s", len(results), engine.verification_text(results))
         rows = published(results)
-        # Before it may fail: a failed task returns nothing.
+        # Push before a failure: a failed task returns no value.
         context["ti"].xcom_push(key="return_value", value=rows)
         engine.raise_if_wrong(results, findings=fails)
         return rows
 
     def _targets(self, context: Context) -> list[VerifyRequest | Verification]:
         """Return the request of each target, or the result if its request or location is invalid."""
-        wanted = arguments.names("checks", self.checks)
-        given: dict[str, Any] = {
-            "wanted": CHECKS if wanted is None else wanted,
+        check_names = arguments.names("checks", self.checks)
+        common: dict[str, Any] = {
+            "wanted": CHECKS if check_names is None else check_names,
             "run_id": context["run_id"],
             "storage_options": self.options_of_storage(),
         }
         if not arguments.is_given(self.config):
-            return [self._one(context, given)]
+            return [self._one(context, common)]
         others = self._given("pipeline", "target", "source", "current")
         if others:
             raise InvalidConfiguration(f"config and {others} are given.", remedy="leave one of them out.")
-        return self._configured(context, given)
+        return self._configured(context, common)
 
     def _given(self, *names: str) -> str:
         return ", ".join(name for name in names if arguments.is_given(getattr(self, name)))
 
-    def _one(self, context: Context, given: dict[str, Any]) -> VerifyRequest:
+    def _one(self, context: Context, common: dict[str, Any]) -> VerifyRequest:
         others = self._given("group", "tables")
         if others:
             raise InvalidConfiguration(
@@ -166,85 +166,94 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             source=_table(self.source),
             current=_table(self.current),
             on_conflict=arguments.conflict("on_conflict", self.on_conflict) or "fail",
-            backup=self._mirror(context, self.source, pipeline),
-            **given,
+            backup=self._backup(context, self.source, pipeline),
+            **common,
         )
         return _placed(request, each_located(self, context, _tables(request)))
 
-    def _configured(self, context: Context, given: dict[str, Any]) -> list[VerifyRequest | Verification]:
+    def _configured(self, context: Context, common: dict[str, Any]) -> list[VerifyRequest | Verification]:
         tables = configuration(self, context, arguments.required("config", self.config)).chosen(
             arguments.text(self.group), arguments.names("tables", self.tables)
         )
         targets: list[VerifyRequest | Verification] = []
         for one in (table.arguments for _, table in tables):
             try:
-                request = engine.verify_request_of(one, **given)
+                request = engine.verify_request_of(one, **common)
             except DeltaCdcError as error:
                 # An invalid table does not affect the others.
                 target = str(one.get("target") or one.get("log"))
                 targets.append(Verification(one["pipeline"], target, error=error))
             else:
-                backup = self._mirror(context, source_of(one), one["pipeline"])
+                backup = self._backup(context, source_of(one), one["pipeline"])
                 targets.append(replace(request, backup=backup))
-        at = each_located(self, context, [name for one in targets for name in _tables(one)])
-        return [one if isinstance(one, Verification) else _located(one, at) for one in targets]
+        locations = each_located(self, context, [name for one in targets for name in _tables(one)])
+        return [one if isinstance(one, Verification) else _located(one, locations) for one in targets]
 
-    def _mirror(self, context: Context, source: Any, pipeline: str) -> Callable[[], Any] | None:
+    def _backup(self, context: Context, source: Any, pipeline: str) -> Callable[[], Any] | None:
         """Return a function that reads the copy of a seal; None if this task has no copy."""
         if source is None or not is_literal(source) or delta_asset(source) not in self.inlets:
             return None
         return partial(kept, context, self.inlets, source, pipeline)
 
 
-def _tables(one: VerifyRequest | Verification) -> list[str]:
+def _tables(target: VerifyRequest | Verification) -> list[str]:
     """Return the tables of a request, as paths, URIs or catalog names."""
-    if isinstance(one, Verification):
+    if isinstance(target, Verification):
         return []
-    return [name for name in (one.target, one.source, one.current) if name is not None]
+    return [name for name in (target.target, target.source, target.current) if name is not None]
 
 
-def _placed(one: VerifyRequest, at: Mapping[str, str | DeltaCdcError]) -> VerifyRequest:
+def _placed(request: VerifyRequest, locations: Mapping[str, str | DeltaCdcError]) -> VerifyRequest:
     """Return a request with locations instead of catalog names.
 
     :raises DeltaCdcError: a table has no location
     """
-    places = chosen(at, _tables(one))
-    current = places[one.current] if one.current is not None else None
-    source = places[one.source] if one.source is not None else None
-    return replace(one, target=places[one.target], source=source, current=current)
+    places = chosen(locations, _tables(request))
+    current = places[request.current] if request.current is not None else None
+    source = places[request.source] if request.source is not None else None
+    return replace(request, target=places[request.target], source=source, current=current)
 
 
-def _located(one: VerifyRequest, at: Mapping[str, str | DeltaCdcError]) -> VerifyRequest | Verification:
+def _located(
+    request: VerifyRequest, locations: Mapping[str, str | DeltaCdcError]
+) -> VerifyRequest | Verification:
     """Return a request with locations, or the result if a table has none."""
     try:
-        return _placed(one, at)
+        return _placed(request, locations)
     except TableNotFound as error:
-        wrong = finding(SEAL, error.message, error.remedy)
-        return Verification(one.pipeline, one.target, checks=(wrong,))
+        no_source = finding(SEAL, error.message, error.remedy)
+        return Verification(request.pipeline, request.target, checks=(no_source,))
     except DeltaCdcError as error:
-        return Verification(one.pipeline, one.target, error=error)
+        return Verification(request.pipeline, request.target, error=error)
 
 
 def _table(value: Any) -> str | None:
-    given = arguments.text(value)
-    return expand(given) if given is not None else None
+    text = arguments.text(value)
+    return expand(text) if text is not None else None
 
 
 def published(results: Sequence[Verification]) -> list[dict[str, Any]]:
-    """Return the value of the XCom: every check; if that is too long, the findings, and one entry for each of
-    the other tables."""
+    """Return the value of the XCom: all checks.
+
+    If that is too long, return the findings, and one entry for each of the other tables.
+    """
     rows = [row for one in results for row in one.to_rows()]
     wrong = [row for row in rows if row["status"] == "finding"]
-    sound = [_summary(one) for one in results if not one.findings and one.error is None]
-    for some in (rows, [*wrong, *sound], wrong):
-        if len(json.dumps(some)) <= _MOST_BYTES:
-            return some
+    passed = [_summary(one) for one in results if not one.findings and one.error is None]
+    for entries in (rows, [*wrong, *passed], wrong):
+        if len(json.dumps(entries)) <= _MOST_BYTES:
+            return entries
     while len(json.dumps(wrong)) > _MOST_BYTES:
         wrong.pop()
     return wrong
 
 
-def _summary(one: Verification) -> dict[str, Any]:
-    done = sum(check.status == "ok" for check in one.checks)
-    check = ok("all", f"{done} ok, {len(one.checks) - done} skipped.").to_dict()
-    return {"pipeline": one.pipeline, "table": one.table, "version": one.version, **check}
+def _summary(verification: Verification) -> dict[str, Any]:
+    passed = sum(check.status == "ok" for check in verification.checks)
+    check = ok("all", f"{passed} ok, {len(verification.checks) - passed} skipped.").to_dict()
+    return {
+        "pipeline": verification.pipeline,
+        "table": verification.table,
+        "version": verification.version,
+        **check,
+    }

@@ -1,4 +1,4 @@
-"""The ways in which an operator runs one spec in Spark; its Spark connection decides which one it is."""
+"""The ways to run one spec of an operator in Spark; the type of its Spark connection decides."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class SparkRuntime(Protocol):
-    """One way to run specs. An operator has one; it is made for each spec."""
+    """One way to run specs. An operator makes a new runtime for each spec."""
 
     @property
     def master(self) -> str:
-        """Return where Spark runs, without anything secret.
+        """Return the master URL or the server's address, without secrets.
 
         :raises DeltaCdcError: the connection doesn't exist, or cannot be used
         """
@@ -28,19 +28,19 @@ class SparkRuntime(Protocol):
     def run(self, context: Context, spec: Spec) -> JobResult:
         """Run one spec and return the job's own result.
 
-        A result with status ``failed`` is returned, not raised: the commit may be there all the same, and
-        the target's log decides.
+        A result with status ``failed`` is returned, not raised: the job may still have committed, and the
+        target's log decides.
 
         :raises JobFailed: the job ended without a result
         """
 
     def kill(self) -> None:
-        """Stop what runs, within a bounded time; called from a signal handler, so nothing is looked up."""
+        """Stop the job within a bounded time. A signal handler calls this, so it looks up no connection."""
 
 
 def runtime_for(task: SparkTask) -> SparkRuntime:
-    """Return the way to run the specs of a task: the type of its Spark connection decides.
+    """Return the runtime for the type of a task's Spark connection.
 
-    :param task: whose connection counts
+    :param task: provides the connection
     """
     return ConnectRuntime(task) if is_connect(task.spark_conn_id) else SubmitRuntime(task)

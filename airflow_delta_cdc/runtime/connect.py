@@ -1,4 +1,4 @@
-"""Jobs over Spark Connect: from the worker's own process, in a server that runs already."""
+"""Run jobs over Spark Connect: the engine in the worker's process, the statements in a running server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_delta_cdc.runtime.task import SparkTask
     from delta_cdc.core.spec import JobResult, Spec
 
-#: Arguments that ask nothing of a server; all others are about an application of its own, which there is not.
+#: Arguments that a server can ignore; all others need an own application, which Spark Connect does not start.
 _HARMLESS = (
     "conf",
     "name",
@@ -34,14 +34,14 @@ _HARMLESS = (
 
 
 def refuse_arguments(operator: SparkTask) -> None:
-    """Refuse arguments that a server which runs already cannot honour.
+    """Refuse arguments that have no effect on a running server.
 
-    :raises InvalidConfiguration: names those that are set
+    :raises InvalidConfiguration: names the arguments that are set
     """
-    found = [name for name in SUBMIT_ARGUMENTS if name not in _HARMLESS and getattr(operator, name)]
-    if found:
+    refused = [name for name in SUBMIT_ARGUMENTS if name not in _HARMLESS and getattr(operator, name)]
+    if refused:
         raise InvalidConfiguration(
-            f"{', '.join(found)} given, and the connection {operator.spark_conn_id!r} names a server of "
+            f"{', '.join(refused)} given, and the connection {operator.spark_conn_id!r} names a server of "
             "Spark Connect, which runs already.",
             remedy="leave them out, and configure the server.",
         )
@@ -53,8 +53,8 @@ def session_confs(operator: SparkTask) -> dict[str, Any]:
 
 
 def interrupt(spark: SparkSession, log: Logger) -> None:
-    """End a session of ours and all that was cloned from it, within :data:`KILL_GRACE` seconds."""
-    # In a thread: the server may not answer, and a signal handler must come to its end.
+    """End an own session and its clones, within :data:`KILL_GRACE` seconds."""
+    # In a thread: the server may not answer, and a signal handler must end.
     killer = threading.Thread(target=engine.end_session, args=(spark,), daemon=True)
     killer.start()
     killer.join(KILL_GRACE)
@@ -63,12 +63,12 @@ def interrupt(spark: SparkSession, log: Logger) -> None:
 
 
 class ConnectRuntime:
-    """Runs specs over Spark Connect.
+    """Run specs over Spark Connect.
 
-    The engine runs here, statements in the server. There is no application to find again after this worker
-    died: the target's log tells what was committed.
+    The engine runs in the worker, its statements in the server. If the worker dies, no application is left to
+    find again: the target's log shows whether the job committed.
 
-    :param operator: whose connection and confs count
+    :param operator: provides the connection and confs
     """
 
     def __init__(self, operator: SparkTask) -> None:
@@ -83,7 +83,7 @@ class ConnectRuntime:
         return self._hook.server
 
     def run(self, context: Context, spec: Spec) -> JobResult:
-        """Run one spec in a session of its own; see :class:`~airflow_delta_cdc.runtime.SparkRuntime`."""
+        """Run one spec in an own session; see :class:`~airflow_delta_cdc.runtime.SparkRuntime`."""
 
         operator, master = self._operator, self.master
         refuse_arguments(operator)
@@ -113,7 +113,7 @@ class ConnectRuntime:
         return result
 
     def kill(self) -> None:
-        """Interrupt what the job is running on the server, and let the job start nothing more there."""
+        """Interrupt the job's operations on the server, and keep the job from starting others."""
         self._killed = True
         spark = self._spark
         if spark is None:

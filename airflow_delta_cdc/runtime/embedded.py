@@ -1,4 +1,4 @@
-"""How a driver is started that is all the Spark there is: by the size of its job, and from an archive."""
+"""Start a driver inside the worker, without a cluster: with confs for the job's size, and with an archive."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import Spec
     from delta_cdc.launch.class_data_archive import ClassDataArchive, Training
 
-#: How a process ends whose JVM was killed by what it did itself, as a parent and as a shell see it.
+#: The exit codes after a crash of the JVM, as a parent process and as a shell see them.
 _CRASHES = (-6, -7, -11, 134, 135, 139)
 
 
 class EmbeddedStart:
-    """The confs of one embedded driver, and the class-data archive that it uses or makes.
+    """The confs of one embedded driver, and the class-data archive that it uses or creates.
 
-    :param operator: whose confs and JARs count
-    :param spec: what the driver is to do
-    :param places: what it reads and writes
-    :param kafka: it reads topics
-    :param storage_options: those of the tables' store
+    :param operator: provides confs and JARs
+    :param spec: the driver's work
+    :param places: the locations that it reads and writes
+    :param kafka: whether it reads topics
+    :param storage_options: options of the tables' store
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class EmbeddedStart:
         self._archive: ClassDataArchive | None = None
 
     def configure(self, hook: DeltaCdcSubmitHook, directory: Path) -> None:
-        """Give the hook the confs; its own win.
+        """Give the confs to the hook, whose own confs win.
 
         :param directory: the run's own folder
         """
 
         operator, theirs, file = self._operator, hook.confs, hook.properties_file
-        # JARs of their own come as jars or packages do, and not by the class path that an archive is for.
+        # The user's own JARs come by jars or packages, not by the class path that the archive belongs to.
         ours = not (operator.jars or operator.packages)
         more_jars = (operator.driver_class_path, engine.spark_default(engine.CLASS_PATH, theirs, file))
         confs: dict[str, Any] = engine.embedded_confs(
@@ -68,23 +68,23 @@ class EmbeddedStart:
             default_java_options=engine.spark_default(engine.DEFAULT_JAVA_OPTIONS, theirs, file),
         )
         class_path = confs.pop(engine.CLASS_PATH)
-        # The driver is all there is: no copies, as --jars would make. As an option, which hides the conf of
-        # the same meaning: what that says is in here.
+        # Without executors, a class path is enough; --jars would copy the files. The option replaces the
+        # user's conf of the same meaning, so class_path includes the value of that conf.
         hook.driver_class_path = class_path or None
         if ours:
             self._archive = engine.ClassDataArchive(class_path)
-        # The hook names the master, and a warehouse in the run's own folder goes away with it.
+        # The hook sets the master. The warehouse is in the run's own folder, and is deleted with it.
         del confs["spark.master"]
         confs["spark.sql.warehouse.dir"] = str(directory / "warehouse")
         hook.confs = {**confs, **theirs, engine.JAVA_OPTIONS: confs[engine.JAVA_OPTIONS]}
 
     @contextlib.contextmanager
     def training(self, hook: DeltaCdcSubmitHook) -> Iterator[Training | None]:
-        """Let this driver make a missing archive, if its job is one that most others are like.
+        """Let this driver create a missing archive, if its job is typical for the class path.
 
-        Of those with Kafka's connector on their class path, most ingest; of the others, most apply.
+        With Kafka's connector on the class path, most jobs ingest; without it, most jobs apply.
 
-        :param hook: gets the options of the JVM
+        :param hook: receives the options of the JVM
         :return: see :meth:`delta_cdc.launch.class_data_archive.ClassDataArchive.training`
         """
         if self._archive is None or not (self._kafka or _applies(self._spec)):
@@ -101,7 +101,7 @@ class EmbeddedStart:
             yield training
 
     def note_crash(self, hook: DeltaCdcSubmitHook) -> None:
-        """Forget the archive where the JVM crashed: the next one starts without."""
+        """Delete the archive if the JVM crashed, so that the next one starts without it."""
         if hook.exit_code not in _CRASHES or self._archive is None:
             return
         if self._archive.status().state == "ready":

@@ -1,4 +1,4 @@
-"""Files that a worker and the application it runs exchange: where they lie, and who may read them."""
+"""The files that a worker and its application exchange: their locations and permissions."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
     Options = Mapping[str, str] | None
 
-#: Of Airflow's configuration.
+#: The provider's section in Airflow's configuration.
 SECTION = "delta_cdc"
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Where one application finds its files, as ``spark-submit`` and as the driver know them.
+    """The locations of one application's files, as ``spark-submit`` and the driver open them.
 
     :param application: the application file
     :param engine: the engine's zip, for ``--py-files``
-    :param spec: the spec as the driver opens it
-    :param result: where the worker finds the result: a file of its own in client mode, else the URI of a
-        folder that the driver's Spark writes
-    :param files: what ``--files`` has to bring to the driver, or None
-    :param folder: URI of the run's folder where cluster and worker reach it; None where it has none
+    :param spec: the spec, as the driver opens it
+    :param result: location of the result: a local file in client mode, or else the URI of a folder that the
+        driver's Spark writes
+    :param files: files that ``--files`` sends to the driver, or None
+    :param folder: URI of the run's folder that cluster and worker share; None without one
     """
 
     application: str
@@ -50,10 +50,9 @@ class Exchange:
 
 @dataclass
 class RunDirectory:
-    """A directory of one run, that only this user can read.
+    """A directory of one run that only this user can read.
 
-    :param keep_log: whether Spark's log outlives the run. Only who comes to the end knows that it is not
-        needed
+    :param keep_log: whether to keep Spark's log after the run; only a run that reaches its end turns it off
     """
 
     path: Path
@@ -61,13 +60,13 @@ class RunDirectory:
 
     @property
     def log(self) -> Path:
-        """Return where Spark's log lies."""
+        """Return the path of Spark's log."""
         return self.path / "spark.log"
 
 
 @contextlib.contextmanager
 def private_directory() -> Iterator[RunDirectory]:
-    """Give a directory for a run; afterwards it is gone, but for Spark's log where that is kept."""
+    """Create a directory for a run; delete it afterwards, except Spark's log if that is kept."""
     directory = RunDirectory(Path(tempfile.mkdtemp(prefix="delta-cdc-")))
     try:
         yield directory
@@ -88,15 +87,15 @@ def _clean(directory: Path, *, keep: Path | None) -> None:
 
 
 def results_uri() -> str:
-    """Return the configured folder that workers and clusters share; empty where none is."""
+    """Return the configured folder that workers and clusters share; empty without one."""
     return (conf.get(SECTION, "results_uri", fallback="") or "").strip().rstrip("/")
 
 
 def needed_results_uri(reason: str) -> str:
     """Return the configured folder.
 
-    :param reason: what it is needed for
-    :raises InvalidConfiguration: none is configured
+    :param reason: why the folder is needed, for the error
+    :raises InvalidConfiguration: no folder is configured
     """
     uri = results_uri()
     if not uri:
@@ -109,10 +108,10 @@ def needed_results_uri(reason: str) -> str:
 
 
 def read_text(uri: str, *, is_local: bool, options: Options = None) -> str | None:
-    """Return what a driver left as its result; None where there is nothing.
+    """Return the result of a driver; None if it left none.
 
-    :param is_local: ``uri`` is a file of this machine, not a folder that Spark wrote
-    :param options: of the tables' storage, which count where the folder is on the same kind of store
+    :param is_local: whether ``uri`` is a local file, not a folder that Spark wrote
+    :param options: options of the tables' storage; they count if the folder is on the same kind of store
     """
     if is_local:
         path = Path(uri)
@@ -122,15 +121,15 @@ def read_text(uri: str, *, is_local: bool, options: Options = None) -> str | Non
     store = _open_existing(uri, options)
     if store is None:
         return None
-    found = obstore.list_with_delimiter(store)["objects"]
-    # What Spark's writers leave: part files; beside them a marker and checksums.
-    parts = sorted(item["path"] for item in found if item["path"].rpartition("/")[2].startswith("part-"))
+    objects = obstore.list_with_delimiter(store)["objects"]
+    # Spark writes part files, a marker and checksums.
+    parts = sorted(item["path"] for item in objects if item["path"].rpartition("/")[2].startswith("part-"))
     text = "".join(bytes(obstore.get(store, part).bytes()).decode() for part in parts)
     return text.strip() or None
 
 
 def put_object(uri: str, data: bytes, options: Options = None) -> None:
-    """Write one object of the shared folder.
+    """Write one object to the shared folder.
 
     :param options: see :func:`read_text`
     """
@@ -141,7 +140,7 @@ def put_object(uri: str, data: bytes, options: Options = None) -> None:
 
 
 def put_file_once(uri: str, file: Path, options: Options = None) -> None:
-    """Write a file into the shared folder, unless it is there: for files whose names tell their content.
+    """Write a file to the shared folder, unless it exists. For files whose names identify their content.
 
     :param options: see :func:`read_text`
     """
@@ -157,7 +156,7 @@ def put_file_once(uri: str, file: Path, options: Options = None) -> None:
 
 
 def delete_folder(uri: str, options: Options = None) -> None:
-    """Delete a folder of the shared one with all that is in it; it may be missing.
+    """Delete a folder in the shared folder with all its content; it may be missing.
 
     :param options: see :func:`read_text`
     """
@@ -166,8 +165,8 @@ def delete_folder(uri: str, options: Options = None) -> None:
 
 
 def _open_existing(folder: str, options: Options) -> Any:
-    """Return the store rooted at a folder; None for a folder of a file system that is not there."""
-    # Not made here: the driver may be another user, who then could not write into it.
+    """Return the store rooted at a folder; None if a folder of a file system does not exist."""
+    # Do not create the folder: the driver may run as another user, who could not write to it.
     if folder.startswith("file:") and not Path(url2pathname(urlsplit(folder).path)).is_dir():
         return None
     return _open(folder, options)
@@ -178,7 +177,7 @@ def _open_folder(uri: str, options: Options) -> tuple[Any, str]:
 
     folder, _, name = uri.rpartition("/")
     if folder.startswith("file:"):
-        # A file system shared by workers and cluster: unlike in an object store, folders have to be made.
+        # On a file system shared by workers and cluster, unlike on an object store, folders must be created.
         return from_url(folder, mkdir=True), name
     return _open(folder, options), name
 
@@ -186,14 +185,17 @@ def _open_folder(uri: str, options: Options) -> tuple[Any, str]:
 def _open(folder: str, options: Options) -> Any:
     from obstore.store import from_url
 
-    own = options_for(folder, options)
-    # Without any, the identity of the machine.
-    return from_url(folder) if own is None else engine.open_store(canonical_uri(folder), own)
+    store_options = options_for(folder, options)
+    # Without options, use the identity of the machine.
+    return (
+        from_url(folder) if store_options is None else engine.open_store(canonical_uri(folder), store_options)
+    )
 
 
 def options_for(folder: str, options: Options) -> dict[str, str] | None:
-    """Return the options of the tables' storage where they are for the store of a folder; None means
-    the identity of the machine.
+    """Return the options of the tables' storage if they fit the store of a folder.
+
+    None means the identity of the machine.
     """
 
     return dict(options) if options and same_store(folder, options) else None

@@ -1,4 +1,4 @@
-"""A Spark session in the worker's own process, for tasks that hand a DataFrame to a function."""
+"""A Spark session in the worker's own process, for tasks that pass a DataFrame to a function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_delta_cdc.runtime.task import SparkTask
 
 _JARS = "spark.jars"
-#: Arguments of ``spark-submit``, and the confs by which a session takes them.
+#: Arguments of ``spark-submit``, and the confs with the same effect on a session.
 _AS_CONFS = {
     "driver_memory": "spark.driver.memory",
     "exclude_packages": "spark.jars.excludes",
@@ -39,7 +39,7 @@ _AS_CONFS = {
     "total_executor_cores": "spark.cores.max",
     "yarn_queue": "spark.yarn.queue",
 }
-#: Those that are about a process of ``spark-submit``, which there is not.
+#: Arguments that only a process of ``spark-submit`` has a use for.
 _FOR_SUBMITTING = (
     "openlineage_inject_parent_job_info",
     "openlineage_inject_transport_info",
@@ -49,7 +49,7 @@ _FOR_SUBMITTING = (
         if name not in (*_AS_CONFS, "conf", "deploy_mode", "name", "status_poll_interval", "verbose")
     ),
 )
-#: What a connection's extras say of the same.
+#: Extras of a connection, and the confs with the same effect on a session.
 _OF_CONNECTION = {
     "queue": "spark.yarn.queue",
     "namespace": "spark.kubernetes.namespace",
@@ -59,29 +59,29 @@ _OF_CONNECTION = {
 
 
 def refuse_submit_arguments(arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments that only a process of ``spark-submit`` could honour.
+    """Refuse arguments that only a process of ``spark-submit`` could use.
 
-    :param arguments: as the operator was given them
-    :raises InvalidConfiguration: names those that are set
+    :param arguments: arguments of the operator
+    :raises InvalidConfiguration: names the arguments that are set
     """
-    given = [name for name in _FOR_SUBMITTING if arguments.get(name)]
-    if given:
+    names = [name for name in _FOR_SUBMITTING if arguments.get(name)]
+    if names:
         raise InvalidConfiguration(
-            f"{', '.join(given)} given, and Spark starts in the worker's own process, without spark-submit.",
+            f"{', '.join(names)} given, and Spark starts in the worker's own process, without spark-submit.",
             remedy="say it with conf, or by the worker's environment; or use DeltaReadChangesOperator and a "
             "task of your own.",
         )
 
 
 class WorkerSession:
-    """Starts Spark in this process when it is first needed, and stops it at the end.
+    """Start Spark in this process when it is first needed, and stop it at the end.
 
-    Without a connection that is a local Spark; a connection of type ``spark`` names the master, one of type
-    ``spark_connect`` a server.
+    Without a connection, Spark runs locally. A connection of type ``spark`` names the master, one of type
+    ``spark_connect`` the server.
 
-    :param operator: whose connection, confs and JARs count
-    :param name: of the session
-    :param directory: a folder that only this user can read, for as long as the session lives
+    :param operator: provides the connection, confs and JARs
+    :param name: name of the session
+    :param directory: a folder that only this user can read and that outlives the session
     """
 
     def __init__(self, operator: SparkTask, directory: Path, name: str) -> None:
@@ -94,7 +94,7 @@ class WorkerSession:
 
     @property
     def master(self) -> str:
-        """Return where Spark runs; a server's address for Spark Connect.
+        """Return the master URL, or the server's address for Spark Connect.
 
         :raises SparkConnectionNotFound: the named connection doesn't exist
         """
@@ -104,15 +104,15 @@ class WorkerSession:
     def get(self, locations: Iterable[str]) -> SparkSession:
         """Return the session.
 
-        :param locations: of the tables; a new session gets the confs of their storage
-        :raises DeployModeUnsupported: the connection starts drivers elsewhere
+        :param locations: locations of the tables; a new session gets the confs of their storage
+        :raises DeployModeUnsupported: the connection starts drivers on the cluster
         """
         if self._spark is None:
             self._spark = self._started(list(locations))
         return self._spark
 
     def kill(self) -> None:
-        """Interrupt what runs on a server; a Spark of the worker's own ends with its process."""
+        """Interrupt the operations on a server. A Spark in the worker ends with the worker's process."""
         if self._spark is not None and engine.is_connect_session(self._spark):
             interrupt(self._spark, self._operator.log)
 
@@ -146,10 +146,10 @@ class WorkerSession:
     def _classic(
         self, hook: DeltaCdcSubmitHook, confs: Mapping[str, str], locations: list[str]
     ) -> SparkSession:
-        asked = {**self._of_connection(hook), **self._of_operator()}
-        own = {**confs, **asked, **(self._operator.conf or {})}
+        task_confs = {**self._of_connection(hook), **self._of_operator()}
+        own = {**confs, **task_confs, **(self._operator.conf or {})}
         if not self._operator.spark_conn_id:
-            # Delta is among the JARs of the user's own.
+            # The user's own JARs contain Delta.
             jars = not (self._operator.packages or self._operator.jars)
             return engine.get_session(self._name, locations=locations, jars=jars, **own)
         from pyspark.sql import SparkSession
@@ -159,17 +159,17 @@ class WorkerSession:
         return _built(SparkSession.builder.master(hook.master).appName(self._name), everything)
 
     def _of_operator(self) -> dict[str, str]:
-        """Return the confs that mean what the operator was given as arguments."""
-        found = {conf: getattr(self._operator, name) for name, conf in _AS_CONFS.items()}
-        return {conf: str(value) for conf, value in found.items() if value}
+        """Return the confs with the same effect as the operator's arguments."""
+        values = {conf: getattr(self._operator, name) for name, conf in _AS_CONFS.items()}
+        return {conf: str(value) for conf, value in values.items() if value}
 
     @staticmethod
     def _of_connection(hook: DeltaCdcSubmitHook) -> dict[str, str]:
-        found = {conf: hook.of_connection(name) for name, conf in _OF_CONNECTION.items()}
-        return {conf: str(value) for conf, value in found.items() if value}
+        values = {conf: hook.of_connection(name) for name, conf in _OF_CONNECTION.items()}
+        return {conf: str(value) for conf, value in values.items() if value}
 
     def _jars(self, locations: list[str]) -> dict[str, str]:
-        """Return where the session gets Delta from, and what the user's conf adds; arguments win."""
+        """Return the conf with the provider's JARs and those of the user's conf; arguments replace both."""
         if self._operator.packages or self._operator.jars or not hands_over_jars():
             return {}
 
@@ -190,5 +190,5 @@ class WorkerSession:
 
 
 def _built(builder: Any, confs: Mapping[str, Any]) -> SparkSession:
-    made: SparkSession = builder.config(map=dict(confs)).getOrCreate()
-    return made
+    session: SparkSession = builder.config(map=dict(confs)).getOrCreate()
+    return session

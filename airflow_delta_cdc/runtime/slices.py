@@ -1,4 +1,4 @@
-"""Where the small logs lie through which a job reads files: the run's own directory, or the shared folder."""
+"""Write the file manifests by which a job reads files: to the run's own directory or the shared folder."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ def slices_for(
     log: Logger,
     lasting: bool = False,
 ) -> Iterator[Spec]:
-    """Give the spec with the small logs through which Spark reads files; afterwards, delete those on a store.
+    """Yield the spec with the manifests by which Spark reads files; afterwards, delete those on a store.
 
-    :param master: of the Spark that will read them
-    :param directory: the run's private directory, which is deleted with everything in it
-    :param options: of the object store
-    :param lasting: the application may outlive a failure of this block, and the next try finds it again: its
-        slices are named after the work, and stay until a block ends without an error. All others belong to
-        this try alone, and go with it: a try that was taken for dead must not delete the slices of the next
-    :raises InvalidConfiguration: files can only be read this way, the cluster cannot see this machine, and
-        nothing else is configured
+    :param master: master of the Spark that reads them
+    :param directory: the run's private directory, which is deleted with its content
+    :param options: options of the object store
+    :param lasting: whether the application may outlive a failure of this block, so that the next try finds it
+        again. Then the manifests are named after the work, and stay until a block ends without an error.
+        Otherwise they belong to this try only, and are deleted with it: a try that only seemed dead must not
+        delete the manifests of the next one
+    :raises InvalidConfiguration: the job needs manifests, the cluster cannot read this machine's files, and
+        no shared folder is configured
     """
     name = _work(spec) if lasting else uuid.uuid4().hex
     has_ended = not lasting
@@ -55,14 +56,14 @@ def slices_for(
 def with_slices(
     spec: Spec, master: str, directory: Path, *, options: dict[str, str] | None, name: str
 ) -> Spec:
-    """Write the small logs through which Spark reads files, where a spec reads a table by its files."""
+    """Write the manifests of a spec that reads a table by its files, and return the spec with them."""
     if not isinstance(spec, ApplySpec | ReadSpec | BatchSpec):
         return spec
     root = _root(spec, master, directory, name)
     if not isinstance(spec, BatchSpec):
         return engine.with_manifests(spec, root, options)  # type: ignore[type-var]  # one of the two
     parts = (
-        # A slice is named by its versions, and two parts may read the same ones of two tables.
+        # A manifest is named by its versions, and two parts may read the same versions of two tables.
         engine.with_manifests(part, root and f"{root}/{number}", options)
         if isinstance(part, ApplySpec)
         else part
@@ -73,9 +74,9 @@ def with_slices(
 
 @contextlib.contextmanager
 def scratch_for(spec: Spec, *, options: dict[str, str] | None, log: Logger) -> Iterator[str | None]:
-    """Give a folder for the slices of what a job plans itself, an apply behind an ingest; deleted after.
+    """Yield a folder for the manifests of an apply that the job plans after its ingest; then delete it.
 
-    :return: None where none is needed, or none is configured
+    :return: None if the job needs no folder, or none is configured
     """
     parts = spec.parts if isinstance(spec, BatchSpec) else (spec,)
     if not results_uri() or not any(isinstance(part, IngestSpec) and part.after for part in parts):
@@ -89,7 +90,7 @@ def scratch_for(spec: Spec, *, options: dict[str, str] | None, log: Logger) -> I
 
 
 def is_here(master: str) -> bool:
-    """Tell whether a Spark of this master runs in this machine alone, and sees its files."""
+    """Return whether a Spark of this master runs only on this machine, and can read its files."""
     return master.startswith("local")
 
 
@@ -108,21 +109,21 @@ def _root(spec: Spec, master: str, directory: Path, name: str) -> str:
 
 def _forget(spec: Spec, name: str, options: dict[str, str] | None, log: Logger) -> None:
     if ranges_of(_readable(spec)):
-        # All that lies there is slices.
+        # The folder contains only manifests.
         _deleted(_shared(results_uri(), name), options, log)
 
 
 def _deleted(root: str, options: dict[str, str] | None, log: Logger) -> None:
     try:
         engine.delete_manifests(root, options)
-    except Exception as error:  # noqa: BLE001 - what the job did stands, whatever is left lying about
+    except Exception as error:  # noqa: BLE001 - leftover files do not change the outcome of the job
         log.warning("The lists of files in %s could not be deleted: %s", root, error)
 
 
 def _readable(spec: Spec) -> list[Step]:
-    """Return the steps whose changes may be read through slices.
+    """Return the steps whose changes may be read by manifests that the worker writes.
 
-    Not those of an apply that follows an ingest: what it reads is not there yet, so its driver writes them.
+    An apply after an ingest is excluded: its changes do not exist yet, so its driver writes the manifests.
     """
     parts = spec.parts if isinstance(spec, BatchSpec) else (spec,)
     return [step for part in parts if isinstance(part, ApplySpec | ReadSpec) for step in part.steps]
@@ -133,7 +134,7 @@ def _shared(folder: str, name: str) -> str:
 
 
 def _work(spec: Spec) -> str:
-    """Return a name for the work, the same in every attempt at it."""
+    """Return a name of the work that is the same in every attempt."""
     parts = spec.parts if isinstance(spec, BatchSpec) else (spec,)
     names = [fingerprint(part) for part in parts if isinstance(part, ApplySpec | IngestSpec | ReadSpec)]
     return sha256("".join(names))

@@ -1,4 +1,4 @@
-"""Storage and Kafka of an application: confs, and credentials off its command line."""
+"""Storage and Kafka of an application: pass confs, and credentials outside its command line."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _GOOGLE_KEY = "google-key.json"
 _PLANNER = "storage-options.json"
 _KAFKA = "kafka-options.json"
 
-#: Environment variables of a driver: the files with the storage options that it plans with, and with the
-#: options of Kafka's client; and the conf that holds the latter for a driver elsewhere, hidden by its name.
+#: Environment variables of a driver: the paths of the files with the storage options for its planning, and
+#: with the options of Kafka's client. The conf holds the latter for a driver on a cluster; Spark redacts
+#: confs with such a name.
 STORAGE_OPTIONS_FILE = "DELTA_CDC_STORAGE_OPTIONS"
 KAFKA_OPTIONS_FILE = "DELTA_CDC_KAFKA_OPTIONS"
 KAFKA_OPTIONS_CONF = "spark.delta_cdc.kafka.secretOptions"
@@ -41,22 +42,22 @@ def add_storage(
     log: Logger,
     kafka: Mapping[str, str] | None = None,
 ) -> None:
-    """Give an application the storage that some options describe, and Kafka's brokers.
+    """Give an application access to its storage, and to Kafka.
 
-    No credential is on the command line: S3's go by the environment to a driver on this machine, all others
-    by a properties file that only this user can read. A driver in a pod gets none: it has an identity of
-    its own.
+    No credential is on the command line. A driver on this machine gets S3's credentials by its environment;
+    all others are in a properties file that only this user can read. A driver in a pod gets no credentials:
+    it has its own identity.
 
-    :param hook: filled in; its own confs win
-    :param options: storage options as delta-rs names them
+    :param hook: receives the settings; its own confs win
+    :param options: storage options by delta-rs's names
     :param directory: the run's private directory
-    :param kafka: options of Kafka's client; used only where topics are read
+    :param kafka: options of Kafka's client; used only if the job reads topics
     """
     storage = spark_storage(options, locations_of(spec), elsewhere=hook.is_cluster)
     hook.confs = {**storage.confs, **hook.confs}
     secrets = _kafka(hook, kafka if kafka and reads_kafka(spec) else None, directory)
     if hook.is_cluster and hook.is_kubernetes:
-        # For spark-submit alone, which looks at what this worker has put into the shared folder.
+        # Only for spark-submit itself, which reads this worker's files in the shared folder.
         hook.add_private_environment(storage.environment)
         if storage.credentials or storage.google_key:
             log.info(
@@ -75,14 +76,16 @@ def add_storage(
         hook.add_private_environment(storage.environment)
     secrets = {**storage.secrets(beside_environment=not hook.is_cluster), **secrets}
     if secrets:
-        # Of two lines with one name the last one counts, and that is the user's.
+        # If a name occurs twice in the file, the last line counts: the user's.
         hook.use_private_properties(
-            lambda own: engine.write_private(directory / _PROPERTIES, f"{properties_text(secrets)}{own}")
+            lambda user_text: engine.write_private(
+                directory / _PROPERTIES, f"{properties_text(secrets)}{user_text}"
+            )
         )
 
 
 def _kafka(hook: DeltaCdcSubmitHook, options: Mapping[str, str] | None, directory: Path) -> dict[str, str]:
-    """Hand the options to a driver on this machine; return those for another one, as a secret conf."""
+    """Pass the options to a driver on this machine; for one on a cluster, return them as a secret conf."""
     if options is None:
         return {}
     text = json.dumps(dict(options))
@@ -108,10 +111,10 @@ def _google(hook: DeltaCdcSubmitHook, storage: SparkStorage, directory: Path, lo
 def add_planner_options(
     hook: DeltaCdcSubmitHook, options: Mapping[str, str] | None, *, spec: Spec, directory: Path
 ) -> None:
-    """Hand the storage options to a driver on this machine that plans for itself: an apply after an ingest.
+    """Pass the storage options to a driver on this machine that plans an apply after its ingest.
 
-    By a file that only this user can read, named in the driver's environment. A driver elsewhere plans with
-    an identity of its own, or leaves the apply to the worker.
+    They are in a file that only this user can read, and the driver's environment names the file. A driver on
+    a cluster plans with its own identity, or leaves the apply to the worker.
 
     :param directory: the run's private directory
     """
@@ -124,9 +127,12 @@ def add_planner_options(
 
 
 def places_of(spec: Spec, options: Mapping[str, str] | None) -> list[str]:
-    """Return what a driver has to reach: the locations of a job, and the store that some options are for.
+    """Return the locations that a driver has to reach: those of the job, and the store of the options.
 
-    The latter because a job may know its tables by the catalog's names only.
+    The store is included because a job may contain only the catalog names of its tables.
     """
     named = [canonical_option(name) for name in options or {}]
-    return [*locations_of(spec), *(["s3://"] if any(name.startswith("aws_") for name in named) else [])]
+    return [
+        *locations_of(spec),
+        *(["s3://"] if any(name.startswith("aws_") for name in named) else []),
+    ]

@@ -1,4 +1,4 @@
-"""An application of its own, started by ``spark-submit``: in the worker, deploy mode client, or cluster."""
+"""Run a spec as an application of ``spark-submit``: in the worker, or in deploy mode client or cluster."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import Spec
     from delta_cdc.launch.class_data_archive import Training
 
-#: The file given to ``spark-submit``. Not the package's ``__main__.py``: given as application, that would
-#: make its own folder ``sys.path[0]``.
+#: The application file of ``spark-submit``. The package's ``__main__.py`` cannot serve: as application, it
+#: would make its own folder ``sys.path[0]``.
 JOB_FILE = "delta_cdc_job.py"
 _JOB = "import sys\n\nfrom delta_cdc.__main__ import main\n\nsys.exit(main())\n"
 
 _CLASS_PATH = "SPARK_DIST_CLASSPATH"
 
-#: Which spec the stored application id belongs to.
+#: The key of the hash of the spec that the stored application id belongs to.
 FINGERPRINT_KEY = "spark_job_fingerprint"
 
-#: That the driver's pod has succeeded: its phase is gone with it.
+#: The key that records the success of the driver's pod. A deleted pod has no phase any more.
 SUCCEEDED_KEY = "k8s_driver_status"
 
-#: What YARN and Kubernetes say of an application that runs no more.
+#: The statuses that YARN and Kubernetes report for an application that has ended.
 _ENDED = frozenset({"SUCCEEDED", "FAILED", "NOTFOUND"})
 
 
 class SubmitRuntime:
-    """Runs specs by ``spark-submit``, and returns the driver's result.
+    """Run specs by ``spark-submit``, and return the driver's result.
 
-    :param operator: whose connection, arguments, JARs and confs count, and who is asked for a running
-        application of an earlier try (``durable``)
+    :param operator: provides the connection, arguments, JARs and confs, and finds the running application of
+        an earlier try (``durable``)
     """
 
     def __init__(self, operator: SparkTask) -> None:
@@ -73,9 +73,9 @@ class SubmitRuntime:
         self._hook: DeltaCdcSubmitHook | None = None
         self._exchange: Exchange | None = None
         self._embedded: EmbeddedStart | None = None
-        #: Of the tables' storage.
+        #: Storage options of the tables.
         self._options: dict[str, str] | None = None
-        #: It was lost sight of, and is not known to have ended.
+        #: The worker lost track of the application, which may still run.
         self.may_run = False
         self._killed = False
 
@@ -106,36 +106,36 @@ class SubmitRuntime:
             return result
 
     def kill(self) -> None:
-        """Stop the application; with nothing started there is nothing to stop, nor to look up."""
+        """Stop the application, if one was started."""
         self._killed = True
         if self._hook is not None:
             self._hook.on_kill()
 
     # -- an application of a cluster, which the next try finds again --------------------------------
     def submit_job(self) -> str:
-        """Submit a new application and return its id; an older result of the same spec is removed first."""
+        """Delete an older result of the same spec, submit a new application, and return its id."""
         return self.tracked.submit_tracked(self._drop_older_result().application)
 
     @property
     def tracked(self) -> DeltaCdcSubmitHook:
-        """Return the hook of the run, which asks the cluster."""
+        """Return the hook of the run, which queries the cluster."""
         assert self._hook is not None
         return self._hook
 
     def _drop_older_result(self) -> Exchange:
-        """Delete what an earlier attempt at the same spec left where a driver of a cluster will write."""
+        """Delete the result of an earlier attempt at the same spec: the driver will write to its path."""
         assert self._exchange is not None
         delete_folder(self._exchange.result, self._options)
         return self._exchange
 
     def clean_up(self) -> None:
-        """Delete what the last application and this worker have exchanged in the shared folder."""
+        """Delete the files of the last application from the shared folder."""
         folder = self._exchange.folder if self._exchange is not None else None
         if folder is None:
             return
         try:
             delete_folder(folder, self._options)
-        except Exception as error:  # noqa: BLE001 - what the job did stands, whatever is left lying about
+        except Exception as error:  # noqa: BLE001 - leftover files do not change the outcome of the job
             self._operator.log.warning("The files of the run in %s could not be deleted: %s", folder, error)
 
     # -- starting -------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class SubmitRuntime:
         directory: RunDirectory,
         options: Mapping[str, str] | None,
     ) -> None:
-        """Give the hook everything about a run: files, confs, storage, Kafka, lineage."""
+        """Give the hook the files, confs, storage, Kafka options and lineage of a run."""
 
         operator, text = self._operator, to_json(spec)
         self._exchange = self._prepare(hook, directory.path, spec_text=text)
@@ -183,12 +183,12 @@ class SubmitRuntime:
             self._start_or_find(context, hook, fingerprint)
             return
         if hook.is_cluster:
-            # A file of the worker's own cannot be older: its directory is made for this run.
+            # A local result cannot be older: its directory was made for this run.
             self._drop_older_result()
         try:
             hook.submit(self._exchange.application)
         except JobFailed:
-            # The engine ends with an error code when it reports a named error: that is what to show.
+            # After a named error, the engine ends with an error code; its result holds the error to show.
             if self._result_text(hook) is None:
                 if self._embedded is not None:
                     self._embedded.note_crash(hook)
@@ -202,17 +202,17 @@ class SubmitRuntime:
         except JobFailed:
             raise
         except Exception as error:
-            started = context["task_state_store"].get(operator.external_id_key)
-            if started is None:
+            job_id = context["task_state_store"].get(operator.external_id_key)
+            if job_id is None:
                 raise
-            # As above, a named error ends the application with an error code. What a group's driver has left
-            # so far while it runs is no result.
-            status = operator.get_job_status(started, context)
+            # As above, a named error ends the application with an error code. While a group's driver runs,
+            # its files are not yet a result.
+            status = operator.get_job_status(job_id, context)
             self.may_run = status.upper() not in _ENDED
             if not self.may_run and self._result_text(hook) is not None:
                 return
             raise JobFailed(
-                f"The Spark application {started} on {hook.master} is {status}, without a result: {error}",
+                f"The Spark application {job_id} on {hook.master} is {status}, without a result: {error}",
                 remedy="see the application's own log; a retry is safe, and finds it again if it still runs.",
             ) from error
 
@@ -251,17 +251,17 @@ class SubmitRuntime:
         result = f"{folder}/result"
         if not hook.is_kubernetes:
             return Exchange(str(application), str(package), spec.name, result, files=str(spec), folder=folder)
-        # Beside the JARs: its name carries its hash, and all runs of a release share it.
+        # All runs of a release share this file: its name contains its hash.
         shared = f"{root}/engine/{package.name}"
         put_file_once(shared, package, self._options)
         for path in (application, spec):
             put_object(f"{folder}/{path.name}", path.read_bytes(), self._options)
         remote = hadoop_uri(folder)
         if is_s3(remote):
-            # spark-submit looks at the objects, so it needs the file system, by the environment variable that
-            # Spark's scripts put behind their own class path.
-            own, s3 = os.environ.get(_CLASS_PATH), map(str, engine.s3_jars().jars())
-            hook.add_private_environment({_CLASS_PATH: os.pathsep.join(filter(None, (own, *s3)))})
+            # spark-submit reads the objects, so its class path needs the file system. Spark's scripts append
+            # this environment variable to their own class path.
+            class_path, s3 = os.environ.get(_CLASS_PATH), map(str, engine.s3_jars().jars())
+            hook.add_private_environment({_CLASS_PATH: os.pathsep.join(filter(None, (class_path, *s3)))})
         return Exchange(
             f"{remote}/{application.name}",
             hadoop_uri(shared),
@@ -299,8 +299,8 @@ class SubmitRuntime:
     ) -> None:
         """Give the hook the engine, the JARs and confs, and the arguments of this run.
 
-        :param kafka: the job reads topics
-        :param places: what the driver reads and writes
+        :param kafka: whether the job reads topics
+        :param places: the locations that the driver reads and writes
         """
 
         operator = self._operator
@@ -308,12 +308,12 @@ class SubmitRuntime:
             self._embedded.configure(hook, directory)
         else:
             hook.confs = {**engine.delta_confs(), **UTC, **hook.confs}
-        given, jars = operator.jars or operator.packages, None
-        if self._embedded is None and not given and hands_over_jars():
+        user_jars, jars = operator.jars or operator.packages, None
+        if self._embedded is None and not user_jars and hands_over_jars():
             needed = engine.needed_jars(places, kafka=kafka)
             in_pods = hook.is_cluster and hook.is_kubernetes
-            ours = self._shared_jars(needed) if in_pods else [str(jar) for jar in needed]
-            jars = _listed(hook, "spark.jars", *ours)
+            own_jars = self._shared_jars(needed) if in_pods else [str(jar) for jar in needed]
+            jars = _listed(hook, "spark.jars", *own_jars)
         files = exchange.files and _listed(hook, "spark.files", exchange.files, operator.files)
         result = hadoop_uri(exchange.result)
         hook.use_files(
@@ -324,9 +324,9 @@ class SubmitRuntime:
         )
 
     def _shared_jars(self, jars: Sequence[Path]) -> list[str]:
-        """Put JARs where a pod can read them, once, and return their URIs.
+        """Copy JARs, once, to a folder that pods can read, and return their URIs.
 
-        :raises InvalidConfiguration: there is no such place
+        :raises InvalidConfiguration: no such folder is configured
         """
         uris = [f"{needed_results_uri('Pods get their JARs from a folder')}/jars/{jar.name}" for jar in jars]
         for uri, jar in zip(uris, jars, strict=True):
@@ -334,7 +334,7 @@ class SubmitRuntime:
         return [hadoop_uri(uri) for uri in uris]
 
     def _with_lineage(self, confs: dict[str, Any], context: Context) -> dict[str, Any]:
-        """Add OpenLineage's confs where Airflow's configuration asks for them, as the base class does."""
+        """Add OpenLineage's confs if the operator enables them, as Airflow's Spark operator does."""
         if self._operator.openlineage_inject_parent_job_info:
             confs = inject_parent_job_information_into_spark_properties(confs, context)
         if self._operator.openlineage_inject_transport_info:
@@ -343,20 +343,20 @@ class SubmitRuntime:
 
 
 def submit_hook(task: SparkTask, log_file: Path | None = None) -> DeltaCdcSubmitHook:
-    """Return the hook of a task; the files of a run are filled in once it is known where the driver will be.
+    """Return the hook of a task, without the files of a run: these depend on where the driver runs.
 
     :param log_file: see :class:`DeltaCdcSubmitHook`
     """
-    given = {name: getattr(task, name) for name in SUBMIT_ARGUMENTS}
+    arguments = {name: getattr(task, name) for name in SUBMIT_ARGUMENTS}
     return DeltaCdcSubmitHook(
         conn_id=task.spark_conn_id or None,
         log_file=log_file,
-        **{**given, "conf": dict(task.conf or {}), "deploy_mode": given["deploy_mode"] or None},
+        **{**arguments, "conf": dict(task.conf or {}), "deploy_mode": arguments["deploy_mode"] or None},
     )
 
 
 def drop_stored_job(context: Context, external_id_key: str) -> None:
-    """Drop what the tries of a task have stored about an application."""
+    """Delete the entries about an application that the tries of a task have stored."""
     store = context.get("task_state_store")
     if store is None:
         return
@@ -366,18 +366,18 @@ def drop_stored_job(context: Context, external_id_key: str) -> None:
 
 
 def _listed(hook: DeltaCdcSubmitHook, conf: str, *given: str | None) -> str:
-    """Return an argument of ``spark-submit`` that is a list, with what the user's conf of its meaning says.
+    """Return a list argument of ``spark-submit``, with the items of the user's conf of the same meaning.
 
-    The argument hides the conf.
+    Spark ignores the conf if the argument is given.
     """
 
     return ",".join(filter(None, (*given, engine.spark_default(conf, hook.confs, hook.properties_file))))
 
 
 def hands_over_jars() -> bool:
-    """Return whether a cluster is given Delta's JARs, as Airflow's configuration says.
+    """Return whether the provider passes Delta's JARs to a cluster, by Airflow's configuration.
 
-    :raises InvalidConfiguration: it says something else
+    :raises InvalidConfiguration: the setting has an unknown value
     """
     choice = (conf.get(SECTION, "delta_jars", fallback="auto") or "auto").strip().lower()
     if choice not in ("auto", "provided"):

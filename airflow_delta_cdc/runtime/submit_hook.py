@@ -1,6 +1,6 @@
-"""The submit hook: Airflow's own, made strict about connections and quiet about Spark's log.
+"""The submit hook: Airflow's own, but strict about connections and with a filtered log of Spark.
 
-The only module that touches private attributes of Airflow's hook: what it keeps of a run has no public name.
+Only this module uses private attributes of Airflow's hook, because some facts of a run have no public name.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-#: What an operator takes of the arguments of Airflow's :class:`SparkSubmitOperator`; the hook takes them
-#: by the same names. The other ones (``application``, ``java_class``, …) the provider sets itself.
+#: The arguments of Airflow's :class:`SparkSubmitOperator` that an operator accepts; the hook has the same
+#: names. The provider itself sets the others (``application``, ``java_class``, …).
 SUBMIT_ARGUMENTS = (
     "archives",
     "conf",
@@ -69,23 +69,23 @@ SUBMIT_ARGUMENTS = (
     "yarn_track_via_rm_api",
 )
 
-#: What every session and application is given; the user's confs win.
+#: The default confs of every session and application; the user's confs win.
 UTC = {"spark.sql.session.timeZone": "UTC"}
 
 #: The master of a run without a connection.
 EMBEDDED_MASTER = "local[*]"
 
-#: Lines kept to explain an application that died without a result.
+#: The number of log lines kept to explain an application that died without a result.
 TAIL_LINES = 20
 
-#: Seconds that a killed application is given to stop by itself, and a cluster to answer a kill request.
+#: Seconds for a killed application to stop, and for a cluster to answer a kill request.
 KILL_GRACE = 5.0
 CLUSTER_KILL_TIMEOUT = 30.0
 
-#: The confs by which ``spark-submit`` waits for the end of what it has submitted.
+#: The confs that make ``spark-submit`` wait for the end of its application.
 _WAITS_ON_KUBERNETES = "spark.kubernetes.submission.waitAppCompletion"
 _WAITS_ON_YARN = "spark.yarn.submit.waitAppCompletion"
-#: Of the statuses of a cluster, those of an application that has not ended.
+#: The statuses of an application on a cluster that has not ended.
 _ACTIVE_ON_KUBERNETES = ("PENDING", "RUNNING")
 _ACTIVE_ON_YARN = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 
@@ -97,12 +97,12 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
     """Run ``spark-submit`` with an absolute binary, a complete child environment and a filtered log.
 
     :param conn_id: Spark connection, or None for a local Spark inside the worker (``local[*]``)
-    :param log_file: file that takes every line Spark writes; None keeps them at debug level only
-    :param kwargs: everything else :class:`SparkSubmitHook` takes
+    :param log_file: file for every line of Spark's output; None logs the lines only at debug level
+    :param kwargs: the other arguments of :class:`SparkSubmitHook`
     :raises SparkConnectionNotFound: the named connection doesn't exist. (The base hook would go on with
         master ``yarn``.)
-    :raises DeployModeUnsupported: the connection cannot run a Python application this way
-    :raises EnvironmentNotReady: what the connection's master needs is not installed here
+    :raises DeployModeUnsupported: the connection cannot run a Python application in this deploy mode
+    :raises EnvironmentNotReady: a package that the connection's master needs is not installed here
     """
 
     def __init__(self, *, conn_id: str | None, log_file: Path | None = None, **kwargs: Any) -> None:
@@ -120,7 +120,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
             "track_driver_via_k8s_api", default=False
         )
 
-    # -- what kind of run this is ---------------------------------------------------------------
+    # -- the kind of run ------------------------------------------------------------------------
     @property
     def master(self) -> str:
         """Return the master URL."""
@@ -146,7 +146,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
     @property
     def confs(self) -> dict[str, Any]:
-        """The confs that ``spark-submit`` is given."""
+        """The confs for ``spark-submit``."""
         return self._conf
 
     @confs.setter
@@ -155,16 +155,16 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
     @property
     def properties_file(self) -> str | None:
-        """Return the path of the properties file that ``spark-submit`` is given."""
+        """Return the path of the properties file for ``spark-submit``."""
         return self._properties_file
 
     @property
     def exit_code(self) -> int | None:
-        """Return how ``spark-submit`` ended; None where it did not, or was never started."""
+        """Return the exit code of ``spark-submit``; None if it has not ended, or was never started."""
         return self._submit_sp.returncode if self._submit_sp is not None else None
 
     def of_connection(self, name: str) -> Any:
-        """Return what the connection's extra, or an argument that wins over it, says of a setting."""
+        """Return a setting: the argument, or else the value in the connection's extra."""
         return self._connection.get(name)
 
     # -- connection -----------------------------------------------------------------------------
@@ -234,13 +234,13 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         binary = self._connection["spark_binary"]
         if binary in (None, DEFAULT_SPARK_BINARY):
             return [str(engine.submit_binary())]
-        found = shutil.which(binary)
-        if found is None:
+        path = shutil.which(binary)
+        if path is None:
             raise EnvironmentNotReady(
                 f"The connection {self._conn_id!r} wants {binary}, which is not on the worker's PATH.",
                 remedy="install it there, or remove spark-binary from the connection's extra.",
             )
-        return [found]
+        return [path]
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         command = [
@@ -259,19 +259,19 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         return command
 
     def add_private_environment(self, variables: Mapping[str, str]) -> None:
-        """Set variables of the child process alone. (The base class makes confs of ``env_vars``.)"""
+        """Set variables of the child process only. (The base class also makes confs of ``env_vars``.)"""
         self._private_environment.update(variables)
 
     def use_private_properties(self, write: Callable[[str], Path]) -> None:
-        """Give confs to ``spark-submit`` by a file, beside those of the user's own properties file.
+        """Pass confs to ``spark-submit`` by a file that includes the user's own properties file.
 
-        :param write: makes the file from the text of the user's file and returns its path
+        :param write: writes the file, given the text of the user's file, and returns its path
         :raises InvalidConfiguration: the user's file cannot be read
         """
 
         own = self._properties_file
         self._properties_file = str(write(engine.properties_file_text(own) if own else ""))
-        # Without a file of the user's, spark-submit would have read its defaults.
+        # Without a properties file, spark-submit would have read its defaults.
         self._load_spark_defaults = not own
 
     def use_files(
@@ -282,7 +282,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         files: str | None = None,
         jars: str | None = None,
     ) -> None:
-        """Name the files of a run; each replaces what the hook was made with, unless it is None.
+        """Set the files of a run; each replaces that of the constructor, unless it is None.
 
         :param application_args: arguments of the application
         """
@@ -302,15 +302,15 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
     # -- running --------------------------------------------------------------------------------
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
-        """Run the application; return the driver's id where the cluster gives one.
+        """Run the application; return the driver's id if the cluster has one.
 
-        In client mode this lasts as long as the application does.
+        In client mode, the call returns when the application ends.
 
         :param application: path or URI of the application file
         :raises JobFailed: ``spark-submit`` ended with an error; the message holds the exit code and at most
             the last 20 lines that may explain it
         """
-        # A process group of its own: the JVM, its Python driver and the shell die together.
+        # In an own process group, so that the JVM, its Python driver and the shell are killed together.
         kwargs.setdefault("start_new_session", True)
         try:
             return super().submit(application, **kwargs)
@@ -335,7 +335,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         log = self.log
-        # The base class logs every line at INFO, and finds application ids in them: let it find, quietly.
+        # The base class reads application ids from the lines, and logs every line at INFO: make that DEBUG.
         self._log = _Quiet(log)  # type: ignore[assignment]
         try:
             super()._process_spark_submit_log(self._sorted_lines(itr, log))
@@ -343,8 +343,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
             self._log = log
 
     def _sorted_lines(self, lines: Iterable[str], log: Any) -> Iterator[str]:
-        """Show our lines, write every line to the file, and remember those that may explain an error."""
-        # Line by line: of an application that hangs, the last line is the one that helps.
+        """Log the engine's lines, write every line to the file, and keep those that may explain an error."""
+        # Unbuffered, line by line: if an application hangs, its last line helps most.
         target = self._log_file.open("a", buffering=1, encoding="utf-8") if self._log_file else None
         try:
             for raw in lines:
@@ -366,8 +366,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         """Submit an application, and return its id without waiting for its end.
 
         :raises JobFailed: ``spark-submit`` ended with an error
-        :raises RuntimeError: it gave no id
-        :raises InvalidConfiguration: a conf makes it wait for the end
+        :raises RuntimeError: ``spark-submit`` printed no id
+        :raises InvalidConfiguration: a conf makes ``spark-submit`` wait for the end
         """
         waits = _WAITS_ON_KUBERNETES if self.is_kubernetes else _WAITS_ON_YARN
         if not self.is_kubernetes and str(self._conf.get(waits, "")).strip().lower() == "true":
@@ -383,32 +383,32 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         return f"{self._connection['namespace']}:{_required(self._kubernetes_driver_pod, 'driver pod')}"
 
     def status_of(self, external_id: str) -> str:
-        """Return the status of an application: YARN's word for it, or the phase of its driver pod.
+        """Return the status of an application: YARN's status, or the phase of its driver pod.
 
-        :param external_id: as :meth:`submit_tracked` returned it
+        :param external_id: the id that :meth:`submit_tracked` returned
         """
         if not self.is_kubernetes:
             return self.query_yarn_application_status(external_id)
-        # Heavy, and not installed everywhere.
+        # Imported here, because it is slow and not installed everywhere.
         kube_client = importlib.import_module("airflow.providers.cncf.kubernetes.kube_client")
         namespace, _, pod = external_id.partition(":")
         try:
-            found = kube_client.get_kube_client().read_namespaced_pod(pod, namespace)
+            driver_pod = kube_client.get_kube_client().read_namespaced_pod(pod, namespace)
         except kube_client.ApiException as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return "NotFound"
             raise
-        return str(found.status.phase or "Pending")
+        return str(driver_pod.status.phase or "Pending")
 
     def is_active(self, status: str) -> bool:
-        """Return whether an application of this status runs, or is going to."""
+        """Return whether an application of this status runs, or will run."""
         return status.upper() in (_ACTIVE_ON_KUBERNETES if self.is_kubernetes else _ACTIVE_ON_YARN)
 
     def wait_for(self, external_id: str) -> bool:
         """Wait for the end of an application.
 
-        :return: whether its end was seen; a pod may vanish before
-        :raises RuntimeError: it failed, or cannot be tracked any more
+        :return: whether the hook saw its end; a pod may vanish earlier
+        :raises RuntimeError: the application failed, or cannot be tracked any more
         """
         if self.is_kubernetes:
             self._kubernetes_driver_pod = external_id.partition(":")[2]
@@ -421,9 +421,9 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
     # -- killing --------------------------------------------------------------------------------
     def on_kill(self) -> None:
-        """Stop the application: in this worker by signal, on a cluster through the cluster; bounded in time.
+        """Stop the application, if one was started, within a bounded time: by signal, or by the cluster.
 
-        Called from a signal handler: looks up no connection, and with nothing started does nothing.
+        A signal handler calls this method, so it looks up no connection.
         """
         if self._submit_sp is None:
             return
@@ -446,12 +446,12 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
             process.wait(timeout=KILL_GRACE)
         except subprocess.TimeoutExpired:
             self.log.warning("The Spark application did not stop within %s s; killing it.", KILL_GRACE)
-        # Also after a clean end of the JVM: its Python driver is in the same group.
+        # Also after a clean end of the JVM, because its Python driver is in the same group.
         _signal_group(process.pid, signal.SIGKILL)
 
 
 class _Quiet:
-    """A logger whose ``info`` is ``debug``."""
+    """A logger that logs ``info`` messages at debug level."""
 
     def __init__(self, log: Any) -> None:
         self._inner = log
@@ -467,9 +467,9 @@ class _Quiet:
         return getattr(self._inner, name)
 
 
-def _required(value: str | None, what: str) -> str:
+def _required(value: str | None, description: str) -> str:
     if not value:
-        raise RuntimeError(f"spark-submit gave no {what}.")
+        raise RuntimeError(f"spark-submit gave no {description}.")
     return value
 
 
@@ -484,7 +484,7 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
     try:
         os.killpg(pid, number)
     except ProcessLookupError:
-        # The whole group is gone: that is what was wanted.
+        # The whole group has ended already.
         return
 
 

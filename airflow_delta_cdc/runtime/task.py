@@ -1,4 +1,4 @@
-"""What a runtime needs of the task that it runs Spark for."""
+"""The interface of a task that a runtime runs Spark for."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class SparkTask(Protocol):
     """A task that has a runtime.
 
-    It also has an attribute for each of :data:`~airflow_delta_cdc.runtime.submit_hook.SUBMIT_ARGUMENTS`; here
-    are those that a runtime reads.
+    It also has an attribute for each of :data:`~airflow_delta_cdc.runtime.submit_hook.SUBMIT_ARGUMENTS`; this
+    class lists only those that a runtime reads.
     """
 
     spark_conn_id: str | None
@@ -40,7 +40,7 @@ class SparkTask(Protocol):
         """Return the options of Kafka's client."""
 
     def execute_resumable(self, context: Context) -> Any:
-        """Find the application that an earlier try has stored, or submit one, and wait for its end."""
+        """Find the application that an earlier try stored, or submit one, and wait for its end."""
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
         """Return the status of a stored application."""

@@ -33,52 +33,52 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Baseline:
-    """Where to go on from, and when the wait ends without any change (epoch milliseconds)."""
+    """The position after which changes count, and when the wait ends without any (epoch milliseconds)."""
 
     position: Position
     seal_due_at: int | None = None
 
 
 class DeltaVersionSensor(BaseSensorOperator):
-    """Succeed as soon as a table has commits that change data after a baseline. OPTIMIZE doesn't count.
+    """Succeed as soon as a table has commits after a baseline that change data. OPTIMIZE doesn't count.
 
-    With ``pipeline`` and ``target`` the baseline is the pipeline's watermark, read from the target's log at
-    every look of the task: the sensor lets the apply task run exactly when it has work. That includes the
-    seal that an idle pipeline renews before its watermark leaves the log. Without them the baseline is
-    ``baseline_version``, else the version found at the first look, which is kept across retries and pokes.
+    With ``pipeline`` and ``target``, the baseline is the pipeline's watermark, which every poke reads from
+    the target's log: the sensor succeeds exactly when the apply task has work. Work includes the renewal of
+    an idle pipeline's seal before its watermark leaves the log. Without them, the baseline is
+    ``baseline_version``, or else the table's version at the first poke, which retries and later pokes keep.
 
-    A table that doesn't exist yet is waited for, and so is a store that doesn't answer. Works deferred (one
-    look per interval in the triggerer), in mode ``reschedule`` and in mode ``poke``; never starts a JVM.
-    After ``timeout`` the task fails, or is skipped with ``soft_fail``, in each of these ways.
+    The sensor also waits for a table that doesn't exist yet, and for a store that doesn't answer. It works
+    deferred (one look per interval in the triggerer), in mode ``reschedule`` and in mode ``poke``, and never
+    starts a JVM. After ``timeout``, the task fails; with ``soft_fail``, it is skipped.
 
     The XCom is a dict: ``table``, ``table_id``, ``version`` (the newest), ``previous_version`` (the
     baseline), ``timestamp`` (of the newest commit that counted, ISO 8601 in UTC) and ``reason``
     (``new_versions``, ``table_created``, ``table_recreated`` or ``seal_due``).
 
-    :param table: path or URI of the table to watch, ``${ENV}`` allowed; a catalog name too, once an operator
-        has looked it up (templated)
-    :param pipeline: the flow whose watermark is the baseline; needs ``target`` (templated)
-    :param target: the target of that flow, ``${ENV}`` allowed (templated)
+    :param table: path or URI of the table to watch, ``${ENV}`` allowed; or a catalog name that an operator
+        has looked up before (templated)
+    :param pipeline: the pipeline whose watermark is the baseline; needs ``target`` (templated)
+    :param target: the target of that pipeline, ``${ENV}`` allowed (templated)
     :param baseline_version: commits after this version count (templated)
-    :param min_versions: how many commits that count it takes (templated)
+    :param min_versions: the number of counted commits after which the sensor succeeds (templated)
     :param operations: only commits of these operations count, as ``DESCRIBE HISTORY`` names them, in any
         case: a name or a list (templated)
     :param partitions: only commits that add or remove rows in such partitions count: a value, or a list of
         values, by partition column (templated)
-    :param allow_recreation: whether a table dropped and made again ends the wait with the reason
-        ``table_recreated``; else it is an error
+    :param allow_recreation: end the wait with the reason ``table_recreated`` if the table was dropped and
+        created again; otherwise that is an error
     :param deferrable: wait in the triggerer (default), or hold a worker slot as ``mode`` says
     :param poke_interval: seconds between two looks; default ``[delta_cdc] poll_interval``
     :param delta_conn_id: connection of type ``delta`` for the object store of both tables (templated)
     :param storage_options: options of the object store; no secrets; they win over the connection's
         (templated)
-    :raises InvalidConfiguration: for ``pipeline`` without ``target`` or the other way round, or partitions by
-        a column that is no partition column
-    :raises SourceTableReplaced: without ``allow_recreation``, for another table at the same place
-    :raises SourceHistoryChanged: without ``allow_recreation``, for a copy of the table with another history
-    :raises TableNameUnresolved: for a catalog name that no operator has looked up yet
-    :raises UnsupportedTable: for a table whose log alone doesn't tell what happened
-    :raises DeltaCdcError: a named error where the target's log holds no usable proof
+    :raises InvalidConfiguration: only one of ``pipeline`` and ``target`` is given, or ``partitions`` names a
+        column that is no partition column
+    :raises SourceTableReplaced: without ``allow_recreation``: another table is at the same location
+    :raises SourceHistoryChanged: without ``allow_recreation``: a copy of the table has another history
+    :raises TableNameUnresolved: no operator has looked up the catalog name yet
+    :raises UnsupportedTable: the table's log does not show its changes
+    :raises DeltaCdcError: the target's log holds no usable watermark; the class of the error says why
     """
 
     template_fields = (
@@ -129,7 +129,7 @@ class DeltaVersionSensor(BaseSensorOperator):
             self.add_inlets([delta_asset(table)])
 
     def execute(self, context: Context) -> Any:
-        """Look once; where there is nothing yet, defer (or go on poking)."""
+        """Look once; without changes, defer the task (or go on poking)."""
         if not self.deferrable:
             return super().execute(context)
         baseline = self._baseline(context)
@@ -150,7 +150,7 @@ class DeltaVersionSensor(BaseSensorOperator):
                 allow_recreation=self.allow_recreation,
                 seal_due_at=baseline.seal_due_at,
                 poll_interval=self.poke_interval,
-                # The connection is read in the triggerer: what a trigger is given is kept in the database.
+                # The triggerer reads the connection: a trigger's arguments are stored in the database.
                 delta_conn_id=arguments.text(self.delta_conn_id),
                 storage_options=self.storage_options,
             ),
@@ -164,15 +164,15 @@ class DeltaVersionSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=news is not None, xcom_value=news.to_dict() if news else None)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return what the trigger found.
+        """Return the event of the trigger.
 
-        :raises DeltaCdcError: the named error the trigger gave up with
+        :raises DeltaCdcError: the error that ended the trigger
         """
         if "error" not in event:
             return event
         error = DeltaCdcError.from_dict(event["error"])
         if self.never_fail:
-            # Poking does the same; Airflow knows nothing of our errors here.
+            # Airflow skips a poking task for any error, but here it only skips for its own exceptions.
             raise AirflowSkipException(str(error)) from error
         raise error
 
@@ -198,19 +198,19 @@ class DeltaVersionSensor(BaseSensorOperator):
         return engine.run_sync(watch.look())
 
     def _baseline(self, context: Context) -> _Baseline:
-        given = arguments.is_given
-        if given(self.pipeline) != given(self.target):
+        is_given = arguments.is_given
+        if is_given(self.pipeline) != is_given(self.target):
             raise InvalidConfiguration(
                 f"The sensor {self.task_id} was given only one of pipeline and target.",
                 remedy="give both to wait for versions beyond the watermark, or none.",
             )
-        if given(self.pipeline):
+        if is_given(self.pipeline):
             return self._watermark(context)
         version = arguments.whole_number("baseline_version", self.baseline_version)
-        return _Baseline(self._pinned(context) if version is None else version)
+        return _Baseline(self._first_position(context) if version is None else version)
 
     def _watermark(self, context: Context) -> _Baseline:
-        """Return what the target's log proves, or before everything where nothing is proved yet."""
+        """Return the watermark in the target's log; without one, the position before all versions."""
 
         options, pipeline = self._storage_options(), arguments.required("pipeline", self.pipeline)
         log = engine.DeltaLog(self._located(context, "target", self.target), options)
@@ -226,11 +226,11 @@ class DeltaVersionSensor(BaseSensorOperator):
         try:
             return engine.seal_due_at(engine.run_sync(source.snapshot()), recorded)
         except (TableNotFound, NotADeltaTable):
-            # It is waited for; an apply could not seal anything either.
+            # The sensor waits for the table; an apply could not renew the seal either.
             return None
 
-    def _pinned(self, context: Context) -> Position:
-        """Return where the table was at the first look of this task, in whatever try or poke that was."""
+    def _first_position(self, context: Context) -> Position:
+        """Return the table's position at the first look of this task, in any try or poke."""
 
         table = self._located(context, "table", self.table)
         key = f"baseline:{delta_asset(table).uri}"[:512]
@@ -244,10 +244,10 @@ class DeltaVersionSensor(BaseSensorOperator):
 
     @staticmethod
     def _located(context: Context, argument: str, table: str | None) -> str:
-        """Return where a table lies; a name stays one where no operator has looked it up yet."""
+        """Return the location of a table, or its catalog name if no operator has looked it up yet."""
 
-        given = expand(arguments.required(argument, table))
-        return cached_location(context, given) or given
+        path_or_name = expand(arguments.required(argument, table))
+        return cached_location(context, path_or_name) or path_or_name
 
     def _condition(self) -> Condition:
         return engine.Condition.of(

@@ -21,22 +21,23 @@ def watched_asset(table: str, **arguments: Any) -> Asset:
 
         with DAG("orders_current", schedule=[watched_asset(ORDERS)]): ...
 
-    It is not the asset of :func:`delta_asset`: that one is named by every task that reads or writes the
-    table, and Airflow drops the watcher of an asset as soon as it parses a DAG that names the asset without
-    it. For the same reason different arguments give different assets; the same arguments, in whatever DAG,
-    share one asset and one watcher.
+    The asset differs from that of :func:`delta_asset`, which every task that reads or writes the table names:
+    Airflow drops the watcher of an asset as soon as it parses a DAG that names the asset without the watcher.
+    For the same reason, different arguments give different assets; equal arguments, in any DAG, share one
+    asset and one watcher.
 
     :param table: path or URI; literal or with ``${ENV}``, not Jinja
-    :param arguments: of :class:`~airflow_delta_cdc.triggers.DeltaVersionTrigger`, but for ``asset_name``
-    :raises InvalidConfiguration: for a template, or a variable that is not set
-    :raises TableNameUnresolved: for a catalog name
+    :param arguments: arguments of :class:`~airflow_delta_cdc.triggers.DeltaVersionTrigger`, except
+        ``asset_name``
+    :raises InvalidConfiguration: the table is a template, or a variable is not set
+    :raises TableNameUnresolved: the table is a catalog name
     """
 
     name = f"watch:{delta_asset(table).name}"
     if arguments:
         text = json.dumps(arguments, sort_keys=True, default=str)
         name = f"{name}#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-    # One spelling, because the trigger's arguments have to be the same wherever the asset is made.
+    # Normalize the location: the trigger's arguments have to be equal in all DAGs that use the asset.
     trigger = DeltaVersionTrigger(table=canonical_uri(expand(table)), asset_name=name, **arguments)
     uri = f"x-delta-{quoted(name)}"
     return Asset(name=name, uri=uri, watchers=[AssetWatcher(name=name, trigger=trigger)])

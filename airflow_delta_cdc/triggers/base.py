@@ -1,4 +1,4 @@
-"""What the triggers share: their arguments, and the watch they look through."""
+"""Shared by the triggers: their arguments, and the watch of a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.planning.waiting import Position, Watch
 
-#: Seconds between two looks where neither the argument nor ``[delta_cdc] poll_interval`` says otherwise.
+#: Default seconds between two looks, if neither the argument nor ``[delta_cdc] poll_interval`` is set.
 POLL_INTERVAL = 30.0
 
 
@@ -29,7 +29,7 @@ def configured_interval() -> float:
 
 
 class WatchingTrigger(BaseTrigger):
-    """A trigger that looks at one table. Its arguments are those of both triggers; see there."""
+    """A trigger that looks at one table. Both triggers document its arguments."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class WatchingTrigger(BaseTrigger):
         storage_options: Mapping[str, str] | None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        # What is wrong is found here, in the DAG file. What comes out can be stored, and is read again
-        # without any error: in the triggerer, one from a constructor would end all triggers.
+        # Invalid arguments raise here, when the DAG file is parsed. The stored values are valid, so the
+        # constructor raises nothing in the triggerer, where an error would end all triggers.
         condition = engine.Condition.of(
             min_versions=min_versions, operations=operations, partitions=partitions
         )
@@ -65,7 +65,7 @@ class WatchingTrigger(BaseTrigger):
         self.storage_options = dict(storage_options) if storage_options else None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class's path and what its constructor needs."""
+        """Return the path of the class and the arguments of its constructor."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
@@ -84,9 +84,9 @@ class WatchingTrigger(BaseTrigger):
         """Return the watch that goes on after a position.
 
         :param seal_due_at: see :class:`delta_cdc.planning.waiting.Watch`
-        :raises DeltaCdcError: for a location, a condition or a connection that can't be used
+        :raises DeltaCdcError: a location, a condition or a connection can't be used
         """
-        # The first import of libraries takes longer than an event loop may be held up.
+        # In a thread: the first import of the libraries would block the event loop for too long.
         await asyncio.to_thread(lambda: (engine.Watch, import_module("obstore.store")))
 
         return engine.Watch(
@@ -101,7 +101,7 @@ class WatchingTrigger(BaseTrigger):
         )
 
     async def renew(self, watch: Watch) -> None:
-        """Give a watch whose looks fail the credentials that the connection has now."""
+        """Give the connection's current credentials to a watch whose looks fail."""
         if self.delta_conn_id is not None:
             watch.reopen(await self._options())
 

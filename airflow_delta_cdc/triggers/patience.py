@@ -1,4 +1,4 @@
-"""What a trigger does before a look: wait, longer after failures, and say so once."""
+"""The pauses of a trigger between looks: longer after failures, which the log reports once."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 #: Longest pause after failed looks, in seconds; a longer poll interval stays as it is.
 LONGEST_BACKOFF = 300.0
-#: Pauses differ by so much of their length, so that many triggers that started together spread out.
+#: The random part of a pause, so that the looks of triggers that started together spread out.
 JITTER = 0.1
 
 _DAMAGE = (CorruptLog, LogGap, VersionsExpired)
 
 
 class Patience:
-    """Pauses between looks at one table, and what the log says about looks that fail.
+    """The pauses between looks at one table, and the log messages about failed looks.
 
-    A failure is logged when looks begin to fail, when they fail for another reason, and when they are fine
-    again; not every time.
+    The log has one message when looks begin to fail, when they fail for another reason, and when they work
+    again; not one per failure.
 
     :param table: the table, for the log
-    :param interval: seconds between two looks while all is well
-    :param log: where to say it
+    :param interval: seconds between two looks without failures
+    :param log: receives the messages
     """
 
     def __init__(self, table: str, interval: float, log: logging.Logger | Logger) -> None:
@@ -37,26 +37,26 @@ class Patience:
         self._log = log
         self._known_error = ""
         self._started = False
-        #: How many looks in a row have failed.
+        #: The number of failed looks in a row.
         self.failures = 0
 
     def fine(self) -> None:
-        """Note a look that was answered."""
+        """Record a successful look."""
         if self.failures:
             self._log.info("Looking at %s works again, after %s failed looks.", self._table, self.failures)
         self.failures, self._known_error = 0, ""
 
     def failed(self, error: Exception) -> None:
-        """Note a look that failed; the pauses grow."""
+        """Record a failed look; the pauses grow."""
         self.failures += 1
         if not self._is_known(error):
             self._known_error = type(error).__name__
             self._log.warning("Cannot look at %s, and will go on trying: %s", self._table, message_of(error))
 
     def ends_with(self, error: Exception) -> bool:
-        """Tell whether waiting can't repair what is wrong.
+        """Return whether an error is final, so that the trigger ends.
 
-        A damaged log has to be found twice: it is what a table looks like while it is being deleted.
+        A damaged log is final only the second time: a table also looks damaged while it is being deleted.
         """
         return is_final(error) and (self._is_known(error) or not isinstance(error, _DAMAGE))
 
@@ -79,10 +79,10 @@ class Patience:
 
 
 def message_of(error: Exception) -> str:
-    """Return an error in one line, a named one without its remedy."""
+    """Return an error as one line; a named error without its remedy."""
     return error.message if isinstance(error, DeltaCdcError) else f"{type(error).__name__}: {error}"
 
 
 def is_final(error: Exception) -> bool:
-    """Tell whether waiting can't repair what is wrong."""
+    """Return whether an error cannot pass with time."""
     return isinstance(error, DeltaCdcError) and not error.retryable

@@ -21,21 +21,23 @@ if TYPE_CHECKING:
 class DeltaVersionSensorTrigger(WatchingTrigger):
     """Fire once, as soon as a table has enough commits that change data after a baseline, and end.
 
-    :class:`~airflow_delta_cdc.sensors.DeltaVersionSensor` waits with it. It looks at the table's log without
-    a JVM and without blocking the event loop. A table that doesn't exist yet is waited for. A store that
-    fails or is slow makes the pauses longer, up to five minutes, and never ends the trigger.
+    A deferred :class:`~airflow_delta_cdc.sensors.DeltaVersionSensor` uses it. It looks at the table's log
+    without a JVM and without blocking the event loop. It waits for a table that doesn't exist yet. If a store
+    fails or is slow, the pauses grow, up to five minutes; that never ends the trigger.
 
-    The event is what :meth:`delta_cdc.planning.waiting.News.to_dict` returns, or ``{"error": …}`` with a
-    named error that waiting can't repair.
+    The event is the dict of :meth:`delta_cdc.planning.waiting.News.to_dict`, or ``{"error": …}`` with a named
+    error that cannot pass with time.
 
     :param table: path or URI of the table
-    :param baseline: where to go on from: :func:`delta_cdc.planning.waiting.position_to_json` of a position
-    :param min_versions: how many commits that count it takes
+    :param baseline: position after which commits count, as
+        :func:`delta_cdc.planning.waiting.position_to_json` returns it
+    :param min_versions: the number of counted commits after which the trigger fires
     :param operations: only commits of these operations count
     :param partitions: only commits that touch such partitions count: values by column
-    :param allow_recreation: whether a table made again at the same place fires, or ends with an error
-    :param seal_due_at: from then on (epoch milliseconds) it fires without any change, with the reason
-        ``seal_due``; None is never
+    :param allow_recreation: fire if a table was created again at the same location; otherwise end with an
+        error
+    :param seal_due_at: time (epoch milliseconds) from which the trigger fires even without a change, with the
+        reason ``seal_due``; None is never
     :param poll_interval: seconds between two looks; None is ``[delta_cdc] poll_interval``
     :param delta_conn_id: connection of type ``delta`` for the object store; it is read in the triggerer
     :param storage_options: options of the object store; no secrets, they are kept in Airflow's database
@@ -69,7 +71,7 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
         self.seal_due_at = seal_due_at
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class's path and what its constructor needs."""
+        """Return the path of the class and the arguments of its constructor."""
         path, arguments = super().serialize()
         return path, {**arguments, "baseline": self.baseline, "seal_due_at": self.seal_due_at}
 
@@ -100,7 +102,7 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
                 if news is not None:
                     return news
             except Exception as error:
-                # Whatever a store can raise: the triggerer must not go down with it.
+                # Any error of a store: it must not end the triggerer.
                 if patience.ends_with(error):
                     raise
                 patience.failed(error)

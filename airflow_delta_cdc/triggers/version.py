@@ -1,16 +1,16 @@
 """Wake DAGs whenever a Delta table has new changes.
 
-How an event is not lost
-------------------------
-A trigger that yields an event and then saves its cursor loses the event when the triggerer dies between the
-two in the wrong order. Airflow's acknowledged shared stream gives the right order: the triggerer calls
-:meth:`_Versions.advance` only after the asset event of what was yielded is in the metadata database, and only
-there the cursor moves. Dying before that means that the event is made once more; an asset event is a nudge,
-and what it wakes works from a watermark of its own.
+Why no event is lost
+--------------------
+If a trigger saved its cursor before Airflow had stored the event, a crash of the triggerer in between would
+lose the event. Airflow's acknowledged shared stream prevents this: the triggerer calls
+:meth:`_Versions.advance` only after the asset event is in the metadata database, and only this method moves
+the cursor. After an earlier crash, the trigger makes the event a second time. That is harmless: the event
+only wakes a DAG, which works from its own watermark.
 
-The stream is built by a class method that sees nothing but the trigger's arguments: the state store that
-Airflow gives to a trigger (``self.asset_state_store``) is out of its reach. So the arguments name the asset,
-and the producer opens the same store by that name.
+A class method builds the stream from the trigger's arguments only: it cannot use the state store that Airflow
+gives to a trigger (``self.asset_state_store``). So the arguments name the asset, and the producer opens the
+same store by that name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
-    """Fire whenever a table has new commits that change data: the trigger of an ``AssetWatcher``.
+    """Fire whenever a table has new commits that change data. For use in an ``AssetWatcher``.
 
     .. code-block:: python
 
@@ -48,29 +48,30 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
         orders = Asset("new orders", watchers=[AssetWatcher(name="orders", trigger=trigger)])
         with DAG("orders_current", schedule=[orders]): ...
 
-    :func:`airflow_delta_cdc.triggers.watched_asset` makes all three of the first lines.
+    :func:`airflow_delta_cdc.triggers.watched_asset` replaces the first two lines.
 
-    It looks at the table's log without a JVM and without blocking the event loop: one small request per look.
-    A table that doesn't exist is waited for. A store that fails or is slow makes the pauses longer, up to
-    five minutes; nothing ends the trigger.
+    The trigger looks at the table's log without a JVM and without blocking the event loop: one small request
+    per look. It waits for a table that doesn't exist. If a store fails or is slow, the pauses grow, up to
+    five minutes; no error ends the trigger.
 
-    Each event tells about everything since the one before: ``table``, ``table_id``, ``version`` (the newest),
+    Each event covers all changes since the previous one: ``table``, ``table_id``, ``version`` (the newest),
     ``previous_version`` (None the first time), ``timestamp`` and ``reason`` (``new_versions``,
-    ``table_created`` or ``table_recreated``). How far it got is kept in the asset's state store; without it,
-    it fires once. No event is lost when the triggerer dies, and one may come twice.
+    ``table_created`` or ``table_recreated``). The asset's state store keeps the position of the trigger;
+    without a position there, the trigger fires once. If the triggerer dies, no event is lost, but one may
+    come twice.
 
     :param table: path or URI of the table, ``${ENV}`` allowed
-    :param asset_name: name of the asset that is watched. Its state store keeps how far the trigger got, so
-        two assets on one table are independent of each other. No task may have the asset as inlet or outlet.
-    :param min_versions: how many commits that count make an event
+    :param asset_name: name of the watched asset. Its state store keeps the trigger's position, so two assets
+        on one table are independent of each other. No task may have the asset as inlet or outlet.
+    :param min_versions: the number of counted commits that make an event
     :param operations: only commits of these operations count, as ``DESCRIBE HISTORY`` names them, in any case
     :param partitions: only commits that touch such partitions count: a value, or a list of values, by column
     :param poll_interval: seconds between two looks; None is ``[delta_cdc] poll_interval``
     :param delta_conn_id: connection of type ``delta`` for the object store; it is read in the triggerer
     :param storage_options: options of the object store; no secrets, they are kept in Airflow's database
-    :param allow_recreation: whether a table made again at the same place is an event; else it is logged as an
-        error and nothing comes until the entry in the asset's state store is deleted
-    :raises InvalidConfiguration: for a condition that says nothing
+    :param allow_recreation: make an event if a table was created again at the same location; otherwise the
+        trigger logs an error, and makes no event until the entry in the asset's state store is deleted
+    :raises InvalidConfiguration: a condition is invalid
     """
 
     def __init__(
@@ -99,40 +100,40 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
         self.asset_name = asset_name
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class's path and what its constructor needs."""
+        """Return the path of the class and the arguments of its constructor."""
         path, arguments = super().serialize()
         return path, {**arguments, "asset_name": self.asset_name}
 
     def shared_stream_key(self) -> tuple[str, str]:
-        """Return what tells this trigger's stream from others: all its arguments."""
+        """Return the key of this trigger's stream: all its arguments."""
         path, arguments = self.serialize()
         return path, json.dumps(arguments, sort_keys=True, default=str)
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
-        """Return the producer: its cursor moves when an event is safely stored."""
+        """Return the producer, whose cursor moves once an event is stored."""
         return _Versions(cls(**kwargs))
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        """Turn what the producer found into events."""
+        """Turn the payloads of the producer into events."""
         async for payload in shared_stream:
             yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Do the same without acknowledgement, so without moving the cursor; Airflow doesn't call it."""
+        """Yield events without acknowledgement, so the cursor does not move; Airflow doesn't call this."""
         async with aclosing(_Versions(self).open_stream()) as stream:  # type: ignore[type-var]
             async for payload, _ in stream:
                 yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
     def cursor_key(self) -> str:
         """Return the key in the asset's state store: several triggers may watch one asset."""
-        what = [self.table, self.operations, self.partitions]
-        digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
+        watched_parts = [self.table, self.operations, self.partitions]
+        digest = hashlib.sha256(json.dumps(watched_parts, sort_keys=True, default=str).encode()).hexdigest()
         return f"seen:{digest[:16]}"
 
 
 class _Versions(SharedStreamProducer):
-    """Looks at one table for ever, and moves the cursor once an event is stored. Never raises."""
+    """Look at one table forever, and move the cursor once an event is stored. Never raises."""
 
     def __init__(self, trigger: DeltaVersionTrigger) -> None:
         self._trigger = trigger
@@ -141,7 +142,7 @@ class _Versions(SharedStreamProducer):
         self._watch: Watch | None = None
 
     async def open_stream(self) -> AsyncIterator[tuple[dict[str, Any], Position]]:
-        """Yield what was found, and where the cursor stands once that is stored."""
+        """Yield each event's payload, and the cursor's position once the event is stored."""
         while True:
             await asyncio.sleep(self._patience.pause())
             news = await self._look()
@@ -149,10 +150,10 @@ class _Versions(SharedStreamProducer):
                 yield news.to_dict(), news.position
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Move the cursor up to the last event before the first that wasn't stored, and keep it."""
+        """Move the cursor to the last event before the first one that was not stored, and save it."""
         for item in batch:
             if not item.outcome.is_clean:
-                # The next look starts at the cursor again, so that the event is made once more.
+                # The next look starts at the cursor, so the event is made again.
                 self._watch = None
                 break
             self._cursor.position = item.broker_payload
@@ -171,11 +172,10 @@ class _Versions(SharedStreamProducer):
             watch = await self._open()
             news = await watch.look()
         except Exception as error:  # noqa: BLE001
-            # A stream that ends is built again about once a second, so it must outlive whatever a store
-            # raises.
+            # A stream that ends is built again about once a second, so it must survive any error of a store.
             self._patience.failed(error)
             if is_final(error):
-                # A person may correct the state store, which is read again then.
+                # The next look reads the state store again: a user may have corrected it.
                 self._watch = None
             return None
         self._patience.fine()
@@ -186,7 +186,7 @@ class _Versions(SharedStreamProducer):
 
 
 class _Cursor:
-    """How far a watcher got, in its asset's state store."""
+    """The position of a watcher, in its asset's state store."""
 
     def __init__(self, asset_name: str, key: str, table: str) -> None:
         self._asset_name = asset_name
@@ -194,27 +194,27 @@ class _Cursor:
         self._table = table
         self._saved: Position | None = None
         self._warned = False
-        #: Where the cursor stands; None until it was loaded or moved.
+        #: The position of the cursor; None until it is loaded or moved.
         self.position: Position | None = None
 
     async def load(self) -> Position:
-        """Return where to go on; before everything where nothing is kept.
+        """Return the position to go on from; without a stored one, the position before all versions.
 
-        :raises Exception: where the store can't be asked, which is not the same as finding nothing there
+        :raises Exception: the store can't be read, which differs from an empty store
         """
         if self.position != self._saved:
-            # Not kept yet, and still nearer to the truth.
+            # The position is not saved yet, but it is newer than the stored one.
             assert self.position is not None
             return self.position
-        kept = await self._store().aget(self._key)
-        if isinstance(kept, dict):
-            # The table is there for people who read the store.
-            kept = {name: value for name, value in kept.items() if name != "table"}
-        self.position = self._saved = engine.position_from_json(kept)
+        entry = await self._store().aget(self._key)
+        if isinstance(entry, dict):
+            # The entry has the table only for people who read the store.
+            entry = {name: value for name, value in entry.items() if name != "table"}
+        self.position = self._saved = engine.position_from_json(entry)
         return -1 if self.position is None else self.position
 
     async def save(self) -> None:
-        """Keep the position, if it isn't kept yet. After a failure, the next look tries again."""
+        """Save the position, if it isn't saved yet. After a failure, the next look tries again."""
         moved = self.position
         if moved is None or moved == self._saved:
             return

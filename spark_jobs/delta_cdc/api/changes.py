@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Without those of the apply of the log.
+#: The options of an ingest, without those of the apply that may follow it.
 _INGEST_ALONE = {
     field.name: INGEST[field.name]
     for field in (*fields(IngestOptions), *fields(IngestRequest))
@@ -86,26 +86,24 @@ def apply_changes(
     storage_options: Mapping[str, str] | None = None,
     run_id: str = "",
 ) -> ApplyResult:
-    """Bring ``target`` up to ``source``: every change exactly once, as SCD type 1 or type 2.
+    """Bring ``target`` up to date with ``source``: every change exactly once, as SCD type 1 or type 2.
 
-    Without a target, the source is loaded as of its newest version; after that, each call applies the
-    changes between the watermark, which is in the target's own log, and the source's newest version.
-    If there is nothing to apply, Spark reads and writes nothing.
+    If the target does not exist, the first call loads the source as of its newest version. Each later call
+    applies the changes between the watermark, which is in the target's own log, and the source's newest
+    version. Without changes, Spark reads and writes nothing.
 
-    Expressions and predicates are Spark SQL.
+    Expressions and predicates are Spark SQL. :data:`delta_cdc.core.option_schema.APPLY` documents all
+    options, and which of them belong in ``limits``, ``policies``, ``layout`` and ``repair``.
 
-    The options, what they mean, and which of them stand in ``limits``, ``policies``, ``layout`` and
-    ``repair``: :data:`delta_cdc.core.option_schema.APPLY`.
-
-    :param spark: a session with Delta's extension and catalog; left as it is
+    :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param repair: with ``mode="repair"``: mapping with ``keys`` or ``quarantined``
-    :param scratch: path or URI of a folder that this process and Spark's executors reach; needed where the
-        source has no change data feed and Spark does not run on this machine alone
+    :param scratch: path or URI of a folder that this process and Spark's executors reach; needed if the
+        source has no change data feed and Spark does not run only on this machine
     :param storage_options: options of the object store for reading the logs without Spark
     :param run_id: the run's id, for the target's log; "" generates a new one for each call. Concurrent calls
         must not share one
-    :return: what was applied, the watermark, counts and the target's version
-    :raises DeltaCdcError: a named error with its remedy; nothing of the failing step was written
+    :return: the applied versions, the watermark, counts and the target's version
+    :raises DeltaCdcError: the call failed, and the failing step wrote nothing; the error names the remedy
     """
     given = flat(APPLY, locals())
     request = apply_request(
@@ -140,30 +138,29 @@ def read_changes(
     scratch: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return what changed in a Delta table between two versions, as one lazy DataFrame.
+    """Return the changes of a Delta table between two versions, as one lazy DataFrame.
 
-    This call chooses the read method from the log; Spark reads rows when it evaluates the DataFrame. Errors
-    that only the rows can show arise then, from Spark, with our error's name and text in its message;
-    :func:`delta_cdc.named_in_plan` gives the error itself.
+    This call chooses the read method from the log; Spark reads rows when it evaluates the DataFrame. If only
+    the rows show an error, Spark raises it then, with the name and text of our error in its message;
+    :func:`delta_cdc.named_in_plan` returns our error.
 
-    The options, what they mean, and which of them stand in a mapping:
-    :data:`delta_cdc.core.option_schema.READ`.
+    :data:`delta_cdc.core.option_schema.READ` documents all options, and which of them belong in a mapping.
 
-    :param spark: a session with Delta's extension and catalog; left as it is
+    :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param table: path, URI or catalog name
     :param starting_version: first version, inclusive; this or ``starting_timestamp`` is needed. The version
         after the newest one gives no rows
     :param ending_version: last version, inclusive; None is the newest one now
     :param scratch: path or URI of a folder that this process and Spark's executors reach; needed by all
-        read methods except ``change_files`` if Spark does not run on this machine alone. A few kilobytes
-        stay there until the caller removes them
+        read methods except ``change_files`` if Spark does not run only on this machine. A few kilobytes
+        stay in it until the caller removes them
     :param storage_options: options of the object store for reading the log without Spark
     :return: the table's columns as of the end (or those of ``select``), ``_change_type`` (string: insert,
         update_preimage, update_postimage, delete), ``_commit_version`` (long), ``_commit_timestamp``
-        (timestamp). A net row has those of its last change; if only the two ends are compared, the version
-        of a delete is the range's end
-    :raises RangeTooLong: too many versions for one DataFrame
-    :raises DeltaCdcError: a named error with its remedy; nothing is ever written to the table
+        (timestamp). A net row has the version and timestamp of its last change; if only the two ends are
+        compared, the version of a delete is the range's end
+    :raises RangeTooLong: the range has too many versions for one DataFrame
+    :raises DeltaCdcError: the read failed; the error names the remedy. The call never writes to the table
     """
     given = flat(READ, locals())
     request = filled(
@@ -183,7 +180,7 @@ def read_changes(
     by_row_id = options.is_net and not options.keys
     if plan.read_ranges:
         folder = folder_for(spark, plan.read_ranges, scratch)
-        found = rows.change_rows(
+        changed_rows = rows.change_rows(
             spark,
             spark_uri(request.table),
             write_manifests(
@@ -199,9 +196,9 @@ def read_changes(
             with_row_id=by_row_id,
         )
     else:
-        found = rows.no_rows(spark, plan.table.schema_string, with_row_id=by_row_id)
+        changed_rows = rows.no_rows(spark, plan.table.schema_string, with_row_id=by_row_id)
     return queries.answer(
-        found,
+        changed_rows,
         options,
         source=plan.table.uri,
         versions=f"versions {plan.versions}",
@@ -226,12 +223,12 @@ def plan_changes(
     policies: Mapping[str, Any] | str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> ChangesPlan:
-    """Plan how :func:`read_changes` would read a range, from the log alone: starts no process.
+    """Plan how :func:`read_changes` would read a range, from the log alone, without Spark.
 
     The parameters and errors are those of :func:`read_changes`; ``table`` is a path or URI.
 
     :return: the whole range and its parts (``segments``), each with its read method (``method``), the reason
-        and its size in bytes; ``print`` shows it
+        and its size in bytes; ``print`` shows the plan
     """
     given = flat(READ, locals())
     options = filled(QueryOptions, READ, given)
@@ -264,22 +261,22 @@ def ingest_changes(
     storage_options: Mapping[str, str] | None = None,
     run_id: str = "",
 ) -> IngestResult:
-    """Append the new events of an external change set to a change log: every event exactly once.
+    """Append the new events of files or Kafka topics to a change log: every event exactly once.
 
-    Each call takes one batch: the files, or the records of a topic, that no earlier batch took, as recorded
-    in the table ``<log>__ingested``. If there is nothing new, Spark is not used and nothing is written. An
-    unfinished batch is finished first, alone.
+    Each call ingests one batch: the files, or the records of topics, that no earlier batch contains; the
+    table ``<log>__ingested`` records the batches. If nothing is new, the call does not use Spark and writes
+    nothing. If an earlier batch is unfinished, the call finishes only that batch.
 
-    The options, what they mean, and which of them stand in a mapping:
-    :data:`delta_cdc.core.option_schema.INGEST`.
+    :data:`delta_cdc.core.option_schema.INGEST` documents all options, and which of them belong in a mapping.
 
-    :param spark: a session with Delta's extension and catalog; left as it is
-    :param kafka_options: options of the Kafka client, to observe the topic and for the job
-    :param storage_options: options of the object store for observations without Spark
+    :param spark: a session with Delta's extension and catalog; the call does not change its settings
+    :param kafka_options: options of the Kafka client, for the plan and for the job
+    :param storage_options: options of the object store for reading the source and the log without Spark
     :param run_id: the run's id, for the log; "" generates a new one for each call. Concurrent calls must not
         share one
-    :return: what was ingested, with counts, and what the limits left for later
-    :raises DeltaCdcError: a named error with its remedy; nothing of the failing batch is in the log
+    :return: the ingested batch, with counts, and the rest that the limits left for later calls
+    :raises DeltaCdcError: the call failed, and the log has no event of the failing batch; the error names the
+        remedy
     """
     given = flat(_INGEST_ALONE, locals())
     request = ingest_request(
@@ -300,9 +297,9 @@ def _ingest(spark: SparkSession, request: IngestRequest, spec: IngestSpec) -> Jo
 def located(spark: SparkSession, table: str) -> str:
     """Return the location of a table: a path or URI unchanged, a catalog name as Spark resolves it.
 
-    :raises TableNotFound: for a name the catalog does not know
-    :raises NotADeltaTable: for a view, or a table of another format
-    :raises DeltaCdcError: the catalog did not answer, or refused
+    :raises TableNotFound: the catalog has no table of this name
+    :raises NotADeltaTable: the name is a view, or a table of another format
+    :raises DeltaCdcError: the catalog did not answer, or refused the request
     """
     if "/" in table:
         return table

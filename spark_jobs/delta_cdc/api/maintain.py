@@ -36,39 +36,38 @@ def expire_events(
     single_driver: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Delete the events of a change log that no consumer needs any more, and raise its allowed lateness
-    (``horizon``).
+    """Delete the events of a change log that no consumer needs any more, and raise its ``horizon``.
 
-    Each call first deletes the events behind the current ``horizon``, once every consumer has applied all
-    events that arrived before it was set; and then sets the new one. So the next call deletes the events
-    behind a new ``horizon``. A ``horizon`` is never lowered.
+    The ``horizon`` is the oldest sequence that is not yet late. Each call first deletes the events below the
+    current ``horizon``, once every consumer has applied all events that arrived before that was set. Then it
+    sets the new ``horizon``, for the next call. A call never lowers the ``horizon``.
 
-    :param spark: a session with Delta's extension and catalog; left as it is
+    :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param log: path, URI or catalog name of the change log
-    :param consumers: all pipelines that apply events from it, each with ``pipeline`` and ``target`` (path,
-        URI or catalog name). Events that one of them needs, for late events at or after ``horizon``, stay
-    :param horizon: the new boundary of allowed lateness, a sequence as Spark casts it to a string; None keeps
-        the current one
-    :param keep: instead, its distance behind the newest event that all consumers have applied, a Delta
-        interval such as ``interval 7 days``; for sequences that are times
-    :param dry_run: count what would be deleted, and write nothing
+    :param consumers: all pipelines that apply events from the log, each with ``pipeline`` and ``target``
+        (path, URI or catalog name). The call keeps older events that a consumer needs to apply late events at
+        or above the ``horizon``
+    :param horizon: the new ``horizon``, a sequence as Spark casts it to a string; None keeps the current one
+    :param keep: instead, the distance between the ``horizon`` and the newest event that all consumers have
+        applied, a Delta interval such as ``interval 7 days``; only for sequences that are times
+    :param dry_run: count the events that the call would delete, and write nothing
     :param single_driver: only one Spark driver at a time writes to the log; needed on S3 without a log store
         for several writers
     :param storage_options: options of the object store for reading the logs without Spark
     :return: ``table``, ``status`` (``done`` or ``nothing``), ``horizon``, ``deleted`` (rows) and ``note``
-    :raises InvalidConfiguration: there is no consumer, one reads rows and not events, or ``horizon`` is not
-        one of their sequences, or above all that they have applied
+    :raises InvalidConfiguration: there is no consumer; a consumer reads rows, not events; ``horizon`` is no
+        sequence of the consumers, or is above all events that they have applied
     :raises ConsumerUnreadable: a consumer's progress cannot be read
     :raises ConcurrentModification: another writer won the race; nothing is lost
     """
     spec = ExpireSpec("", located(spark, log), horizon, dry_run=dry_run, single_driver=single_driver)
     readers = [
         replace(
-            one,
-            target=located(spark, one.target),
-            source=located(spark, one.source) if one.source is not None else None,
+            consumer,
+            target=located(spark, consumer.target),
+            source=located(spark, consumer.source) if consumer.source is not None else None,
         )
-        for one in consumers_of(list(consumers))
+        for consumer in consumers_of(list(consumers))
     ]
     options = dict(storage_options) if storage_options else None
     plan = run_sync(plan_expiry(spec, readers, keep=keep, storage_options=options))

@@ -32,21 +32,21 @@ def commit_watermark(
 ) -> TableVersion:
     """Commit that the open batch of a staging table has arrived at its destination.
 
-    Before the commit, another read returns the same batch; after it, the next batch starts right behind it.
-    So every batch is delivered at least once, even after a crash. A repeated commit does nothing.
+    Until the commit, a read returns the same batch; the next batch starts right after it. So every batch is
+    delivered at least once, even after a crash. A repeated commit does nothing.
 
-    :param spark: a session with Delta's extension and catalog; not used where there is nothing to do
+    :param spark: a session with Delta's extension and catalog; not used if the batch is already committed
     :param staging: path or URI of the staging table
-    :param pipeline: the flow's name, as given to the read
-    :param ending_version: last version of the batch that has arrived, as the read returned it; None is that
-        of the batch that is open now
-    :param single_driver: nothing but this driver ever writes to staging; needed on S3 without a log store for
-        several writers, and without effect elsewhere
+    :param pipeline: the pipeline's name, the same as in the read
+    :param ending_version: last version of the batch that has arrived, as the read returned it; None commits
+        the batch that is open now
+    :param single_driver: only this driver writes to staging; needed on S3 without a log store for several
+        writers, and without effect elsewhere
     :param storage_options: options of the object store for reading the log without Spark
     :param run_id: the run's id, for the staging table's log; "" generates a new one for each call. Concurrent
         calls must not share one
     :return: the watermark that staging now records
-    :raises NoOpenBatch: nothing was read yet, or the batch is not complete
+    :raises NoOpenBatch: no batch was read yet, or the batch is not complete
     :raises OtherBatchOpen: the open batch is not the one that ends at ``ending_version``
     """
     request = CommitRequest(
@@ -57,6 +57,6 @@ def commit_watermark(
         run_id=run_id,
         storage_options=dict(storage_options) if storage_options else None,
     )
-    done = run_commit(request, execute=partial(job.run, spark), say=log.info).watermark
-    assert done is not None
-    return done
+    committed = run_commit(request, execute=partial(job.run, spark), say=log.info).watermark
+    assert committed is not None
+    return committed

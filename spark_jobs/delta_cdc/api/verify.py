@@ -33,23 +33,23 @@ def verify_table(
     checks: Sequence[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Verification:
-    """Verify that a target matches its pipeline. Nothing is written.
+    """Verify that a target matches its pipeline; write nothing.
 
     All checks read one version of the target, and the source as of the watermark, so concurrent writers do
-    no harm. The target's seal contains the options that it was built with.
+    not affect them. The target's seal contains the options that it was built with.
 
-    :param spark: a session with Delta's extension and catalog; left as it is
+    :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param target: path, URI or catalog name
     :param pipeline: the pipeline that fills it
-    :param source: path, URI or catalog name of its source; None takes the location that the seal names
-    :param current: the target of the other SCD type that holds the same keys: current rows are compared with
-        the open rows of the history
-    :param current_pipeline: the pipeline that fills ``current``; None takes the only one that its log names
-    :param on_conflict: for a change log: as the pipeline has it, because the seal does not contain it
-    :param checks: names of :data:`delta_cdc.core.checks.CHECKS`; None is all of them
+    :param source: path, URI or catalog name of its source; None takes the location in the seal
+    :param current: a target of the other SCD type with the same keys: its rows are compared with the open
+        rows of the history
+    :param current_pipeline: the pipeline that fills ``current``; None takes the only one in its log
+    :param on_conflict: for a change log: the pipeline's option, which the seal does not contain
+    :param checks: names of :data:`delta_cdc.core.checks.CHECKS`; None makes all checks
     :param storage_options: options of the object store for reading the logs without Spark
     :return: one :class:`~delta_cdc.core.checks.Check` per check
-    :raises InvalidConfiguration: the arguments make no sense
+    :raises InvalidConfiguration: the arguments are invalid
     :raises DeltaCdcError: a table cannot be read
     """
     request = VerifyRequest(

@@ -36,13 +36,13 @@ _INSTEAD_OF = {"delta_conn_id": "storage_options", "kafka_conn_id": "kafka_optio
 
 
 def settings_of(pipelines: Sequence[Chosen]) -> dict[str, Any]:
-    """Return the settings of the one application of some pipelines: options of store and of Kafka, and confs.
+    """Return the settings of an application for some pipelines: options of store and Kafka, and confs.
 
-    If a group relies on a connection, a message on standard error names the replacement.
+    If a group names an Airflow connection, a message on standard error names the replacement.
 
-    :return: None for each without a configuration
-    :raises InvalidConfiguration: the groups disagree; or a pipeline cannot run without Airflow, because its
-        arguments hold templates
+    :return: the settings by name; without a configuration, each is None
+    :raises InvalidConfiguration: the groups have different settings; or the arguments of a pipeline contain
+        templates, which only Airflow renders
     """
     groups = list({one.group.name: one.group for one in pipelines if one.group is not None}.values())
     settings: dict[str, Any] = dict.fromkeys(_OF_THE_APPLICATION)
@@ -71,11 +71,11 @@ def settings_of(pipelines: Sequence[Chosen]) -> dict[str, Any]:
 
 
 class Application:
-    """Spark in this process: starts with the first batch, and stops at the end of the block.
+    """Spark in this process: it starts with the first batch, and stops at the end of the block.
 
-    It may run several batches; before the first, Spark is configured for all of them.
+    It may run several batches; its confs fit all requests.
 
-    :param settings: see :func:`settings_of`; any may be missing
+    :param settings: see :func:`settings_of`; each may be missing
     :param requests: all requests to ingest, to apply or to verify
     """
 
@@ -97,7 +97,7 @@ class Application:
         self._rounds += 1
         options = self._settings.get("storage_options")
         parts = tuple(
-            # A file manifest is named by its versions, and two parts may read the same ones of two tables.
+            # A manifest is named by its versions, and two parts may read the same versions of two tables.
             prepared(part, f"{self._folder}/{self._rounds}/{number}", options)
             if isinstance(part, ApplySpec)
             else part
@@ -119,7 +119,7 @@ class Application:
             str(value) for one in self._requests for name in _PLACES if (value := getattr(one, name, None))
         ]
         topics = [place for place in places if place.startswith("kafka:")]
-        # An apply after an ingest, in a separate batch, may have any size.
+        # If a later batch applies what this one ingests, its size is unknown.
         applied = {one.pipeline for one in self._requests if hasattr(one, "target")}
         ingested = [part for part in first.parts if isinstance(part, IngestSpec)]
         follows = any(part.after is None and part.pipeline in applied for part in ingested)

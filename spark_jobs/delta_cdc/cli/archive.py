@@ -25,6 +25,6 @@ def add(commands: Any) -> None:
 
 
 def _archive(arguments: argparse.Namespace) -> int:
-    made = make_archive(kafka=arguments.kafka, s3=arguments.s3, again=arguments.again)
-    print(made.reason)
-    return 0 if made.state == "ready" else 1
+    status = make_archive(kafka=arguments.kafka, s3=arguments.s3, again=arguments.again)
+    print(status.reason)
+    return 0 if status.state == "ready" else 1

@@ -1,4 +1,4 @@
-"""``delta-cdc changes``: what changed in a table. Spark starts here, once there are rows to read."""
+"""``delta-cdc changes``: show the changes of a table. Spark starts only if there are rows to read."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _changes(arguments: argparse.Namespace) -> int:
         return 0
     for note in plan.notes:
         print(note, file=sys.stderr)
-    # The output contains the columns' names and types; for a projection only Spark knows them.
+    # These formats contain names or types of the columns; only Spark knows those of a projection.
     typed = arguments.format == "parquet" or (arguments.format == "csv" and bool(arguments.select))
     if plan.read_ranges or typed:
         storage = query["storage_options"]
@@ -107,26 +107,26 @@ def _query(arguments: argparse.Namespace) -> tuple[str, dict[str, Any], dict[str
             arguments.parser.error("one of the arguments --from/--starting-version "
                                    "--from-time/--starting-timestamp is required")  # fmt: skip
         return table, start, query
-    one = the_one(arguments)
-    if one.target is None:
+    chosen_pipeline = the_one(arguments)
+    if chosen_pipeline.target is None:
         raise InvalidConfiguration(
-            f"{one.pipeline} has a change log alone, and nothing is applied from it.",
-            remedy=f"name the log: delta-cdc changes {one.log} --from N.",
+            f"{chosen_pipeline.pipeline} has a change log alone, and nothing is applied from it.",
+            remedy=f"name the log: delta-cdc changes {chosen_pipeline.log} --from N.",
         )
-    query["storage_options"] = one.storage_options
-    seal = newest_seal(one.target, one.pipeline, one.storage_options)
+    query["storage_options"] = chosen_pipeline.storage_options
+    seal = newest_seal(chosen_pipeline.target, chosen_pipeline.pipeline, chosen_pipeline.storage_options)
     if not start:
         start = {"starting_version": seal.watermark.version + 1 if seal is not None else 0}
-    if not query["keys"] and one.group is not None:
-        query["keys"] = list(names("keys", one.table.arguments.get("keys")) or ())
+    if not query["keys"] and chosen_pipeline.group is not None:
+        query["keys"] = list(names("keys", chosen_pipeline.table.arguments.get("keys")) or ())
     elif not query["keys"] and seal is not None:
         query["keys"] = list(options_of(seal).keys)
-    return source_of(one, seal), start, query
+    return source_of(chosen_pipeline, seal), start, query
 
 
 def _read(spark: SparkSession, plan: ChangesPlan, query: dict[str, Any]) -> DataFrame:
     """Read the planned range, regardless of later commits."""
-    # Not the user's text: Spark takes a folder without a slash in its name for a catalog name.
+    # Use the URI, not the user's text: Spark takes a folder name without a slash for a catalog name.
     table = plan.table.uri
     if plan.versions is None:
         return read_changes(spark, table, starting_version=plan.table.version + 1, **query)
@@ -134,9 +134,9 @@ def _read(spark: SparkSession, plan: ChangesPlan, query: dict[str, Any]) -> Data
     return read_changes(spark, table, starting_version=start, ending_version=end, **query)
 
 
-def _show(rows: DataFrame, plan: ChangesPlan, arguments: argparse.Namespace, wanted: list[str]) -> None:
-    # full_delta does not use keys, so only the sort would detect a key that is not a column.
-    keys = match(output.values(rows), wanted, "keys", plan.table.uri)
+def _show(rows: DataFrame, plan: ChangesPlan, arguments: argparse.Namespace, key_names: list[str]) -> None:
+    # Check the keys here: full_delta does not use keys, so only the sort would detect an unknown column.
+    keys = match(output.values(rows), key_names, "keys", plan.table.uri)
     if arguments.format == "table":
         lines, counts = output.table(rows, keys, arguments.limit or _TABLE_LIMIT)
         print(*lines, "", f"{counts} in {_where(plan)}", sep="\n")

@@ -43,15 +43,15 @@ def json_file(path: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in _object(text, path).items()}
 
 
-def _object(text: str, what: str) -> dict[str, Any]:
+def _object(text: str, description: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
         # The whole message of the parser would repeat a part of the text, which may hold a secret.
         line = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise argparse.ArgumentTypeError(f"{what} is no JSON{line}") from None
+        raise argparse.ArgumentTypeError(f"{description} is no JSON{line}") from None
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{what} is no JSON object")
+        raise argparse.ArgumentTypeError(f"{description} is no JSON object")
     return value
 
 
@@ -79,7 +79,7 @@ def last_by(group: Any) -> None:
 
 
 def single_driver(group: Any, scope: str) -> None:
-    """Add the argument with which a user vouches for a single writer.
+    """Add the argument by which a user states that the table has a single writer.
 
     :param scope: when the argument applies; the beginning of its help
     """
@@ -91,21 +91,22 @@ def single_driver(group: Any, scope: str) -> None:
 
 
 def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> None:
-    """Reject options that have no meaning here.
+    """Reject options that have no effect in a case.
 
     :param names: their names, as attributes of ``arguments``
-    :raises InvalidConfiguration: names those that are given
+    :param where: the case, for the error
+    :raises InvalidConfiguration: names the options that are given
     """
     options = {action.dest: action.option_strings for action in arguments.parser._actions}
-    given = [_option(name, options[name]) for name in names if getattr(arguments, name)]
-    if given:
-        raise InvalidConfiguration(f"{', '.join(given)} given {where}.", remedy="leave them out.")
+    given_options = [_option(name, options[name]) for name in names if getattr(arguments, name)]
+    if given_options:
+        raise InvalidConfiguration(f"{', '.join(given_options)} given {where}.", remedy="leave them out.")
 
 
 def _option(name: str, spellings: Sequence[str]) -> str:
-    """Return an option's spelling: by its argument's name if possible, else its first one."""
-    whole = f"--{name.replace('_', '-')}"
-    return whole if whole in spellings else spellings[0]
+    """Return an option's spelling: its argument's name if possible, or else the first spelling."""
+    long_option = f"--{name.replace('_', '-')}"
+    return long_option if long_option in spellings else spellings[0]
 
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -124,13 +125,13 @@ def session(
     quick_start: bool = True,
     **extra: Any,
 ) -> Iterator[SparkSession]:
-    """Start Spark in this process; use the one that runs here, if there is one.
+    """Start Spark in this process, or use the session that already runs in it.
 
-    :param name: of the application
-    :param locations: those that it has to reach: Spark is configured for them
-    :param storage_options: of the object store there; None takes those of the environment
+    :param name: name of the application
+    :param locations: the locations that Spark has to reach, and is configured for
+    :param storage_options: options of their object store; None takes those of the environment
     :param quick_start: see :func:`delta_cdc.launch.session.get_session`
-    :param extra: more for it
+    :param extra: more arguments for that function
     """
     from pyspark.sql import SparkSession
 
@@ -139,7 +140,7 @@ def session(
         yield running
         return
     confs: dict[str, Any] = {
-        # A failure arrives here as an error; Spark would also log it before, at length.
+        # A failure arrives as an exception; Spark would also log it, at length.
         "spark.log.level": "OFF",
         # Parquet readers other than Spark no longer support its older default.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -147,18 +148,18 @@ def session(
     with tempfile.TemporaryDirectory(prefix="delta-cdc-") as folder:
         with storage_confs(spark_storage(storage_options, locations), Path(folder)) as of_storage:
             confs |= {"quick_start": quick_start, "locations": locations, **of_storage, **extra}
-            started = get_session(name, **confs)
+            spark = get_session(name, **confs)
         try:
-            yield started
+            yield spark
         finally:
-            started.stop()
+            spark.stop()
 
 
 @contextmanager
 def named(place: str) -> Iterator[None]:
     """Turn Spark's exceptions into named errors, reported once, on one line.
 
-    :param place: table and versions
+    :param place: table and versions, for the error
     """
     try:
         with quietly():

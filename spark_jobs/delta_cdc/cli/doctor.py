@@ -1,4 +1,4 @@
-"""``delta-cdc doctor``: what is wrong with this installation, and what to do about it."""
+"""``delta-cdc doctor``: check this installation, and name remedies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from delta_cdc.cli.common import json_file
 from delta_cdc.doctor import DEFAULT_TIMEOUT, Questions, examined, print_report
 
-#: Also of ``airflow delta-cdc doctor``.
+#: The description, also for ``airflow delta-cdc doctor``.
 DESCRIPTION = (
     "Prints one line for each check: status, what the check found, and, if something is wrong, what to do. "
     "Secrets are never printed. Exit code 0: nothing failed (there may be warnings); 1: a check failed; "
@@ -58,13 +58,13 @@ def options(parser: Any) -> None:
 
 def questions(arguments: argparse.Namespace) -> Questions:
     """Return the requested checks."""
-    given = {field.name: getattr(arguments, field.name) for field in fields(Questions)}
-    return Questions(**{**given, "confs": dict(given["confs"])})
+    values = {field.name: getattr(arguments, field.name) for field in fields(Questions)}
+    return Questions(**{**values, "confs": dict(values["confs"])})
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    wanted = questions(arguments)
-    results = examined(wanted.checks(), timeout=wanted.timeout, secrets=wanted.secrets)
+    requested = questions(arguments)
+    results = examined(requested.checks(), timeout=requested.timeout, secrets=requested.secrets)
     return print_report(results, sys.stdout, as_json=arguments.json)
 
 

@@ -1,4 +1,4 @@
-"""``delta-cdc lint``: everything that is wrong with a configuration."""
+"""``delta-cdc lint``: list all problems of a configuration."""
 
 from __future__ import annotations
 

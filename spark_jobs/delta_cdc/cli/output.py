@@ -1,7 +1,7 @@
-"""Rows of a change query for people, as an aligned table, and for programs, as JSON lines, CSV or Parquet.
+"""Show the rows of a change query: for people as a table, for programs as JSON lines, CSV or Parquet.
 
-Every form is sorted alike: by version, then by key, the preimage before the postimage. Rows are counted while
-they are read, so that a truncated table can show the total, and the source is read once.
+All formats have the same order: by version, then by key, the preimage before the postimage. Spark counts the
+rows while it reads them, so a truncated table can show the total, and the source is read only once.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 FORMATS = ("table", "json", "csv", "parquet")
-#: Most terminal columns of a value in a table; the other forms have the whole value.
+#: The most terminal columns of a value in a table; the other formats have the whole value.
 WIDEST = 40
-#: Most characters of a value that Spark returns for that; an escape may show one character as several.
+#: The most characters of a value that Spark returns for a table; an escape may need several columns.
 _HANDED_OVER = 4 * WIDEST
 _CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 #: Microseconds and offset: Spark's default timestamp format would lose them.
@@ -72,17 +72,17 @@ def _refuse_existing(path: Path) -> None:
         raise _invalid(f"output {path} exists already", "remove it, or name another file.")
 
 
-def _invalid(what: str, remedy: str) -> InvalidConfiguration:
-    return InvalidConfiguration(f"The output cannot be written: {what}.", remedy=remedy)
+def _invalid(problem: str, remedy: str) -> InvalidConfiguration:
+    return InvalidConfiguration(f"The output cannot be written: {problem}.", remedy=remedy)
 
 
 # -- for people ---------------------------------------------------------------------------------
 def table(rows: DataFrame, keys: Sequence[str], limit: int) -> tuple[list[str], str]:
-    """Return the answer of a change query as lines, and a text with its counts. Reads the rows.
+    """Read the rows of a change query; return the lines of a table, and a text with the counts.
 
-    :param rows: as :func:`delta_cdc.read_changes` returns them
+    :param rows: the rows that :func:`delta_cdc.read_changes` returns
     :param keys: the key columns, if there are any: rows are sorted by them
-    :param limit: how many rows are shown
+    :param limit: the number of rows to show
     """
     from pyspark.sql import types as T
 
@@ -90,7 +90,7 @@ def table(rows: DataFrame, keys: Sequence[str], limit: int) -> tuple[list[str], 
     shown = _first(counted, keys, limit)
     schema = rows.schema
     names = [COMMIT_VERSION, CHANGE_TYPE, *values(rows), COMMIT_TIMESTAMP]
-    columns = [_as_text(name, schema[name].dataType).alias(f"_{at}") for at, name in enumerate(names)]
+    columns = [_as_text(name, schema[name].dataType).alias(f"_{index}") for index, name in enumerate(names)]
     values_ = shown.select(*columns).collect()
     texts = [isinstance(schema[name].dataType, T.StringType) for name in names]
     right = [isinstance(schema[name].dataType, T.NumericType) for name in names]
@@ -129,28 +129,28 @@ def _as_text(name: str, data_type: DataType) -> Column:
 def write(
     rows: DataFrame, keys: Sequence[str], output_format: str, *, limit: int | None, path: Path | None
 ) -> str:
-    """Write the answer of a change query to a file or to standard output; return a text with its counts.
+    """Write the rows of a change query to a file or to standard output; return a text with the counts.
 
     Spark writes one temporary file, so this process's memory use does not grow with the rows, and readers of
     ``path`` see the whole file or none.
 
-    :param rows: as :func:`delta_cdc.read_changes` returns them
+    :param rows: the rows that :func:`delta_cdc.read_changes` returns
     :param output_format: ``json`` (one object per line), ``csv`` or ``parquet``
-    :param limit: how many rows; None writes all
+    :param limit: the number of rows to write; None writes all
     :param path: the file; None is standard output
-    :raises InvalidConfiguration: another process created a file of that name in the meantime
+    :raises InvalidConfiguration: another process has created a file of that name
     """
     from pyspark.sql import functions as F
 
     counted, observation = _counted(rows)
     shown = _first(counted, keys, limit)
-    # On the file system of the file, so that it can be renamed.
+    # Next to the file, on the same file system, so that the result can be renamed.
     folder = Path(tempfile.mkdtemp(prefix=".delta-cdc-", dir=None if path is None else path.parent.resolve()))
     try:
         target = str(folder / "rows")
         if output_format == "json":
-            whole = F.struct(*[quote(name) for name in rows.columns])
-            shown.select(F.to_json(whole, _JSON).alias("value")).write.text(target)
+            row_struct = F.struct(*[quote(name) for name in rows.columns])
+            shown.select(F.to_json(row_struct, _JSON).alias("value")).write.text(target)
         elif output_format == "csv":
             plain = [_plain(name, rows.schema[name].dataType).alias(name) for name in rows.columns]
             shown.select(*plain).write.options(**_CSV).csv(target)
@@ -197,7 +197,7 @@ def _is_nested(data_type: DataType) -> bool:
 
 
 def values(rows: DataFrame) -> list[str]:
-    """Return the columns of an answer that come from the table, or the projection."""
+    """Return the columns that come from the table or the projection, without metadata columns."""
     return [name for name in rows.columns if name not in METADATA_COLUMNS]
 
 
@@ -212,7 +212,7 @@ def _counted(rows: DataFrame) -> tuple[DataFrame, Observation]:
 
 
 def counts_text(by_type: Mapping[str, int], limit: int | None) -> str:
-    """Return how many rows the answer has, by change type, and how many of them are shown."""
+    """Return a text with the number of rows, by change type, and with the number of shown rows."""
     total = sum(by_type.values())
     rows = f"{total} row{'' if total == 1 else 's'}"
     if limit is not None and limit < total:

@@ -1,4 +1,4 @@
-"""Select a subcommand's pipelines: all subcommands name tables in the same way."""
+"""Select the pipelines of a subcommand, by the same arguments in all subcommands."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _HELP = (
 class Chosen:
     """One pipeline that the command line names.
 
-    :param table: its arguments; without a configuration ``target`` and, of SOURCE TARGET, ``source``
-    :param group: its group in a configuration; None without one
+    :param table: its arguments; without a configuration only ``target``, and ``source`` for SOURCE TARGET
+    :param group: its group in a configuration; None without a configuration
     """
 
     table: Table
@@ -47,7 +47,7 @@ class Chosen:
 
     @property
     def pipeline(self) -> str:
-        """Return the name."""
+        """Return the pipeline's name."""
         return self.table.pipeline
 
     @property
@@ -57,7 +57,7 @@ class Chosen:
 
     @property
     def source(self) -> str | None:
-        """Return what the target is applied from: the change log if there is one; None if not given."""
+        """Return the table that the target is applied from: the change log, or else the source, or None."""
         return self.log or self._location("source")
 
     @property
@@ -67,18 +67,18 @@ class Chosen:
 
     @property
     def written(self) -> list[str]:
-        """Return the tables that it writes."""
+        """Return the tables that the pipeline writes."""
         return [place for place in (self.log, self.target) if place is not None]
 
     @property
     def storage_options(self) -> dict[str, str] | None:
-        """Return the options of the object store, if a configuration has some."""
+        """Return the options of the object store, if a configuration has any."""
         return self.group.settings.get("storage_options") if self.group is not None else None
 
     def _location(self, name: str) -> str | None:
-        given = self.table.arguments.get(name)
+        location = self.table.arguments.get(name)
         # A shell has already substituted the variables of a command line.
-        return expand(str(given)) if given and self.group is not None else given
+        return expand(str(location)) if location and self.group is not None else location
 
 
 def takes_pipelines(parser: argparse.ArgumentParser, *more: str) -> None:
@@ -99,7 +99,7 @@ def takes_pipelines(parser: argparse.ArgumentParser, *more: str) -> None:
 def chosen(arguments: argparse.Namespace) -> list[Chosen]:
     """Return the pipelines that a command line names.
 
-    :raises InvalidConfiguration: it names no pipeline, or a name is not in the configuration
+    :raises InvalidConfiguration: the command line names no pipeline, or a name is not in the configuration
     """
     first, *others = arguments.tables
     if is_configuration(first):
@@ -119,7 +119,7 @@ def chosen(arguments: argparse.Namespace) -> list[Chosen]:
 def the_one(arguments: argparse.Namespace) -> Chosen:
     """Return the pipeline of a subcommand that accepts only one.
 
-    :raises InvalidConfiguration: it names several
+    :raises InvalidConfiguration: the command line names several pipelines
     """
     pipelines = chosen(arguments)
     if len(pipelines) > 1:
@@ -141,10 +141,10 @@ def before_the_first_load(parser: argparse.ArgumentParser) -> None:
 def recorded_work(
     arguments: argparse.Namespace, one: Chosen, *, run_id: str = "", is_plan: bool = False
 ) -> PipelineJob:
-    """Return the work of a pipeline without a configuration: its target's watermark records its options.
+    """Return the job of a pipeline without a configuration, with the options in its target's watermark.
 
-    :param is_plan: the work is only planned, so its options may be unknown
-    :raises InvalidConfiguration: the options are unknown, or given although a watermark records them
+    :param is_plan: whether the job is only planned, so that its options may be unknown
+    :raises InvalidConfiguration: the options are unknown, or are given although a watermark records them
     """
     target, given = str(one.target), vars(arguments)
     seal = newest_seal(target, one.pipeline)
@@ -159,7 +159,7 @@ def recorded_work(
         return PipelineJob(ingest=filled(IngestRequest, INGEST, given, log=target, **common))
     options = _apply_options(arguments, seal)
     if is_plan:
-        # Without options, a load requires nothing of the rows.
+        # For a plan of the first load, insert_only replaces unknown keys: it requires nothing of the rows.
         options = options or ApplyOptions(insert_only=True)
     elif options is None:
         raise InvalidConfiguration(
@@ -170,13 +170,13 @@ def recorded_work(
 
 
 def _apply_options(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptions | None:
-    """Return the options of the seal or, without a seal, those of the command line; None without any."""
-    given = {name: getattr(arguments, name) for name in FIRST_LOAD if getattr(arguments, name)}
+    """Return the options of the seal or, without a seal, those of the command line; None if it has none."""
+    options = {name: getattr(arguments, name) for name in FIRST_LOAD if getattr(arguments, name)}
     if seal is None:
-        return filled(ApplyOptions, APPLY, given) if given else None
-    if given:
+        return filled(ApplyOptions, APPLY, options) if options else None
+    if options:
         raise InvalidConfiguration(
-            f"{', '.join(given)} given, and the pipeline has a watermark (seal {seal.number}).",
+            f"{', '.join(options)} given, and the pipeline has a watermark (seal {seal.number}).",
             remedy="leave them out: the watermark records how the target was built.",
         )
     return options_of(seal)
@@ -199,7 +199,7 @@ def source_of(one: Chosen, seal: Seal | None) -> str:
 def is_configuration(text: str) -> bool:
     """Return whether a text names a configuration, a file or a folder of them, and not a table."""
     path = Path(text)
-    # An empty text would be the working directory.
+    # Path("") would be the working directory.
     if not text.strip():
         return False
     if not path.is_dir():
@@ -208,15 +208,15 @@ def is_configuration(text: str) -> bool:
 
 
 def is_pair(text: str) -> bool:
-    """Return whether a text is PIPELINE=TARGET and not a path, which may contain an equals sign, too."""
+    """Return whether a text is PIPELINE=TARGET, not a path that contains an equals sign."""
     return "=" in text and not Path(text).exists() and "/" not in text.partition("=")[0]
 
 
 def _source_and_target(source: str, target: str, names: Sequence[str]) -> Chosen:
     if len(names) != 1:
-        what = f"{len(names)} pipelines are named" if names else "the pipeline is not named"
+        problem = f"{len(names)} pipelines are named" if names else "the pipeline is not named"
         raise InvalidConfiguration(
-            f"{source} and {target} are given as source and target, and {what}.",
+            f"{source} and {target} are given as source and target, and {problem}.",
             remedy="name it with --pipeline; write PIPELINE=TARGET for a target alone.",
         )
     return Chosen(Table(names[0], {"source": source, "target": target}))

@@ -1,4 +1,4 @@
-"""``delta-cdc plan``: what the next run would do."""
+"""``delta-cdc plan``: show what the next run would do."""
 
 from __future__ import annotations
 
@@ -97,18 +97,18 @@ def _configured(
 ) -> PipelineJob:
     """Return the work of a configured pipeline; the command line overrides its arguments."""
     names = (*_OF_AN_APPLY, "max_files", "max_offsets", "glob", *_OF_BOTH)
-    given = {name: value for name in names if (value := getattr(arguments, name)) not in (None, False)}
+    overrides = {name: value for name in names if (value := getattr(arguments, name)) not in (None, False)}
     if arguments.mode != "incremental":
-        given["mode"] = arguments.mode
+        overrides["mode"] = arguments.mode
     options = INGEST if is_ingested(table) else APPLY
-    unknown = [f"--{name.replace('_', '-')}" for name in given if name not in options]
+    unknown = [f"--{name.replace('_', '-')}" for name in overrides if name not in options]
     if unknown:
         raise InvalidConfiguration(
             f"{', '.join(unknown)} given for {table['pipeline']}, where it has no meaning.",
             remedy="leave it out, or name only pipelines where it has one.",
         )
     work = pipeline_job(
-        {**table, **given},
+        {**table, **overrides},
         storage_options=settings["storage_options"],
         kafka_options=arguments.kafka_options or settings["kafka_options"],
     )

@@ -64,23 +64,23 @@ def add(commands: Any) -> None:
 def _replay(arguments: argparse.Namespace) -> int:
     tables = [(one, table, _seal(one, table)) for one in chosen(arguments) for table in one.written]
     for is_log, names in ((True, ("last_by",)), (False, _OF_A_LOG)):
-        # An option applies to a log, or to a target; for a pipeline with both it goes to the matching one.
+        # Each option applies to logs or to targets; a pipeline with both uses it for the matching table.
         if all(_is_log(seal) == is_log for _, _, seal in tables):
             refuse(arguments, names, f"for {tables[0][1]}, which is {'a' if is_log else 'no'} change log")
-    # Replay all of them, even if some records of one have to stay.
+    # Replay all tables, even if some records of one have to stay in quarantine.
     return max([_replayed(arguments, *table) for table in tables])
 
 
 def _is_log(seal: Seal) -> bool:
-    """Return whether a seal is of a change log: an ingest reads no table, so its seal names none."""
+    """Return whether a seal belongs to a change log: an ingest reads no table, so its seal names no table."""
     return seal.state.applied_to is None
 
 
-def _seal(one: Chosen, table: str) -> Seal:
-    seal = newest_seal(table, one.pipeline, one.storage_options)
+def _seal(chosen_pipeline: Chosen, table: str) -> Seal:
+    seal = newest_seal(table, chosen_pipeline.pipeline, chosen_pipeline.storage_options)
     if seal is None:
         raise TableNotFound(
-            f"There is no table of pipeline {one.pipeline} at {table}.",
+            f"There is no table of pipeline {chosen_pipeline.pipeline} at {table}.",
             remedy="write PIPELINE=TABLE, as the task has pipeline and log, or target.",
         )
     return seal
@@ -120,7 +120,7 @@ def _ingest_again(
     # A seal omits options that would make it too long.
     recorded = ingest_options_of(seal) or IngestOptions()
     options = {name: getattr(recorded, name) for name in names}
-    # The configuration wins: a user who corrects it expects the replay to use it.
+    # The configuration wins over the seal: a user who corrected it expects the replay to use it.
     options |= {name: value for name, value in configured.items() if name in names}
     options |= {name: getattr(arguments, name) for name in _OF_A_LOG if getattr(arguments, name)}
     policies = {"on_invalid": configured.get("on_invalid", recorded.on_invalid)}

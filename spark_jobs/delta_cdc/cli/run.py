@@ -63,7 +63,7 @@ def _run(arguments: argparse.Namespace) -> int:
         (group.settings.get("max_parallel_tables", _PARALLEL) for group in groups), default=_PARALLEL
     )
     with Application(settings, requests) as application:
-        # The results hold what the flows would report of each pipeline.
+        # The rows below show the results, so the messages of the run are dropped.
         results = run_batch(
             pipeline_jobs,
             execute=application.execute,
@@ -80,15 +80,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _row(result: PipelineResult) -> dict[str, Any]:
     applied, error = result.applied, result.error
-    done = [one for one in (result.ingested, applied) if one is not None and one.applied]
-    status = "failed" if error else "nothing" if not done else "ingested" if applied is None else "applied"
+    changed = [one for one in (result.ingested, applied) if one is not None and one.applied]
+    status = "failed" if error else "nothing" if not changed else "ingested" if applied is None else "applied"
     watermark = applied.watermark if applied is not None else None
     return {
         "pipeline": result.pipeline,
         "result": status,
         "versions": str(applied.versions) if applied is not None and applied.versions else "",
         "watermark": watermark.version if watermark is not None else None,
-        "counts": {name: count for one in done for name, count in one.counts.items()},
+        "counts": {name: count for one in changed for name, count in one.counts.items()},
         "error": f"{type(error).__name__}: {error}" if error else None,
     }
 

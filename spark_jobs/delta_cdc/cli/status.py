@@ -1,4 +1,4 @@
-"""``delta-cdc status``: the progress of pipelines."""
+"""``delta-cdc status``: show the progress of pipelines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
 def _status(arguments: argparse.Namespace) -> int:
     # A pipeline that ingests and applies has two tables whose logs record its progress.
     tables = [(one, table) for one in chosen(arguments) for table in one.written]
-    # Before the first run only the caller knows the source; a change log does not exist then either.
+    # Before the first run, no log names the source. With a change log, the log itself does not exist yet.
     sources = [one.source if one.log is None else None for one, _ in tables]
     results = run_sync(
         status_of_all(
@@ -43,21 +43,21 @@ def _status(arguments: argparse.Namespace) -> int:
             sources,
         )
     )
-    rows, lines, is_well = [], [], True
+    rows, lines, is_healthy = [], [], True
     for (one, table), result in zip(tables, results, strict=True):
         lines.append(one.pipeline)
         if isinstance(result, DeltaCdcError):
-            is_well = False
+            is_healthy = False
             lines.append(f"  {type(result).__name__}: {result}")
             rows.append({"pipeline": one.pipeline, "target": table, "error": result.to_dict()})
         elif isinstance(result, Status):
-            is_well = is_well and not result.findings
+            is_healthy = is_healthy and not result.findings
             lines += _lines(result)
             rows.append(result.to_dict())
         else:
             raise result
     print(json.dumps(rows, indent=2) if arguments.json else "\n".join(lines))
-    return 0 if is_well else 1
+    return 0 if is_healthy else 1
 
 
 def _lines(status: Status) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Configuration: many pipelines in a file, a folder of files, or a mapping made by code."""
+"""Configuration of many pipelines: in a file, in a folder of files, or in a mapping that code built."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 __all__ = ["SUFFIXES", "Configuration", "Finding", "Group", "Table", "json_schema", "lint", "load"]
 
-#: The maximum in an error's text; the command ``delta-cdc lint`` shows all of them.
+#: The maximum number of findings in an error's text; the command ``delta-cdc lint`` shows all.
 _MOST_FINDINGS = 100
 
 
 def load(source: str | Path | Mapping[str, Any]) -> Configuration:
-    """Read a configuration, without network access or connections, and without running any of it.
+    """Read a configuration, without network access, and without running any part of it.
 
-    :param source: path of a YAML file, of a folder whose ``*.yaml`` and ``*.yml`` belong together, or the
-        mapping that a file would hold
+    :param source: path of a YAML file, or of a folder whose ``*.yaml`` and ``*.yml`` belong together; or a
+        mapping with the content of a file
     :raises InvalidConfiguration: lists every problem, one per line
     """
     configuration, findings = _read(source)
     if configuration is None:
-        count, more = len(findings), len(findings) - _MOST_FINDINGS
+        count, rest = len(findings), len(findings) - _MOST_FINDINGS
         lines = [str(finding) for finding in findings[:_MOST_FINDINGS]]
-        lines += [f"and {more} more"] if more > 0 else []
+        lines += [f"and {rest} more"] if rest > 0 else []
         raise InvalidConfiguration(
             "\n".join([f"{count} finding{'' if count == 1 else 's'} in the configuration:", *lines, ""]),
             remedy="correct each of them; delta-cdc lint checks it.",
@@ -42,9 +42,9 @@ def load(source: str | Path | Mapping[str, Any]) -> Configuration:
 
 
 def lint(source: str | Path | Mapping[str, Any]) -> list[Finding]:
-    """Return every problem of a configuration, in the order of its places.
+    """Return every problem of a configuration, in the order of their places.
 
-    :param source: as for :func:`load`
+    :param source: see :func:`load`
     """
     return _read(source)[1]
 

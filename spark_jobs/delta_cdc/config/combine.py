@@ -1,4 +1,4 @@
-"""Whether the arguments of a table can be combined, by the engine's own checks."""
+"""Check by the engine's own rules whether the arguments of a table can be combined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 _TABLES = ("source", "target", "log")
-#: Texts whose content is not checked, so a template in them is as valid as its rendered value.
+#: Arguments whose content is not checked, so a template in them is as valid as its rendered value.
 _FREE = (
     "target",
     "log",
@@ -34,10 +34,10 @@ _OPENING = "The configuration cannot be used: "
 
 
 def check(table: Table, places: dict[str, Place], place: Place, findings: Findings) -> None:
-    """Find arguments that cannot be combined or have no effect.
+    """Report arguments that cannot be combined or have no effect.
 
-    :param places: where the arguments are
-    :param place: where the pipeline is
+    :param places: the places of the arguments
+    :param place: the place of the pipeline
     """
     given = dict(table.arguments)
     has_log = "log" in given
@@ -68,10 +68,10 @@ def check(table: Table, places: dict[str, Place], place: Place, findings: Findin
     except (DeltaCdcError, OSError) as error:
         if isinstance(error, DeltaCdcError):
             argument = argument or error.argument or ""
-            why, remedy = error.message.removeprefix(_OPENING), error.remedy
+            reason, remedy = error.message.removeprefix(_OPENING), error.remedy
         else:
-            why, remedy = f"{shown(given.get(argument))}: {error.strerror}.", "correct the path."
-        findings.add(places.get(argument, place), f"The pipeline {table.pipeline}: {why}", remedy)
+            reason, remedy = f"{shown(given.get(argument))}: {error.strerror}.", "correct the path."
+        findings.add(places.get(argument, place), f"The pipeline {table.pipeline}: {reason}", remedy)
 
 
 def _filled(text: str) -> str:

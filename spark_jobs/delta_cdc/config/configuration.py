@@ -23,7 +23,7 @@ class Table:
     :param arguments: arguments of the operators by name, as given, including ``pipeline``; texts may contain
         Jinja and ``${ENV}``
     :param own_application: whether it gets its own Spark application
-    :param place: its place in the source, for people
+    :param place: its place in the configuration, for people
     """
 
     pipeline: str
@@ -36,10 +36,10 @@ class Table:
 class Group:
     """Pipelines that run in one DAG. A pipeline without a group forms a group with its own name.
 
-    :param settings: given settings of DAG, tasks and application: times as ISO 8601 text, durations in
-        seconds, callbacks as lists of dotted names, ``dag_id`` filled in
-    :param tables: sorted by the pipelines' names
-    :param place: its place in the source, for people
+    :param settings: the given settings of DAG, tasks and application: times as ISO 8601 text, durations in
+        seconds, callbacks as lists of dotted names, ``dag_id`` with the group's name filled in
+    :param tables: its tables, sorted by the pipelines' names
+    :param place: its place in the configuration, for people
     """
 
     name: str
@@ -60,9 +60,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Configuration:
-    """Everything read from one source.
+    """The content of one source: a file, a folder or a mapping.
 
-    :param groups: sorted by their names
+    :param groups: its groups, sorted by their names
     """
 
     groups: tuple[Group, ...]
@@ -77,8 +77,8 @@ class Configuration:
     ) -> list[tuple[Group, Table]]:
         """Return the selected tables, each with its group.
 
-        :param group: only this one; None is all
-        :param pipelines: only these; None is all
+        :param group: select only this group; None selects all
+        :param pipelines: select only these pipelines; None selects all
         :raises InvalidConfiguration: a name does not exist
         """
         names = [one.name for one in self.groups]
@@ -88,9 +88,9 @@ class Configuration:
         return [(one, table) for one, table in tables if pipelines is None or table.pipeline in pipelines]
 
     def consumers(self) -> tuple[Consumer, ...]:
-        """Return the consumers of each Delta table, as far as the configuration knows.
+        """Return the pipelines of the configuration as consumers of their source tables.
 
-        Files and topics are not tables: for a pipeline that ingests them, the target reads the log.
+        Files and topics are not tables: for a pipeline that ingests them, the source table is the log.
         """
         return tuple(
             Consumer(
@@ -103,8 +103,8 @@ class Configuration:
         )
 
 
-def _refuse_unknown(what: str, names: Sequence[str], valid: Sequence[str]) -> None:
+def _refuse_unknown(kind: str, names: Sequence[str], valid: Sequence[str]) -> None:
     for name in names:
         if name not in valid:
-            message = f"The configuration has no {what} {name!r}."
+            message = f"The configuration has no {kind} {name!r}."
             raise InvalidConfiguration(message, remedy=nearest(name, valid))

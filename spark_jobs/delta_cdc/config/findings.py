@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 #: The maximum length of a value in a message.
 _LONGEST = 80
-#: More problems mean that the wrong file was given; and finding nearest names takes time.
+#: The maximum number of findings. More mean that the wrong file was given, and each nearest name takes time.
 MOST = 200
 
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """A position in a source.
+    """A position in a configuration.
 
-    :param file: as given; ``mapping`` and the path of a key for a mapping
-    :param line: counted from 1; 0 for the file as a whole, or a mapping
-    :param column: counted from 1, or 0 likewise
+    :param file: path as given; for a mapping, ``mapping`` and the path of the key
+    :param line: number from 1; 0 for the whole file, or a mapping
+    :param column: number from 1; 0 for the whole file, or a mapping
     """
 
     file: str
@@ -36,8 +36,8 @@ class Place:
 class Finding:
     """One problem.
 
-    :param message: a sentence: the problem, with its key
-    :param remedy: what to do about it, with the nearest valid name if there is one
+    :param message: a sentence with the problem and its key
+    :param remedy: the remedy, with the nearest valid name if there is one
     """
 
     place: Place
@@ -54,11 +54,11 @@ class Finding:
 
 
 class Enough(Exception):
-    """The maximum number of findings is reached, so the search stops."""
+    """Stops the search at the maximum number of findings."""
 
 
 class Findings:
-    """Collects problems, so that all of them are reported together."""
+    """Collects all problems, to report them together."""
 
     def __init__(self) -> None:
         self._findings: list[Finding] = []
@@ -68,7 +68,7 @@ class Findings:
 
         :param message: a sentence
         :param remedy: a sentence
-        :raises Enough: there were already :data:`MOST`
+        :raises Enough: there are already :data:`MOST` findings
         """
         if len(self._findings) == MOST:
             message = f"There are more than {MOST} findings; the rest of the configuration is not checked."
@@ -87,7 +87,7 @@ class Findings:
 def nearest(name: str, valid: Iterable[str]) -> str:
     """Return the remedy for an unknown name.
 
-    :param name: as given
+    :param name: the unknown name
     """
     names = list(valid)
     near = get_close_matches(name.lower(), names, n=1)

@@ -22,7 +22,7 @@ class Expects:
     text: str
 
 
-#: Rendered when the table is processed.
+#: A template, which Airflow renders when the table is processed.
 _Template = Annotated[str, Field(pattern=r"\{[{%]", description="a template")]
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
@@ -31,7 +31,7 @@ _Name = Annotated[str, Field(min_length=1), Expects("a name; one that looks like
 _Count = Annotated[Annotated[int, Field(ge=0)] | _Template, Expects("a whole number >= 0")]
 _Whole = Annotated[Annotated[int, Field(ge=0)], Expects("a whole number >= 0")]
 _FromOne = Annotated[Annotated[int, Field(ge=1)], Expects("a whole number >= 1")]
-#: The operators do not render it.
+#: A flag without templates: the operators do not render it.
 _Bool = Annotated[bool, Expects("true or false")]
 _Texts = Annotated[dict[str, str], Expects("a mapping from names to values")]
 _Span = Annotated[
@@ -93,15 +93,15 @@ def _key(name: str) -> Any:
     option = INGEST[name]
     kind = option.kind
     if kind.name == "choice":
-        made: Any = Literal[kind.choices] | _Template
+        value_type: Any = Literal[kind.choices] | _Template
     elif kind.name == "flag":
-        made = bool | _Template if option.templated else bool
+        value_type = bool | _Template if option.templated else bool
     else:
-        made = _TYPES[kind.name]
+        value_type = _TYPES[kind.name]
     docs = [one.doc for one in (APPLY.get(name), option) if one is not None]
-    # An ingest describes some options differently.
-    told = docs[0] if len(set(docs)) == 1 else f"{docs[0]}. With a log: {docs[1]}"
-    return Annotated[made, Expects(kind.expects), Field(description=f"{told}.")]
+    # An ingest documents some options differently.
+    description = docs[0] if len(set(docs)) == 1 else f"{docs[0]}. With a log: {docs[1]}"
+    return Annotated[value_type, Expects(kind.expects), Field(description=f"{description}.")]
 
 
 _OF_A_TABLE: dict[str, Any] = {
@@ -196,9 +196,9 @@ def expectations() -> dict[str, str]:
 
 def _expected(hint: Any) -> str:
     if get_origin(hint) is Annotated:
-        said = [extra.text for extra in hint.__metadata__ if isinstance(extra, Expects)]
-        if said:
-            return str(said[-1])
+        texts = [extra.text for extra in hint.__metadata__ if isinstance(extra, Expects)]
+        if texts:
+            return str(texts[-1])
         return _expected(get_args(hint)[0])
     return "another value"
 
@@ -217,7 +217,7 @@ def table_keys() -> tuple[str, ...]:
 
 
 def _written_keys() -> tuple[str, ...]:
-    """Return the keys of a pipeline, in order: a group in the place of its options."""
+    """Return the keys of a pipeline, in order: the name of an option group replaces its options."""
     return tuple(dict.fromkeys(INGEST[n].group or n if n in INGEST else n for n in _OF_A_TABLE))
 
 

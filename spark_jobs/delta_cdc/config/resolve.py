@@ -1,4 +1,4 @@
-"""Convert trees to groups and tables: check names and types; the nearest setting wins."""
+"""Convert trees to groups and tables: check names and types; the most specific setting wins."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _BACKFILL = "__backfill"
 class _Section:
     """The settings in one place: for all pipelines, for a group, or for one pipeline.
 
-    :param place: of its name
+    :param place: the place of its name
     :param given: the values of its keys
     :param places: the places of its keys
     :param nodes: the trees of the values
     :param wrong: keys with invalid values
-    :param unknown: it has unknown keys, so the intended ones may be missing
+    :param unknown: whether it has unknown keys, so that the intended keys may be missing
     """
 
     place: Place
@@ -47,7 +47,7 @@ class _Section:
     unknown: bool = False
 
     def take(self, name: str, place: Place, value: Node) -> None:
-        """Take the value of a key. An empty value counts, too: it overrides settings further away."""
+        """Store the value of a key. An empty value counts, too: it overrides less specific settings."""
         self.places[name] = place
         self.nodes[name] = value
         if value.is_reported:
@@ -57,9 +57,9 @@ class _Section:
 
 
 def resolved(roots: list[Node], files: tuple[str, ...], findings: Findings) -> Configuration:
-    """Return the configuration that some trees together define.
+    """Return the configuration that some trees define together.
 
-    :param findings: receives the problems; if it receives any, the result is unusable
+    :param findings: receives the problems; if there are any, the result is unusable
     """
     return _Resolver(findings).configuration(roots, files)
 
@@ -81,7 +81,7 @@ class _Resolver:
             place = roots[0].place if roots else Place(files[0] if files else "mapping")
             remedy = "write pipelines:, and below it a name and what it moves."
             self._findings.add(place, "There is no pipeline.", remedy)
-        return Configuration(groups=self._made())
+        return Configuration(groups=self._all_groups())
 
     # -- collect the places -----------------------------------------------------------------------
     def _collect(self, root: Node) -> None:
@@ -107,38 +107,38 @@ class _Resolver:
                 self._take_all(name, readable[name], into)
 
     def _take_defaults(self, node: Node) -> None:
-        found = self._section(node, node.place, "defaults", models.default_keys())
-        mine = self._defaults
-        mine.wrong |= found.wrong
+        section = self._section(node, node.place, "defaults", models.default_keys())
+        defaults = self._defaults
+        defaults.wrong |= section.wrong
         for name in node.keys:
-            if name in mine.places and mine.places[name].file != node.keys[name].file:
-                self._twice("The default", name, node.keys[name], mine.places[name])
-        mine.given.update(found.given)
-        mine.places.update(found.places)
-        mine.nodes.update(found.nodes)
+            if name in defaults.places and defaults.places[name].file != node.keys[name].file:
+                self._twice("The default", name, node.keys[name], defaults.places[name])
+        defaults.given.update(section.given)
+        defaults.places.update(section.places)
+        defaults.nodes.update(section.nodes)
 
     def _take_all(self, kind: str, node: Node, into: dict[str, _Section]) -> None:
-        what = kind.removesuffix("s")
+        kind_name = kind.removesuffix("s")
         for name, body in node.value.items():
             place = node.keys[name]
             if name in into:
-                self._twice(f"The {what}", name, place, into[name].place)
+                self._twice(f"The {kind_name}", name, place, into[name].place)
             elif body.value is not None and not body.is_mapping:
-                message = f"The {what} {shown(name)} is no mapping."
+                message = f"The {kind_name} {shown(name)} is no mapping."
                 self._findings.add(body.place, message, "write its keys below it, each with a colon.")
                 into[name] = _Section(place, unknown=True)
             else:
-                known = models.group_keys() if kind == "groups" else models.default_keys()
-                into[name] = self._section(body, place, f"the {what} {name}", known)
-                self._check_name(what, name, place)
+                valid_keys = models.group_keys() if kind == "groups" else models.default_keys()
+                into[name] = self._section(body, place, f"the {kind_name} {name}", valid_keys)
+                self._check_name(kind_name, name, place)
 
-    def _twice(self, what: str, name: str, place: Place, before: Place) -> None:
-        message = f"{what} {shown(name)} is written twice, first in {before}."
+    def _twice(self, description: str, name: str, place: Place, first_place: Place) -> None:
+        message = f"{description} {shown(name)} is written twice, first in {first_place}."
         self._findings.add(place, message, "keep one of them, or give one another name.")
 
-    def _check_name(self, what: str, name: str, place: Place) -> None:
-        before = len(self._findings)
-        if what == "pipeline":
+    def _check_name(self, kind: str, name: str, place: Place) -> None:
+        count_before = len(self._findings)
+        if kind == "pipeline":
             try:
                 check_pipeline(name)
             except InvalidConfiguration as error:
@@ -146,20 +146,20 @@ class _Resolver:
         elif not _DAG_ID.fullmatch(name):
             message = f"The group's name {shown(name)} cannot be used."
             self._findings.add(place, message, "use 1 to 200 letters, digits, '_', '-' or '.'.")
-        if len(self._findings) > before:
+        if len(self._findings) > count_before:
             self._misnamed.add(name)
             # The engine's checks would report it again.
             self._pipelines.get(name, _Section(place)).unknown = True
 
     # -- the keys of one place --------------------------------------------------------------------
-    def _section(self, node: Node, place: Place, where: str, known: tuple[str, ...]) -> _Section:
+    def _section(self, node: Node, place: Place, where: str, valid_keys: tuple[str, ...]) -> _Section:
         section = _Section(place)
         if node.value is None:
             return section
         for name, value in node.value.items():
-            if name not in known:
+            if name not in valid_keys:
                 section.unknown = True
-                self._unknown(name, node.keys[name], where, known)
+                self._unknown(name, node.keys[name], where, valid_keys)
             elif name in models.IN_GROUPS:
                 self._take_group(section, name, value, f"{name} of {where}")
             else:
@@ -170,7 +170,7 @@ class _Resolver:
         return section
 
     def _take_group(self, section: _Section, group: str, node: Node, where: str) -> None:
-        """Put the options of a group into a section; an empty group gives all of them an empty value."""
+        """Put the options of a group into a section; an empty group sets all its options to empty values."""
         keys = models.IN_GROUPS[group]
         if node.is_mapping:
             for name, value in node.value.items():
@@ -187,7 +187,7 @@ class _Resolver:
             remedy = f"give a mapping with keys among {', '.join(keys)}."
             self._findings.add(node.place, f"{where} is {shown(node.value)}.", remedy)
 
-    def _unknown(self, name: str, place: Place, where: str, known: tuple[str, ...]) -> None:
+    def _unknown(self, name: str, place: Place, where: str, valid_keys: tuple[str, ...]) -> None:
         message = f"{shown(name)} is no key of {where}."
         if name in _OF_A_RUN:
             remedy = "take it out: it belongs to one run, and is chosen in the trigger form."
@@ -198,11 +198,11 @@ class _Resolver:
         elif name in INGEST and INGEST[name].group:
             remedy = f"write it under {INGEST[name].group}:."
         else:
-            remedy = nearest(name, known)
+            remedy = nearest(name, valid_keys)
         self._findings.add(place, message, remedy)
 
     # -- groups -----------------------------------------------------------------------------------
-    def _made(self) -> tuple[Group, ...]:
+    def _all_groups(self) -> tuple[Group, ...]:
         members: dict[str, list[Table]] = {}
         alone: dict[str, Group] = {}
         for name, section in sorted(self._pipelines.items()):
@@ -231,7 +231,7 @@ class _Resolver:
 
     def _check_empty(self, members: Mapping[str, object]) -> None:
         if not self._pipelines or set(members) - set(self._groups):
-            # A missing or misplaced pipeline is already reported, and may belong in the empty group.
+            # A missing or misplaced pipeline is already reported, and may belong to the empty group.
             return
         for name, section in self._groups.items():
             if name not in members and name not in self._pipelines and name not in self._misnamed:
@@ -241,18 +241,18 @@ class _Resolver:
                 )
 
     def _check_places(self, groups: tuple[Group, ...]) -> None:
-        """Report two pipelines with one table: the second would find rows without its recorded watermark."""
-        taken: dict[tuple[str, str], str] = {}
+        """Report two pipelines with one table: the second one has no watermark for the rows of the first."""
+        owners: dict[tuple[str, str], str] = {}
         for table in (table for group in groups for table in group.tables):
             for key in ("log", "target"):
-                given = table.arguments.get(key)
-                if given is None or combine.is_template(given):
+                location = table.arguments.get(key)
+                if location is None or combine.is_template(location):
                     continue
-                first = taken.setdefault((key, given.rstrip("/")), table.pipeline)
+                first = owners.setdefault((key, location.rstrip("/")), table.pipeline)
                 if first != table.pipeline:
                     section = self._pipelines[table.pipeline]
                     message = (
-                        f"The pipelines {first} and {table.pipeline} have the same {key}, {shown(given)}."
+                        f"The pipelines {first} and {table.pipeline} have the same {key}, {shown(location)}."
                     )
                     place = section.places.get(key, section.place)
                     self._findings.add(place, message, "give each a table of its own.")
@@ -263,8 +263,8 @@ class _Resolver:
             for table in group.tables if group.settings.get("schedule") == values.ON_CHANGE else ():
                 source = table.arguments.get("source", "")
                 if "log" in table.arguments or combine.is_template(source):
-                    what = "is no table" if "log" in table.arguments else "is known to its runs only"
-                    message = f"The source of {table.pipeline} {what}, and schedule is on_change."
+                    problem = "is no table" if "log" in table.arguments else "is known to its runs only"
+                    message = f"The source of {table.pipeline} {problem}, and schedule is on_change."
                     remedy = "give the group a cron; what can be watched are Delta tables, written literally."
                     place = section.places.get("schedule") or self._defaults.places["schedule"]
                     self._findings.add(place, message, remedy)
@@ -290,15 +290,15 @@ class _Resolver:
                 self._findings.add(section.places[key], message, remedy)
 
     def _settings(self, name: str, section: _Section) -> dict[str, Any]:
-        found = {}
+        settings = {}
         for key in models.dag_keys():
             value = self._nearest(key, section)
-            given = key in section.given or key in self._defaults.given
-            if value is not None or (key == "schedule" and given):
-                found[key] = values.setting(key, value)
-        if isinstance(found.get("dag_id"), str):
-            found["dag_id"] = found["dag_id"].replace("{name}", name)
-        return found
+            is_given = key in section.given or key in self._defaults.given
+            if value is not None or (key == "schedule" and is_given):
+                settings[key] = values.setting(key, value)
+        if isinstance(settings.get("dag_id"), str):
+            settings["dag_id"] = settings["dag_id"].replace("{name}", name)
+        return settings
 
     def _check_dag_ids(self, groups: tuple[Group, ...]) -> None:
         taken: dict[str, str] = {}
@@ -320,22 +320,22 @@ class _Resolver:
 
     # -- tables -----------------------------------------------------------------------------------
     def _table(self, name: str, section: _Section, group: _Section | None) -> Table:
-        found: dict[str, Any] = {}
+        values_by_key: dict[str, Any] = {}
         places: dict[str, Place] = {}
         layers = [layer for layer in (self._defaults, group, section) if layer is not None]
         for key in models.table_keys():
             for layer in layers:
                 if key in layer.given:
-                    found[key], places[key] = layer.given[key], layer.places[key]
-        arguments = {key: value for key, value in found.items() if value is not None}
+                    values_by_key[key], places[key] = layer.given[key], layer.places[key]
+        arguments = {key: value for key, value in values_by_key.items() if value is not None}
         if "log" not in arguments:
             self._refuse_ingest_keys(name, section)
             arguments = {key: value for key, value in arguments.items() if key not in _INGEST_ONLY}
-        own = arguments.pop("own_application", False) is True
+        has_own_application = arguments.pop("own_application", False) is True
         table = Table(
             pipeline=name,
             arguments={"pipeline": name, **arguments},
-            own_application=own,
+            own_application=has_own_application,
             place=str(section.place),
         )
         # Skip errors caused by an earlier error.
@@ -352,9 +352,9 @@ class _Resolver:
                 self._findings.add(section.places[key], message, remedy)
 
     def _is_whole(self, table: Table, place: Place) -> bool:
-        given = table.arguments
-        missing = [] if "source" in given else ["source"]
-        missing += [] if "target" in given or "log" in given else ["target"]
+        arguments = table.arguments
+        missing = [] if "source" in arguments else ["source"]
+        missing += [] if "target" in arguments or "log" in arguments else ["target"]
         for key in missing:
             message = f"The pipeline {table.pipeline} has no {key}."
             self._findings.add(place, message, f"write {key}: with a path, a URI or a catalog name.")

@@ -1,4 +1,4 @@
-"""The JSON Schema of a configuration, for editors: completion, types and the meaning of each key."""
+"""The JSON Schema of a configuration, which lets editors complete, check and explain each key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def json_schema() -> dict[str, Any]:
     types, keys = made.pop("$defs", {}), made["properties"]
     for name, key in keys.items():
         if name in models.OF_TEXTS:
-            # The loader takes these values as they are written.
+            # The loader reads these values as text.
             key["additionalProperties"] = {"type": ["string", "number", "boolean"]}
         keys[name] = _nullable(key)
     for group, names in models.IN_GROUPS.items():
@@ -57,11 +57,11 @@ def _keys(names: tuple[str, ...], keys: dict[str, Any], description: str) -> dic
     }
 
 
-def _named(what: str, description: str) -> dict[str, Any]:
+def _named(kind: str, description: str) -> dict[str, Any]:
     return {
         "description": description,
         "type": ["object", "null"],
-        "additionalProperties": _reference(what),
+        "additionalProperties": _reference(kind),
     }
 
 
@@ -73,9 +73,9 @@ def _nullable(key: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a key that may also be null (not given)."""
     described = {name: key.pop(name) for name in ("description",) if name in key}
     key.pop("title", None)
-    ways = key.pop("anyOf", None) or [key]
+    alternatives = key.pop("anyOf", None) or [key]
     null = {"type": "null"}
-    return {**described, "anyOf": ways if null in ways else [*ways, null]}
+    return {**described, "anyOf": alternatives if null in alternatives else [*alternatives, null]}
 
 
 def _untitled(schema: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Read a configuration strictly, as a tree whose every node knows its line and column.
+"""Read a configuration strictly, as a tree of nodes with their lines and columns.
 
-PyYAML's composer makes nodes with marks, but no objects. Tags, anchors and aliases are errors. A merge key is
-an ordinary name, and a plain ``yes``, ``12:30`` or ``2026-01-01`` stays text.
+PyYAML's composer makes nodes with marks, but no Python objects. Tags, anchors and aliases are errors. A merge
+key is an ordinary name, and a plain ``yes``, ``12:30`` or ``2026-01-01`` stays text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from delta_cdc.config.findings import Findings, Place, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Of files of a configuration.
+#: The suffixes of configuration files.
 SUFFIXES = (".yaml", ".yml")
 #: The maximum size of a file, in bytes. A pipeline takes a few hundred.
 MOST_BYTES = 4 * 1024 * 1024
@@ -32,7 +32,7 @@ _TOO_DEEP = f"Values lie more than {MOST_LEVELS} levels deep."
 
 _NULLS = ("", "~", "null", "Null", "NULL")
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-#: Without a leading zero, which some readers take for another base; up to 64 bits.
+#: Without a leading zero, which some readers interpret as another base; up to 64 bits.
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
@@ -43,9 +43,9 @@ class Node:
     """A value and its place.
 
     :param value: a scalar; a dict from names to nodes; or a list of nodes
-    :param text: of a scalar, its text as written
-    :param keys: of a mapping, the place of each name
-    :param is_reported: its problem is already reported
+    :param text: for a scalar, its text as written
+    :param keys: for a mapping, the place of each name
+    :param is_reported: whether its problem is already reported
     """
 
     place: Place
@@ -56,7 +56,7 @@ class Node:
 
     @property
     def is_mapping(self) -> bool:
-        """Return whether it is a mapping."""
+        """Return whether the value is a mapping."""
         return isinstance(self.value, dict)
 
     def plain(self, *, as_written: bool = False) -> Any:
@@ -93,7 +93,7 @@ def read(source: str | Path | Mapping[str, Any], findings: Findings) -> tuple[li
     """Return the trees of a source, and the files it consists of.
 
     :param source: see :func:`delta_cdc.config.load`
-    :param findings: receives their problems
+    :param findings: receives the problems of the files
     """
     if isinstance(source, Mapping):
         return [from_value(source, findings)], ()
@@ -104,8 +104,8 @@ def read(source: str | Path | Mapping[str, Any], findings: Findings) -> tuple[li
             entries = path.iterdir()
             files = sorted(one for one in entries if one.suffix in SUFFIXES and one.name[0] != ".")
     except OSError as error:
-        why = error.strerror or str(error)
-        findings.add(Place(str(path)), f"The folder cannot be read: {why}.", "correct its permissions.")
+        cause = error.strerror or str(error)
+        findings.add(Place(str(path)), f"The folder cannot be read: {cause}.", "correct its permissions.")
         return [], ()
     if not files:
         remedy = "name a file, or a folder that holds *.yaml or *.yml."
@@ -115,7 +115,7 @@ def read(source: str | Path | Mapping[str, Any], findings: Findings) -> tuple[li
 
 
 class _Refused(Exception):
-    """Reading cannot go on."""
+    """Stops the reading of a file at a problem."""
 
     def __init__(self, place: Place, message: str, remedy: str) -> None:
         self.finding = (place, message, remedy)
@@ -124,9 +124,9 @@ class _Refused(Exception):
 def read_file(path: Path, name: str, findings: Findings) -> Node | None:
     """Read a file.
 
-    :param name: its name in messages
-    :param findings: receives its problems
-    :return: None if it is empty or cannot be read
+    :param name: name of the file in messages
+    :param findings: receives the problems of the file
+    :return: None if the file is empty or cannot be read
     """
     try:
         return _parsed(_content(path, name), name, findings)
@@ -136,7 +136,7 @@ def read_file(path: Path, name: str, findings: Findings) -> Node | None:
 
 
 def _content(path: Path, name: str) -> str:
-    """Return a file's text. Too long files, and paths that are not files, are not opened."""
+    """Return a file's text; refuse too long files, and paths that are not files, without opening them."""
     place = Place(name)
     try:
         size = path.stat().st_size
@@ -149,12 +149,12 @@ def _content(path: Path, name: str) -> str:
                 "split it into several files of one folder, and name the folder.",
             )
         with path.open("rb") as file:
-            # The file may have grown since.
+            # Limited again, because the file may have grown since.
             content = file.read(MOST_BYTES + 1)[:MOST_BYTES]
     except OSError as error:
-        why = error.strerror or str(error)
+        cause = error.strerror or str(error)
         raise _Refused(
-            place, f"The file cannot be read: {why}.", "correct the path, or its permissions."
+            place, f"The file cannot be read: {cause}.", "correct the path, or its permissions."
         ) from error
     try:
         return content.decode("utf-8-sig")
@@ -173,13 +173,13 @@ def _parsed(text: str, name: str, findings: Findings) -> Node | None:
         raise _Refused(_place(name, error.problem_mark), "A second document begins.", remedy) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        why = ", ".join(part for part in (error.context, error.problem) if part)
+        cause = ", ".join(part for part in (error.context, error.problem) if part)
         remedy = "correct it; texts with ':', '#', '{', '%' or '*' need quotes."
         place = Place(name) if mark is None else _place(name, mark)
-        raise _Refused(place, f"It is no YAML: {why}.", remedy) from error
+        raise _Refused(place, f"It is no YAML: {cause}.", remedy) from error
     except yaml.YAMLError as error:
-        why = " ".join(str(error).split())
-        raise _Refused(Place(name), f"It is no YAML: {why}.", "remove what cannot be printed.") from error
+        cause = " ".join(str(error).split())
+        raise _Refused(Place(name), f"It is no YAML: {cause}.", "remove what cannot be printed.") from error
     return None if root is None else _node(root, name, findings)
 
 
@@ -192,7 +192,7 @@ _BASES = (Composer, yaml.CSafeLoader) if hasattr(yaml, "CSafeLoader") else (yaml
 
 
 class _Composer(*_BASES):  # type: ignore[misc]
-    """Makes PyYAML's nodes of plain data; parsing stops at the first refused item."""
+    """Composes PyYAML's nodes of plain data; stops at the first refused item."""
 
     def __init__(self, text: str, name: str) -> None:
         _BASES[-1].__init__(self, text)
@@ -204,9 +204,9 @@ class _Composer(*_BASES):  # type: ignore[misc]
         event = self.peek_event()
         place = _place(self._name, event.start_mark)
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            what = "An alias (*…)" if isinstance(event, yaml.AliasEvent) else "An anchor (&…)"
+            item = "An alias (*…)" if isinstance(event, yaml.AliasEvent) else "An anchor (&…)"
             remedy = "put what several pipelines share into defaults or a group; quote a text that begins so."
-            raise _Refused(place, f"{what} stands here: {shown(event.anchor)}.", remedy)
+            raise _Refused(place, f"{item} stands here: {shown(event.anchor)}.", remedy)
         if event.tag is not None:
             remedy = "remove it, or quote a text that begins so."
             raise _Refused(place, f"A tag stands here: {shown(event.tag)}.", remedy)
@@ -230,7 +230,7 @@ def _node(parsed: Any, name: str, findings: Findings) -> Node:
         if not isinstance(key, yaml.ScalarNode):
             mapping.is_reported = True
             if isinstance(key, yaml.MappingNode) and where.line == place.line:
-                # To YAML, {{ name }} is a mapping whose key is a mapping.
+                # YAML parses {{ name }} as a mapping whose key is a mapping.
                 remedy = "put it in quotes: '{{ … }}'."
                 findings.add(place, "A template without quotes stands here.", remedy)
             else:
@@ -259,7 +259,7 @@ def _scalar(text: str) -> Any:
 
 
 def from_value(value: Any, findings: Findings, path: str = "", level: int = 0) -> Node:
-    """Return the tree of a mapping made by code.
+    """Return the tree of a mapping that code built.
 
     :param findings: receives values that a file cannot express
     :param path: path of the value, for messages
@@ -269,14 +269,16 @@ def from_value(value: Any, findings: Findings, path: str = "", level: int = 0) -
         findings.add(place, _TOO_DEEP, "write it flat.")
         return Node(place, None)
     if isinstance(value, Mapping):
-        named = {
+        nodes = {
             str(key): from_value(item, findings, f"{path}.{key}".lstrip("."), level + 1)
             for key, item in value.items()
         }
-        return Node(place, named, keys={name: node.place for name, node in named.items()})
+        return Node(place, nodes, keys={name: node.place for name, node in nodes.items()})
     if isinstance(value, list | tuple):
         items = enumerate(value)
-        return Node(place, [from_value(item, findings, f"{path}[{at}]", level + 1) for at, item in items])
+        return Node(
+            place, [from_value(item, findings, f"{path}[{index}]", level + 1) for index, item in items]
+        )
     if isinstance(value, datetime | date):
         value = value.isoformat()
     elif isinstance(value, timedelta):

@@ -1,4 +1,4 @@
-"""Check that values match their keys' types."""
+"""Check that values match the types of their keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PRESETS = (
     "@yearly",
     "@annually",
 )
-#: Run when a source of the group has a new version.
+#: The schedule that runs when a source of the group has a new version.
 ON_CHANGE = "on_change"
 _CRON_FIELDS = (5, 6)
 _SPANS = ("retry_delay", "execution_timeout")
@@ -36,9 +36,9 @@ _CALLBACKS = ("on_failure_callback", "on_success_callback", "on_retry_callback")
 
 
 def check(given: dict[str, Any], nodes: dict[str, Node], where: str, findings: Findings) -> set[str]:
-    """Find invalid values.
+    """Report invalid values.
 
-    :param given: values by their keys, known ones only
+    :param given: values by their keys, only known keys
     :param nodes: the trees of the values
     :param where: the owner of the keys, for messages
     :return: the keys of invalid values
@@ -74,7 +74,7 @@ def _errors(given: dict[str, Any]) -> list[Any]:
 
 
 def _near(expected: str, value: Any) -> str:
-    """Return the choice that was probably meant, if one is near."""
+    """Return a hint with the nearest choice, if there is one."""
     if not isinstance(value, str) or not expected.startswith("one of "):
         return ""
     words = re.findall(r"[a-z_]{4,}", expected.removeprefix("one of "))
@@ -120,7 +120,7 @@ def _schedule(value: Any) -> str:
 
 def _is_cron(text: str) -> bool:
     try:
-        # Airflow's schedules use it, too.
+        # The library that Airflow's schedules use.
         from croniter import croniter
     except ImportError:
         return len(text.split()) in _CRON_FIELDS

@@ -26,7 +26,7 @@ def request_of(
 ) -> VerifyRequest:
     """Return the verification request of a table.
 
-    :param given: its arguments (:func:`delta_cdc.run.table_arguments.requests`)
+    :param given: arguments of the table (:func:`delta_cdc.run.table_arguments.requests`)
     :param wanted: names of :data:`delta_cdc.core.checks.CHECKS`
     :raises InvalidConfiguration: the arguments are invalid
     """
@@ -37,46 +37,48 @@ def request_of(
     except InvalidConfiguration as error:
         message = f"Pipeline {given.get('pipeline')}: {error.message}"
         raise InvalidConfiguration(message, remedy=error.remedy, argument=error.argument) from error
-    more: dict[str, Any] = {"wanted": tuple(wanted), "run_id": run_id, "storage_options": storage_options}
+    common: dict[str, Any] = {"wanted": tuple(wanted), "run_id": run_id, "storage_options": storage_options}
     if apply is None:
-        # A change log without an apply in this configuration.
-        return VerifyRequest(pipeline=given["pipeline"], target=expand(given["log"]), **more)
+        # In this configuration, no pipeline applies the change log.
+        return VerifyRequest(pipeline=given["pipeline"], target=expand(given["log"]), **common)
     return VerifyRequest(
         pipeline=apply.pipeline,
         target=apply.target,
         source=apply.source,
         options=apply.options,
         takes_drift=apply.on_drift != "fail",
-        **more,
+        **common,
     )
 
 
 def paired(requests: Sequence[VerifyRequest]) -> list[VerifyRequest]:
-    """Compare each history with the current rows of the same source, if exactly one pipeline makes them.
+    """Let each history be compared with the current rows of its source, if exactly one pipeline builds them.
 
-    :param requests: with locations instead of catalog names, as far as these are known
+    :param requests: requests with locations instead of catalog names, as far as these are known
     """
-    alike: dict[Any, list[VerifyRequest]] = {}
-    for one in requests:
-        if one.options is not None and one.options.keys and one.source is not None:
-            alike.setdefault(_likeness(one), []).append(one)
-    current: dict[int, VerifyRequest] = {}
-    for group in alike.values():
-        types = {one.options.stored_as_scd_type: one for one in group if one.options is not None}
+    by_likeness: dict[Any, list[VerifyRequest]] = {}
+    for request in requests:
+        if request.options is not None and request.options.keys and request.source is not None:
+            by_likeness.setdefault(_likeness(request), []).append(request)
+    current_of: dict[int, VerifyRequest] = {}
+    for group in by_likeness.values():
+        types = {
+            request.options.stored_as_scd_type: request for request in group if request.options is not None
+        }
         if len(group) == 2 and set(types) == {1, 2}:
-            current[id(types[2])] = types[1]
+            current_of[id(types[2])] = types[1]
     return [
-        one
-        if (other := current.get(id(one))) is None
-        else replace(one, current=other.target, current_pipeline=other.pipeline)
-        for one in requests
+        request
+        if (other := current_of.get(id(request))) is None
+        else replace(request, current=other.target, current_pipeline=other.pipeline)
+        for request in requests
     ]
 
 
-def _likeness(one: VerifyRequest) -> tuple[Any, ...]:
-    assert one.options is not None
-    assert one.source is not None
-    return _place(one.source), *[comparable(name, described(one.options)[name]) for name in SAME_ROWS]
+def _likeness(request: VerifyRequest) -> tuple[Any, ...]:
+    assert request.options is not None
+    assert request.source is not None
+    return _place(request.source), *[comparable(name, described(request.options)[name]) for name in SAME_ROWS]
 
 
 def _place(table: str) -> str:

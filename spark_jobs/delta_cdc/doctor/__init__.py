@@ -1,7 +1,7 @@
-"""Diagnose an installation, and give remedies: for a person called at three in the morning.
+"""Diagnose an installation, and name remedies.
 
-Each check has a time limit, reports what it found, and, if something is wrong, gives a remedy in one
-sentence. The checks leave nothing behind and show no secret. ``delta-cdc doctor`` is the command.
+Each check has a time limit, reports its result and, if there is a problem, names a remedy in one sentence.
+The checks delete their test data and show no secret. ``delta-cdc doctor`` is the command.
 ``airflow_delta_cdc.doctor`` runs the same checks, and looks up Airflow's connections.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Check", "Questions", "Result", "examined", "hidden", "print_report"]
 
-#: Seconds for each check. On a busy machine Spark needs a minute of it.
+#: Seconds for each check. On a busy machine, Spark needs a minute.
 DEFAULT_TIMEOUT = 120.0
 
 
@@ -31,13 +31,13 @@ class Questions:
     """The checks requested beyond those of the machine itself.
 
     :param storage: URI or path of a folder for a round trip, and for the table of a MERGE
-    :param storage_options: its options, with delta-rs's names; None uses the environment's
+    :param storage_options: options of the store, with delta-rs's names; None uses the environment's
     :param tables: paths or URIs of tables
     :param masters: master URLs
     :param remotes: URLs of Spark Connect servers, with their parameters
     :param confs: confs of Spark; they override ours
-    :param kafka: topics will be read
-    :param s3: tables are on S3; implied if one of the locations is
+    :param kafka: check the JARs for reading topics
+    :param s3: check the JARs for tables on S3; implied if a location is on S3
     :param timeout: seconds for each check
     """
 
@@ -53,14 +53,14 @@ class Questions:
 
     @property
     def secrets(self) -> set[str]:
-        """Return what no output may show: secrets of the settings and of the environment."""
-        of_servers = {
+        """Return the secrets of the settings and of the environment, which no output may show."""
+        server_parameters = {
             name: value
             for url in self.remotes
             for name, _, value in (part.partition("=") for part in url.split(";")[1:])
         }
-        named = (os.environ, self.storage_options, self.confs, of_servers)
-        return {secret for options in named for secret in secrets(options)}
+        sources = (os.environ, self.storage_options, self.confs, server_parameters)
+        return {secret for options in sources for secret in secrets(options)}
 
     def checks(self) -> list[Check]:
         """Return all checks, the fast ones first."""

@@ -1,4 +1,4 @@
-"""Checks of a custom Spark: is it reachable, is its version ours, does it load Delta, does a MERGE work."""
+"""Checks of a custom Spark: whether it is reachable, has our version, loads Delta, and runs a MERGE."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CONNECT_PORT = 15002
 _PROBE = Path(__file__).with_name("probe.py")
 #: The expected number of correct rows in :mod:`delta_cdc.doctor.probe`.
 _MERGED = 3
-#: Settings for three rows.
+#: Confs for a job with three rows.
 _SMALL = {
     "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
@@ -54,11 +54,11 @@ _NOISE = ("at ", "... ", "Traceback", "File ")
 
 
 class Spark:
-    """Checks a master, or a Connect server.
+    """The checks of a master, or of a Connect server.
 
     :param url: ``local[*]``, ``spark://…``, ``yarn``, ``k8s://…``, or ``sc://…`` for Spark Connect
-    :param settings: the place for the probe's own table, without which only a query runs; the user's confs
-        override ours
+    :param settings: the user's confs, which override ours, and the folder for the probe's own table; without
+        it, only a query runs
     """
 
     def __init__(self, url: str, settings: Questions) -> None:
@@ -81,7 +81,7 @@ class Spark:
         name = "connect" if self._is_connect else "master"
         return [Check(f"{name}-address", self._address), Check(f"{name}-job", self._job, self._give_up)]
 
-    # -- is it reachable ------------------------------------------------------------------------
+    # -- the address ----------------------------------------------------------------------------
     def _address(self) -> Result:
         if self._url.startswith("local"):
             self._is_reachable = True
@@ -94,7 +94,7 @@ class Spark:
                 f"{self._url} names no host and port",
                 "write local[*], spark://host:7077, k8s://https://host:6443, yarn or sc://host:15002.",
             )
-        refused = [why for host, port in addresses if (why := _refused(host, port, self._timeout))]
+        refused = [refusal for host, port in addresses if (refusal := _refused(host, port, self._timeout))]
         if len(refused) == len(addresses):
             return failed("; ".join(refused), "start the server, or correct host, port or firewall.")
         self._is_reachable = True
@@ -113,7 +113,7 @@ class Spark:
             "set HADOOP_CONF_DIR on the worker to the configuration of the cluster.",
         )
 
-    # -- does it work ---------------------------------------------------------------------------
+    # -- the job --------------------------------------------------------------------------------
     def _job(self) -> Result:
         if not self._is_reachable:
             return skipped("it cannot be reached")
@@ -127,8 +127,8 @@ class Spark:
             answer, log = self._run(directory)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
-        left = self._forget(is_made="merged" in answer)
-        return self._judged(answer, log, left)
+        leftover = self._forget(is_made="merged" in answer)
+        return self._judged(answer, log, leftover)
 
     def _run(self, directory: Path) -> tuple[dict[str, Any], str]:
         """Run the probe; return its last answer, and the informative lines of Spark's log."""
@@ -144,7 +144,7 @@ class Spark:
         shutil.copyfile(_PROBE, probe)
         environment = dict(os.environ)
         if self._is_connect:
-            # Without a JVM; a foreign SPARK_HOME or master must not interfere.
+            # No JVM is needed; foreign settings of a master must not interfere.
             command = [sys.executable, str(probe)]
             for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "MASTER"):
                 environment.pop(name, None)
@@ -172,15 +172,15 @@ class Spark:
         return {**last, "is_over": is_over, "code": process.returncode}, message
 
     def _give_up(self) -> None:
-        """End the application, whose time is over. :meth:`_job` deletes what it left."""
+        """End the application, whose time is over. :meth:`_job` deletes its table."""
         self._is_given_up = True
         if self._process is not None:
             stop(self._process)
 
     def _jar_sets(self) -> tuple[JarSet, ...]:
         """Return the JARs to pass to Spark."""
-        given = self._confs.get("spark.jars") or self._confs.get("spark.jars.packages")
-        if self._is_connect or given:
+        user_jars = self._confs.get("spark.jars") or self._confs.get("spark.jars.packages")
+        if self._is_connect or user_jars:
             return ()
         return jar_sets([self._table] if self._table else [])
 
@@ -219,7 +219,7 @@ class Spark:
             return self._table
         return ""
 
-    def _judged(self, answer: dict[str, Any], log: str, left: str) -> Result:
+    def _judged(self, answer: dict[str, Any], log: str, leftover: str) -> Result:
         step, more = f"the step '{answer['step']}'", f"; {log}" if log else ""
         if not answer["is_over"]:
             return failed(
@@ -234,14 +234,15 @@ class Spark:
                 f"{self._url}: the application ended with exit code {answer['code']}, at {step}{more}",
                 "run spark-submit by hand with this master to see the whole log.",
             )
-        return self._compared(answer, left)
+        return self._compared(answer, leftover)
 
-    def _compared(self, answer: dict[str, Any], left: str) -> Result:
-        ours = spark_version(spark_home()) or ""
+    def _compared(self, answer: dict[str, Any], leftover: str) -> Result:
+        own_version = spark_version(spark_home()) or ""
         text = f"{self._url}: Spark {answer['version']}"
-        if release(answer["version"]) != release(ours):
+        if release(answer["version"]) != release(own_version):
             return failed(
-                f"{text}; this machine has {ours}", "run one version of Spark on both sides (major.minor)."
+                f"{text}; this machine has {own_version}",
+                "run one version of Spark on both sides (major.minor).",
             )
         if self._is_connect and _DELTA_EXTENSION not in answer["extensions"]:
             return failed(
@@ -263,20 +264,22 @@ class Spark:
                 f"{text}; after a MERGE {answer.get('merged')} of {_MERGED} rows were right",
                 "keep this Spark from writing tables until the reason is clear.",
             )
-        if left:
-            return warning(f"{text}, a MERGE ran; its table was left at {left}", "delete the folder by hand.")
+        if leftover:
+            return warning(
+                f"{text}, a MERGE ran; its table was left at {leftover}", "delete the folder by hand."
+            )
         return ok(f"{text}, a MERGE into a Delta table ran")
 
 
 def addresses_of(url: str) -> list[tuple[str, int]]:
     """Return the hosts and ports in a URL of a master or server; empty if one of them is missing."""
     text = url.removeprefix("k8s://")
-    scheme, _, rest = (text if "://" in text else f"https://{text}").partition("://")
+    scheme, _, address_list = (text if "://" in text else f"https://{text}").partition("://")
     default = {"sc": _CONNECT_PORT, "spark": 7077, "http": 80, "https": 443}.get(scheme)
     addresses = []
-    for one in re.split("[/;]", rest)[0].split(","):
+    for address in re.split("[/;]", address_list)[0].split(","):
         try:
-            parts = urlsplit(f"//{one}")
+            parts = urlsplit(f"//{address}")
             port = parts.port or default
         except ValueError:
             return []

@@ -55,8 +55,8 @@ def checks(*, timeout: float, kafka: bool = False, s3: bool = False) -> list[Che
     """Return the checks of this machine.
 
     :param timeout: seconds for Java to report its version
-    :param kafka: the JARs for Kafka are needed, so missing ones give a warning
-    :param s3: the same for S3
+    :param kafka: whether the JARs for Kafka are needed, so that missing ones give a warning
+    :param s3: whether the JARs for S3 are needed
     """
     return [
         Check("python", python),
@@ -87,10 +87,10 @@ def python(release: Sequence[int] | None = None) -> Result:
 def java(timeout: float) -> Result:
     """Check the Java that Spark would start."""
     binary = java_binary()
-    whence = "JAVA_HOME" if os.environ.get("JAVA_HOME") else "PATH"
+    origin = "JAVA_HOME" if os.environ.get("JAVA_HOME") else "PATH"
     remedy = f"install a Java runtime >= {MINIMUM_JAVA} and put it on PATH, or point JAVA_HOME to it."
     try:
-        answer = subprocess.run(
+        process = subprocess.run(
             [binary, "-version"], capture_output=True, text=True, errors="replace", timeout=timeout,
             check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
@@ -98,11 +98,11 @@ def java(timeout: float) -> Result:
         return failed(f"{binary} -version gave no answer within {timeout:g} s", remedy)
     except OSError as error:
         return failed(f"{binary} does not run: {error.strerror}", remedy)
-    output = answer.stderr + answer.stdout
+    output = process.stderr + process.stdout
     major, full = parse_java_version(output), re.search(r'version "([^"]+)"', output)
     if major is None or full is None:
-        return failed(f"{binary} -version names no version (exit code {answer.returncode})", remedy)
-    text = f"Java {full.group(1)}, {binary} (found by {whence})"
+        return failed(f"{binary} -version names no version (exit code {process.returncode})", remedy)
+    text = f"Java {full.group(1)}, {binary} (found by {origin})"
     return ok(text) if major >= MINIMUM_JAVA else failed(f"{text}; Spark needs Java {MINIMUM_JAVA}", remedy)
 
 
@@ -165,14 +165,14 @@ def airflow() -> Result:
 
 def _releases(packages: Iterable[tuple[str, tuple[int, ...], tuple[int, ...]]]) -> Result:
     """Check that packages are installed in supported releases."""
-    texts, wanted = [], []
+    texts, required = [], []
     for name, least, limit in packages:
         installed = _installed(name)
         texts.append(f"{name} {installed or 'missing'}")
         if not installed or not least <= _numbers(installed) < limit:
-            wanted.append(f"{name} >= {'.'.join(map(str, least))}, < {limit[0]}")
+            required.append(f"{name} >= {'.'.join(map(str, least))}, < {limit[0]}")
     text = ", ".join(texts)
-    return failed(text, f"install {' and '.join(wanted)}.") if wanted else ok(text)
+    return failed(text, f"install {' and '.join(required)}.") if required else ok(text)
 
 
 def _installed(package: str) -> str | None:
@@ -252,15 +252,15 @@ def archive(*, kafka: bool = False, s3: bool = False) -> Result:
     except EnvironmentNotReady as error:
         # Another check reports the missing part.
         return skipped(error.message.rstrip("."))
-    why = status.reason.rstrip(".")
+    reason_text = status.reason.rstrip(".")
     if status.state in ("damaged", "impossible"):
-        return warning(why, "Spark starts without it, a few seconds later: see `delta-cdc archive`.")
-    return ok(why) if status.state == "ready" else skipped(why)
+        return warning(reason_text, "Spark starts without it, a few seconds later: see `delta-cdc archive`.")
+    return ok(reason_text) if status.state == "ready" else skipped(reason_text)
 
 
 def _sha256(file: Path) -> str:
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:
-        # It is reported as missing or damaged: for Spark, it is.
+        # The check reports an unreadable file as missing or damaged.
         return ""

@@ -1,4 +1,4 @@
-"""Run checks with a time limit, and report them: a line each, or JSON. Never a secret."""
+"""Run checks with a time limit, and report them without secrets: one line per check, or JSON."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from delta_cdc.core.secrets import SHORTEST, is_secret
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-#: Version of the JSON; raised when a field changes its meaning.
+#: Version of the JSON; a new meaning of a field needs a new version.
 REPORT_FORMAT = 1
 
-#: Seconds beyond its own limit in which a check may end what it started.
+#: Seconds beyond its own limit in which a check may end its processes.
 GRACE = 5.0
 _HIDDEN = "***"
 #: Parameters of Spark Connect and of signed addresses, and confs in command-line form.
@@ -35,10 +35,10 @@ class Result:
 
     :param status: ``warning``: works, or is not needed yet, but needs attention; ``skipped``: not requested,
         or pointless after an earlier failure
-    :param found: a clause: what the check found, with versions and places
-    :param remedy: one sentence; empty if nothing is wrong
-    :param name: of the check; :func:`examined` sets it
-    :param seconds: that the check took
+    :param found: the result as a clause, with versions and locations
+    :param remedy: one sentence; empty without a problem
+    :param name: name of the check; :func:`examined` sets it
+    :param seconds: duration of the check
     """
 
     status: Literal["ok", "warning", "failed", "skipped"]
@@ -53,17 +53,17 @@ class Result:
 
 
 def ok(found: str) -> Result:
-    """Return a result that needs no action."""
+    """Return the result of a check without problems."""
     return Result("ok", found)
 
 
 def warning(found: str, remedy: str) -> Result:
-    """Return a result that is not a failure yet."""
+    """Return the result of a check whose problem is no failure yet."""
     return Result("warning", found, remedy)
 
 
 def failed(found: str, remedy: str) -> Result:
-    """Return a result that prevents work."""
+    """Return the result of a check whose problem prevents work."""
     return Result("failed", found, remedy)
 
 
@@ -74,11 +74,11 @@ def skipped(found: str) -> Result:
 
 @dataclass(frozen=True)
 class Check:
-    """A check of one thing.
+    """One check.
 
-    :param name: short, the same in every release
+    :param name: short name, the same in every release
     :param look: returns the result; an exception counts as a failure
-    :param stop: ends what ``look`` started, if the time is over
+    :param stop: ends the processes of ``look`` if the time is over
     """
 
     name: str
@@ -87,7 +87,7 @@ class Check:
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
-    """Return a text without some secrets, and without those that parameters and addresses in it name."""
+    """Return a text without the given secrets, and without secrets in its parameters and addresses."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= SHORTEST:
             text = text.replace(secret, _HIDDEN)
@@ -103,8 +103,8 @@ def _hidden(parameter: re.Match[str]) -> str:
 def examined(checks: Iterable[Check], *, timeout: float, secrets: Collection[str]) -> Iterator[Result]:
     """Run the checks in order; yield each result as soon as it is known.
 
-    :param timeout: seconds for each
-    :param secrets: no result shows them; a check may add some
+    :param timeout: seconds for each check
+    :param secrets: texts that no result shows; a check may add some
     """
     for check in checks:
         started = time.monotonic()
@@ -119,7 +119,7 @@ def examined(checks: Iterable[Check], *, timeout: float, secrets: Collection[str
 
 
 def _within(check: Check, seconds: float) -> Result:
-    """Run one check in its own thread, which is abandoned if it does not end in time."""
+    """Run one check in its own thread; abandon the thread if it does not end in time."""
     results: list[Result] = []
     is_over = threading.Event()
 
@@ -163,19 +163,19 @@ def print_report(results: Iterable[Result], out: TextIO, *, as_json: bool = Fals
 
     :param as_json: write one JSON object at the end, instead of a line after each check
     """
-    kept: list[Result] = []
+    printed: list[Result] = []
     for result in results:
-        kept.append(result)
+        printed.append(result)
         if not as_json:
             print(result, file=out, flush=True)
-    counts = Counter(result.status for result in kept)
+    counts = Counter(result.status for result in printed)
     if as_json:
         report = {
             "format": REPORT_FORMAT,
             "version": __version__,
             "status": "failed" if counts["failed"] else "warning" if counts["warning"] else "ok",
             "counts": {status: counts[status] for status in ("ok", "warning", "failed", "skipped")},
-            "checks": [{"name": result.name, **asdict(result)} for result in kept],
+            "checks": [{"name": result.name, **asdict(result)} for result in printed],
         }
         print(json.dumps(report, indent=2), file=out)
     else:

@@ -1,4 +1,4 @@
-"""Checks of the storage, one permission at a time, and of a table's log. No JVM."""
+"""Checks of the storage, one per permission, and of a table's log. No JVM."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ _REMEDIES = {
 def patient(storage_options: Mapping[str, str] | None, timeout: float) -> dict[str, str]:
     """Return the options, with a limit on retries if they set none.
 
-    Do not add options of the HTTP client, such as time-outs: with them, the store ignores the environment's
-    client options (``AWS_ALLOW_HTTP``). A request that hangs is abandoned with its check.
+    Options of the HTTP client, such as time-outs, must not be added: with them, the store ignores the
+    environment's client options (``AWS_ALLOW_HTTP``). A request that hangs is abandoned with its check.
     """
     options = dict(storage_options or {})
-    given = {name.lower() for name in options}
+    option_names = {name.lower() for name in options}
     bounds = {"max_retries": "1", "retry_timeout": f"{max(1, int(timeout))}s"}
-    return options | {name: value for name, value in bounds.items() if name not in given}
+    return options | {name: value for name, value in bounds.items() if name not in option_names}
 
 
 class RoundTrip:
-    """Writes an object, uses it in every way that the provider needs, and deletes it.
+    """Write an object, use it in every way that the provider needs, and delete it.
 
-    :param uri: folder; it need not exist on an object store
-    :param storage_options: with delta-rs's and obstore's names; None uses the environment's
+    :param uri: folder of the object; it need not exist on an object store
+    :param storage_options: options with delta-rs's and obstore's names; None uses the environment's
     :param timeout: seconds for each request
     """
 
@@ -105,7 +105,7 @@ class RoundTrip:
         return ok(f"an object was written under {self._uri.rstrip('/')}/{PREFIX}/")
 
     def _create(self) -> Result:
-        """Check what makes commits safe: a conditional put must not overwrite an existing name."""
+        """Check that a conditional put does not overwrite an existing object, which makes commits safe."""
         from obstore.exceptions import AlreadyExistsError, NotSupportedError
 
         if not self._is_written:
@@ -115,7 +115,7 @@ class RoundTrip:
         except (AlreadyExistsError, FileExistsError):
             return ok("the store did not overwrite an existing object (conditional put)")
         except (NotSupportedError, NotImplementedError):
-            # Reported below: for a writer that commits, both cases are the same.
+            # Reported below, because a missing conditional put has the same effect on commits.
             pass
         return warning(
             "the store has no conditional put: of two writers of one commit both would succeed",
@@ -158,9 +158,9 @@ def forget(uri: str, storage_options: Mapping[str, str] | None, timeout: float) 
     """Delete everything under a location; return whether anything existed."""
     place = canonical_uri(uri)
     if "://" not in place:
-        is_there = Path(place).exists()
-        shutil.rmtree(place, ignore_errors=not is_there)
-        return is_there
+        exists = Path(place).exists()
+        shutil.rmtree(place, ignore_errors=not exists)
+        return exists
     store: Any = open_store(place, patient(storage_options, timeout))
     paths = [item["path"] for batch in store.list() for item in batch]
     if paths:
