@@ -162,7 +162,7 @@ def announce_apply(
     :param inlets: inlets of the task
     :param given: ``source``, ``target`` and ``pipeline``, as in the arguments of the task
     :param published: :meth:`delta_cdc.run.outcomes.ApplyResult.to_dict`
-    :param backup: :attr:`delta_cdc.run.outcomes.ApplyResult.mirror`
+    :param backup: :attr:`delta_cdc.run.outcomes.ApplyResult.backup`
     """
     keep(context, inlets, given["source"], given["pipeline"], published, backup)
     if published["applied"]:

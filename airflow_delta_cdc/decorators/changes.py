@@ -15,7 +15,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.operators.base import DEFAULT_NAME
 from airflow_delta_cdc.operators.read import StagingOperator
-from airflow_delta_cdc.operators.saved_plans import TaskPins
+from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from airflow_delta_cdc.runtime.exchange import private_directory
 from airflow_delta_cdc.runtime.in_process import WorkerSession, refuse_submit_arguments
 from airflow_delta_cdc.runtime.slices import slices_for
@@ -92,7 +92,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
 
     def execute(self, context: Context) -> Any:
         """Stage or find the batch, call the function, commit, and return the function's value."""
-        saved_plans = TaskPins(context)
+        saved_plans = TaskSavedPlans(context)
         with private_directory() as directory:
             session = self._session = WorkerSession(self, directory.path, self._session_name())
             try:
@@ -112,7 +112,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         return self.name if self.name != DEFAULT_NAME else f"{self.dag_id}-{self.task_id}"
 
     def _processed(
-        self, context: Context, session: WorkerSession, directory: Path, saved_plans: TaskPins
+        self, context: Context, session: WorkerSession, directory: Path, saved_plans: TaskSavedPlans
     ) -> Any:
         def run(spec: Spec) -> JobResult:
             options = self.options_of_storage()
@@ -130,7 +130,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         self._push(context, {**committed.to_dict(), "rows": batch.rows, "counts": batch.counts})
         return returned
 
-    def _nothing_new(self, context: Context, batch: ReadResult, saved_plans: TaskPins) -> None:
+    def _nothing_new(self, context: Context, batch: ReadResult, saved_plans: TaskSavedPlans) -> None:
         """Publish that nothing is new, or the batch of an earlier try that died after its commit.
 
         :raises AirflowSkipException: this run has committed nothing

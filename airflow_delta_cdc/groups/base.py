@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from airflow_delta_cdc.operators.saved_plans import TaskPins
+from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
 
@@ -132,7 +132,7 @@ def pieces_of(operator: GroupOperator, context: Context, items: Sequence[Item]) 
     ]
 
 
-class WorkPins:
+class WorkSavedPlans:
     """The saved plans of one item: those in the task's state store, or else those of earlier tasks.
 
     :param context: the task's context
@@ -141,7 +141,7 @@ class WorkPins:
     """
 
     def __init__(self, context: Context, stamp: str, before: Mapping[str, dict[str, Any]]) -> None:
-        self._store: SavedPlans = TaskPins(context)
+        self._store: SavedPlans = TaskSavedPlans(context)
         self._stamp = stamp
         self._before = dict(before)
         self._touched: dict[str, None] = {}

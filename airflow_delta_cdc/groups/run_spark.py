@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
-from airflow_delta_cdc.groups.base import GroupOperator, Item, WorkPins, has_target, is_dry, pieces_of
+from airflow_delta_cdc.groups.base import GroupOperator, Item, WorkSavedPlans, has_target, is_dry, pieces_of
 from delta_cdc.core.errors import JobFailed, TableNotFound
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class RunSparkOperator(GroupOperator):
         if not items:
             self.log.info("No table has work.")
             return {}
-        saved_plans = [WorkPins(context, item.stamp, item.saved_plans) for item in items]
+        saved_plans = [WorkSavedPlans(context, item.stamp, item.saved_plans) for item in items]
         planned = zip(items, saved_plans, pieces_of(self, context, items), strict=True)
         work = [
             (item, saved_plan, _piece(item, pipeline_job, saved_plan))
@@ -84,7 +84,7 @@ class RunSparkOperator(GroupOperator):
         return answer
 
 
-def _piece(item: Item, pipeline_job: PipelineJob, saved_plans: WorkPins) -> PipelineJob:
+def _piece(item: Item, pipeline_job: PipelineJob, saved_plans: WorkSavedPlans) -> PipelineJob:
     """Return the part of an item's job that needs Spark; a dry run leaves the ingest out."""
     if is_dry(item.table):
         return replace(pipeline_job, ingest=None)
@@ -96,7 +96,7 @@ def _needs_spark(item: Item) -> bool:
 
 
 def _answer(
-    outcome: PipelineResult, item: Item, saved_plans: WorkPins, stamp: str, number: int
+    outcome: PipelineResult, item: Item, saved_plans: WorkSavedPlans, stamp: str, number: int
 ) -> dict[str, Any]:
     """Return the XCom entry of one table.
 

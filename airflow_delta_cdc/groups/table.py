@@ -10,7 +10,7 @@ from airflow_delta_cdc.assets import pipeline_alias
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
     Item,
-    WorkPins,
+    WorkSavedPlans,
     is_dry,
     pieces_of,
     template_error,
@@ -79,7 +79,7 @@ class ApplyTableOperator(GroupOperator):
             applied = of_application["dry_run"] if of_application.get("status") == "planned" else None
             return tables.would_do(self, context, pipeline_job, applied)
         before = {} if published else {**item.saved_plans, **of_application.get("saved_plans", {})}
-        saved_plans = WorkPins(context, item.stamp, before)
+        saved_plans = WorkSavedPlans(context, item.stamp, before)
         pipeline_job = replace(pipeline_job, since=None if published else item.since)
         watermark = tables.run_piece(self, context, item.table, pipeline_job, saved_plans)
         store = context.get("task_state_store")

@@ -8,7 +8,7 @@ from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.arguments import pipeline_name, take, taken, template_fields
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from airflow_delta_cdc.operators.saved_plans import TaskPins
+from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core.option_schema import APPLY, GROUPS, parameters
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         if pipeline_job.apply.dry_run:
             # What is kept of the watermark stays, and so does the range of the work that comes after it.
             return tables.would_do(self, context, pipeline_job)
-        saved_plans = TaskPins(context)
+        saved_plans = TaskSavedPlans(context)
         with self.application(context) as execute:
             result = engine.run_apply(
                 pipeline_job.apply,

@@ -10,7 +10,7 @@ from airflow_delta_cdc.arguments import pipeline_name, take, taken, template_fie
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.operators.apply import RENDERERS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from airflow_delta_cdc.operators.saved_plans import TaskPins
+from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core import arguments
 from delta_cdc.core.option_schema import INGEST, parameters
 
@@ -138,4 +138,4 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
             )
         if arguments.flag("dry_run", self.dry_run):
             return tables.would_do(self, context, pipeline_job)
-        return tables.run_piece(self, context, table_arguments, pipeline_job, TaskPins(context))
+        return tables.run_piece(self, context, table_arguments, pipeline_job, TaskSavedPlans(context))

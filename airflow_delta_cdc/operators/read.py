@@ -12,7 +12,7 @@ from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.names import located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from airflow_delta_cdc.operators.saved_plans import TaskPins
+from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core.option_schema import READ, filled, parameters
 from delta_cdc.core.spec import QueryOptions
 
@@ -75,7 +75,7 @@ class StagingOperator(DeltaCdcOperator):
         declare_assets(self, table)
 
     def staged(
-        self, context: Context, execute: Callable[[ReadSpec], JobResult], saved_plans: TaskPins
+        self, context: Context, execute: Callable[[ReadSpec], JobResult], saved_plans: TaskSavedPlans
     ) -> ReadResult:
         """Stage the next batch, or find the open one.
 
@@ -142,7 +142,7 @@ class DeltaReadChangesOperator(StagingOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
 
-        saved_plans = TaskPins(context)
+        saved_plans = TaskSavedPlans(context)
         result = self.staged(context, partial(self.run_job, context), saved_plans)
         watermark = result.to_dict()
         engine.forget_saved_plans(result, saved_plans)

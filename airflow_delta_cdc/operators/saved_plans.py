@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
 
-class TaskPins:
+class TaskSavedPlans:
     """Save plans across the tries of one task, so that a retry plans the same and recognizes its own commit.
 
     A plan is deleted once the result is published (:func:`delta_cdc.run.watermarks.published`). A lost plan

@@ -52,9 +52,9 @@ def test_the_log_alone() -> None:
 
 
 def test_options_of_kafka_are_for_topics() -> None:
-    told = {"security.protocol": "SSL"}
-    for source, wanted in (("/landing", None), ("kafka://broker:9092/orders", told)):
-        made = pipeline_job({**LOGGED, "source": source}, kafka_options=told).ingest
+    kafka_options = {"security.protocol": "SSL"}
+    for source, wanted in (("/landing", None), ("kafka://broker:9092/orders", kafka_options)):
+        made = pipeline_job({**LOGGED, "source": source}, kafka_options=kafka_options).ingest
         assert made is not None
         assert made.kafka_options == wanted
 

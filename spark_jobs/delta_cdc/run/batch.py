@@ -68,7 +68,7 @@ class PipelineJob:
         request = self.ingest or self.apply
         if request is None:
             raise InvalidConfiguration(
-                "A piece of a bundle has neither an ingest nor an apply.", remedy="give one, or both."
+                "A pipeline job has neither an ingest nor an apply.", remedy="give one, or both."
             )
         return request.pipeline
 
@@ -120,7 +120,7 @@ def run_batch(
 
         async def run(position: int, pipeline_job: PipelineJob) -> PipelineResult:
             name = f"{pipeline_job.pipeline}: " if len(pipeline_jobs) > 1 else ""
-            flow = _PieceRun(
+            flow = _PipelineRun(
                 _identified(pipeline_job),
                 rounds,
                 position,
@@ -164,7 +164,7 @@ async def _version_before(request: ApplyRequest, saved_plans: SavedPlans) -> int
 
 # -- one job --------------------------------------------------------------------------------------
 @dataclass
-class _PieceRun:
+class _PipelineRun:
     """The flows of one job."""
 
     pipeline_job: PipelineJob

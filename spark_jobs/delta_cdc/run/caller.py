@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from contextvars import copy_context
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,6 +32,8 @@ class CallerThread(Executor):
         future: Future[T] = Future()
 
         def call() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 future.set_result(fn(*args, **kwargs))
             except Exception as error:  # noqa: BLE001 - whoever awaits the future gets it
@@ -79,6 +82,8 @@ def run_beside(main: Callable[[CallerThread], Coroutine[Any, Any, T]]) -> T:
     except BaseException:
         loop, task = started.result()
         if task is not None:
-            loop.call_soon_threadsafe(task.cancel)
+            # A loop that has just ended is closed.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(task.cancel)
         raise
     return done.result()

@@ -15,7 +15,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
-from airflow_delta_cdc.operators.saved_plans import TaskPins
+from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.api.changes import apply_changes
 from delta_cdc.core.errors import InvalidConfiguration
 from tests.support.grouped import grouped
@@ -441,18 +441,18 @@ def test_pins_on_the_real_accessor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
     accessor = TaskStateStoreAccessor(ti_id=uuid4(), scope=None)  # type: ignore[arg-type]
     context: Any = {"task_state_store": accessor}
-    saved_plans = TaskPins(context)
+    saved_plans = TaskSavedPlans(context)
     assert saved_plans.get("pin:p:t") is None
     saved_plans.delete("pin:p:t")
     saved_plans.set("pin:p:t", {"ending_version": 3, "fingerprint": None})
-    assert TaskPins(context).get("pin:p:t") == {"ending_version": 3, "fingerprint": None}
+    assert TaskSavedPlans(context).get("pin:p:t") == {"ending_version": 3, "fingerprint": None}
     saved_plans.delete("pin:p:t")
     assert supervisor.kept == {}
 
 
 def test_without_a_store_nothing_is_pinned() -> None:
     context: Any = {}
-    saved_plans = TaskPins(context)
+    saved_plans = TaskSavedPlans(context)
     saved_plans.set("pin:p:t", {"ending_version": 3})
     saved_plans.delete("pin:p:t")
     assert saved_plans.get("pin:p:t") is None

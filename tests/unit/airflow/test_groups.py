@@ -12,7 +12,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from deltalake import write_deltalake
 
 from airflow_delta_cdc.assets import delta_asset, group_alias, pipeline_alias
-from airflow_delta_cdc.groups.base import Item, WorkPins
+from airflow_delta_cdc.groups.base import Item, WorkSavedPlans
 from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
 from airflow_delta_cdc.groups.publish import PublishOperator
 from airflow_delta_cdc.groups.run_spark import RunSparkOperator
@@ -542,15 +542,19 @@ def test_locations_stand_in_for_names_and_events_keep_them(monkeypatch: pytest.M
 # -- pins -----------------------------------------------------------------------------------------
 def test_pins_of_another_look_are_none() -> None:
     given = context()
-    first = WorkPins(given, "one", {"k": {"ending_version": 1}})
+    first = WorkSavedPlans(given, "one", {"k": {"ending_version": 1}})
     assert first.get("k") == {"ending_version": 1}
     first.set("k", {"ending_version": 2, "seal_number": None, "lasts": []})
     assert first.touched() == {"k": {"ending_version": 2}}
-    assert WorkPins(given, "one", {}).get("k") == {"ending_version": 2, "seal_number": None, "lasts": []}
-    assert WorkPins(given, "two", {}).get("k") is None
+    assert WorkSavedPlans(given, "one", {}).get("k") == {
+        "ending_version": 2,
+        "seal_number": None,
+        "lasts": [],
+    }
+    assert WorkSavedPlans(given, "two", {}).get("k") is None
     first.delete("k")
     assert first.get("k") is None
-    assert WorkPins(given, "one", {}).get("k") is None
+    assert WorkSavedPlans(given, "one", {}).get("k") is None
 
 
 # -- publish --------------------------------------------------------------------------------------
