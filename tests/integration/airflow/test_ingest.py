@@ -155,7 +155,7 @@ def test_files_to_history(airflow: Airflow, tmp_path: Path, capsys: pytest.Captu
     # The half lines stay what they are: replaying them finds so.
     capsys.readouterr()
     assert main(["replay", f"customer_events={log}"]) == 1
-    assert "has to stay in quarantine" in capsys.readouterr().err
+    assert "have to stay in quarantine" in capsys.readouterr().err
 
 
 # -- a topic --------------------------------------------------------------------------------------
