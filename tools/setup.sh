@@ -96,7 +96,7 @@ from delta_cdc.launch.class_data_archive import ClassDataArchive
 from delta_cdc.launch.jars import class_path
 from delta_cdc.warmup import make_archive
 
-if ClassDataArchive(class_path()).standing().state in ("missing", "damaged"):
+if ClassDataArchive(class_path()).status().state in ("missing", "damaged"):
     print("setup: making the class-data archive", flush=True)
     print(f"setup: {make_archive().reason}", flush=True)
 PY
