@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from delta_cdc.spark.sessions import LAST_COMMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import datetime
 
     from delta_cdc.core.spec import JobStatus
 
@@ -75,11 +77,13 @@ def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
 class TableState:
     """The target as a job observes it.
 
+    :param committed_at: when its newest version was committed
     :param is_laid_out: whether the table has, or once had, clustering columns or partitions
     """
 
     table_id: str
     version: int
+    committed_at: datetime
     is_laid_out: bool
     properties: dict[str, str]
 
@@ -98,13 +102,40 @@ class TableState:
 def look(session: SparkSession, target: str) -> TableState:
     """Return the target's current state."""
     detail = session.sql(f"DESCRIBE DETAIL {table(target)}").collect()[0]
-    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1").select("version").collect()
+    version, committed_at = _newest(session, target)
     return TableState(
         table_id=detail["id"],
-        version=history[0]["version"],
+        version=version,
+        committed_at=committed_at,
         is_laid_out=bool(detail["partitionColumns"]) or "clustering" in detail["tableFeatures"],
         properties=dict(detail["properties"]),
     )
+
+
+def _newest(session: SparkSession, target: str) -> tuple[int, datetime]:
+    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1")
+    version, committed_at = history.select("version", "timestamp").collect()[0]
+    return version, committed_at
+
+
+@contextmanager
+def looking(session: SparkSession, target: str) -> Iterator[Callable[[], TableState]]:
+    """Observe the target beside other work, because Delta needs about a second to read an unknown log.
+
+    :return: a function that returns the target's state at the time of the call; it reuses the early
+        observation if the newest version is still the same commit
+    """
+    with ThreadPoolExecutor(1) as pool:
+        early = pool.submit(look, session, target)
+
+        def now() -> TableState:
+            # An early observation may fail, for instance because the table was replaced meanwhile.
+            state = early.result() if early.exception() is None else None
+            if state is not None and _newest(session, target) == (state.version, state.committed_at):
+                return state
+            return look(session, target)
+
+        yield now
 
 
 def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now: TableState) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,7 +25,7 @@ from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import from_events, from_feed, layout, load, repair
-from delta_cdc.spark.apply.commit import Outcome, TableState, commit, look, nothing_added, overtaken
+from delta_cdc.spark.apply.commit import Outcome, TableState, commit, look, looking, nothing_added, overtaken
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.changes import feed
@@ -169,13 +170,14 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
 def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
     description = _described(spec, step)
     log.info("preparing %s", description)
-    prepared = _prepare(session, spec, step)
-    failpoints.reached("planned")
     target_state: TableState | None = None
-    reason = feed.changed_source(session, spec.source_uri, step)
-    if reason is None and step.planned_on is not None:
-        target_state = look(session, spec.target_uri)
-        reason = overtaken(session, spec.target_uri, step.planned_on, target_state)
+    with nullcontext() if step.planned_on is None else looking(session, spec.target_uri) as state_now:
+        prepared = _prepare(session, spec, step)
+        failpoints.reached("planned")
+        reason = feed.changed_source(session, spec.source_uri, step)
+        if reason is None and step.planned_on is not None and state_now is not None:
+            target_state = state_now()
+            reason = overtaken(session, spec.target_uri, step.planned_on, target_state)
     if reason is not None:
         return Outcome("stale", message=reason), prepared
     seal = _seal(spec, step, prepared, _state(spec, step, prepared))
