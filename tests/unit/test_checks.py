@@ -111,7 +111,7 @@ def test_what_a_target_was_built_with(name: str, options: ApplyOptions, changes:
                 with pytest.raises(ConfigurationDrift):
                     validation.check_drift(built_with(was), given, "/target", policy)
         if name not in NEVER:
-            assert 'on_drift="accept"' in failed.value.remedy
+            assert 'set on_drift in policies to "accept"' in failed.value.remedy
             notes = validation.check_drift(built_with(was), given, "/target", "accept")
             assert any(f"built with {name}" in note and "accepted" in note for note in notes)
 

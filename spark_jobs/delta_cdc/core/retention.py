@@ -19,8 +19,9 @@ _DEFAULTS = {FILE_RETENTION: "interval 1 week", LOG_RETENTION: "interval 30 days
 #: The remedy for expired versions, whether a plan, a read of a log, or Spark detects them.
 VERSIONS_EXPIRED_REMEDY = (
     'run the apply once with mode="reload", which brings the target to what the source holds now '
-    '(on_versions_expired="reload" does so by itself; a target without keys takes mode="reset"); what has no '
-    f"target begins at a later version. For later, raise {LOG_RETENTION} and {FILE_RETENTION} of the source "
+    '(on_versions_expired "reload" in policies does so by itself; a target without keys takes mode="reset"); '
+    f"what has no target begins at a later version. For later, raise {LOG_RETENTION} and {FILE_RETENTION} of "
+    "the source "
     "beyond the longest pause of its readers."
 )
 

@@ -388,8 +388,8 @@ def check_drift(
     if on_drift == "repair" and changes and needs_history(options):
         raise ConfigurationDrift(
             f"{next(iter(changes.values()))} A reload cannot compute past history again.",
-            remedy='set on_drift to "accept", and compute the past again with mode="repair" and a '
-            "starting_version that the source's feed still holds.",
+            remedy='set on_drift in policies to "accept", and compute the past again with mode="repair" and '
+            "a starting_version that the source's feed still holds.",
         )
     return tuple(f"{text} It is accepted (on_drift)." for text in changes.values())
 
@@ -408,8 +408,8 @@ def _drift_remedy(name: str, options: ApplyOptions) -> str:
     if needs_history(options):
         again, at_once = 'mode="repair"', ""
     return (
-        'go back to the recorded value; or set on_drift="accept", by which existing rows stay as they are '
-        f"until {again} computes them again{at_once}; or {new}."
+        'go back to the recorded value; or set on_drift in policies to "accept", by which existing rows stay '
+        f"as they are until {again} computes them again{at_once}; or {new}."
     )
 
 

@@ -327,7 +327,7 @@ def reload_first(request: ApplyRequest, observed: Observation, seal: Seal) -> Co
         f"{next(iter(drifts.values()))} A repair of some keys would seal the options that are given now: "
         "then no later run would find the other keys to be built with others.",
         remedy='run it with mode "incremental" or "reload" first, which computes all keys again; or set '
-        'on_drift to "accept" to repair these keys alone.',
+        'on_drift in policies to "accept" to repair these keys alone.',
     )
 
 

@@ -70,8 +70,8 @@ async def check_identity(log: DeltaLog, source: TableState, seal: Seal) -> Ident
         raise SourceHistoryChanged(
             f"The source {source.uri} (version {source.version}) has another history than the one applied up "
             f"to version {seal.watermark}: {_difference(source, seal)}.",
-            remedy='set on_source_replaced="reload", by which all keys are compared with this source; or '
-            "drop the target; or name a new one.",
+            remedy='set on_source_replaced in policies to "reload", by which all keys are compared with this '
+            "source; or drop the target; or name a new one.",
         )
     raise replaced(source, seal)
 
@@ -100,8 +100,8 @@ def replaced(source: TableState, seal: Seal) -> SourceTableReplaced:
     return SourceTableReplaced(
         f"The source {source.uri} (version {source.version}) is another table now: its id is "
         f"{source.table_id}, and {seal.watermark.table_id} was applied up to version {seal.watermark}.",
-        remedy='set on_source_replaced="reload", by which all keys are compared with the new table; or drop '
-        "the target; or name a new one.",
+        remedy='set on_source_replaced in policies to "reload", by which all keys are compared with the new '
+        "table; or drop the target; or name a new one.",
     )
 
 

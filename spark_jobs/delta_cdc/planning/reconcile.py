@@ -334,6 +334,14 @@ async def _unsealed(
     if not empty and not declared:
         others = await _other_pipelines(history, state, pipeline)
         other_seals = f"; seals of other pipelines: {', '.join(others)}" if others else ""
+        if stored is not None:
+            take_over = "name the pipeline that built these rows in take_over_from; or " if others else ""
+            raise TargetWithoutWatermark(
+                f"The target {state.uri} (version {state.version}) was restored to before the first seal of "
+                f"pipeline {pipeline}{other_seals}.",
+                remedy=f"RESTORE it to the version of the first seal or a later one; or {take_over}use "
+                'mode="reset", which replaces all rows by those of the source; or drop the target.',
+            )
         raise TargetWithoutWatermark(
             f"The target {state.uri} (version {state.version}) holds rows, but no seal of pipeline "
             f"{pipeline} is in effect{other_seals}.",
@@ -441,8 +449,8 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
         raise TargetReplaced(
             f"The target {state.uri} was replaced after version {commit.version}, which carries "
             f"{seal.reach} of pipeline {seal.pipeline} ({reason}).",
-            remedy=f'RESTORE the target to version {intact}; or set on_target_replaced="reload", by which '
-            "its rows are brought to what the source holds; or drop it.",
+            remedy=f"RESTORE the target to version {intact}; or set on_target_replaced in policies to "
+            '"reload", by which its rows are brought to what the source holds; or drop it.',
         )
 
 

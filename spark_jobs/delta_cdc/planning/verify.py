@@ -259,7 +259,7 @@ def _options(
     text = " ".join(drifts.values())
     if request.takes_drift:
         return skipped(CONFIGURATION, f"{text} The next run takes it over (on_drift)."), made_with
-    remedy = 'go back to what it was built with, or set on_drift to "accept" or "repair".'
+    remedy = 'go back to what it was built with, or set on_drift in policies to "accept" or "repair".'
     return finding(CONFIGURATION, text, remedy, count=len(drifts)), made_with
 
 

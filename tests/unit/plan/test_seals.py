@@ -292,6 +292,17 @@ def test_a_declaration_is_for_once(tables: Tables, load: Any, back_to: int) -> N
         tables.apply(initial_load=load)
 
 
+def test_a_restore_to_before_the_first_seal_offers_only_what_works(tables: Tables) -> None:
+    made_by_hand(tables)
+    tables.sealed(1, kind="baseline")
+    tables.target.restore(1)
+    with pytest.raises(TargetWithoutWatermark, match="restored to before the first seal") as refused:
+        tables.apply()
+    assert 'mode="reset"' in refused.value.remedy
+    assert "none_at" not in refused.value.remedy
+    assert tables.apply(mode="reset").spec is not None
+
+
 def test_a_declared_start_and_an_explicit_one(tables: Tables) -> None:
     made_by_hand(tables)
     with pytest.raises(InvalidConfiguration, match="both given"):

@@ -196,7 +196,7 @@ _REFUSALS: dict[str, tuple[type[DeltaCdcError], str, str]] = {
     LATE: (
         TooLate,
         "event(s) of {place}, arrived below the lateness horizon of the log (for instance {sample}).",
-        "take them out of the log, or leave such events out with on_late='discard'.",
+        "take them out of the log, or leave such events out with policies={'on_late': 'discard'}.",
     ),
     NULL_KEY: (
         NullKey,
@@ -216,7 +216,7 @@ _REFUSALS: dict[str, tuple[type[DeltaCdcError], str, str]] = {
     UNKNOWN_COLUMN: (
         InvalidEvent,
         "event(s) of {place}, name columns in {columns} that do not exist (for instance {sample}).",
-        "correct them at their source, or set such events aside with on_invalid='quarantine'.",
+        "correct them at their source, or set such events aside with policies={'on_invalid': 'quarantine'}.",
     ),
     DISORDER: (
         SequenceNotIncreasing,

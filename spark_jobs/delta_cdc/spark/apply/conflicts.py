@@ -82,7 +82,8 @@ def _refuse(context: StepContext, count: int, sample: str) -> NoReturn:
     raise ConflictingEvents(
         problem,
         remedy="make sequence_by finer (a list of expressions), or say which counts with "
-        "on_conflict={'last_by': [columns]}, or set them aside with on_conflict='quarantine'.",
+        "policies={'on_conflict': {'last_by': [columns]}}, or set them aside with "
+        "policies={'on_conflict': 'quarantine'}.",
     )
 
 

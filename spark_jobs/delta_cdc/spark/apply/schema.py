@@ -91,6 +91,7 @@ def check_target(context: StepContext, shape: Shape) -> bool:
         raise TargetSchemaClash(
             f"The target {spec.target_uri} has no column {', '.join(map(repr, new))}, and schema_evolution "
             f"is {options.schema_evolution!r}.",
-            remedy="add it to the target, leave it out with select, or set schema_evolution='additive'.",
+            remedy="add it to the target, leave it out with select, or set schema_evolution in policies "
+            "to 'additive'.",
         )
     return bool(new)

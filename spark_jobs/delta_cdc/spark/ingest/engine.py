@@ -219,7 +219,7 @@ def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | 
         raise SourceUnreadable(
             f"{unreadable_files[0][0].uri} cannot be read: {unreadable_files[0][1]}; "
             f"{len(unreadable_files)} files of the batch cannot.",
-            remedy="mend or remove it, or let such files go to quarantine (on_invalid).",
+            remedy="mend or remove it, or let such files go to quarantine (on_invalid in policies).",
         )
     rejected, quarantined = _rejected(session, spec, batch, unreadable_files)
     missing_files = sum(file.missing for file in spec.files)

@@ -326,7 +326,7 @@ def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> Non
         f"{invalid_count} records of {spec.source_uri} are no events ({reasons_text}), "
         f"for instance {samples_text}.",
         remedy="mend them at their source, correct the adapter's options, or let such records go to "
-        "quarantine (on_invalid).",
+        "quarantine (on_invalid in policies).",
     )
 
 
