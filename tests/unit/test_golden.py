@@ -634,7 +634,7 @@ def test_table_properties(tmp_path: Path) -> None:
         "names": sorted(
             [
                 layout.FILE_SIZE,
-                ingest_engine.CHANGE_LOG,
+                properties.CHANGE_LOG,
                 *DESCRIPTION,
                 properties.CHANGE_FEED,
                 properties.LATENESS_HORIZON,

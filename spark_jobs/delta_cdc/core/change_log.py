@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.properties import CHANGE_LOG
 from delta_cdc.core.spec import ApplyOptions
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from delta_cdc.core.spec import SourceKind
+    from delta_cdc.core.spec import IngestOptions, SourceKind
 
     Adapter = Callable[[DataFrame, "Context"], DataFrame]
 
@@ -82,6 +83,11 @@ DESCRIPTION = {
 def description(*, insert_only: bool) -> dict[str, str]:
     """Return the properties of a log; rows of an ``insert_only`` ingest have neither key nor order."""
     return dict(list(DESCRIPTION.items())[:1]) if insert_only else DESCRIPTION
+
+
+def log_properties(options: IngestOptions) -> dict[str, str]:
+    """Return the table properties of the log of an ingest, without those that depend on its columns."""
+    return {CHANGE_LOG: "true", **description(insert_only=options.insert_only), **options.log_properties}
 
 
 def completed(options: ApplyOptions, properties: Mapping[str, str]) -> ApplyOptions:

@@ -16,6 +16,10 @@ _CHANGE_FEED_NAMES = (CHANGE_FEED, "delta.enableChangeDataCapture")
 LATENESS_HORIZON = "delta_cdc.latenessHorizon"
 #: Of a change log: maintenance has deleted all events that it may delete below this sequence.
 EXPIRED_BELOW = "delta_cdc.expiredBelow"
+#: The columns of which a table's files have bounds; a table that this engine creates has it.
+STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
+#: Of a change log: marks the table as one.
+CHANGE_LOG = "delta_cdc.changeLog"
 #: Gives every row a stable id.
 ROW_TRACKING = "delta.enableRowTracking"
 _ROW_IDS = "delta.rowTracking.materializedRowIdColumnName"

@@ -402,6 +402,8 @@ class ApplySpec:
     :param manifests_uri: folder of the file manifests of ranges; not part of the fingerprint
     :param quarantine_uri: side table for events that cannot be applied; "" if nothing is quarantined
     :param dry_run: compute what would be written, and write nothing
+    :param may_lack_layout: the target may lack its clustering or a property, because a crash followed its
+        creation: the job checks it after the commit
     """
 
     pipeline: str
@@ -414,6 +416,7 @@ class ApplySpec:
     manifests_uri: str = ""
     quarantine_uri: str = ""
     dry_run: bool = False
+    may_lack_layout: bool = True
     job: Literal["apply"] = "apply"
 
 
@@ -649,6 +652,7 @@ class IngestSpec:
     :param recorded: whether an earlier attempt wrote this batch into the side table
     :param horizon: the allowed lateness of the log, from its property; None if not set
     :param after: the apply from the log after this ingest, in the same application; None: no apply follows
+    :param may_lack_layout: as for :class:`ApplySpec`, for the change log
     """
 
     pipeline: str
@@ -665,6 +669,7 @@ class IngestSpec:
     horizon: str | None = None
     single_driver: bool = False
     after: ApplyRequest | None = None
+    may_lack_layout: bool = True
     job: Literal["ingest"] = "ingest"
 
     @property

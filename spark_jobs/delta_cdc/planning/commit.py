@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.errors import NoOpenBatch, OtherBatchOpen
 from delta_cdc.core.spec import CommitSpec, CommitStep
 from delta_cdc.core.uris import spark_uri
-from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.staging import sink
 
@@ -100,7 +99,7 @@ def _spec(request: CommitRequest, sink_state: Sink, batch: Batch) -> CommitSpec:
         watermark=seal.watermark,
         seal_number=sink_state.recorded.next_number,
         applied_from=seal.state.applied_from,
-        planned_on=TableVersion(sink_state.recorded.target.table_id, sink_state.recorded.target.version),
+        planned_on=sink_state.recorded.target_version,
         configuration={"options": batch.options},
     )
     return CommitSpec(

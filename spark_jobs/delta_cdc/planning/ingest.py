@@ -7,13 +7,13 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.change_log import log_properties
 from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.retention import LOG_RETENTION, milliseconds_of
 from delta_cdc.core.retention import readable as readable_time
 from delta_cdc.core.spec import IngestSpec, IngestStep, SourceFile
 from delta_cdc.core.uris import canonical_uri, spark_uri
-from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import topic_partitions
 from delta_cdc.planning.file_listing import find_file, hides, list_files, read_source
@@ -197,7 +197,7 @@ def _planned(observed: _Observed, chosen: Chosen) -> IngestPlan:
             kind=chosen.kind,
             seal_number=standing.number,
             applied_from=standing.applied_from,
-            planned_on=TableVersion(target.table_id, target.version) if target is not None else None,
+            planned_on=recorded.target_version if recorded is not None else None,
             configuration=standing.configuration(request.options, chosen),
         )
         spec = IngestSpec(
@@ -214,6 +214,7 @@ def _planned(observed: _Observed, chosen: Chosen) -> IngestPlan:
             recorded=chosen.recorded,
             horizon=target.configuration.get(LATENESS_HORIZON) if target is not None else None,
             single_driver=request.single_driver,
+            may_lack_layout=recorded is None or recorded.may_lack_layout(log_properties(request.options)),
         )
     notes = (*observed.notes, *chosen.notes)
     return IngestPlan(request, recorded, spec, notes, chosen.left, chosen.looked)

@@ -63,6 +63,8 @@ def planned(
         single_driver=request.single_driver,
         quarantine_uri=request.quarantine or "",
         dry_run=request.dry_run,
+        may_lack_layout=observed.recorded is None
+        or observed.recorded.may_lack_layout(request.options.target_properties),
     )
     validation.check_seal_of_apply(spec)
     return observed.plan(spec, versions, *notes)

@@ -16,7 +16,6 @@ from delta_cdc.core.errors import (
     WatermarkExpired,
 )
 from delta_cdc.core.spec import ApplyRequest, StateStep
-from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.reconcile import RecordedWatermark, adopted_by, reconcile_async
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.core.spec import ApplySpec, CommitSpec, ReadSpec, Request
     from delta_cdc.core.versions import VersionRange
-    from delta_cdc.core.watermark import Seal
+    from delta_cdc.core.watermark import Seal, TableVersion
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.request import Memory
 
@@ -77,7 +76,7 @@ class Observation:
         """Return the target's version; None without a target, or if :attr:`before` writes to it first."""
         if self.recorded is None or self.before:
             return None
-        return TableVersion(self.recorded.target.table_id, self.recorded.target.version)
+        return self.recorded.target_version
 
     @property
     def plan_key(self) -> str:

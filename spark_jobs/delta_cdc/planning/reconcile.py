@@ -24,11 +24,12 @@ from delta_cdc.core.errors import (
     WatermarkExpired,
 )
 from delta_cdc.core.history import is_restore, replaces_all_rows
+from delta_cdc.core.properties import STATISTICS_COLUMNS
 from delta_cdc.core.watermark import Seal, TableVersion, app_id
 from delta_cdc.delta_log.table import run_sync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.delta_log.actions import Commit
@@ -53,6 +54,7 @@ class RecordedWatermark:
     :param commit: the commit that carries ``seal``; None if the seal comes from a watermark backup
         (:class:`WatermarkBackup`)
     :param refused: why there is no seal, if the caller can continue without one
+    :param newest_hash: SHA-256 (hex) of the target's newest commit file; None if it was not read
     """
 
     seal: Seal | None
@@ -63,6 +65,22 @@ class RecordedWatermark:
     was_sealed: bool = True
     commit: Commit | None = None
     refused: DeltaCdcError | None = None
+    newest_hash: str | None = None
+
+    @property
+    def target_version(self) -> TableVersion:
+        """Return the target's newest version."""
+        return TableVersion(self.target.table_id, self.target.version, self.newest_hash)
+
+    def may_lack_layout(self, properties: Iterable[str]) -> bool:
+        """Return whether a crash after the target's first commit may have left its layout incomplete.
+
+        :param properties: names of the properties that the target is to have; Delta's own are ignored
+        """
+        state = self.target
+        is_arranged = bool(state.partition_columns) or "clustering" in state.features
+        missing = [p for p in properties if not p.startswith("delta.") and p not in state.configuration]
+        return bool(missing) or (not is_arranged and STATISTICS_COLUMNS in state.configuration)
 
 
 @dataclass(frozen=True)
@@ -97,11 +115,13 @@ class WatermarkBackup:
 class _Walk:
     """The results of the backward walk to the seal.
 
+    :param newest: the newest commit; None if its file was cleaned
     :param cleaned: the first version on the walk whose commit file was cleaned
     """
 
     seal: Seal | None = None
     commit: Commit | None = None
+    newest: Commit | None = None
     replaced: Commit | None = None
     cleaned: int | None = None
     notes: list[str] = field(default_factory=list)
@@ -232,7 +252,12 @@ async def _sealed(
     _refuse_replaced(state, walk)
     number = seal.number if stored is None else stored
     return RecordedWatermark(
-        seal=seal, next_number=number + 1, target=state, notes=tuple(walk.notes), commit=commit
+        seal=seal,
+        next_number=number + 1,
+        target=state,
+        notes=tuple(walk.notes),
+        commit=commit,
+        newest_hash=walk.newest.sha256 if walk.newest is not None else None,
     )
 
 
@@ -302,6 +327,7 @@ async def _walk(log: DeltaLog, history: History, state: TableState, pipeline: st
         if commit is None:
             walk.cleaned = version
             break
+        walk.newest = walk.newest or commit
         walk.seal = seal_of(commit, pipeline)
         if walk.seal is not None:
             walk.commit = commit

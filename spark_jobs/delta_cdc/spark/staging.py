@@ -15,7 +15,7 @@ from delta_cdc.core.spec import JobResult, LoadStep, StagingStep, step_fingerpri
 from delta_cdc.core.sql import quote
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import Outcome, commit, look, nothing_added, overtaken
+from delta_cdc.spark.apply.commit import Outcome, changed_since, commit, look, nothing_added, overtaken
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.changes import feed, queries
 from delta_cdc.spark.changes import rows as change
@@ -137,12 +137,13 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dic
     if source_change is not None:
         return Outcome("stale", message=source_change)
     if step.planned_on is not None:
-        table_state = look(session, spec.staging_uri)
-        reason = overtaken(session, spec.staging_uri, step.planned_on, table_state)
-        if reason is None and _adds(spec, step):
-            reason = _moved(spec, table_state, step.planned_on.version)
-        if reason is not None:
-            return Outcome("stale", message=reason)
+        table_state = changed_since(session, spec.staging_uri, step.planned_on)
+        if table_state is not None:
+            reason = overtaken(session, spec.staging_uri, step.planned_on, table_state)
+            if reason is None and _adds(spec, step):
+                reason = _moved(spec, table_state, step.planned_on.version)
+            if reason is not None:
+                return Outcome("stale", message=reason)
     is_last = step.seal_number == spec.steps[-1].seal_number
     if step.kind == "complete" and spec.output_uri:
         _export(session, spec, step)

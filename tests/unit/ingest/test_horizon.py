@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.spark.apply.commit import TableState
@@ -12,7 +11,7 @@ from tests.unit.airflow.test_operator_storage import ingest_spec
 
 
 def seen(**properties: str) -> TableState:
-    return TableState("id", 3, datetime(2026, 1, 1, tzinfo=UTC), is_laid_out=False, properties=properties)
+    return TableState("id", 3, is_laid_out=False, properties=properties)
 
 
 def test_a_horizon_that_moved_since_planning() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,11 +15,11 @@ from delta_cdc.core.reasons import reason
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, Seal, TableVersion, app_id
 from delta_cdc.spark.apply.constraints import Destination, refused
+from delta_cdc.spark.commit_files import commit_hashes
 from delta_cdc.spark.sessions import LAST_COMMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from datetime import datetime
 
     from delta_cdc.core.spec import JobStatus
 
@@ -77,13 +76,11 @@ def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
 class TableState:
     """The target as a job observes it.
 
-    :param committed_at: when its newest version was committed
     :param is_laid_out: whether the table has, or once had, clustering columns or partitions
     """
 
     table_id: str
     version: int
-    committed_at: datetime
     is_laid_out: bool
     properties: dict[str, str]
 
@@ -100,42 +97,28 @@ class TableState:
 
 
 def look(session: SparkSession, target: str) -> TableState:
-    """Return the target's current state."""
+    """Return the target's current state. Delta computes it from the whole log, in several Spark jobs."""
     detail = session.sql(f"DESCRIBE DETAIL {table(target)}").collect()[0]
-    version, committed_at = _newest(session, target)
+    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1").select("version").collect()[0]
     return TableState(
         table_id=detail["id"],
-        version=version,
-        committed_at=committed_at,
+        version=history["version"],
         is_laid_out=bool(detail["partitionColumns"]) or "clustering" in detail["tableFeatures"],
         properties=dict(detail["properties"]),
     )
 
 
-def _newest(session: SparkSession, target: str) -> tuple[int, datetime]:
-    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1")
-    version, committed_at = history.select("version", "timestamp").collect()[0]
-    return version, committed_at
+def changed_since(session: SparkSession, target: str, planned_on: TableVersion) -> TableState | None:
+    """Return the target's state if it may have changed since it was planned on; None if it has not.
 
-
-@contextmanager
-def looking(session: SparkSession, target: str) -> Iterator[Callable[[], TableState]]:
-    """Observe the target beside other work, because Delta needs about a second to read an unknown log.
-
-    :return: a function that returns the target's state at the time of the call; it reuses the early
-        observation if the newest version is still the same commit
+    The target has not changed if the planned version's commit file has the same hash and no later commit
+    exists.
     """
-    with ThreadPoolExecutor(1) as pool:
-        early = pool.submit(look, session, target)
-
-        def now() -> TableState:
-            # An early observation may fail, for instance because the table was replaced meanwhile.
-            state = early.result() if early.exception() is None else None
-            if state is not None and _newest(session, target) == (state.version, state.committed_at):
-                return state
-            return look(session, target)
-
-        yield now
+    planned, following = planned_on.version, planned_on.version + 1
+    if planned_on.commit_hash is None:
+        return look(session, target)
+    is_newest = commit_hashes(session, target, [planned, following]) == [planned_on.commit_hash]
+    return None if is_newest else look(session, target)
 
 
 def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now: TableState) -> str | None:

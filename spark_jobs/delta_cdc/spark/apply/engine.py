@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,10 +24,11 @@ from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import from_events, from_feed, layout, load, repair
-from delta_cdc.spark.apply.commit import Outcome, TableState, commit, look, looking, nothing_added, overtaken
+from delta_cdc.spark.apply.commit import Outcome, changed_since, commit, look, nothing_added, overtaken
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.changes import feed
+from delta_cdc.spark.commit_files import commit_hashes
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session
 
@@ -131,20 +131,21 @@ def _following(
     :param state: the state after the previous step
     :param version: the version that the previous step committed
     """
-    target_state = look(session, spec.target_uri)
-    if previous.planned_on is not None:
-        # A reset replaces all rows itself, whatever happened to them since planning.
-        unchanged_since = previous.planned_on
-        if previous.kind == "reset":
-            unchanged_since = replace(unchanged_since, version=version)
-        reason = overtaken(session, spec.target_uri, unchanged_since, target_state)
-        if reason is not None:
-            return reason
-    return replace(
-        step,
-        planned_on=TableVersion(target_state.table_id, version),
-        before=state if step.before is None else step.before,
-    )
+    planned = previous.planned_on
+    if planned is not None and planned.version + 1 == version:
+        # No other commit lies between, so the table is still the one planned on.
+        hashes = commit_hashes(session, spec.target_uri, [version])
+        planned = TableVersion(planned.table_id, version, hashes[0] if hashes else None)
+    else:
+        target_state = look(session, spec.target_uri)
+        if planned is not None:
+            # A reset replaces all rows itself, whatever happened to them since planning.
+            unchanged_since = replace(planned, version=version) if previous.kind == "reset" else planned
+            reason = overtaken(session, spec.target_uri, unchanged_since, target_state)
+            if reason is not None:
+                return reason
+        planned = TableVersion(target_state.table_id, version)
+    return replace(step, planned_on=planned, before=state if step.before is None else step.before)
 
 
 def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
@@ -170,14 +171,9 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
 def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
     description = _described(spec, step)
     log.info("preparing %s", description)
-    target_state: TableState | None = None
-    with nullcontext() if step.planned_on is None else looking(session, spec.target_uri) as state_now:
-        prepared = _prepare(session, spec, step)
-        failpoints.reached("planned")
-        reason = feed.changed_source(session, spec.source_uri, step)
-        if reason is None and step.planned_on is not None and state_now is not None:
-            target_state = state_now()
-            reason = overtaken(session, spec.target_uri, step.planned_on, target_state)
+    prepared = _prepare(session, spec, step)
+    failpoints.reached("planned")
+    reason = feed.changed_source(session, spec.source_uri, step) or _changed_target(session, spec, step)
     if reason is not None:
         return Outcome("stale", message=reason), prepared
     seal = _seal(spec, step, prepared, _state(spec, step, prepared))
@@ -199,8 +195,16 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
         return Outcome("stale", message=reason), prepared
     if outcome.status == "committed":
         log.info("committed version %s of %s, seal %s", outcome.version, spec.target_uri, step.seal_number)
-        _tidy(session, spec, step, prepared.shape, target_state)
+        _tidy(session, spec, step, prepared.shape)
     return outcome, prepared
+
+
+def _changed_target(session: SparkSession, spec: ApplySpec, step: TargetStep) -> str | None:
+    """Return why the target is not as planned; None if it is, or if a step creates it."""
+    if step.planned_on is None:
+        return None
+    state = changed_since(session, spec.target_uri, step.planned_on)
+    return None if state is None else overtaken(session, spec.target_uri, step.planned_on, state)
 
 
 def _destination(session: SparkSession, spec: ApplySpec, prepared: PreparedStep) -> Destination:
@@ -241,17 +245,16 @@ def _range(step: TargetStep) -> str:
     return f"versions {step.starting_version}-{step.ending_version}"
 
 
-def _tidy(
-    session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape | None, before: TableState | None
-) -> None:
+def _tidy(session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape | None) -> None:
     """Complete the target's layout and empty the staging table; a failure only warns.
 
     The step is committed already, and the next run does both again: it completes the layout, and its batch
     replaces this one.
     """
     try:
-        if shape is not None:
-            layout.complete(session, spec.target_uri, shape, spec.options, before)
+        is_new = step.planned_on is None
+        if shape is not None and (is_new or spec.may_lack_layout):
+            layout.complete(session, spec.target_uri, shape, spec.options, is_new=is_new)
         if isinstance(step, LoadStep | ApplyStep) and step.staging is not None:
             # The target has these rows now. Later steps read a newer batch.
             session.sql(f"DELETE FROM {table(step.staging.uri)}")

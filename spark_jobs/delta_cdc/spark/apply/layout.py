@@ -11,14 +11,15 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.properties import STATISTICS_COLUMNS
 from delta_cdc.core.sql import quote, string, table
+from delta_cdc.spark.apply.commit import look
 from delta_cdc.spark.apply.rows import added_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from delta_cdc.core.spec import ApplyOptions
-    from delta_cdc.spark.apply.commit import TableState
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.rows import Shape
 
@@ -144,7 +145,7 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
         "delta.enableChangeDataFeed": "true" if options.publish_changes else "false",
     }
     if statistics:
-        table_properties["delta.dataSkippingStatsColumns"] = ",".join(map(quote, statistics))
+        table_properties[STATISTICS_COLUMNS] = ",".join(map(quote, statistics))
     user_properties = {k: v for k, v in options.target_properties.items() if k.startswith("delta.")}
     table_properties |= {**mapping([*shape.values, *added_columns(options)]), **user_properties}
     if (
@@ -176,16 +177,17 @@ def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
 
 
 def complete(
-    session: SparkSession, target: str, shape: Shape, options: ApplyOptions, seen: TableState | None
+    session: SparkSession, target: str, shape: Shape, options: ApplyOptions, *, is_new: bool
 ) -> None:
     """Set what the commit of a load cannot set: clustering, and properties that don't begin with ``delta.``.
 
     The writer ignores ``clusterBy`` and drops such properties. Each needs a separate commit after the load;
     after a crash in between, the next run completes them.
 
-    :param seen: the state of the target before this step; None if this step created it
+    :param is_new: this step created the target
     """
     cluster_columns = clustering_columns(shape, options)
+    seen = None if is_new else look(session, target)
     if cluster_columns and (seen is None or seen.lacks_clustering(properties(shape, options))):
         session.sql(f"ALTER TABLE {table(target)} CLUSTER BY ({', '.join(map(quote, cluster_columns))})")
     user_properties = {k: v for k, v in options.target_properties.items() if not k.startswith("delta.")}

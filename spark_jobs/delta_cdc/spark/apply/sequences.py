@@ -7,6 +7,9 @@ because the text of a struct cannot be converted back.
 from __future__ import annotations
 
 import json
+import re
+from decimal import Decimal
+from typing import Any
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
@@ -38,6 +41,29 @@ def greater(
         # Compare with None, because an empty text is a value.
         return other if one is None else one
     assert data_type is not None
+    ranks = [_rank(text, data_type) for text in (one, other)]
+    if None not in ranks:
+        return one if ranks[0] > ranks[1] else other  # type: ignore[operator]
     values = [from_text(text, data_type) for text in (one, other)]
     rows = session.range(1).select(as_text(F.greatest(*values), data_type).alias("greatest")).collect()
     return str(rows[0]["greatest"])
+
+
+def _rank(text: str, data_type: DataType) -> tuple[Any, ...] | None:
+    """Return a value that Python orders as Spark orders the sequence; None if only Spark knows the order."""
+    if isinstance(data_type, T.StructType):
+        parts = zip(json.loads(text), data_type.fields, strict=True)
+        ranks = [_rank(part, field.dataType) for part, field in parts]
+        return None if None in ranks else tuple(ranks)
+    if isinstance(data_type, T.IntegralType | T.DecimalType):
+        return (Decimal(text),)
+    if data_type == T.StringType():
+        # Spark compares bytes.
+        return (text.encode(),)
+    if isinstance(data_type, T.DateType | T.TimestampType | T.TimestampNTZType) and _FOUR_DIGITS.match(text):
+        # The texts of these years have parts of fixed width; a fraction of a second has no final zeros.
+        return (text,)
+    return None
+
+
+_FOUR_DIGITS = re.compile("[0-9]{4}-")

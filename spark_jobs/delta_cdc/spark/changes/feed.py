@@ -6,8 +6,6 @@ A feed row is the *state* of a row before one commit (``delete``, ``update_preim
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -17,6 +15,7 @@ from delta_cdc.core.errors import ForbiddenConf, SchemaChangeInRange, VersionsEx
 from delta_cdc.core.reserved_columns import AFTER_TYPES, BEFORE_TYPES, CHANGE_TYPE, METADATA_COLUMNS
 from delta_cdc.core.spec import ApplyStep, LoadStep, StateStep
 from delta_cdc.core.sql import quote, table
+from delta_cdc.spark.commit_files import commit_hashes
 from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connect
 
 if TYPE_CHECKING:
@@ -186,16 +185,7 @@ def changed_source(session: SparkSession, source: str, step: TargetStep | ReadSt
     if staged or step.watermark.commit_hash is None or isinstance(step, StateStep):
         # The step reads no rows, and the source's log may no longer contain the watermark's version.
         return None
-    # The reader treats its path as a pattern.
-    folder = re.sub(r"([\\*?\[\]{}^,])", r"\\\1", source.rstrip("/"))
-    path = f"{folder}/_delta_log/{step.at:020d}.json"
-    try:
-        content = session.read.format("binaryFile").load(path).select("content").collect()
-    except Exception as error:
-        if "PATH_NOT_FOUND" not in str(error):
-            raise
-        content = []
-    if content and hashlib.sha256(content[0]["content"]).hexdigest() == step.watermark.commit_hash:
+    if commit_hashes(session, source, [step.at]) == [step.watermark.commit_hash]:
         return None
     return f"version {step.at} of {source} is not the one planned for: the source was replaced"
 

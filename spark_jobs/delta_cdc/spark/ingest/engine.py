@@ -21,16 +21,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from delta_cdc.core import failpoints
-from delta_cdc.core.change_log import SEQUENCE, Context, description
+from delta_cdc.core.change_log import SEQUENCE, Context, log_properties
 from delta_cdc.core.errors import SourceUnreadable
-from delta_cdc.core.properties import LATENESS_HORIZON
+from delta_cdc.core.properties import LATENESS_HORIZON, STATISTICS_COLUMNS
 from delta_cdc.core.reasons import causes, reason
 from delta_cdc.core.spec import ApplyOptions, JobResult, step_fingerprint
 from delta_cdc.core.sql import quote, table
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import commit, look, overtaken
+from delta_cdc.spark.apply.commit import changed_since, commit, overtaken
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The table property that marks a change log.
-CHANGE_LOG = "delta_cdc.changeLog"
-_STATISTICS = "delta.dataSkippingStatsColumns"
 #: Errors of Spark and Delta for a file or log that was deleted between planning and reading.
 _GONE = (
     "PATH_NOT_FOUND",
@@ -92,19 +89,19 @@ def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] 
 def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None) -> JobResult:
     log.info("ingesting %s", described(spec))
     planned_on = spec.step.planned_on
-    seen: TableState | None = None
     with ingested.expected(session, spec):
         batch = _read_batch(session, spec, kafka_options)
         if isinstance(batch, JobResult):
             return batch
         failpoints.reached("planned")
         if planned_on is not None:
-            seen = look(session, spec.log_uri)
-            reason = overtaken(session, spec.log_uri, planned_on, seen)
-            reason = reason or _sealed_since(session, spec, seen) or _other_horizon(spec, seen)
-            if reason is not None:
-                return JobResult("stale", message=reason)
-    return _write_batch(session, spec, batch, seen)
+            changed = changed_since(session, spec.log_uri, planned_on)
+            if changed is not None:
+                reason = overtaken(session, spec.log_uri, planned_on, changed)
+                reason = reason or _sealed_since(session, spec, changed) or _other_horizon(spec, changed)
+                if reason is not None:
+                    return JobResult("stale", message=reason)
+    return _write_batch(session, spec, batch)
 
 
 def described(spec: IngestSpec) -> str:
@@ -309,9 +306,7 @@ def _rejected(
 
 
 # -- write ----------------------------------------------------------------------------------------
-def _write_batch(
-    session: SparkSession, planned_spec: IngestSpec, batch: Batch, seen: TableState | None
-) -> JobResult:
+def _write_batch(session: SparkSession, planned_spec: IngestSpec, batch: Batch) -> JobResult:
     spec = batch.spec
     seal = _seal(planned_spec, batch.counts)
     if not spec.recorded:
@@ -329,7 +324,7 @@ def _write_batch(
     outcome = commit(session, seal, _append(batch, shape, options), destination)
     if outcome.status == "committed":
         log.info("committed version %s of %s, seal %s", outcome.version, spec.log_uri, seal.number)
-        _finish(session, batch, shape, options, seen)
+        _finish(session, batch, shape, options)
     return JobResult(outcome.status, counts=batch.counts, message=outcome.message)
 
 
@@ -364,18 +359,16 @@ def _layout(batch: Batch) -> tuple[Shape, ApplyOptions]:
         (*layout.clustering_columns(shape, options_of_layout), *keys, SEQUENCE)
     )
     statistics = ",".join(quote(name) for name in statistics_columns if layout.has_statistics(shape, name))
-    described = description(insert_only=options.insert_only)
-    properties = {CHANGE_LOG: "true", **described, **({_STATISTICS: statistics} if statistics else {})}
-    return shape, replace(options_of_layout, target_properties={**properties, **options.log_properties})
+    with_bounds = {STATISTICS_COLUMNS: statistics} if statistics else {}
+    return shape, replace(options_of_layout, target_properties={**with_bounds, **log_properties(options)})
 
 
-def _finish(
-    session: SparkSession, batch: Batch, shape: Shape, options: ApplyOptions, seen: TableState | None
-) -> None:
+def _finish(session: SparkSession, batch: Batch, shape: Shape, options: ApplyOptions) -> None:
     """Run the steps after a commit. A failure is only a warning, because the next run repeats these steps."""
     spec = batch.spec
     try:
-        layout.complete(session, spec.log_uri, shape, options, seen)
+        if spec.may_lack_layout:
+            layout.complete(session, spec.log_uri, shape, options, is_new=spec.step.planned_on is None)
         if batch.settled is not None:
             quarantine.forget_records(session, spec, batch.settled)
         redelivered = [file.uri for file in records.readable(spec) if file.again]
