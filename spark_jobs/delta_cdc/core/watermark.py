@@ -84,6 +84,11 @@ class TableVersion:
         """Return the version, as shown in messages."""
         return str(self.version)
 
+    @property
+    def unhashed(self) -> TableVersion:
+        """Return the version as a seal names the table that it was planned on."""
+        return TableVersion(self.table_id, self.version)
+
 
 @dataclass(frozen=True)
 class PipelineState:

@@ -20,11 +20,14 @@ def commit_hashes(session: SparkSession, table_uri: str, versions: Sequence[int]
     # The reader treats its path as a pattern.
     folder = re.sub(r"([\\*?\[\]{}^,])", r"\\\1", table_uri.rstrip("/"))
     names = ",".join(f"{version:020d}" for version in versions)
-    files = session.read.format("binaryFile").load(f"{folder}/_delta_log/{{{names}}}.json")
+    pattern = f"{folder}/_delta_log/{{{names}}}.json"
     try:
+        # Given twice, because Spark logs a warning with a stack trace for a single path that is a pattern.
+        files = session.read.format("binaryFile").load([pattern, pattern])
         rows = files.select("path", "content").collect()
     except Exception as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise
         rows = []
-    return [hashlib.sha256(row["content"]).hexdigest() for row in sorted(rows, key=lambda row: row["path"])]
+    contents = {row["path"]: row["content"] for row in rows}
+    return [hashlib.sha256(contents[path]).hexdigest() for path in sorted(contents)]

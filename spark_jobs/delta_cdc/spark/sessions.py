@@ -122,6 +122,33 @@ def private_session(spark: SparkSession) -> Iterator[SparkSession]:
     yield session
 
 
+#: Confs that decide how a statement shuffles. A private session keeps the user's values under other names.
+_SHUFFLE_CONFS = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")
+_KEPT = "delta_cdc."
+
+
+def shuffle_into(session: SparkSession, partitions: int | None) -> None:
+    """Set into how many partitions the next statements of a private session shuffle.
+
+    Spark's own values are meant for much data: for a few thousand rows, every additional task and every
+    adaptive re-optimization costs more than it saves (measured: ``benchmarks/apply.py``).
+
+    :param partitions: at most as many as the user's session has, and without adaptive execution; None: as the
+        user's session does
+    """
+    for name in _SHUFFLE_CONFS:
+        users_value = session.conf.get(_KEPT + name, None) or str(session.conf.get(name))
+        session.conf.set(_KEPT + name, users_value)
+        if partitions is None:
+            value = users_value
+        elif name == _SHUFFLE_CONFS[1]:
+            value = "false"
+        else:
+            # Some platforms take "auto".
+            value = str(min(partitions, int(users_value))) if users_value.isdigit() else str(partitions)
+        session.conf.set(name, value)
+
+
 @contextmanager
 def confs_for_a_moment(session: SparkSession, confs: Mapping[str, str]) -> Iterator[None]:
     """Set confs of a session that may belong to the user; always restore the previous values.

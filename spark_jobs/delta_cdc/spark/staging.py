@@ -76,7 +76,7 @@ def _sealed_delivery(session: SparkSession, spec: CommitSpec) -> JobResult:
             ending_version=step.ending_version,
             fingerprint=step_fingerprint(spec, step.seal_number),
             run_id=spec.run_id,
-            planned_on=step.planned_on,
+            planned_on=step.planned_on.unhashed if step.planned_on is not None else None,
         ),
     )
     write = nothing_added(session, spec.staging_uri)
@@ -191,7 +191,7 @@ def _seal(spec: ReadSpec, step: ReadStep, counts: Mapping[str, int], *, complete
             ending_version=step.ending_version,
             fingerprint=step_fingerprint(spec, step.seal_number),
             run_id=spec.run_id,
-            planned_on=step.planned_on,
+            planned_on=step.planned_on.unhashed if step.planned_on is not None else None,
             counts=dict(counts),
         ),
     )

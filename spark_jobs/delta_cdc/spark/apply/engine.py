@@ -30,7 +30,7 @@ from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_files import commit_hashes
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
-from delta_cdc.spark.sessions import private_session
+from delta_cdc.spark.sessions import private_session, shuffle_into
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyOptions, ApplySpec, RowStep, TargetStep
@@ -171,6 +171,7 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
 def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
     description = _described(spec, step)
     log.info("preparing %s", description)
+    shuffle_into(session, layout.partitions(step, spec.options))
     prepared = _prepare(session, spec, step)
     failpoints.reached("planned")
     reason = feed.changed_source(session, spec.source_uri, step) or _changed_target(session, spec, step)
@@ -315,7 +316,7 @@ def _seal(spec: ApplySpec, step: TargetStep, prepared: PreparedStep, state: Pipe
             ending_version=step.ending_version,
             fingerprint=step_fingerprint(spec, step.seal_number),
             run_id=spec.run_id,
-            planned_on=step.planned_on,
+            planned_on=step.planned_on.unhashed if step.planned_on is not None else None,
             counts=prepared.counts,
         ),
     )

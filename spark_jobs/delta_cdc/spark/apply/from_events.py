@@ -46,6 +46,7 @@ from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.apply.timeline import KeySelection
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced, comparable
+from delta_cdc.spark.sessions import shuffle_into
 from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
@@ -132,6 +133,9 @@ def apply(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
     context.truncated = context.truncated or bool(truncates)
     if context.options.source_kind == "change_log" and not truncates:
         context.size = totals["events"]
+    if not _is_small(context) or totals["late_truncates"]:
+        # Keys beyond those of the batch are computed.
+        shuffle_into(session, None)
     if context.options.source_kind == "snapshot":
         highest, pruning = _newest(context, sequences, shape), []
         computed = [_in_order(context, valid, shape, (), everything=True, snapshots=sequences)]

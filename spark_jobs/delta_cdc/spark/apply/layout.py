@@ -12,14 +12,16 @@ from pyspark.sql import types as T
 
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.properties import STATISTICS_COLUMNS
+from delta_cdc.core.spec import ApplyStep
 from delta_cdc.core.sql import quote, string, table
 from delta_cdc.spark.apply.commit import look
 from delta_cdc.spark.apply.rows import added_columns
+from delta_cdc.spark.sessions import shuffle_into
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.spec import ApplyOptions, TargetStep
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.rows import Shape
 
@@ -39,6 +41,9 @@ _MANY_ROWS = 10_000
 MOST_SENT = 100_000
 #: It does so up to this many (compressed) bytes, by the source's log, so that a small driver can hold them.
 _MOST_BYTES = 8 * 1024**2
+#: SCD type -> bytes of changes, by the source's log, for each partition of a shuffle. A history sorts the
+#: events of each key, so its rows cost more.
+_BYTES_PER_PARTITION = {1: 4 * 1024**2, 2: 256 * 1024}
 #: If one MERGE rewrites a greater share of a target's rows, it writes whole files. Deletion vectors leave the
 #: old rows in place: rewriting half of 1,000,000 rows in 85 MB added 42 MB, so that every later scan opens
 #: 127 MB; whole files cost 85 MB once.
@@ -83,6 +88,14 @@ def _rows_per_file(rows: int, size: int, options: ApplyOptions) -> int | None:
     return max(1, file_size(options) * rows // size) if rows and size else None
 
 
+def partitions(step: TargetStep, options: ApplyOptions) -> int | None:
+    """Return into how many partitions a step shuffles; None for much data, or if its size is unknown."""
+    if not isinstance(step, ApplyStep) or step.staging is not None:
+        return None
+    size = sum(read_range.size for read_range in step.read_ranges)
+    return None if size > _MOST_BYTES else 1 + size // _BYTES_PER_PARTITION[options.stored_as_scd_type]
+
+
 def tuned(
     session: SparkSession,
     merge: Merge,
@@ -103,6 +116,9 @@ def tuned(
     """
     if changed <= MOST_SENT and size is not None and size <= _MOST_BYTES:
         merge = replace(merge, source=merge.source.hint("broadcast"))
+    else:
+        # The join shuffles the target.
+        shuffle_into(session, None)
     copies = options.target_properties.get("delta.enableDeletionVectors", "true").lower() == "false"
     if changed < _MANY_ROWS and not copies:
         return merge

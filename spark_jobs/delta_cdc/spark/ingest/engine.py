@@ -395,7 +395,7 @@ def _seal(spec: IngestSpec, counts: dict[str, int]) -> Seal:
             ending_version=step.seal_number,
             fingerprint=step_fingerprint(spec, step.seal_number),
             run_id=spec.run_id,
-            planned_on=step.planned_on,
+            planned_on=step.planned_on.unhashed if step.planned_on is not None else None,
             counts=counts,
         ),
     )
