@@ -99,7 +99,7 @@ def embedded_confs(
         "spark.sql.shuffle.partitions": str(max(4, threads)),
         "spark.databricks.delta.snapshotPartitions": "2",
         # One apply compiles about 100 classes, as many as Spark keeps: the next would compile them again.
-        "spark.sql.codegen.cache.maxEntries": "10000",
+        "spark.sql.codegen.cache.maxEntries": "2000",
         # Spark would record the line of Python of each expression, at the cost of a call to the JVM for each.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": str(

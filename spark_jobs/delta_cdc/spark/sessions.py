@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -46,6 +46,8 @@ _open: dict[str, list[SparkSession]] = {}
 #: Ended sessions. Weak references let them be collected, because an Airflow worker may run for months.
 _ended: WeakSet[Any] = WeakSet()
 _opening = threading.Lock()
+#: The confs with which a new session of a session begins: always the same, and slow to read.
+_new_session_confs: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 #: Held while a user's session has the confs of the engine.
 _lent = threading.RLock()
 
@@ -111,7 +113,9 @@ def private_session(spark: SparkSession) -> Iterator[SparkSession]:
             yield session
         return
     session = spark.newSession()
-    session_confs = dict(session.conf.getAll)
+    session_confs = _new_session_confs.get(spark)
+    if session_confs is None:
+        session_confs = _new_session_confs[spark] = dict(session.conf.getAll)
     # newSession does not copy runtime confs.
     for key, value in dict(spark.conf.getAll).items():
         # Copy names that Spark does not know, too: a user set them, for instance for a file system.

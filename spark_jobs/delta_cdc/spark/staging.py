@@ -137,7 +137,9 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dic
     if source_change is not None:
         return Outcome("stale", message=source_change)
     if step.planned_on is not None:
-        table_state = changed_since(session, spec.staging_uri, step.planned_on)
+        table_state = changed_since(
+            session, spec.staging_uri, step.planned_on, single_driver=spec.single_driver
+        )
         if table_state is not None:
             reason = overtaken(session, spec.staging_uri, step.planned_on, table_state)
             if reason is None and _adds(spec, step):

@@ -61,6 +61,12 @@ def test_python_orders_as_spark_does(spark: SparkSession, of_type: str) -> None:
         (T.TimestampType(), "+10000-01-01 00:00:00", "2026-01-01 00:00:00", "+10000-01-01 00:00:00"),
         (T.DateType(), "-0001-01-01", "0001-01-01", "0001-01-01"),
         (
+            T.StructType([T.StructField("a", T.StringType()), T.StructField("b", T.LongType())]),
+            '["x",null]',
+            '["x","1"]',
+            '["x","1"]',
+        ),
+        (
             T.StructType([T.StructField("a", T.DateType()), T.StructField("b", T.LongType())]),
             '["2026-01-01","9"]',
             '["2026-01-01","10"]',

@@ -295,7 +295,7 @@ def test_a_declaration_is_for_once(tables: Tables, load: Any, back_to: int) -> N
 
 
 def test_a_plan_names_the_newest_commit_of_its_target(tables: Tables) -> None:
-    """The job compares this hash, so that it applies nothing to a table that was made anew."""
+    """The job compares this hash, so that it applies nothing to a table that was created again."""
     made_by_hand(tables)
     tables.sealed(1, kind="baseline")
     tables.target.append()

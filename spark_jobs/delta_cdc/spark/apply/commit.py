@@ -15,7 +15,7 @@ from delta_cdc.core.reasons import reason
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, Seal, TableVersion, app_id
 from delta_cdc.spark.apply.constraints import Destination, refused
-from delta_cdc.spark.commit_files import commit_hashes
+from delta_cdc.spark.commit_files import is_newest
 from delta_cdc.spark.sessions import LAST_COMMIT
 
 if TYPE_CHECKING:
@@ -108,17 +108,12 @@ def look(session: SparkSession, target: str) -> TableState:
     )
 
 
-def changed_since(session: SparkSession, target: str, planned_on: TableVersion) -> TableState | None:
-    """Return the target's state if it may have changed since it was planned on; None if it has not.
-
-    The target has not changed if the planned version's commit file has the same hash and no later commit
-    exists.
-    """
-    planned, following = planned_on.version, planned_on.version + 1
-    if planned_on.commit_hash is None:
-        return look(session, target)
-    is_newest = commit_hashes(session, target, [planned, following]) == [planned_on.commit_hash]
-    return None if is_newest else look(session, target)
+def changed_since(
+    session: SparkSession, target: str, planned_on: TableVersion, *, single_driver: bool
+) -> TableState | None:
+    """Return the target's state if it may have changed since it was planned on; None if it has not."""
+    unchanged, _ = is_newest(session, target, planned_on, single_driver=single_driver)
+    return None if unchanged else look(session, target)
 
 
 def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now: TableState) -> str | None:

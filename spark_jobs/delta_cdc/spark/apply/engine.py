@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,11 +25,11 @@ from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import from_events, from_feed, layout, load, repair
-from delta_cdc.spark.apply.commit import Outcome, changed_since, commit, look, nothing_added, overtaken
+from delta_cdc.spark.apply.commit import Outcome, commit, look, nothing_added, overtaken
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.changes import feed
-from delta_cdc.spark.commit_files import commit_hashes
+from delta_cdc.spark.commit_files import commit_hash, is_newest
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session, shuffle_into
 
@@ -134,8 +135,8 @@ def _following(
     planned = previous.planned_on
     if planned is not None and planned.version + 1 == version:
         # No other commit lies between, so the table is still the one planned on.
-        hashes = commit_hashes(session, spec.target_uri, [version])
-        planned = TableVersion(planned.table_id, version, hashes[0] if hashes else None)
+        own_hash = commit_hash(session, spec.target_uri, version)
+        planned = TableVersion(planned.table_id, version, own_hash)
     else:
         target_state = look(session, spec.target_uri)
         if planned is not None:
@@ -174,7 +175,9 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
     shuffle_into(session, layout.partitions(step, spec.options))
     prepared = _prepare(session, spec, step)
     failpoints.reached("planned")
-    reason = feed.changed_source(session, spec.source_uri, step) or _changed_target(session, spec, step)
+    with ThreadPoolExecutor(1) as pool:
+        changed_target = pool.submit(_changed_target, session, spec, step)
+        reason = feed.changed_source(session, spec.source_uri, step) or changed_target.result()
     if reason is not None:
         return Outcome("stale", message=reason), prepared
     seal = _seal(spec, step, prepared, _state(spec, step, prepared))
@@ -204,8 +207,13 @@ def _changed_target(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
     """Return why the target is not as planned; None if it is, or if a step creates it."""
     if step.planned_on is None:
         return None
-    state = changed_since(session, spec.target_uri, step.planned_on)
-    return None if state is None else overtaken(session, spec.target_uri, step.planned_on, state)
+    unchanged, size = is_newest(session, spec.target_uri, step.planned_on, single_driver=spec.single_driver)
+    if size is None or size > layout.SMALL_TARGET:
+        # A MERGE shuffles all rows of the files that it rewrites.
+        shuffle_into(session, None)
+    if unchanged:
+        return None
+    return overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
 
 
 def _destination(session: SparkSession, spec: ApplySpec, prepared: PreparedStep) -> Destination:

@@ -133,8 +133,8 @@ def apply(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
     context.truncated = context.truncated or bool(truncates)
     if context.options.source_kind == "change_log" and not truncates:
         context.size = totals["events"]
-    if not _is_small(context) or totals["late_truncates"]:
-        # Keys beyond those of the batch are computed.
+    if not _is_small(context) or totals["late"]:
+        # More events than those of the batch are read.
         shuffle_into(session, None)
     if context.options.source_kind == "snapshot":
         highest, pruning = _newest(context, sequences, shape), []

@@ -41,9 +41,11 @@ _MANY_ROWS = 10_000
 MOST_SENT = 100_000
 #: It does so up to this many (compressed) bytes, by the source's log, so that a small driver can hold them.
 _MOST_BYTES = 8 * 1024**2
-#: SCD type -> bytes of changes, by the source's log, for each partition of a shuffle. A history sorts the
+#: SCD type -> bytes of changes, by the source's log, up to which one task shuffles them. A history sorts the
 #: events of each key, so its rows cost more.
-_BYTES_PER_PARTITION = {1: 4 * 1024**2, 2: 256 * 1024}
+_ONE_TASK = {1: 4 * 1024**2, 2: 256 * 1024}
+#: Bytes of a target up to which one task shuffles the rows that a MERGE rewrites.
+SMALL_TARGET = 128 * 1024**2
 #: If one MERGE rewrites a greater share of a target's rows, it writes whole files. Deletion vectors leave the
 #: old rows in place: rewriting half of 1,000,000 rows in 85 MB added 42 MB, so that every later scan opens
 #: 127 MB; whole files cost 85 MB once.
@@ -89,11 +91,14 @@ def _rows_per_file(rows: int, size: int, options: ApplyOptions) -> int | None:
 
 
 def partitions(step: TargetStep, options: ApplyOptions) -> int | None:
-    """Return into how many partitions a step shuffles; None for much data, or if its size is unknown."""
+    """Return into how many partitions a step shuffles; None for much data, or if its size is unknown.
+
+    More than one would keep their number in the materialised batch, and force it on the target in a join.
+    """
     if not isinstance(step, ApplyStep) or step.staging is not None:
         return None
     size = sum(read_range.size for read_range in step.read_ranges)
-    return None if size > _MOST_BYTES else 1 + size // _BYTES_PER_PARTITION[options.stored_as_scd_type]
+    return 1 if 0 < size <= _ONE_TASK[options.stored_as_scd_type] else None
 
 
 def tuned(

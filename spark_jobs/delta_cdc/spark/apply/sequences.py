@@ -49,8 +49,11 @@ def greater(
     return str(rows[0]["greatest"])
 
 
-def _rank(text: str, data_type: DataType) -> tuple[Any, ...] | None:
+def _rank(text: str | None, data_type: DataType) -> tuple[Any, ...] | None:
     """Return a value that Python orders as Spark orders the sequence; None if only Spark knows the order."""
+    if text is None:
+        # A field of a struct.
+        return None
     if isinstance(data_type, T.StructType):
         parts = zip(json.loads(text), data_type.fields, strict=True)
         ranks = [_rank(part, field.dataType) for part, field in parts]

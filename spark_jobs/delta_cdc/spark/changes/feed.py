@@ -15,7 +15,7 @@ from delta_cdc.core.errors import ForbiddenConf, SchemaChangeInRange, VersionsEx
 from delta_cdc.core.reserved_columns import AFTER_TYPES, BEFORE_TYPES, CHANGE_TYPE, METADATA_COLUMNS
 from delta_cdc.core.spec import ApplyStep, LoadStep, StateStep
 from delta_cdc.core.sql import quote, table
-from delta_cdc.spark.commit_files import commit_hashes
+from delta_cdc.spark.commit_files import commit_hash
 from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connect
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def changed_source(session: SparkSession, source: str, step: TargetStep | ReadSt
     if staged or step.watermark.commit_hash is None or isinstance(step, StateStep):
         # The step reads no rows, and the source's log may no longer contain the watermark's version.
         return None
-    if commit_hashes(session, source, [step.at]) == [step.watermark.commit_hash]:
+    if commit_hash(session, source, step.at) == step.watermark.commit_hash:
         return None
     return f"version {step.at} of {source} is not the one planned for: the source was replaced"
 

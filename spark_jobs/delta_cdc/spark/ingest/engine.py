@@ -36,7 +36,7 @@ from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.ingest import adapters, columnar, events, ingested, kafka, lines, records, redelivery
-from delta_cdc.spark.sessions import hide_statements, private_session
+from delta_cdc.spark.sessions import hide_statements, private_session, shuffle_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Bytes of files whose rows one task shuffles.
+_FEW_BYTES = 4 * 1024**2
 #: Errors of Spark and Delta for a file or log that was deleted between planning and reading.
 _GONE = (
     "PATH_NOT_FOUND",
@@ -89,19 +91,26 @@ def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] 
 def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None) -> JobResult:
     log.info("ingesting %s", described(spec))
     planned_on = spec.step.planned_on
+    shuffle_into(session, 1 if _is_small(spec) else None)
     with ingested.expected(session, spec):
         batch = _read_batch(session, spec, kafka_options)
         if isinstance(batch, JobResult):
             return batch
         failpoints.reached("planned")
         if planned_on is not None:
-            changed = changed_since(session, spec.log_uri, planned_on)
+            changed = changed_since(session, spec.log_uri, planned_on, single_driver=spec.single_driver)
             if changed is not None:
                 reason = overtaken(session, spec.log_uri, planned_on, changed)
                 reason = reason or _sealed_since(session, spec, changed) or _other_horizon(spec, changed)
                 if reason is not None:
                     return JobResult("stale", message=reason)
     return _write_batch(session, spec, batch)
+
+
+def _is_small(spec: IngestSpec) -> bool:
+    """Return whether one task can shuffle all rows of a batch: new files of few bytes."""
+    reads_log = spec.step.kind == "replay" or redelivery.flagged(spec) is not None
+    return not reads_log and not spec.offsets and sum(file.size for file in spec.files) <= _FEW_BYTES
 
 
 def described(spec: IngestSpec) -> str:

@@ -1,0 +1,111 @@
+"""How many Spark jobs a step may start beside its write: each costs time, however few rows there are.
+
+The table in docs/development.md says what each of them is for.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import apply_changes, ingest_changes
+from delta_cdc.spark.apply import commit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+KEYED: dict[str, Any] = {"pipeline": "budget", "keys": ["id"]}
+LOG: dict[str, Any] = {**KEYED, "source_kind": "change_log", "sequence_by": "at", "apply_as_deletes": "gone"}
+
+
+def started(spark: SparkSession) -> int:
+    """Return the number of jobs that the application has started so far."""
+    jobs: int = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
+    return jobs
+
+
+@pytest.fixture
+def beside_writes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], int]:
+    """Return a function that counts the jobs of a call, without those of its sealed statements."""
+    in_writes = 0
+    sealed = commit.sealed
+
+    @contextmanager
+    def counted(*arguments: Any) -> Iterator[None]:
+        nonlocal in_writes
+        before = started(spark)
+        try:
+            with sealed(*arguments):
+                yield
+        finally:
+            in_writes += started(spark) - before
+
+    def count(call: Callable[[], Any]) -> int:
+        before, writes_before = started(spark), in_writes
+        call()
+        return started(spark) - before - (in_writes - writes_before)
+
+    monkeypatch.setattr(commit, "sealed", counted)
+    return count
+
+
+@pytest.mark.parametrize(
+    ("arguments", "jobs"), [(KEYED, 4), ({**KEYED, "stored_as_scd_type": 2}, 4)], ids=["type 1", "type 2"]
+)
+def test_a_feed(
+    spark: SparkSession, tmp_path: Path, beside_writes: Any, arguments: dict[str, Any], jobs: int
+) -> None:
+    """Materialise and count; ranges of keys; the source's commit file; the target's."""
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    spark.range(2000).selectExpr("id", "'a' AS name").write.format("delta").option(
+        "delta.enableChangeDataFeed", "true"
+    ).save(source)
+    apply_changes(spark, source, target, **arguments)
+    for _ in range(2):
+        spark.sql(f"UPDATE delta.`{source}` SET name = name || 'b' WHERE id % 400 = 0")
+        found = beside_writes(lambda: apply_changes(spark, source, target, **arguments))
+    assert found <= jobs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "jobs"), [(LOG, 5), ({**LOG, "stored_as_scd_type": 2}, 5)], ids=["type 1", "type 2"]
+)
+def test_a_log(
+    spark: SparkSession, tmp_path: Path, beside_writes: Any, arguments: dict[str, Any], jobs: int
+) -> None:
+    source, target = str(tmp_path / "log"), str(tmp_path / "target")
+    rows = "id", "'a' AS name", "1 AS at", "false AS gone"
+    spark.range(2000).selectExpr(*rows).write.format("delta").save(source)
+    apply_changes(spark, source, target, **arguments)
+    for at in (2, 3):
+        events = spark.range(0, 2000, 400).selectExpr("id", "'b' AS name", f"{at} AS at", "false AS gone")
+        events.write.format("delta").mode("append").save(source)
+        found = beside_writes(lambda: apply_changes(spark, source, target, **arguments))
+    assert found <= jobs
+
+
+def test_an_ingest(spark: SparkSession, tmp_path: Path, beside_writes: Any) -> None:
+    """Read and count the records; the log's commit file."""
+    landing, log = tmp_path / "landing", str(tmp_path / "log")
+    landing.mkdir()
+    found = 0
+    for number in range(3):
+        lines = [json.dumps({"id": key, "at": number, "name": "n"}) for key in range(50)]
+        (landing / f"{number}.json").write_text("\n".join(lines))
+        found = beside_writes(
+            lambda: ingest_changes(
+                spark,
+                str(landing),
+                log,
+                keys=["id"],
+                adapter_options={"sequence_by": "at"},
+                pipeline="in",
+            )
+        )
+    assert found <= 3
