@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_engine_zip_is_the_same_bytes_each_time(tmp_path: Path) -> None:
+def test_the_engine_zip_has_the_same_name_and_sources_each_time(tmp_path: Path) -> None:
     first, second = session.engine_zip(tmp_path / "a"), session.engine_zip(tmp_path / "b")
     assert first.name == second.name
-    assert first.read_bytes() == second.read_bytes()
+    one, other = zipfile.ZipFile(first), zipfile.ZipFile(second)
+    assert one.namelist() == other.namelist()
+    sources = [name for name in one.namelist() if name.endswith(".py")]
+    assert [one.read(name) for name in sources] == [other.read(name) for name in sources]
 
 
 def test_the_engine_zip_is_written_once_and_leaves_no_draft(tmp_path: Path) -> None:
@@ -42,10 +45,31 @@ def test_a_cache_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         session.engine_zip(tmp_path / "file")
 
 
-def test_the_engine_zip_holds_sources_only(tmp_path: Path) -> None:
+def test_the_engine_zip_holds_sources_and_their_bytecode_only(tmp_path: Path) -> None:
     names = zipfile.ZipFile(session.engine_zip(tmp_path)).namelist()
     assert "delta_cdc/launch/session.py" in names
-    assert [name for name in names if not name.endswith(".py") or not name.startswith("delta_cdc/")] == []
+    sources = [name for name in names if name.endswith(".py") and name.startswith("delta_cdc/")]
+    assert sorted(names) == sorted([*sources, *(f"{name}c" for name in sources)])
+
+
+_WHERE_COMPILED = "import delta_cdc.__main__ as m; print(m.main.__code__.co_filename)"
+
+
+def _compiled_as(archive: Path) -> str:
+    program = f"import sys; sys.path.insert(0, {str(archive)!r}); {_WHERE_COMPILED}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_a_driver_of_another_python_takes_the_sources(tmp_path: Path) -> None:
+    archive = session.engine_zip(tmp_path)
+    assert _compiled_as(archive) == "delta_cdc/__main__.py"
+    other = tmp_path / "other.zip"
+    with zipfile.ZipFile(archive) as ours, zipfile.ZipFile(other, "w") as theirs:
+        for name in ours.namelist():
+            content = ours.read(name)
+            theirs.writestr(name, b"\0\0\r\n" + content[4:] if name.endswith(".pyc") else content)
+    assert _compiled_as(other) == f"{other}/delta_cdc/__main__.py"
 
 
 def test_the_engine_runs_from_its_zip(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import marshal
 import os
 import re
 import shutil
 import tempfile
 import zipfile
+from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -180,8 +182,10 @@ def get_session(
 def engine_zip(directory: Path | None = None) -> Path:
     """Return the engine as a zip for ``--py-files``; write the file if it does not exist yet.
 
-    The same sources give the same bytes on every machine, and the file's name contains their hash, so that
-    a worker of one release never runs the engine of another. One rename makes the whole file visible.
+    It contains the sources, and their bytecode for this version of Python: a driver with the same version
+    compiles nothing, and any other one takes the sources. The file's name contains the hash of the sources
+    and of that version, so that a worker of one release never runs the engine of another. One rename makes
+    the whole file visible.
 
     :param directory: folder of the file, created if missing; None is ``engine`` in the cache folder
     :raises EnvironmentNotReady: the file cannot be written
@@ -190,7 +194,7 @@ def engine_zip(directory: Path | None = None) -> Path:
     sources = sorted(
         (path.relative_to(_PACKAGE.parent).as_posix(), path.read_bytes()) for path in _PACKAGE.rglob("*.py")
     )
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(MAGIC_NUMBER)
     for name, content in sources:
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     target = directory / f"delta_cdc-{digest.hexdigest()[:16]}.zip"
@@ -208,7 +212,13 @@ def engine_zip(directory: Path | None = None) -> Path:
 
 def _write_zip(target: Path, files: list[tuple[str, bytes]]) -> None:
     with replacing(target) as file, zipfile.ZipFile(file, "w") as archive:
-        for name, content in files:
+        for name, content in [*files, *((f"{name}c", _bytecode(name, source)) for name, source in files)]:
             # Do not compress: the output of deflate depends on the zlib version. ZipInfo's default date is
             # 1980, the oldest possible date in a zip.
             archive.writestr(zipfile.ZipInfo(name), content)
+
+
+def _bytecode(name: str, source: bytes) -> bytes:
+    """Return the content of a ``.pyc`` file that Python never compares with its source."""
+    code = compile(source, name, "exec", dont_inherit=True)
+    return b"".join([MAGIC_NUMBER, (1).to_bytes(4, "little"), source_hash(source), marshal.dumps(code)])
