@@ -57,8 +57,7 @@ _WHERE_COMPILED = "import delta_cdc.__main__ as m; print(m.main.__code__.co_file
 
 def _compiled_as(archive: Path) -> str:
     program = f"import sys; sys.path.insert(0, {str(archive)!r}); {_WHERE_COMPILED}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    return subprocess.check_output([sys.executable, "-c", program], text=True).strip()
 
 
 def test_a_driver_of_another_python_takes_the_sources(tmp_path: Path) -> None:
