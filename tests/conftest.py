@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,29 +22,29 @@ LAYERS = ("unit", "integration", "system")
 _TESTS = Path(__file__).resolve().parent
 
 
-def _slow_patterns() -> list[re.Pattern[str]]:
-    lines = (_TESTS / "slow.txt").read_text().splitlines()
-    wanted = [line for line in lines if line.strip() and not line.startswith("#")]
-    # Not fnmatch: the ids of parametrised tests have square brackets.
-    return [re.compile(re.escape(line).replace(r"\*", ".*").replace(r"\?", ".") + "$") for line in wanted]
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its layer, which is its folder, and the costly ones as slow.
-
-    Tests outside of the layers are refused.
-    """
-    slow = _slow_patterns()
+    """Mark each test with its layer, which is its folder; tests outside of the layers are refused."""
     for item in items:
-        name = item.nodeid.removeprefix("tests/")
-        if any(pattern.match(name) for pattern in slow):
-            item.add_marker("slow")
         layer = item.path.relative_to(_TESTS).parts[0]
         if layer not in LAYERS:
             raise pytest.UsageError(
                 f"{item.nodeid} lies in none of the folders {', '.join(LAYERS)} of tests/"
             )
         item.add_marker(layer)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what each random test drew, and the sum of its histories."""
+    found = [
+        dict(report.user_properties)
+        for report in terminalreporter.stats.get("passed", ())
+        if getattr(report, "when", "") == "call"
+    ]
+    drawn = [one for one in found if "drawn" in one]
+    for one in drawn:
+        terminalreporter.write_line(str(one["drawn"]))
+    if drawn:
+        terminalreporter.write_line(f"{sum(int(one['histories']) for one in drawn)} histories, 0 differ")
 
 
 @pytest.fixture(scope="session")

@@ -65,6 +65,7 @@ def test_an_embedded_driver_maps_it_and_one_with_other_jars_says_nothing(
     assert "cds" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_it_is_made_once_and_made_anew_when_it_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

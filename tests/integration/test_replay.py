@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from delta_cdc import apply_changes, ingest_changes
 from delta_cdc.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
     from pyspark.sql import SparkSession
 
     Said = pytest.CaptureFixture[str]
@@ -59,6 +60,7 @@ def test_records_of_a_log(spark: SparkSession, tmp_path: Path, capsys: Said) -> 
     assert "Nothing of p is in quarantine" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_events_of_a_target(spark: SparkSession, tmp_path: Path, capsys: Said) -> None:
     """Two events of one key and sequence, and nobody had said which of them counts."""
     log, target = tmp_path / "events", tmp_path / "target"

@@ -53,6 +53,7 @@ def confs(session: SparkSession) -> dict[str, str]:
     return {name: value for name, value in ours.items() if not name.startswith("spark.sql.parquet.fieldId.")}
 
 
+@pytest.mark.slow
 def test_files_events_targets_and_care(user: SparkSession, tmp_path: Path) -> None:
     landing, log, target = tmp_path / "landing", str(tmp_path / "log"), str(tmp_path / "target")
     landing.mkdir()

@@ -57,7 +57,7 @@ class Layout:
         return {**made, "delta.columnMapping.mode": "name"} if self.mapping else made
 
 
-def histories_asked_for(count: int) -> list[int]:
+def number_of_histories(count: int) -> list[int]:
     """Return the numbers of a table's histories; ``DELTA_CDC_HISTORIES=7,8`` replays some of them."""
     given = os.environ.get("DELTA_CDC_HISTORIES")
     return [int(number) for number in given.split(",")] if given else list(range(count))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,6 +145,16 @@ class Flow:
         for end in ends:
             assert self.apply(end).status == "committed", self.results[-1]
         return self
+
+    def copied(self, folder: Path) -> Flow:
+        """Return the same flow over copies of its tables, with their ids and their commits."""
+        copies = {name: folder / name for name in ("source", "target")}
+        shutil.copytree(self.source, copies["source"])
+        if Path(self.target).exists():
+            shutil.copytree(self.target, copies["target"])
+        return Flow(
+            self.spark, str(copies["source"]), str(copies["target"]), self.options, pipeline=self.pipeline
+        )
 
     def stage(self, staging: str, start: int, end: int, kind: str = "changes", **changes: Any) -> JobResult:
         """Read a range, or a snapshot, into a staging table."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc import apply_changes, job
 from delta_cdc.core.option_schema import APPLY, filled
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest, ApplySpec
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest, ApplySpec, ranges_of
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.manifest_folder import folder_for
 from delta_cdc.planning.apply import plan_apply
@@ -81,8 +81,7 @@ class LogFlow:
     def run_late(self, spec: ApplySpec) -> None:
         """Run a plan that another run has overtaken: nothing must come of it."""
         before = newest(self.target)
-        read_ranges = [read_range for step in spec.steps for read_range in step.read_ranges]
-        result = job.run(self.spark, prepared(spec, folder_for(self.spark, read_ranges, None)))
+        result = job.run(self.spark, prepared(spec, folder_for(self.spark, ranges_of(spec.steps), None)))
         self.said.append(f"a plan up to {spec.steps[-1].ending_version} came late: {result.status}")
         assert result.status in TOO_LATE, result
         assert newest(self.target) == before, result

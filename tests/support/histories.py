@@ -128,7 +128,11 @@ def played(scripts: Mapping[str, Script], length: int) -> Histories:
     return Histories(ops=ops, states=states)
 
 
-def drawn(random_: random.Random, length: int, ids: int = 4) -> Script:
+#: Rows of a drawn case.
+IDS = 4
+
+
+def drawn(random_: random.Random, length: int, ids: int = IDS) -> Script:
     """Draw the script of one case: inserts, updates, no-ops, deletes, key changes and swaps."""
     script: Script = []
     alive: dict[int, tuple[str | None, int | None]] = {}

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+import select
+
+#: Seconds in which the system ends a process that was killed.
+_LIMIT = 30.0
 
 
-def is_running(process: int) -> bool:
-    """Tell whether a process runs; one that has ended and that nobody has asked about does not."""
+def ends(process: int) -> bool:
+    """Wait until a process has ended; return whether it has. A kill takes effect a moment after its call."""
     try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in ("Z", "X")
+        handle = os.pidfd_open(process)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([handle], [], [], _LIMIT)[0])
+    finally:
+        os.close(handle)

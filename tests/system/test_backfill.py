@@ -78,6 +78,7 @@ def up_to(source: Source, version: int) -> Source:
     return Source(source.path, source.states[: version + 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scd", [1, 2])
 def test_killed_in_the_second_milestone(
     spark: SparkSession, source: Source, backfill: Callable[..., ApplyResult], tmp_path: Path, scd: int
@@ -130,6 +131,7 @@ def test_killed_in_the_second_milestone(
     assert [line for line in said if "already applied and are left out (the watermark is 300)" in line]
 
 
+@pytest.mark.slow
 def test_a_new_target_from_an_old_version_and_the_repair_of_a_range(
     spark: SparkSession, source: Source, backfill: Callable[..., ApplyResult], tmp_path: Path
 ) -> None:
@@ -151,6 +153,7 @@ def test_a_new_target_from_an_old_version_and_the_repair_of_a_range(
     assert held(spark, target) == right
 
 
+@pytest.mark.slow
 def test_expired_versions_are_said_before_anything_runs(
     backfill: Callable[..., ApplyResult], source: Source, tmp_path: Path
 ) -> None:

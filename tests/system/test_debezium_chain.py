@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tests.support.kafka_broker import Broker
     from tests.support.kafka_connect import Connect
 
+pytestmark = pytest.mark.slow
+
 SEED = 20261121
 TABLE = "public.things"
 #: How the end of a phase is known: the row of this name has arrived in the topic.

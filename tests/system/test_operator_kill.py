@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 _DAG = """
 from airflow.sdk import DAG
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator

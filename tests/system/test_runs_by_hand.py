@@ -1,4 +1,4 @@
-"""Runs that people start, in a whole Airflow: by its REST API, by its pages, and backfills by dates.
+"""Runs that people or changes start, in a whole Airflow: by REST, by pages, by dates, by a watcher.
 
 All tests share one server, which is the costly part; each says itself what it needs to find.
 """
@@ -77,6 +77,22 @@ with DAG(
     )
 """
 
+_WOKEN = """
+from airflow.sdk import DAG, Asset, AssetWatcher, task
+from airflow_delta_cdc.triggers import DeltaVersionTrigger
+
+trigger = DeltaVersionTrigger(table={table!r}, asset_name="woken", poll_interval=0.3)
+asset = Asset("woken", watchers=[AssetWatcher(name="woken", trigger=trigger)])
+
+with DAG("woken", schedule=[asset], max_active_runs=1, catchup=False):
+
+    @task
+    def note(triggering_asset_events=None):
+        return [event.extra["payload"] for events in triggering_asset_events.values() for event in events]
+
+    note()
+"""
+
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
@@ -97,6 +113,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     dags.mkdir()
     for name in _EXAMPLES:
         shutil.copy(PROJECT / "dags" / f"{name}.py", dags)
+    (dags / "woken.py").write_text(_WOKEN.format(table=str(made.table("woken"))))
     paths = {name: str(made.table(f"shop_{name}")) for name in ("now", "history")}
     (dags / "shop.py").write_text(_GROUP.format(source=str(source), **paths))
     (dags / "by_date.py").write_text(
@@ -116,7 +133,7 @@ def server(places: Places) -> Iterator[Server]:
     (port,) = free_ports(1)
     with Server(places, port=port, AIRFLOW__CORE__DAGS_FOLDER=str(places.root / "dags")) as running:
         running.start()
-        running.wait_until_ready(_ONE, "shop", "shop__backfill", "by_date")
+        running.wait_until_ready(_ONE, "shop", "shop__backfill", "by_date", "woken")
         session_id = running.session
         assert len(_alive_in(session_id)) > 4, "all parts of Airflow are in one session"
         yield running
@@ -149,6 +166,7 @@ def test_values_of_another_type_start_no_run(server: Server, conf: dict[str, Any
         server.trigger(_ONE, conf)
 
 
+@pytest.mark.slow
 def test_a_form_that_contradicts_itself_ends_the_first_task(server: Server, places: Places) -> None:
     before = applications(places)
     wrong = [
@@ -162,6 +180,28 @@ def test_a_form_that_contradicts_itself_ends_the_first_task(server: Server, plac
         assert server.finish(dag_id, run_id) == "failed"
         assert said in server.log(dag_id, run_id, task)
     assert applications(places) == before
+
+
+# -- by a watcher ---------------------------------------------------------------------------------
+def test_a_watcher_wakes_a_dag(server: Server, places: Places) -> None:
+    table = places.table("woken")
+    for version in (0, 1):
+        write_deltalake(str(table), pa.table({"id": [version]}), mode="append")
+        (event,) = noted(server, version)
+        assert (event["table"], event["version"]) == (str(table), version)
+        assert event["table_id"] == str(DeltaTable(str(table)).metadata().id)
+        assert event["previous_version"] == (version - 1 if version else None)
+    assert event["reason"] == "new_versions"
+
+
+def noted(server: Server, before: int) -> Any:
+    """Return what the run that a watcher has started was given; so many have ended before it."""
+    for _ in server.patience(300, "the watcher woke no DAG"):
+        runs = server.call("GET", "/api/v2/dags/woken/dagRuns?order_by=run_after")["dag_runs"]
+        if len(runs) > before and runs[before]["state"] == "success":
+            assert len(runs) == before + 1
+            return server.result("woken", runs[before]["dag_run_id"], "note")
+    raise AssertionError("unreachable")
 
 
 # -- in the browser -------------------------------------------------------------------------------
@@ -259,6 +299,7 @@ def newest_run(server: Server, dag_id: str) -> str:
     raise AssertionError("unreachable")
 
 
+@pytest.mark.slow
 def test_a_range_named_again_and_a_dry_run(server: Server, places: Places) -> None:
     target = places.table("orders_backfilled")
     filled(server, target)
@@ -279,6 +320,7 @@ def test_a_range_named_again_and_a_dry_run(server: Server, places: Places) -> No
 
 
 # -- each mode, by REST ---------------------------------------------------------------------------
+@pytest.mark.slow
 def test_each_mode_of_one_operator(server: Server, places: Places, spark: SparkSession) -> None:
     target = places.table("orders_backfilled")
     filled(server, target)
@@ -307,6 +349,7 @@ def test_each_mode_of_one_operator(server: Server, places: Places, spark: SparkS
     assert current(target) == [(1, 600), (2, 20), (3, 30)]
 
 
+@pytest.mark.slow
 def test_each_mode_of_a_group(server: Server, places: Places, spark: SparkSession) -> None:
     now, history = places.table("shop_now"), places.table("shop_history")
     group = Group(server, places, "shop")
@@ -339,6 +382,7 @@ def test_each_mode_of_a_group(server: Server, places: Places, spark: SparkSessio
 
 
 # -- by dates -------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_backfill_by_dates(server: Server, places: Places, spark: SparkSession) -> None:
     """Two days before there is a table, then a load, then the changes; and a day once more, as a repair."""
     target = places.table("by_date")

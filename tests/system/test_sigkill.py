@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.holding import killing
+from tests.support.slow import slow_but
 from tests.support.world import data_files, listing, orphans, seals
 from tests.system.conftest import KINDS, Kind, Trial, kill
 
@@ -31,7 +32,7 @@ def killed_at(trial: Trial, point: str) -> None:
     assert published == ""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, "scd1"))
 def test_before_the_commit(trial: Callable[..., Trial], kind: Kind) -> None:
     tried = trial(kind)
     versions, files = tried.versions, data_files(tried.target)
@@ -43,6 +44,7 @@ def test_before_the_commit(trial: Callable[..., Trial], kind: Kind) -> None:
     assert len(seals(tried.target)) == (1 if kind == "load" else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_the_commit(trial: Callable[..., Trial], kind: Kind) -> None:
     tried = trial(kind)
@@ -55,6 +57,7 @@ def test_after_the_commit(trial: Callable[..., Trial], kind: Kind) -> None:
     assert listing(tried.target) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_data_on_disk_and_no_log_entry(trial: Callable[..., Trial], kind: Kind) -> None:
     tried = killed_between_data_and_log(trial, kind, attempts=6)

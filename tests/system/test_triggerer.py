@@ -154,6 +154,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, store: HttpStore) -> Iterato
         parts.stop()
 
 
+@pytest.mark.slow
 def test_a_watcher_wakes_a_dag(world: World) -> None:
     table = world.table("wakes")
     append(table, [1])
@@ -172,6 +173,7 @@ def test_a_watcher_wakes_a_dag(world: World) -> None:
     assert world.parts.events("wakes") == [first, second]
 
 
+@pytest.mark.slow
 def test_rewriting_files_wakes_nobody(world: World) -> None:
     table = world.table("wakes")
     world.settled("wakes", 1)
@@ -181,6 +183,7 @@ def test_rewriting_files_wakes_nobody(world: World) -> None:
     assert (compacted, third["previous_version"], third["version"]) == (2, 1, 3)
 
 
+@pytest.mark.slow
 def test_killed_between_a_commit_and_its_event(world: World) -> None:
     append(world.table("frozen"), [1])
     world.settled("frozen", 0)
@@ -193,6 +196,7 @@ def test_killed_between_a_commit_and_its_event(world: World) -> None:
     world.settled("frozen", 1)
 
 
+@pytest.mark.slow
 def test_killed_when_the_event_was_found_and_not_stored(world: World) -> None:
     table, mark = world.table("yielded"), world.root / "t-yielded.yielded"
     append(table, [1])
@@ -210,6 +214,7 @@ def test_killed_when_the_event_was_found_and_not_stored(world: World) -> None:
     world.settled("yielded", 1)
 
 
+@pytest.mark.slow
 def test_killed_right_after_the_cursor_moved(world: World) -> None:
     table = world.table("moved")
     append(table, [1])
@@ -226,6 +231,7 @@ def test_killed_right_after_the_cursor_moved(world: World) -> None:
     assert world.notes("moved") == world.parts.events("moved")
 
 
+@pytest.mark.slow
 def test_two_watchers_on_one_table(world: World) -> None:
     table = world.table("both")
     append(table, [1])
@@ -243,6 +249,7 @@ def test_two_watchers_on_one_table(world: World) -> None:
     assert _versions(world.events("two", 2))[1:] == [(1, 3)]
 
 
+@pytest.mark.slow
 def test_two_versions_in_one_look(world: World) -> None:
     table = world.table("storm")
     append(table, [1])
@@ -265,6 +272,7 @@ def test_two_versions_in_one_look(world: World) -> None:
     assert len(world.parts.events("storm")) == 2
 
 
+@pytest.mark.slow
 def test_conditions(world: World) -> None:
     table = world.table("deletes")
 
@@ -281,6 +289,7 @@ def test_conditions(world: World) -> None:
     assert _versions(world.events("deletes", 2))[1:] == [(2, 4)]
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_is_survived(world: World, store: HttpStore) -> None:
     table = store.root / "remote"
     append(table, [1])
@@ -300,6 +309,7 @@ def test_a_store_that_fails_is_survived(world: World, store: HttpStore) -> None:
     assert len(_said(world.parts.triggerer.log()[len(log) :], "Cannot look at s3://lake/remote")) == 1
 
 
+@pytest.mark.slow
 def test_a_deferred_sensor(world: World) -> None:
     state = lambda: world.parts.states("sensing")  # noqa: E731
     world.parts.until(lambda: state() == {"wait": "deferred"}, "the sensor did not defer")
@@ -309,12 +319,14 @@ def test_a_deferred_sensor(world: World) -> None:
     assert (found["version"], found["previous_version"], found["reason"]) == (0, None, "table_created")
 
 
+@pytest.mark.slow
 def test_a_deferred_sensor_whose_time_is_over(world: World) -> None:
     world.parts.until(
         lambda: world.parts.states("giving_up") == {"wait": "skipped"}, "the sensor was not skipped"
     )
 
 
+@pytest.mark.slow
 def test_parsing_again_changes_no_trigger(world: World) -> None:
     before, parsed = world.parts.watchers(), world.parts.last_parsed("wakes")
     world.parts.until(lambda: world.parts.last_parsed("wakes") > parsed, "the file was not parsed again")
@@ -322,6 +334,7 @@ def test_parsing_again_changes_no_trigger(world: World) -> None:
     assert len(before) == 9
 
 
+@pytest.mark.slow
 def test_nothing_ended_a_trigger(world: World) -> None:
     log = world.parts.triggerer.log()
     assert _said(log, "exited with error") == []

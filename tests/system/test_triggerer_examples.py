@@ -15,6 +15,8 @@ from tests.system.parts import Parts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 #: Four Spark applications, one after the other.
 _LIMIT = 600.0
 _HOPS = ("medallion_bronze", "medallion_silver", "medallion_gold")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import stat
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,13 +40,18 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.fixture
+@contextmanager
 def full() -> Iterator[None]:
-    """Let no file of this process grow beyond a few blocks, as on a disk that is full."""
+    """Let no file of this process grow beyond a few blocks, as on a disk that is full.
+
+    No fixture: pytest writes what became of a test before its fixtures end.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("writer", WRITERS)
@@ -58,18 +64,18 @@ def test_where_the_place_is_taken_nothing_is_left(writer: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-@pytest.mark.usefixtures("full")
 def test_where_the_disk_is_full_nothing_is_left(writer: str, tmp_path: Path) -> None:
     (tmp_path / "wanted").write_text("older")
-    with pytest.raises(OSError, match="too large"):
+    with full(), pytest.raises(OSError, match="too large"):
         WRITERS[writer](tmp_path / "wanted")
     assert [found.name for found in tmp_path.iterdir()] == ["wanted"]
     assert (tmp_path / "wanted").read_text() == "older"
 
 
-@pytest.mark.usefixtures("full")
 def test_the_doctor_leaves_nothing_on_a_full_disk(tmp_path: Path) -> None:
-    assert machine._writable(tmp_path, "make room.").status == "failed"
+    with full():
+        status = machine._writable(tmp_path, "make room.").status
+    assert status == "failed"
     assert list(tmp_path.iterdir()) == []
 
 

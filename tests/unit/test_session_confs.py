@@ -22,6 +22,9 @@ class Confs:
     def getAll(self) -> dict[str, str]:  # noqa: N802 - PySpark's name
         return dict(self.known)
 
+    def get(self, name: str, default: str | None) -> str | None:
+        return self.known.get(name, default)
+
     def set(self, name: str, value: str) -> None:
         if name == self.refused:
             raise ValueError(name)

@@ -34,8 +34,24 @@ def test_literals_that_cannot_be_told_safely_are_left_out(value: object, text: s
 
 
 @pytest.mark.parametrize(
-    ("text", "literal"),
-    [("2024-02-29", "DATE'2024-02-29'"), ("+10000-01-01", None), ("-0001-01-01", None), (None, None)],
+    ("days", "literal"),
+    [
+        (19_782, "DATE'2024-02-29'"),
+        (-719_162, "DATE'0001-01-01'"),
+        (-719_163, None),
+        (2_932_896, "DATE'9999-12-31'"),
+        (2_932_897, None),
+    ],
 )
-def test_dates_come_as_text(text: str | None, literal: str | None) -> None:
-    assert sql.date_literal(text) == literal
+def test_dates_come_as_days(days: int, literal: str | None) -> None:
+    assert sql.date_literal(days) == literal
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "text"),
+    [(0, "1970-01-01 00:00:00"), (-1, "1969-12-31 23:59:59.999999"), (1 << 62, None)],
+)
+def test_times_come_as_microseconds(microseconds: int, text: str | None) -> None:
+    zoned, plain = (sql.time_literal(microseconds, zoned=zoned) for zoned in (True, False))
+    assert zoned == (text and f"TIMESTAMP_LTZ'{text}Z'")
+    assert plain == (text and f"TIMESTAMP_NTZ'{text}'")

@@ -9,7 +9,7 @@ import pytest
 from delta_cdc import warmup
 from delta_cdc.core.errors import JobFailed
 from delta_cdc.launch.session import CLASS_PATH
-from tests.support.processes import is_running
+from tests.support.processes import ends
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,4 +32,4 @@ def test_a_workload_that_fails_or_hangs(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(JobFailed, match=said):
         warmup._run({CLASS_PATH: "/delta.jar"})
     if how == "hangs":
-        assert not is_running(int(told.read_text()))
+        assert ends(int(told.read_text()))

@@ -184,7 +184,7 @@ def read_changes(
             spark,
             spark_uri(request.table),
             write_manifests(
-                request.table,
+                plan.log,
                 plan.read_ranges,
                 folder,
                 at=plan.table.version,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -28,11 +29,12 @@ async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int =
     waiting = enumerate(coroutines)
     results: dict[int, T] = {}
 
-    async def take() -> None:
-        for index, coroutine in waiting:
-            results[index] = await coroutine
+    async def take(index: int, coroutine: Coroutine[Any, Any, T]) -> None:
+        results[index] = await coroutine
+        for further, following in waiting:
+            results[further] = await following
 
-    running = [asyncio.ensure_future(take()) for _ in range(limit)]
+    running = [asyncio.ensure_future(take(*first)) for first in islice(waiting, limit)]
     try:
         await asyncio.gather(*running)
     finally:

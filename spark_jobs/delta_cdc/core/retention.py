@@ -21,8 +21,7 @@ VERSIONS_EXPIRED_REMEDY = (
     'run the apply once with mode="reload", which brings the target to what the source holds now '
     '(on_versions_expired "reload" in policies does so by itself; a target without keys takes mode="reset"); '
     f"what has no target begins at a later version. For later, raise {LOG_RETENTION} and {FILE_RETENTION} of "
-    "the source "
-    "beyond the longest pause of its readers."
+    "the source beyond the longest pause of its readers."
 )
 
 #: The remedy for a missing commit file between others, which only an accident explains.

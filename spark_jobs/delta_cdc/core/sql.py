@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_DATE = re.compile(r"^\d{4}-\d{2}-\d{2}\Z")
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - Spark's literal adds the zone
 
 #: Columns of our own plans; refused in sources, never written to targets.
 PLAN_PREFIX = "__delta_cdc_"
@@ -57,9 +57,25 @@ def literal(value: Any) -> str | None:
     return None
 
 
-def date_literal(text: str | None) -> str | None:
-    """Return the literal of a date collected as text; None for years beyond four digits."""
-    return f"DATE'{text}'" if text is not None and _DATE.match(text) else None
+def date_literal(days: int) -> str | None:
+    """Return the literal of a date, given as days since 1970; None for years outside 1 to 9999."""
+    try:
+        return f"DATE'{_EPOCH.date() + timedelta(days)}'"
+    except OverflowError:
+        return None
+
+
+def time_literal(microseconds: int, *, zoned: bool) -> str | None:
+    """Return the literal of a time; None for years outside 1 to 9999.
+
+    :param microseconds: since 1970, in UTC
+    :param zoned: of the type TIMESTAMP, else TIMESTAMP_NTZ
+    """
+    try:
+        text = (_EPOCH + timedelta(microseconds=microseconds)).isoformat(" ")
+    except OverflowError:
+        return None
+    return f"TIMESTAMP_LTZ'{text}Z'" if zoned else f"TIMESTAMP_NTZ'{text}'"
 
 
 def merge(

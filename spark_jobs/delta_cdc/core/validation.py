@@ -134,8 +134,8 @@ def _named_columns(
     if options.select:
         return
     partitions = options.partition_by
-    computed = {name.lower() for name in (*added, *(n for n, sql in partitions.items() if sql is not None))}
-    yield "key", options.keys, ()
+    derived = {name.lower() for name, sql in partitions.items() if sql is not None}
+    yield "key", options.keys, derived
     yield "landing", options.column_list, ()
     yield "left out", options.except_column_list, ()
     yield "tracked", options.track_history_column_list, ()
@@ -143,7 +143,7 @@ def _named_columns(
     yield _NULLS, options.ignore_null_updates_column_list, ()
     yield _NULLS, options.ignore_null_updates_except_column_list, ()
     yield "partition", [name for name, sql in partitions.items() if sql is None], ()
-    yield "clustering", options.cluster_by, computed
+    yield "clustering", options.cluster_by, {*derived, *(name.lower() for name in added)}
 
 
 def _as_tuple(name: str | None) -> tuple[str, ...]:

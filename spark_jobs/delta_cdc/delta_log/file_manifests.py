@@ -59,11 +59,12 @@ def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) 
     :raises ReadMethodUnavailable: a range needs a folder, but there is no folder
     :raises DeltaCdcError: see :func:`write_manifests`
     """
+    log = DeltaLog(spec.source_uri, storage_options)
     steps = tuple(
         replace(
             step,
             read_ranges=write_manifests(
-                spec.source_uri,
+                log,
                 step.read_ranges,
                 root,
                 at=step.at,
@@ -80,7 +81,7 @@ def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) 
 
 
 def write_manifests(
-    table: str,
+    log: DeltaLog,
     read_ranges: Iterable[ReadRange],
     root: str,
     *,
@@ -89,9 +90,10 @@ def write_manifests(
 ) -> tuple[ReadRange, ...]:
     """Write the file manifests of some ranges (``segments``).
 
-    :param table: path or URI of the source
+    :param log: of the source; it does not read again what it has read for a plan
     :param root: folder of the manifests; see :func:`prepared`
     :param at: the version whose schema the manifests have, the end of the last range
+    :param storage_options: of the folder
     :return: the ranges; those that Spark reads through manifests are marked ``by_manifest``. Without a
         folder, or if Delta's own reader has to read it, a range of the change data feed has no mark
     :raises ReadMethodUnavailable: a range needs a folder, but there is no folder; or the range's read method
@@ -109,9 +111,7 @@ def write_manifests(
             remedy="name a folder with scratch= that this process and all executors reach.",
         )
     return (
-        run_sync(_write(table, read_ranges, root, at, storage_options))
-        if root and read_ranges
-        else read_ranges
+        run_sync(_write(log, read_ranges, root, at, storage_options)) if root and read_ranges else read_ranges
     )
 
 
@@ -124,23 +124,26 @@ def forget(root: str, storage_options: dict[str, str] | None = None) -> None:
 
 
 async def _write(
-    uri: str,
+    log: DeltaLog,
     read_ranges: tuple[ReadRange, ...],
     root: str,
     end: int,
     storage_options: dict[str, str] | None,
 ) -> tuple[ReadRange, ...]:
-    log = DeltaLog(uri, storage_options)
-    table = Table(log.uri, *await log.described(end))
+    table: Table | None = None
     first = min(read_range.starting_version for read_range in read_ranges)
     commits: manifest_feed.Commits | None = None
     marked = []
     for read_range in read_ranges:
         is_written = True
         try:
-            table.check(read_range)
             if read_range.method == "change_files":
                 commits = commits or await manifest_feed.Commits.of(log, first, end)
+                if not commits.is_worthwhile(read_range):
+                    raise manifest_feed.NotSliceableError("there is little to read")
+            table = table or Table(log.uri, *await log.described(end))
+            table.check(read_range)
+            if commits is not None and read_range.method == "change_files":
                 files = await manifest_feed.files(log, read_range, table, commits)
             else:
                 files = await (_net if read_range.net else _by_commit)(log, read_range, table)

@@ -48,16 +48,22 @@ class NotSliceableError(Exception):
 class Commits:
     """The commits of the ranges that get file manifests, and their times: read once for all ranges."""
 
-    def __init__(self, log: DeltaLog, commits: tuple[Commit, ...], times: dict[int, int]) -> None:
+    def __init__(self, log: DeltaLog, commits: tuple[Commit, ...]) -> None:
         self._log = log
         self._commits = commits
         self._before: MetaData | None = None
-        self.times = times
+        self._times: dict[int, int] = {}
 
     @classmethod
     async def of(cls, log: DeltaLog, first: int, last: int) -> Commits:
-        commits = await log.commits(range(first, last + 1))
-        return cls(log, commits, await log.timestamps(range(first, last + 1), commits))
+        return cls(log, await log.commits(range(first, last + 1)))
+
+    async def times(self) -> dict[int, int]:
+        """Return version -> epoch milliseconds."""
+        if not self._times:
+            versions = [commit.version for commit in self._commits]
+            self._times = await self._log.timestamps(versions, self._commits)
+        return self._times
 
     def is_worthwhile(self, read_range: ReadRange) -> bool:
         """Return whether Spark reads a range faster through a file manifest than by Delta's own reader.
@@ -107,10 +113,9 @@ async def files(log: DeltaLog, read_range: ReadRange, table: Table, commits: Com
     :raises CorruptLog: a deletion vector is damaged
     :raises VersionsExpired: the file of a deletion vector was deleted
     """
-    if not commits.is_worthwhile(read_range):
-        raise NotSliceableError("there is little to read")
     _check_schemas(table, await commits.described(read_range))
     listing: dict[Key, Listed] = {}
+    times = await commits.times()
     count, room = 0, MOST_VECTOR_BYTES
     versions = commits.changing(read_range)
     for start in range(0, len(versions), _BATCH):
@@ -121,7 +126,7 @@ async def files(log: DeltaLog, read_range: ReadRange, table: Table, commits: Com
             for mark, file in changes or await _changes(log, version, removed, added):
                 entry = listing.setdefault(file.key, Listed(version, file))
                 entry.action = entry.action.filled(file)
-                entry.sides.append(side(mark, version, commits.times[version]))
+                entry.sides.append(side(mark, version, times[version]))
                 count += 1
                 room -= len(file.deletion_vector.path_or_inline or "") if file.deletion_vector else 0
             if count > MOST_FILES or room < 0:

@@ -15,7 +15,7 @@ from delta_cdc.delta_log.actions import Add, MetaData, Protocol, Remove, Txn
 from delta_cdc.delta_log.checkpoint import DamagedCheckpointError, read_files, read_state
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 
     from delta_cdc.delta_log.actions import Action, Commit, Key
     from delta_cdc.delta_log.listing import Checkpoint, Listing
@@ -47,6 +47,13 @@ class History:
             commits = await gathered(map(self._find, versions), limit=_LARGEST_BATCH)
             self._commits.update(zip(versions, commits, strict=True))
         return self._commits[version]
+
+    async def read(self, versions: Sequence[int]) -> list[Commit | None]:
+        """Return commits in the given order; None for each whose file does not exist."""
+        unread = [version for version in versions if self._commits.get(version) is None]
+        commits = await gathered(map(self._find, unread), limit=_LARGEST_BATCH)
+        self._commits.update(zip(unread, commits, strict=True))
+        return [self._commits[version] for version in versions]
 
 
 class Replay:

@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import (
     CorruptLog,
     LogGap,
@@ -73,8 +72,9 @@ _READABLE = frozenset(
     }
 )
 _NEWEST_READER = 3
-#: Commits that are read at once.
-_CONCURRENT = 64
+#: The actions of a commit file of at most so many bytes are kept, of all files together at most so many, for
+#: a second reader.
+_SMALL, _ROOM = 64 * 1024, 4 * 1024 * 1024
 #: After this many consecutive versions that exist, one listing is cheaper than further requests.
 _WALK = 8
 #: Delta starts to make file times increase this many commits before the first requested version.
@@ -151,6 +151,8 @@ class DeltaLog:
         self._storage = Storage(self.uri, storage_options)
         self._opened: Replay | None = None
         self._history: History | None = None
+        #: The newest small commit files that :meth:`find` has read.
+        self._contents: dict[int, bytes] = {}
 
     # -- versions ---------------------------------------------------------------------------------
     async def newest_version(self, after: int | None = None) -> int:
@@ -267,13 +269,20 @@ class DeltaLog:
     async def actions(self, version: int) -> AsyncIterator[Action]:
         """Yield a commit's actions in the order of the file; read the file in chunks.
 
+        A small file that the log has already read is not read again.
+
         :raises VersionsExpired: log cleanup has deleted it
         :raises LogGap: it is missing, but not by log cleanup
         """
-        opened = await self._storage.open(_path(version)) if version >= 0 else None
-        if opened is None:
-            raise await self.missing(version)
-        async for action in self._parsed(version, opened[1], Lines()):
+        content = self._contents.get(version)
+        if content is not None:
+            chunks = _chunks(content)
+        else:
+            opened = await self._storage.open(_path(version)) if version >= 0 else None
+            if opened is None:
+                raise await self.missing(version)
+            chunks = opened[1]
+        async for action in self._parsed(version, chunks, Lines()):
             yield action
 
     async def commit(self, version: int) -> Commit:
@@ -286,19 +295,18 @@ class DeltaLog:
         return commit
 
     async def find(self, version: int) -> Commit | None:
-        """Return one commit, or None if its file does not exist."""
+        """Return one commit, or None if its file does not exist. This reads the file in any case."""
         opened = await self._storage.open(_path(version)) if version >= 0 else None
         return None if opened is None else await self._folded(version, opened)
 
     async def commits(self, versions: Sequence[int]) -> tuple[Commit, ...]:
-        """Return the commits of some versions, read concurrently.
+        """Return the commits of some versions; read those that :meth:`history` lacks, concurrently.
 
         :raises VersionsExpired: log cleanup has deleted one of them
         :raises LogGap: one of them is missing, but not by log cleanup
         """
         commits: list[Commit] = []
-        results = await gathered(map(self.find, versions), limit=_CONCURRENT)
-        for version, commit in zip(versions, results, strict=True):
+        for version, commit in zip(versions, await self.history().read(versions), strict=True):
             if commit is None:
                 # Report the first missing version, regardless of the order of answers.
                 raise await self.missing(version)
@@ -325,6 +333,8 @@ class DeltaLog:
         :raises LogGap: a commit file that the version needs is missing
         :raises UnsupportedTable: for catalog-managed tables and unknown reader features
         """
+        if version is None:
+            self._contents.clear()
         replay, protocol, metadata = await self._replay_state(version)
         columns = self._columns(metadata.schema_string, replay.version)
         if version is None:
@@ -453,6 +463,9 @@ class DeltaLog:
 
     async def _folded(self, version: int, opened: Opened) -> Commit:
         entry, chunks = opened
+        if entry.size <= min(_SMALL, _ROOM - sum(map(len, self._contents.values()))):
+            content = self._contents[version] = b"".join([chunk async for chunk in chunks])
+            chunks = _chunks(content)
         fold, lines = CommitFold(), Lines()
         async for action in self._parsed(version, chunks, lines):
             fold.add(action)
@@ -532,7 +545,8 @@ class DeltaLog:
         newest = max(listing.commits)
         if version is not None and (version > newest or version < 0):
             raise await self.missing(version)
-        known_history = self._history if version is None and self._opened is None else None
+        # A newer look at the table starts a new history, unless nothing was looked at.
+        known_history = self._history if version is not None or self._opened is None else None
         replay = Replay(
             self,
             self._storage,
@@ -601,6 +615,10 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(coroutine)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="delta-cdc-log") as pool:
         return pool.submit(asyncio.run, coroutine).result()
+
+
+async def _chunks(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 def _local_left_over(path: Path) -> bool:

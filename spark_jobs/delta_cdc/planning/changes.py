@@ -66,12 +66,14 @@ class ChangesPlan:
     """How to read the changes of a range, decided from the log. ``str()`` gives readable lines.
 
     :param table: the table as of the range's end
+    :param log: the table's log
     :param versions: the range, both ends inclusive; None if it contains no version
     :param read_ranges: the ranges to read, in order; empty if no commit of the range changes data
     :param notes: notes for users, one sentence each
     """
 
     table: TableState
+    log: DeltaLog = field(repr=False, compare=False)
     versions: VersionRange | None = None
     read_ranges: tuple[ReadRange, ...] = ()
     notes: tuple[str, ...] = ()
@@ -107,21 +109,20 @@ async def plan_changes_async(request: ChangesRequest, *, now_ms: int | None = No
     newest = await log.snapshot()
     versions = await _range(request, log, newest)
     if versions is None:
-        return ChangesPlan(newest)
+        return ChangesPlan(newest, log)
     is_newest = versions.ending_version == newest.version
     at_end = newest if is_newest else await log.snapshot(versions.ending_version)
     validation.check_feed_columns(at_end.schema_columns, newest.uri, at_end.version)
     commits = await preconditions.read_range(log, versions.starting_version, versions.ending_version)
     notes = await preconditions.check_schema(log, commits) if any(c.changes_data for c in commits) else ()
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    source = read_methods.Source(log, at_end, newest, now)
-    await source.look_up_times(commits)
+    source = read_methods.Source(log, at_end, newest, now, commits)
     read_ranges, reading_notes = await read_methods.choose(source, commits, request.options)
     too_much = read_methods.beyond_limits(read_ranges, commits, scratch=request.scratch)
     if too_much is not None:
         raise _too_long(newest.uri, versions, too_much)
     await read_methods.check_files(source, read_ranges, commits)
-    return ChangesPlan(at_end, versions, read_ranges, (*notes, *reading_notes))
+    return ChangesPlan(at_end, log, versions, read_ranges, (*notes, *reading_notes))
 
 
 def _too_long(uri: str, versions: VersionRange, at: int) -> RangeTooLong:

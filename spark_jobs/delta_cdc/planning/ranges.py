@@ -317,8 +317,7 @@ async def _within_limits(
     one_by_one: bool,
 ) -> AsyncIterator[tuple[tuple[Commit, ...], tuple[ReadRange, ...], tuple[str, ...]]]:
     """Yield a commit's versions, split if one Spark plan over them would be too large for the driver."""
-    table = read_methods.Source(observed.log, chosen.at_end, observed.source, observed.now_ms)
-    await table.look_up_times(commits)
+    table = read_methods.Source(observed.log, chosen.at_end, observed.source, observed.now_ms, commits)
     left_out = chosen.arrivals.left_out if chosen.arrivals is not None else {}
     choose = partial(read_methods.choose, left_out=left_out, one_by_one=one_by_one)
     while commits:

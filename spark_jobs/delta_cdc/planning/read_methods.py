@@ -52,25 +52,25 @@ class Source:
 
     :param newest: the newest state, whose retention settings apply
     :param now_ms: epoch milliseconds
-    :param commit_times: version -> epoch milliseconds; see :meth:`look_up_times`
+    :param commits: commits of the whole range
     """
 
     log: DeltaLog
     at_end: TableState
     newest: TableState
     now_ms: int
-    commit_times: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
+    commits: Sequence[Commit] = field(repr=False, compare=False)
+    _times: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
 
-    async def look_up_times(self, commits: Sequence[Commit]) -> None:
-        """Find the times of all commits that change data, with one listing of the log."""
-        changing = [commit.version for commit in commits if commit.changes_data]
-        if changing:
-            self.commit_times.update(await self.log.timestamps(changing, commits))
+    async def times(self, part: list[_Version]) -> tuple[tuple[int, int], ...]:
+        """Return version and time (epoch milliseconds) of the commits that change data.
 
-    def times(self, part: list[_Version]) -> tuple[tuple[int, int], ...]:
-        """Return version and time (epoch milliseconds) of the commits that change data."""
-        changing = [version.commit.version for version in part if version.commit.changes_data]
-        return tuple((version, self.commit_times[version]) for version in changing)
+        The first call lists the log, for the whole range.
+        """
+        if not self._times:
+            changing = [commit.version for commit in self.commits if commit.changes_data]
+            self._times.update(await self.log.timestamps(changing, self.commits))
+        return tuple((v.commit.version, self._times[v.commit.version]) for v in part if v.commit.changes_data)
 
 
 @dataclass(frozen=True)
@@ -399,7 +399,7 @@ async def _by_row_ids(
     read_ranges = []
     for compare, group in _compared(part, options, lambda version: version.may_carry_over_with_new_ids):
         size = sum(v.commit.bytes_added + v.commit.bytes_removed for v in group if v.commit.changes_data)
-        times = source.times(group)
+        times = await source.times(group)
         read_range = ReadRange(*_ends(group), "row_tracking", reason, size, compare=compare, timestamps=times)
         read_ranges.append(read_range)
     return read_ranges
@@ -410,7 +410,7 @@ async def _by_ends(
 ) -> ReadRange:
     if size is None:
         size = await _size_of_ends(source, part) or 0
-    times = source.times(part)
+    times = await source.times(part)
     if any(version.commit.info.operation == "RESTORE" for version in part):
         # A restored row has the time it was written, not that of the RESTORE; so all rows get the last time.
         times = times[-1:]
@@ -426,7 +426,7 @@ async def _by_ends(
 
 async def _by_added_files(source: Source, part: list[_Version], reason: str) -> ReadRange:
     size = sum(version.commit.bytes_added for version in part if version.commit.changes_data)
-    times = source.times(part)
+    times = await source.times(part)
     return ReadRange(*_ends(part), "added_files", reason, size, timestamps=times)
 
 

@@ -126,31 +126,25 @@ def private_session(spark: SparkSession) -> Iterator[SparkSession]:
     yield session
 
 
-#: Confs that decide how a statement shuffles. A private session keeps the user's values under other names.
-_SHUFFLE_CONFS = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")
+#: Bytes of input, by the source's log or listing, up to which one task shuffles all rows.
+FEW_BYTES = 4 * 1024**2
+#: The confs for it. A private session keeps the user's values under other names.
+_ONE_TASK = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
 _KEPT = "delta_cdc."
 
 
-def shuffle_into(session: SparkSession, partitions: int | None) -> None:
-    """Set into how many partitions the next statements of a private session shuffle.
+def shuffle_for(session: SparkSession, *, few_rows: bool) -> None:
+    """Set how the next statements of a private session shuffle.
 
     Spark's own values are meant for much data: for a few thousand rows, every additional task and every
     adaptive re-optimization costs more than it saves (measured: ``benchmarks/apply.py``).
 
-    :param partitions: at most as many as the user's session has, and without adaptive execution; None: as the
-        user's session does
+    :param few_rows: in one task and without adaptive execution; otherwise as in the user's session
     """
-    for name in _SHUFFLE_CONFS:
+    for name, value in _ONE_TASK.items():
         users_value = session.conf.get(_KEPT + name, None) or str(session.conf.get(name))
         session.conf.set(_KEPT + name, users_value)
-        if partitions is None:
-            value = users_value
-        elif name == _SHUFFLE_CONFS[1]:
-            value = "false"
-        else:
-            # Some platforms take "auto".
-            value = str(min(partitions, int(users_value))) if users_value.isdigit() else str(partitions)
-        session.conf.set(name, value)
+        session.conf.set(name, value if few_rows else users_value)
 
 
 @contextmanager
@@ -160,8 +154,7 @@ def confs_for_a_moment(session: SparkSession, confs: Mapping[str, str]) -> Itera
     Threads wait for each other, because otherwise two of them could restore each other's values.
     """
     with _lent:
-        current = session.conf.getAll
-        previous = {name: current.get(name) for name in confs}
+        previous = {name: session.conf.get(name, None) for name in confs}
         try:
             _set(session, confs)
             yield

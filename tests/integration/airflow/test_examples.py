@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.integration.airflow.conftest import Airflow, Outcome
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 def rows(table: Path, version: int | None = None) -> list[dict[str, Any]]:

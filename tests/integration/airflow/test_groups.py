@@ -147,6 +147,7 @@ def states(outcome: Outcome) -> dict[str, str]:
     return {name: one["state"] for name, one in outcome.tasks.items()}
 
 
+@pytest.mark.slow
 def test_three_tables_of_65(airflow: Airflow, tmp_path: Path) -> None:
     """One application; a table that fails does so alone, and is healed alone."""
     configuration = feeds(tmp_path, 65)
@@ -203,6 +204,7 @@ def test_three_tables_of_65(airflow: Airflow, tmp_path: Path) -> None:
     assert (again.processes, again.xcom("apply[t03]")["applied"]) == ([], False)
 
 
+@pytest.mark.slow
 def test_what_the_form_asks_for_is_done_once(airflow: Airflow, tmp_path: Path) -> None:
     file = group(airflow, "feeds", feeds(tmp_path, 2))
     before = DeltaTable(str(tmp_path / "target1")).version()
@@ -238,6 +240,7 @@ dags["feeds"].task_dict["run_spark"].env_vars = killing("before_commit", 2)
 """
 
 
+@pytest.mark.slow
 def test_an_application_that_is_killed_in_the_middle(airflow: Airflow, tmp_path: Path) -> None:
     """What is through is published; the others run an application of their own at once."""
     configuration = feeds(tmp_path, 3, max_parallel_tables=1)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.integration.airflow.conftest import Airflow, Outcome
     from tests.support.kafka_broker import Broker
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 def drop(folder: Path, name: str, *lines: Mapping[str, Any] | str) -> None:

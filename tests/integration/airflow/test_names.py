@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.integration.airflow.conftest import Airflow
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 _CREATE = """
 import sys

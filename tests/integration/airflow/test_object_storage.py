@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.lake import Lake
     from tests.support.s3_gateway import Gateway
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 _FILE = """
 import os

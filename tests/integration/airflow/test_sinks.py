@@ -50,6 +50,7 @@ def sink(tables: Path) -> list[tuple[int, str, float]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_function_takes_the_changes(airflow: Airflow, tmp_path: Path) -> None:
     orders(tmp_path / "orders", (1, "O", 10.0), (2, "O", 20.0))
     file = example(airflow, "orders_to_sqlite", tmp_path)
@@ -66,6 +67,7 @@ def test_a_function_takes_the_changes(airflow: Airflow, tmp_path: Path) -> None:
     assert idle.xcom("load", "watermark")["version"] == 0
 
 
+@pytest.mark.slow
 def test_a_function_that_failed_gets_the_batch_again(airflow: Airflow, tmp_path: Path) -> None:
     source = tmp_path / "orders"
     orders(source, (1, "O", 10.0), (2, "O", 20.0))
@@ -91,6 +93,7 @@ def test_a_function_that_failed_gets_the_batch_again(airflow: Airflow, tmp_path:
     assert sink(tmp_path)[-1] == (4, "P", 40.0)
 
 
+@pytest.mark.slow
 def test_files_for_people_outside(airflow: Airflow, tmp_path: Path) -> None:
     source = tmp_path / "orders"
     orders(source, (1, "O", 10.0), (2, "O", 20.0), feed=False)

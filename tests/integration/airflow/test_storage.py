@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
 from deltalake import DeltaTable
 
 from airflow_delta_cdc.runtime.storage import add_storage
@@ -16,8 +17,6 @@ from tests.support.http_store import HttpStore
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.integration.airflow.conftest import Airflow
 
@@ -78,6 +77,7 @@ def test_a_log_is_read_with_the_connection(airflow: Airflow, tmp_path: Path) -> 
     assert HIDDEN["s3"] not in outcome.log
 
 
+@pytest.mark.slow
 def test_credentials_arrive_and_are_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = tmp_path / "conf"
     defaults.mkdir()

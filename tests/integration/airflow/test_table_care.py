@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.integration.airflow.conftest import Airflow
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 def test_four_nights(airflow: Airflow, tmp_path: Path) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.airflow.conftest import Airflow
+
+pytestmark = pytest.mark.slow
 
 _DAG = """
 from datetime import datetime

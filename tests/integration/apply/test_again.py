@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from delta_cdc import apply_changes
 from delta_cdc.core import failpoints
 from delta_cdc.core.errors import InvalidConfiguration, TooLate
 from tests.support.engine import newest, seal_of
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,10 +46,9 @@ def do(spark: SparkSession, *statements: str) -> None:
         spark.sql(statement)
 
 
-@pytest.fixture
-def feed(spark: SparkSession, tmp_table: Table) -> str:
-    """Return a source of four commits after the load: every key is a case."""
-    source = tmp_table("source")
+@pytest.fixture(scope="module")
+def _feed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    source = str(tmp_path_factory.mktemp("feed") / "source")
     do(
         spark,
         f"CREATE TABLE delta.`{source}` (k INT, v STRING) USING delta "
@@ -61,7 +62,13 @@ def feed(spark: SparkSession, tmp_table: Table) -> str:
     return source
 
 
-@pytest.mark.parametrize("scd", [1, 2])
+@pytest.fixture
+def feed(_feed: str, tmp_table: Table) -> str:
+    """Return a source of four commits after the load: every key is a case."""
+    return shutil.copytree(_feed, tmp_table("source"))
+
+
+@pytest.mark.parametrize("scd", slow_but([1, 2], 2))
 def test_a_repair_mends_the_keys_of_its_range_and_moves_no_watermark(
     spark: SparkSession, feed: str, tmp_table: Table, scd: int
 ) -> None:
@@ -102,7 +109,7 @@ def test_a_repair_mends_the_keys_of_its_range_and_moves_no_watermark(
     assert (nothing.applied, held(spark, target)) == (False, before)
 
 
-@pytest.mark.parametrize("scd", [1, 2])
+@pytest.mark.parametrize("scd", slow_but([1, 2], 2))
 def test_a_reload_closes_and_opens_at_its_version_and_overwrites_no_history(
     spark: SparkSession, feed: str, tmp_table: Table, scd: int
 ) -> None:
@@ -218,7 +225,7 @@ def test_nothing_is_discarded_that_a_later_cut_could_not_leave_out(
     assert newest(target) == before
 
 
-@pytest.mark.parametrize("partial", [False, True], ids=["type 2", "type 1, columns kept"])
+@pytest.mark.parametrize("partial", slow_but([False, True], True), ids=["type 2", "type 1, columns kept"])
 def test_what_others_write_between_plan_and_commit_is_seen(
     spark: SparkSession, tmp_table: Table, partial: bool
 ) -> None:
@@ -246,7 +253,7 @@ def test_what_others_write_between_plan_and_commit_is_seen(
         assert found == [(1, "by hand", 1, 15, 20), (1, None, 5, 20, None)]
 
 
-@pytest.mark.parametrize("mode", ["incremental", "repair", "reload", "load"])
+@pytest.mark.parametrize("mode", slow_but(["incremental", "repair", "reload", "load"], "load"))
 def test_a_dry_run_counts_and_writes_nothing(spark: SparkSession, tmp_table: Table, mode: str) -> None:
     log, target = tmp_table("log"), tmp_table("target")
     asked: dict[str, Any] = {"pipeline": "p", "stored_as_scd_type": 2, **LOG}

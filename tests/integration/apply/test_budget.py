@@ -76,7 +76,7 @@ def test_a_feed(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "jobs"), [(LOG, 8), ({**LOG, "stored_as_scd_type": 2}, 8)], ids=["type 1", "type 2"]
+    ("arguments", "jobs"), [(LOG, 7), ({**LOG, "stored_as_scd_type": 2}, 7)], ids=["type 1", "type 2"]
 )
 def test_a_log(
     spark: SparkSession, tmp_path: Path, beside_writes: Any, arguments: dict[str, Any], jobs: int

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from delta_cdc import VersionRange, apply_changes
 from tests.support.world import COLUMNS, Source, current, held, history
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
     from delta_cdc.run.outcomes import ApplyResult
     from tests.support.world import State
+
+pytestmark = pytest.mark.slow
 
 STATES: list[State] = [
     {1: ("a", 1), 2: ("b", 1), 3: ("c", 1)},

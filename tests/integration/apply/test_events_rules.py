@@ -8,6 +8,7 @@ import pytest
 
 from delta_cdc import apply_changes
 from delta_cdc.core.errors import ConfigurationDrift, InvalidEvent, KeyNotUnique, SequenceNotIncreasing
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +96,7 @@ def test_a_copy_without_rows_that_count_is_a_copy(spark: SparkSession, tmp_table
     assert held(spark, target) == [(1, "a", 1, 2), (1, "a", 3, None)]
 
 
-@pytest.mark.parametrize("case", ["in one range", "in closed history"])
+@pytest.mark.parametrize("case", slow_but(["in one range", "in closed history"], "in one range"))
 def test_a_sequence_that_goes_back_is_refused_where_events_are_partial(
     spark: SparkSession, tmp_table: Table, case: str
 ) -> None:
@@ -171,6 +172,7 @@ KEPT: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", KEPT)
 def test_history_before_the_oldest_copy_stands(spark: SparkSession, tmp_table: Table, kept: str) -> None:
     copies, target = tmp_table("copies"), tmp_table("target")

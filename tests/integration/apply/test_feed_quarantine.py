@@ -119,6 +119,50 @@ def test_what_has_no_key(spark: SparkSession, tmp_path: Path, source: str) -> No
     ]  # fmt: skip
 
 
+def changed_source(spark: SparkSession, path: Path, columns: str, *statements: str) -> str:
+    properties = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    spark.sql(f"CREATE TABLE delta.`{path}` ({columns}) USING delta {properties}")
+    for statement in statements:
+        spark.sql(statement.format(f"delta.`{path}`"))
+    return str(path)
+
+
+def test_a_missing_key_among_keys_that_lie_apart(spark: SparkSession, tmp_path: Path) -> None:
+    """The ranges of texts, dates and numbers of a batch cover no NULL."""
+    source = changed_source(
+        spark,
+        tmp_path / "source",
+        "id STRING, day DATE, no BIGINT, v STRING",
+        "INSERT INTO {} VALUES ('a', DATE'2020-01-01', 1, 'x')",
+        "INSERT INTO {} VALUES ('b', DATE'2025-01-01', 90000, 'x'), ('c', NULL, 7, ''), (NULL, NULL, 1, '')",
+    )
+    options = replace(TYPE_1, keys=("id", "day", "no"))
+    flow = Quarantining(spark, source, str(tmp_path / "target"), options)
+    flow.through(1, newest(source))
+    assert sorted((row["id"], row["no"]) for row in flow.rows()) == [("a", 1), ("b", 90000)]
+    assert sorted(row["v"] for row in table_rows(spark, flow.target)) == ["x", "x"]
+    assert flow.results[-1].counts["quarantined"] == 2
+
+
+def test_a_change_that_does_not_land_after_one_without_a_sequence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = changed_source(
+        spark,
+        tmp_path / "source",
+        "id INT, v STRING, n INT, other INT",
+        "INSERT INTO {} VALUES (1, 'a', 10, 0)",
+        "UPDATE {} SET v = 'b', n = NULL",
+        "UPDATE {} SET other = 5",
+        "UPDATE {} SET v = 'c', n = 30",
+    )
+    options = replace(TYPE_2, except_column_list=("other",))
+    flow = Quarantining(spark, source, str(tmp_path / "target"), options)
+    flow.through(1, newest(source))
+    found = [(row["v"], row["__START_AT"], row["__END_AT"]) for row in flow.rows()]
+    assert sorted(found) == [("a", 10, 30), ("c", 30, None)]
+
+
 def test_what_is_valid_is_not_looked_at_twice(spark: SparkSession, tmp_path: Path, source: str) -> None:
     flow = Flow(spark, source, str(tmp_path / "valid"), replace(TYPE_1, where="id IS NOT NULL"))
     step = flow.step("load", 0, 0)
@@ -303,6 +347,7 @@ def test_one_seal_one_set_of_rows(
     assert metadata(uri)["configuration"]["delta.enableDeletionVectors"] == "true"
 
 
+@pytest.mark.slow
 def test_a_table_that_is_no_quarantine(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from delta_cdc.spark.apply import from_feed
 from tests.support import oracle
 from tests.support.engine import Flow, commit_info, newest, session_like
 from tests.support.histories import COLUMNS, KEYS, SCRIPTS, Histories, drawn, played, write
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -121,6 +121,13 @@ CONFIGURATIONS: dict[str, Configuration] = {
 }
 
 
+#: What `make test` looks at of these; the others differ by one option each.
+QUICK = (
+    "type 1, soft, u = 1 is filtered out, v = 'b' is a delete, u does not land",
+    "type 2",
+    "type 2 in order of two columns, partitioned by one that does not land",
+)
+
 #: Of these, a dry run of the first range is compared with the range itself.
 COUNTED = (
     "type 1",
@@ -203,19 +210,19 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
 
 
 @pytest.mark.parametrize("case", SCRIPTS)
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", slow_but(CONFIGURATIONS, *QUICK))
 def test_scripted_case(world: World, name: str, case: str) -> None:
     columns = CONFIGURATIONS[name].columns
     found = [row for row in world.rows(name) if row["case"] == case]
     assert oracle.rows_of(found, columns) == oracle.rows_of(world.expected(name, case), columns)
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", slow_but(CONFIGURATIONS, *QUICK))
 def test_random_histories(world: World, name: str) -> None:
     _agree(world, name)
 
 
-@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("name", slow_but(COUNTED, QUICK[0]))
 def test_a_dry_run_counts_what_the_merge_does(world: World, name: str) -> None:
     world.rows(name)
     counted, done = world.counts[name]
@@ -241,21 +248,4 @@ def _agree(world: World, name: str) -> None:
     columns = CONFIGURATIONS[name].columns
     found = oracle.rows_of(world.rows(name), columns)
     expected = oracle.rows_of(world.expected(name), columns)
-    assert found == expected, (
-        f"seed {world.seed}, {name}, cut at {world.cuts(name)}: replay with "
-        f"DELTA_CDC_SEEDS={world.seed} pytest {__file__} -m slow -k seeds"
-    )
-
-
-def _seeds() -> list[int]:
-    """The seeds of the long run; ``DELTA_CDC_SEEDS=7,8`` replays some."""
-    given = os.environ.get("DELTA_CDC_SEEDS")
-    return [int(seed) for seed in given.split(",")] if given else list(range(2, 14))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", _seeds())
-def test_seeds(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    world = _world(spark, tmp_path, seed)
-    for name in CONFIGURATIONS:
-        _agree(world, name)
+    assert found == expected, f"{name}, cut at {world.cuts(name)}"

@@ -13,7 +13,9 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import ApplyOptions
 from delta_cdc.spark.apply import batch, from_feed, layout
 from delta_cdc.spark.apply.merge import Merge
+from delta_cdc.spark.apply.rows import Shape
 from tests.support.engine import Flow, actions, commit_info, newest, picked, session_like
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +51,7 @@ def large(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
-@pytest.mark.parametrize("options", [TYPE_1, TYPE_2], ids=["type 1", "type 2"])
+@pytest.mark.parametrize("options", slow_but([TYPE_1, TYPE_2], TYPE_1), ids=["type 1", "type 2"])
 def test_a_large_share_of_a_target_is_written_anew(
     spark: SparkSession, tmp_path: Path, large: str, options: ApplyOptions
 ) -> None:
@@ -78,6 +80,7 @@ def test_the_extent_of_a_table_comes_from_its_log(spark: SparkSession, tmp_path:
 BOUND = 64 * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [TYPE_1], ids=["type 1"])
 def test_no_file_is_far_above_its_size(
     spark: SparkSession, tmp_path: Path, large: str, options: ApplyOptions
@@ -93,7 +96,7 @@ def test_no_file_is_far_above_its_size(
         layout.file_size(replace(options, target_properties={layout.FILE_SIZE: "128mb"}))
 
 
-@pytest.mark.parametrize("options", [TYPE_1, TYPE_2], ids=["type 1", "type 2"])
+@pytest.mark.parametrize("options", slow_but([TYPE_1, TYPE_2], TYPE_1), ids=["type 1", "type 2"])
 def test_a_batch_that_changes_nothing_opens_and_writes_no_file(
     spark: SparkSession, tmp_path: Path, options: ApplyOptions
 ) -> None:
@@ -130,7 +133,7 @@ def test_a_row_moves_to_the_partition_of_its_new_value(spark: SparkSession, tmp_
     ]
 
 
-@pytest.mark.parametrize("options", [TYPE_1, TYPE_2], ids=["type 1", "type 2"])
+@pytest.mark.parametrize("options", slow_but([TYPE_1, TYPE_2], TYPE_1), ids=["type 1", "type 2"])
 def test_the_source_is_read_once(
     spark: SparkSession,
     tmp_path: Path,
@@ -161,6 +164,15 @@ def scans(rows: DataFrame) -> int:
     return sum("Relation [" in line for line in plan.splitlines())
 
 
+def keyed(rows: DataFrame, *partitions: str) -> Shape:
+    """Return the shape of rows whose columns are all keys."""
+    names = tuple(rows.columns)
+    return Shape(names, names, (), partitions, rows.schema, sequence_type=None)
+
+
+HALF = "TIMESTAMP_LTZ'2024-01-01 00:00:00.5000"
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "literals"),
     [
@@ -175,6 +187,14 @@ def scans(rows: DataFrame) -> int:
         ("STRING", "('b'),('a'),('z')", ["(t.`k` = 'a' OR t.`k` = 'b' OR t.`k` = 'z')"]),
         ("STRING", "('b'),(\"it's\"),('z')", ["t.`k` BETWEEN 'b' AND 'z'"]),
         ("DATE", "('2024-01-01'),('1999-01-01')", ["(t.`k` = DATE'1999-01-01' OR t.`k` = DATE'2024-01-01')"]),
+        (
+            "TIMESTAMP",
+            "('2024-01-01 00:00:00.5'),('2024-01-01 00:00:00.500007')",
+            [f"t.`k` BETWEEN {HALF}00Z' AND {HALF}07Z'"],
+        ),
+        ("TIMESTAMP_NTZ", "('2024-01-01'),('2024-01-01')", ["t.`k` = TIMESTAMP_NTZ'2024-01-01 00:00:00'"]),
+        ("DATE", "('2024-01-01'),('2024-01-02')", ["t.`k` BETWEEN DATE'2024-01-01' AND DATE'2024-01-02'"]),
+        ("DATE", "('2024-01-01'),('+10000-01-01')", []),
         ("DECIMAL(9,2)", "(1.5),(900)", ["(t.`k` = 1.50BD OR t.`k` = 900.00BD)"]),
         ("DOUBLE", "(1.5),(900)", []),
         ("INT", "(1) LIMIT 0", ["false"]),
@@ -187,7 +207,7 @@ def test_what_a_batch_says_of_its_keys(
 
     given, _, limit = values.partition(" LIMIT ")
     rows = spark.sql(f"SELECT CAST(k AS {kind}) AS k FROM VALUES {given} t(k) LIMIT {limit or 9}")
-    found = batch.pruning(batch.materialise(rows, ["k"], {batch.CHANGES: F.count("*")}))
+    found = batch.pruning(batch.materialise(rows, keyed(rows), {batch.CHANGES: F.count("*")}))
     assert [_sorted(text) for text in found] == literals
 
 
@@ -228,9 +248,36 @@ def test_many_keys_that_lie_apart_become_few_ranges(spark: SparkSession) -> None
     from pyspark.sql import functions as F
 
     heaps = spark.range(3000).selectExpr("(id % 30) * 1000000 + id AS k")
-    found = batch.materialise(heaps, ["k"], {batch.CHANGES: F.count("*")}).ranges["k"]
+    found = batch.materialise(heaps, keyed(heaps), {batch.CHANGES: F.count("*")}).ranges["k"]
     assert len(found) == batch.MOST_RANGES
     inside = " OR ".join(f"k BETWEEN {low} AND {high}" for low, high in found)
     assert heaps.where(inside).count() == 3000
     # Fifteen of the 29 gaps are left out.
     assert sum(int(high) - int(low) for low, high in found) < 16_000_000
+
+
+@pytest.mark.parametrize(("partitions", "listed"), [(100, True), (101, False)])
+def test_a_key_that_partitions_the_target_is_listed(
+    spark: SparkSession, partitions: int, listed: bool
+) -> None:
+    from pyspark.sql import functions as F
+
+    rows = spark.range(2 * partitions).selectExpr("id", f"concat('p', id % {partitions}) AS part")
+    made = batch.materialise(rows, keyed(rows, "part"), {batch.CHANGES: F.count("*")})
+    values = sorted(f"'p{n}'" for n in range(partitions))
+    assert made.ranges.get("part", ()) == (tuple((v, v) for v in values) if listed else ())
+    assert made.bounds["part"] == (values[0], values[-1])
+
+
+def test_the_ranges_of_all_keys_take_one_job(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    rows = spark.range(40).selectExpr(
+        "id * 1000 AS a", "-id * 5000 AS b", "date_add(DATE'2020-01-01', CAST(id % 2 AS INT) * 700) AS d"
+    )
+    jobs = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs
+    before = jobs()
+    made = batch.materialise(rows, keyed(rows), {batch.CHANGES: F.count("*")})
+    # The scan that makes the batch shuffles its totals, which adaptive execution runs as a job of its own.
+    assert jobs() - before == 4
+    assert {key: len(ranges) for key, ranges in made.ranges.items()} == {"a": 16, "b": 16, "d": 2}

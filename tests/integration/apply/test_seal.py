@@ -26,6 +26,7 @@ from tests.support.engine import (
     seal_of,
     versions,
 )
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +55,18 @@ def source(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str
     return path
 
 
+@pytest.fixture(scope="module")
+def _applied(spark: SparkSession, source: str, tmp_path_factory: pytest.TempPathFactory) -> Flow:
+    target = str(tmp_path_factory.mktemp("applied") / "target")
+    return Flow(spark, source, target, OPTIONS["type 1"]).through(0, 1)
+
+
+@pytest.fixture
+def applied(_applied: Flow, tmp_path: Path) -> Flow:
+    """Return a flow whose target holds versions 0 and 1 of its source, which has one more."""
+    return _applied.copied(tmp_path)
+
+
 def at(point: str, action: Callable[[], object]) -> Callable[[], None]:
     """Do something once, when the job comes to a point; returns what takes the hook out again."""
     pending = [action]
@@ -65,7 +78,7 @@ def at(point: str, action: Callable[[], object]) -> Callable[[], None]:
     return failpoints.install(hook)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", slow_but(OPTIONS, "type 1"))
 def test_a_known_seal_is_skipped_and_writes_nothing(
     spark: SparkSession, tmp_path: Path, source: str, name: str
 ) -> None:
@@ -83,7 +96,7 @@ def test_a_known_seal_is_skipped_and_writes_nothing(
     assert flow.apply(1).status == "committed"
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", slow_but(OPTIONS, "type 2"))
 def test_a_load_is_one_commit_and_names_its_work(
     spark: SparkSession, tmp_path: Path, source: str, name: str
 ) -> None:
@@ -114,17 +127,19 @@ def test_a_load_is_one_commit_and_names_its_work(
     ("statement", "status"),
     [
         ("RESTORE TABLE {} TO VERSION AS OF 0", "stale"),
-        ("INSERT OVERWRITE {} SELECT 9, 'z'", "stale"),
-        ("TRUNCATE TABLE {}", "stale"),
-        ("UPDATE {} SET v = 'by hand' WHERE id = 3", "committed"),
-        ("INSERT INTO {} REPLACE WHERE id = 3 SELECT 3, 'by hand'", "committed"),
-        ("OPTIMIZE {}", "committed"),
+        pytest.param("INSERT OVERWRITE {} SELECT 9, 'z'", "stale", marks=pytest.mark.slow),
+        pytest.param("TRUNCATE TABLE {}", "stale", marks=pytest.mark.slow),
+        pytest.param("UPDATE {} SET v = 'by hand' WHERE id = 3", "committed", marks=pytest.mark.slow),
+        pytest.param(
+            "INSERT INTO {} REPLACE WHERE id = 3 SELECT 3, 'by hand'", "committed", marks=pytest.mark.slow
+        ),
+        pytest.param("OPTIMIZE {}", "committed", marks=pytest.mark.slow),
     ],
 )
 def test_a_target_that_changes_after_planning(
-    spark: SparkSession, tmp_path: Path, source: str, statement: str, status: str
+    spark: SparkSession, applied: Flow, statement: str, status: str
 ) -> None:
-    flow = Flow(spark, source, str(tmp_path / "target"), OPTIONS["type 1"]).through(0, 1)
+    flow = applied
     remove = at("planned", lambda: spark.sql(statement.format(f"delta.`{flow.target}`")))
     sealed = newest_seal(flow.target)
     try:
@@ -137,10 +152,8 @@ def test_a_target_that_changes_after_planning(
         assert "since planning" in result.message or "replaced" in result.message
 
 
-def test_a_target_that_is_another_table_after_planning(
-    spark: SparkSession, tmp_path: Path, source: str
-) -> None:
-    flow = Flow(spark, source, str(tmp_path / "target"), OPTIONS["type 1"]).through(0, 1)
+def test_a_target_that_is_another_table_after_planning(spark: SparkSession, applied: Flow) -> None:
+    flow = applied
 
     def remake() -> None:
         shutil.rmtree(flow.target)
@@ -229,7 +242,7 @@ def test_a_merge_looks_only_at_files_in_the_bounds_of_its_keys(spark: SparkSessi
     assert int(commit_info(flow.target, 6)["operationMetrics"]["numTargetRowsUpdated"]) == 12
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", slow_but(OPTIONS, "type 1"))
 def test_a_source_made_anew_after_planning(spark: SparkSession, tmp_path: Path, name: str) -> None:
     source = str(tmp_path / "source")
 

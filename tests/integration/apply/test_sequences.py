@@ -1,18 +1,20 @@
-"""The order of sequence values in Python is that of Spark."""
+"""Sequences: their order in Python is that of Spark; their parts may have any type."""
 
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from delta_cdc import apply_changes
 from delta_cdc.spark.apply import sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -79,3 +81,29 @@ def test_values_whose_texts_do_not_sort(
 ) -> None:
     assert sequences.greater(spark, data_type, one, other) == greatest
     assert sequences.greater(spark, data_type, other, one) == greatest
+
+
+def test_a_part_that_is_never_null_with_partial_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """Delta stores the parts of a sequence as nullable, whatever the type of their expressions."""
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    spark.sql(
+        f"CREATE TABLE delta.`{source}` (id INT, v STRING, u INT) USING delta "
+        "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )
+    arguments: dict[str, Any] = {
+        "keys": ["id"],
+        "stored_as_scd_type": 2,
+        "ignore_null_updates": True,
+        "sequence_by": ["_commit_version", "coalesce(u, 9)"],
+        "delete_sequence": "struct(_commit_version, 9 AS last)",
+    }
+    for statement in ("INSERT INTO {} VALUES (1, 'a', 1), (2, 'b', 2)", "UPDATE {} SET v = 'c' WHERE id = 1"):
+        spark.sql(statement.format(f"delta.`{source}`"))
+        apply_changes(spark, source, target, pipeline="parts", **arguments)
+    rows = spark.read.format("delta").load(target).select("id", "v", "__START_AT", "__END_AT").collect()
+    found = [(row[0], row[1], tuple(row[2]), row[3] and tuple(row[3])) for row in rows]
+    assert sorted(found, key=str) == [
+        (1, "a", (1, 1), (2, 1)),
+        (1, "c", (2, 1), None),
+        (2, "b", (1, 2), None),
+    ]

@@ -9,6 +9,7 @@ import pytest
 from delta_cdc.core.spec import ApplyOptions
 from tests.support import oracle
 from tests.support.engine import Flow, columns, commit_info, history_of, newest, staged, versions
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +47,7 @@ def check(
     return one, two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_statements_that_move_whole_files(spark: SparkSession, tmp_path: Path, vectors: str) -> None:
     source = str(tmp_path / "source")
@@ -78,6 +80,7 @@ def test_statements_that_move_whole_files(spark: SparkSession, tmp_path: Path, v
     check(spark, source, tmp_path / "cut", [1, 3, 6, 9, end])
 
 
+@pytest.mark.slow
 def test_a_column_added_between_and_inside_ranges(spark: SparkSession, tmp_path: Path) -> None:
     source = str(tmp_path / "source")
     table = f"delta.`{source}`"
@@ -142,6 +145,7 @@ WEIRD = (
 )
 
 
+@pytest.mark.slow
 def test_names_that_need_quoting(spark: SparkSession, tmp_path: Path) -> None:
     source = str(tmp_path / "so urce")
     names = ", ".join(f"0 AS `{name.replace('`', '``')}`" for name in WEIRD)
@@ -208,6 +212,7 @@ UPDATES = (
 )
 
 
+@pytest.mark.slow
 def test_every_type(spark: SparkSession, tmp_path: Path) -> None:
     source = str(tmp_path / "source")
     listed = ", ".join(f"`{name}` {kind}" for name, kind in ALL_TYPES.items())
@@ -225,22 +230,26 @@ def test_every_type(spark: SparkSession, tmp_path: Path) -> None:
     assert len(two.rows()) == 1 + len(UPDATES) - 4
 
 
+KEYS_OF_TYPES = {
+    "DOUBLE": ["double('NaN')", "-0.0D", "1.5D"],
+    "DECIMAL(38,18)": ["-1.000000000000000001BD", "0BD", "99999999999999999999.5BD"],
+    "BIGINT": ["-9223372036854775808", "0", "9223372036854775807"],
+    "STRING": ["''", "'it''s'", "r'back\\slash'", "'日本'", "'a\\nb'"],
+    "DATE": ["DATE'0001-01-01'", "DATE'2024-02-29'", "DATE'9999-12-31'"],
+    "TIMESTAMP": ["TIMESTAMP'0001-01-02 00:00:00Z'", "TIMESTAMP'2024-02-29 00:00:00.000001Z'"],
+    "TIMESTAMP_NTZ": ["TIMESTAMP_NTZ'1970-01-01 00:00:00'", "TIMESTAMP_NTZ'2024-02-29 00:00:00.000001'"],
+    "BINARY": ["X''", "X'00FF'"],
+    "BOOLEAN": ["true", "false"],
+}
+
+
 @pytest.mark.parametrize(
     ("kind", "values"),
-    [
-        ("DOUBLE", ["double('NaN')", "-0.0D", "1.5D"]),
-        ("DECIMAL(38,18)", ["-1.000000000000000001BD", "0BD", "99999999999999999999.5BD"]),
-        ("BIGINT", ["-9223372036854775808", "0", "9223372036854775807"]),
-        ("STRING", ["''", "'it''s'", "r'back\\slash'", "'日本'", "'a\\nb'"]),
-        ("DATE", ["DATE'0001-01-01'", "DATE'2024-02-29'", "DATE'9999-12-31'"]),
-        ("TIMESTAMP", ["TIMESTAMP'0001-01-02 00:00:00Z'", "TIMESTAMP'2024-02-29 00:00:00.000001Z'"]),
-        (
-            "TIMESTAMP_NTZ",
-            ["TIMESTAMP_NTZ'1970-01-01 00:00:00'", "TIMESTAMP_NTZ'2024-02-29 00:00:00.000001'"],
-        ),
-        ("BINARY", ["X''", "X'00FF'"]),
-        ("BOOLEAN", ["true", "false"]),
-    ],
+    slow_but(
+        KEYS_OF_TYPES.items(),
+        ("STRING", KEYS_OF_TYPES["STRING"]),
+    ),
+    ids=KEYS_OF_TYPES,
 )
 def test_keys_of_every_type(spark: SparkSession, tmp_path: Path, kind: str, values: list[str]) -> None:
     source = str(tmp_path / "source")
@@ -318,6 +327,7 @@ def test_clustering_is_declared_in_a_commit_without_seal(spark: SparkSession, tm
             assert "userMetadata" not in commit_info(flow.target, 1)
 
 
+@pytest.mark.slow
 def test_where_and_select_act_on_states(spark: SparkSession, tmp_path: Path) -> None:
     source = str(tmp_path / "source")
     frame = spark.sql("SELECT * FROM VALUES (1,'a',1),(2,'b',9),(3,'c',1),(4,'d',1) t(id,name,n)")
@@ -357,6 +367,7 @@ def test_where_and_select_act_on_states(spark: SparkSession, tmp_path: Path) -> 
     assert columns(flow.target) == ("id", "name", "n", "more")
 
 
+@pytest.mark.slow
 def test_a_staged_batch_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
     source, staging = str(tmp_path / "source"), str(tmp_path / "staging")
     frame = spark.sql("SELECT cast(id AS int) id, 'a' v FROM range(4)")

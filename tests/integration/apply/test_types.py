@@ -19,6 +19,7 @@ from delta_cdc.core.errors import DeltaCdcError
 from tests.support.engine import versions
 from tests.support.event_flow import LogFlow
 from tests.support.event_types import EVENTS, FEED, LATE, SAME, Kind, Tables, same, sides
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,8 +112,8 @@ def wide(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Table
     return Tables(spark, tmp_path_factory.mktemp("types"), *sides(spark, KINDS))
 
 
-@pytest.mark.parametrize("way", [FEED, EVENTS, LATE])
-@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize("way", slow_but([FEED, EVENTS, LATE], EVENTS))
+@pytest.mark.parametrize("scd_type", slow_but([1, 2], 2))
 def test_types(wide: Tables, way: str, scd_type: int) -> None:
     """An equal value is no change; another one is, and so are NULL for a value and a value for NULL."""
     wide.check(way, scd_type, KINDS, unchanged=set(range(len(KINDS))))
@@ -170,6 +171,7 @@ NAMES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "scd_type"), [(FEED, 1), (EVENTS, 1), (LATE, 1), (FEED, 2), (EVENTS, 2), (LATE, 2)]
 )
@@ -183,6 +185,7 @@ def test_names(spark: SparkSession, tmp_path: Path, way: str, scd_type: int) -> 
     tables.check(way, scd_type, names, unchanged=set(range(len(kinds))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scd_type", [1, 2])
 def test_names_in_options(spark: SparkSession, tmp_path: Path, scd_type: int) -> None:
     """Odd names as keys, tracked columns, lists, sequence and tie order."""
@@ -249,7 +252,7 @@ def test_columns_of_the_target_cannot_come_from_the_log(
 
 
 # -- keys ---------------------------------------------------------------------------------------
-@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize("scd_type", slow_but([1, 2], 2))
 def test_keys(spark: SparkSession, tmp_path: Path, scd_type: int) -> None:
     """Two ways to write a key are one key: NaN, zeros, one moment in two zones; late events find it, too."""
     keys = {
@@ -287,6 +290,7 @@ def test_keys(spark: SparkSession, tmp_path: Path, scd_type: int) -> None:
 
 
 # -- sizes --------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "scd_type"), [(FEED, 1), (EVENTS, 1), (FEED, 2), (EVENTS, 2), (LATE, 2)])
 def test_500_columns(spark: SparkSession, tmp_path: Path, way: str, scd_type: int) -> None:
     kinds = {f"c{n}": same("STRING" if n % 2 else "INT", f"{n}", f"{n + 1}") for n in range(500)}
@@ -297,6 +301,7 @@ def test_500_columns(spark: SparkSession, tmp_path: Path, way: str, scd_type: in
     tables.check(way, scd_type, kinds, unchanged)
 
 
+@pytest.mark.slow
 def test_strings_of_16_mib(tmp_path: Path) -> None:
     """The difference is in the last character. In a process of its own: the driver of all tests is small."""
     command = [sys.executable, "-m", "tests.support.event_big", str(tmp_path)]

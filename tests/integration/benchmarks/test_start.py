@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def program() -> Iterator[ModuleType]:

@@ -14,7 +14,7 @@ import pytest
 
 from delta_cdc import read_changes
 from delta_cdc.core.sql import table as sql_name
-from tests.support.change_histories import ChangeHistories, Layout, drawn_steps, histories_asked_for
+from tests.support.change_histories import ChangeHistories, Layout, drawn_steps, number_of_histories
 from tests.support.random_logs import replayable, seeds
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _short(rows: Told, key: int | None = None) -> list[tuple[Any, ...]]:
 # -- where both say the same --------------------------------------------------------------------
 def _random(spark: SparkSession, tmp_path: Path, seed: int) -> ChangeHistories:
     layout = Layout(vectors=bool(seed % 2), partition_by=("u",) if seed % 3 else ())
-    world = ChangeHistories(spark, str(tmp_path / "table"), seed, histories_asked_for(60), layout)
+    world = ChangeHistories(spark, str(tmp_path / "table"), seed, number_of_histories(60), layout)
     world.create()
     for step in drawn_steps(seed, 8, column=bool(seed % 2)):
         world.step(step)
@@ -136,6 +136,7 @@ def _without_idle_pairs(rows: Told) -> Told:
     return +kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(6))
 def test_random_histories(
     spark: SparkSession, second_opinion: Callable[..., Told], tmp_path: Path, seed: int
@@ -201,6 +202,7 @@ def test_both_rows_of_a_pair_say_the_last_version(
     assert _short(_ours(spark, cases, 1, 5, "min_delta", keys="id"), 6) == [("delete", 5, 6, "a")]
 
 
+@pytest.mark.slow
 def test_rows_that_an_overwrite_brings_back_are_no_changes(
     spark: SparkSession, second_opinion: Callable[..., Told], tmp_path: Path
 ) -> None:
@@ -223,6 +225,7 @@ def test_rows_that_an_overwrite_brings_back_are_no_changes(
     assert not _ours(spark, path, 1, 2, "min_delta", keys="id")
 
 
+@pytest.mark.slow
 def test_ranges_that_spark_refuses(
     spark: SparkSession, second_opinion: Callable[..., Told], tmp_path: Path
 ) -> None:

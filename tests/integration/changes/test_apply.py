@@ -20,6 +20,7 @@ def rows_of(spark: SparkSession, table: str, *columns: str) -> list[tuple[Any, .
     return sorted((tuple(row) for row in found), key=str)
 
 
+@pytest.mark.slow
 def test_history_from_a_source_that_tracks_rows(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -198,6 +198,7 @@ def test_what_was_planned_is_what_is_read(
     assert capsys.readouterr().out.endswith("\n\n1 row (insert 1) in versions 0-0, read by added_files\n")
 
 
+@pytest.mark.slow
 def test_as_a_program_of_its_own(table: str, tmp_path: Path) -> None:
     """With a JVM of its own, whose noise must not get among the rows, and without Airflow in reach."""
     barred = "raise ImportError('Airflow is not there')\n"

@@ -33,6 +33,7 @@ def examples() -> Iterator[ModuleType]:
     del sys.modules["docs_examples"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["changes.md", "applying.md"])
 def test_the_page_says_what_the_examples_print(
     spark: SparkSession, examples: ModuleType, tmp_path: Path, name: str

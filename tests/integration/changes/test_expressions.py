@@ -353,6 +353,7 @@ def _nodes(node: Any) -> Iterator[Any]:
         yield from _nodes(children.apply(at))
 
 
+@pytest.mark.slow
 def test_every_function_of_spark_against_its_classes(rows: DataFrame) -> None:
     """The other criterion: what Spark's own objects say of each node of the expression."""
     names = [row[0] for row in rows.sparkSession.sql("SHOW SYSTEM FUNCTIONS").collect()]

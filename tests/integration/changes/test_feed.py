@@ -185,6 +185,7 @@ def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ca
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vectors", [True, False], ids=["deletion vectors", "no deletion vectors"])
 def test_one_history_and_its_answers(
     spark: SparkSession, history: Callable[[bool], str], vectors: bool

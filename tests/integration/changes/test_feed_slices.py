@@ -80,7 +80,10 @@ class Source:
 
     def by_manifest(self, start: int, end: int) -> ReadRange:
         (read_range,) = write_manifests(
-            self.path, [ReadRange(start, end, "change_files", "", 0)], str(self.folder), at=self.newest
+            DeltaLog(self.path),
+            [ReadRange(start, end, "change_files", "", 0)],
+            str(self.folder),
+            at=self.newest,
         )
         return read_range
 
@@ -129,6 +132,7 @@ def make(spark: SparkSession, tmp_path: Path) -> Callable[..., Source]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "properties"),
     [

@@ -21,7 +21,7 @@ from tests.support.change_histories import (
     ChangeHistories,
     Layout,
     drawn_steps,
-    histories_asked_for,
+    number_of_histories,
 )
 from tests.support.change_model import AFTER, ChangeRow, Row, Table, applied, netted, widened
 from tests.support.random_logs import seeds
@@ -380,6 +380,7 @@ def _feed_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(manifest_feed, "WORTHWHILE", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(1))
 def test_laws_where_all_captures_can_be_asked(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """Feed, row tracking and deletion vectors; with rows exchanged, brought back and moved to other files.
@@ -387,7 +388,7 @@ def test_laws_where_all_captures_can_be_asked(spark: SparkSession, tmp_path: Pat
     Each way of asking is asked once; :func:`test_laws_over_many` asks all of them of all layouts.
     """
     steps = ("merge", "move", "delete", "overwrite", "optimize", "merge", "restore", "update_nothing")
-    world = ChangeHistories(spark, str(tmp_path / "table"), seed, histories_asked_for(60), Layout())
+    world = ChangeHistories(spark, str(tmp_path / "table"), seed, number_of_histories(60), Layout())
     _played(world, steps).checked()
     laws = Laws(world, f"{TEST}::test_laws_where_all_captures_can_be_asked[{seed}]")
     span = (1, world.model.newest)
@@ -407,7 +408,7 @@ def test_laws_around_a_hole_in_the_feed(spark: SparkSession, tmp_path: Path, see
     """No deletion vectors, partitions, a column that comes later; captures are composed."""
     steps = ("merge", "feed_off", "replace_partition", "add_column", "merge", "feed_on", "delete_by_number")
     layout = Layout(row_tracking=bool(seed % 2), vectors=False, partition_by=("u",))
-    world = ChangeHistories(spark, str(tmp_path / "table"), seed, histories_asked_for(60), layout)
+    world = ChangeHistories(spark, str(tmp_path / "table"), seed, number_of_histories(60), layout)
     _played(world, steps).checked()
     laws = Laws(world, f"{TEST}::test_laws_around_a_hole_in_the_feed[{seed}]")
     span = (0, world.model.newest)
@@ -419,6 +420,7 @@ def test_laws_around_a_hole_in_the_feed(spark: SparkSession, tmp_path: Path, see
     check_range(laws, asked, _cut(*span, at=3))
 
 
+@pytest.mark.slow
 def test_rows_that_are_alike(spark: SparkSession, tmp_path: Path) -> None:
     """A table without a key is a bag of rows: where k leave and m alike come, the difference counts."""
     path = str(tmp_path / "bag")
@@ -456,12 +458,13 @@ def test_rows_that_are_alike(spark: SparkSession, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(10, first=100))
 def test_laws_over_many(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """2,200 histories: every layout, with and without a hole in the feed, with a column that comes later."""
     steps = drawn_steps(seed, 10, hole=seed % 3 == 1, column=seed % 3 == 2)
     world = ChangeHistories(
-        spark, str(tmp_path / "table"), seed, histories_asked_for(220), LAYOUTS[seed % len(LAYOUTS)]
+        spark, str(tmp_path / "table"), seed, number_of_histories(220), LAYOUTS[seed % len(LAYOUTS)]
     )
     _played(world, steps).checked()
     laws = Laws(world, f"{TEST}::test_laws_over_many[{seed}]")

@@ -17,6 +17,7 @@ from delta_cdc.core.reserved_columns import METADATA_COLUMNS
 from delta_cdc.core.sql import table as sql_name
 from delta_cdc.spark.changes.feed import FORBIDDEN_CONFS
 from delta_cdc.spark.changes.queries import named_in_plan
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +85,7 @@ def files(path: str) -> set[tuple[str, int]]:
 
 
 # -- what only the rows tell --------------------------------------------------------------------
-@pytest.mark.parametrize("method", CAPTURES)
+@pytest.mark.parametrize("method", slow_but(CAPTURES, "change_files", "snapshot_diff"))
 @pytest.mark.parametrize("case", NOT_UNIQUE)
 def test_a_key_of_two_rows(spark: SparkSession, table: str, case: str, method: str) -> None:
     starting, ending, example = NOT_UNIQUE[case]
@@ -149,6 +150,7 @@ def test_a_name_that_the_catalog_does_not_know(spark: SparkSession) -> None:
 
 
 # -- real tables whose log refuses --------------------------------------------------------------
+@pytest.mark.slow
 def test_row_tracking_that_comes_later(spark: SparkSession, tmp_path: Path) -> None:
     """The backfill of row ids makes versions of its own; before the last of them, rows have no ids."""
     path = made(
@@ -176,6 +178,7 @@ def test_row_tracking_that_comes_later(spark: SparkSession, tmp_path: Path) -> N
     assert [tuple(row)[:3] for row in net.collect()] == [(1, "x", "insert")]
 
 
+@pytest.mark.slow
 def test_files_that_vacuum_took(spark: SparkSession, tmp_path: Path) -> None:
     at_once = "'delta.deletedFileRetentionDuration' = 'interval 0 hours'"
     path = made(

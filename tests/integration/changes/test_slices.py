@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
+from delta_cdc import read_changes
 from delta_cdc.core.errors import ReadMethodUnavailable
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER, ROW_ID
 from delta_cdc.core.spec import ReadRange
@@ -70,7 +71,7 @@ class Source:
         root = str(self.slices / str(self.made))
         read_range = self.read_range(start, end, method, net=net)
         schema = end if at is None else at
-        write_manifests(self.path, [read_range], root, at=schema)
+        write_manifests(DeltaLog(self.path), [read_range], root, at=schema)
         return slices.change_rows(self.spark, read_range, root, self.columns(schema), **given)
 
     def columns(self, version: int) -> tuple[str, ...]:
@@ -134,6 +135,7 @@ def source(spark: SparkSession, tmp_path: Path) -> Source:
 
 
 # -- one table with nearly everything ---------------------------------------------------------------
+@pytest.mark.slow
 def test_a_partitioned_and_mapped_table_with_deletion_vectors(source: Source) -> None:
     source.create(
         "id BIGINT, `na.me` STRING, `p%` STRING, `q x` STRING",
@@ -168,7 +170,7 @@ def _refuses_shared_row_ids(source: Source) -> None:
     """As of a table whose ids are broken: here of its slice, in which two files get the ids of one."""
     root = source.slices / "broken"
     read_range = source.read_range(6, 6, "row_tracking")
-    write_manifests(source.path, [read_range], str(root), at=6)
+    write_manifests(DeltaLog(source.path), [read_range], str(root), at=6)
     (file,) = root.glob("*/_delta_log/*.json")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in lines:
@@ -181,6 +183,46 @@ def _refuses_shared_row_ids(source: Source) -> None:
     named = named_in_plan(raised.value)
     assert isinstance(named, ReadMethodUnavailable)
     assert named.message.startswith("Versions 6-6 cannot be read by row_tracking: the row id 0 stands for")
+
+
+# -- shuffles -------------------------------------------------------------------------------------
+#: Query, read method, keys -> shuffles. Without keys, a net query goes by row ids.
+SHUFFLES: dict[tuple[str, str, tuple[str, ...]], int] = {
+    ("full_delta", "change_files", ()): 0,
+    ("append_only", "change_files", ()): 0,
+    ("full_delta", "row_tracking", ()): 1,
+    ("append_only", "row_tracking", ()): 1,
+    ("min_delta", "row_tracking", ()): 1,
+    **{
+        (query, method, ("id",)): 1
+        for query in ("min_delta", "upsert")
+        for method in ("change_files", "snapshot_diff")
+    },
+    # Rows are matched by their ids, and then by the keys.
+    **{(query, "row_tracking", ("id",)): 2 for query in ("min_delta", "upsert")},
+}
+
+
+def test_how_often_a_query_shuffles(source: Source) -> None:
+    source.create("id INT, v STRING")
+    source.sql(
+        "INSERT INTO $T VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+        "UPDATE $T SET v = 'x' WHERE id = 1",
+        "DELETE FROM $T WHERE id = 2",
+    )
+    for (query, method, keys), count in SHUFFLES.items():
+        found = read_changes(
+            source.spark, source.path, starting_version=2, query=query, method=method, keys=keys
+        )
+        plan = found._jdf.queryExecution().executedPlan().toString()
+        assert plan.count("Exchange ") == count, (query, method, keys, plan)
+        if query == "min_delta":
+            changed = [(row["id"], row["v"], row["_change_type"]) for row in found.collect()]
+            assert sorted(changed) == [
+                (1, "a", "update_preimage"),
+                (1, "x", "update_postimage"),
+                (2, "b", "delete"),
+            ]
 
 
 # -- times ----------------------------------------------------------------------------------------
@@ -212,6 +254,7 @@ ROWS = (
 )
 
 
+@pytest.mark.slow
 def test_types_widening_and_new_columns(source: Source) -> None:
     source.create(EVERYTHING, PLAIN, {"delta.enableTypeWidening": "true"})
     insert = f"INSERT INTO $T SELECT {ROWS} FROM range($R)"
@@ -234,6 +277,7 @@ def test_types_widening_and_new_columns(source: Source) -> None:
     assert sorted(row[0] for row in old.select("v").collect()) == list(range(9))
 
 
+@pytest.mark.slow
 def test_a_rename_inside_the_range(source: Source) -> None:
     source.create("id BIGINT, v STRING, gone INT", {"delta.columnMapping.mode": "id"}, VECTORS)
     source.sql(
@@ -267,6 +311,7 @@ def test_a_rename_inside_the_range(source: Source) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_shallow_clone(source: Source, tmp_path: Path) -> None:
     """Its first files, and their deletion vectors, lie in another table."""
     origin = Source(source.spark, str(tmp_path / "or igin%"), tmp_path / "none")
@@ -282,6 +327,7 @@ def test_a_shallow_clone(source: Source, tmp_path: Path) -> None:
     source.nets_to_the_end(1, source.newest, captures=("row_tracking", "snapshot_diff"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vectors", [PLAIN, VECTORS], ids=["files", "vectors"])
 def test_files_that_are_exchanged(source: Source, vectors: dict[str, str]) -> None:
     source.create("id BIGINT, v STRING", vectors)
@@ -304,6 +350,7 @@ def test_files_that_are_exchanged(source: Source, vectors: dict[str, str]) -> No
     assert 0 < read <= sum(c.bytes_added + c.bytes_removed for c in commits[2:])
 
 
+@pytest.mark.slow
 def test_vectors_that_are_no_longer_lists(source: Source) -> None:
     """Rows of more than one container in one file, masked in runs and scattered, more than once."""
     from pyspark.sql import functions as F

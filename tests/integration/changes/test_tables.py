@@ -227,6 +227,7 @@ def applied(snapshot: Counter[Any], changes: list[Any]) -> Counter[Any]:
     return +result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_every_capture_turns_the_first_snapshot_into_the_last(
     make: Callable[[Kind], Made], name: str
@@ -251,8 +252,8 @@ def test_every_capture_turns_the_first_snapshot_into_the_last(
     ("change", "says"),
     [
         ("ALTER TABLE {t} RENAME COLUMN name TO other", "name"),
-        ("ALTER TABLE {t} DROP COLUMN name", "name"),
-        ("ALTER TABLE {t} ALTER COLUMN n TYPE BIGINT", "n"),
+        pytest.param("ALTER TABLE {t} DROP COLUMN name", "name", marks=pytest.mark.slow),
+        pytest.param("ALTER TABLE {t} ALTER COLUMN n TYPE BIGINT", "n", marks=pytest.mark.slow),
     ],
 )
 def test_a_schema_change_splits_a_range(make: Callable[[Kind], Made], change: str, says: str) -> None:
@@ -280,6 +281,7 @@ def test_a_schema_change_splits_a_range(make: Callable[[Kind], Made], change: st
             assert len(found.collect()) == rows, (start, method)
 
 
+@pytest.mark.slow
 def test_a_shallow_clone(make: Callable[[Kind], Made], tmp_path: Any) -> None:
     """A clone's first version names files of another table, by absolute paths."""
     made = make(Kind(("UPDATE {t} SET name = 'u' WHERE id = 1",)))

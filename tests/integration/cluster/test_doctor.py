@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from delta_cdc.doctor import Result
 
+pytestmark = pytest.mark.slow
+
 _TIMEOUT = 180.0
 
 

@@ -121,6 +121,7 @@ def state(seal: Seal | None) -> Mapping[str, Any]:
     return said
 
 
+@pytest.mark.slow
 def test_a_target_is_the_same_as_embedded(
     spark: SparkSession, cluster: SparkCluster, connected: str, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_target_is_the_same_as_embedded(
     _is_alike(spark, cluster, connected, tmp_path, "copies")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", ["current", "history"])
 def test_a_target_of_a_feed_is_the_same_as_embedded(
     spark: SparkSession, cluster: SparkCluster, connected: str, tmp_path: Path, pipeline: str
@@ -157,6 +159,7 @@ def _is_alike(
     assert not list((folder / "results").rglob("*.json")), "the lists of files are deleted afterwards"
 
 
+@pytest.mark.slow
 def test_the_doctor_merges_on_it(cluster: SparkCluster, connected: str, tmp_path: Path) -> None:
     """With the connection of Airflow, where executors and driver see the folder."""
     from airflow_delta_cdc.doctor import Connections
@@ -173,6 +176,7 @@ def test_the_doctor_merges_on_it(cluster: SparkCluster, connected: str, tmp_path
     assert list((tmp_path / "lake").iterdir()) == [], "nothing is left behind"
 
 
+@pytest.mark.slow
 def test_the_doctor_of_a_cluster_without_a_free_core(cluster: SparkCluster, tmp_path: Path) -> None:
     """More memory than any worker has: no executor ever comes, and somebody has to say why."""
     from delta_cdc.doctor import Questions, examined

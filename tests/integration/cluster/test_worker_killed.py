@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.support.spark_cluster import SparkCluster
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 #: The MERGE starts only when both executors are there, and its tasks go to both.
 _BOTH = {

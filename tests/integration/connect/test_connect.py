@@ -42,6 +42,7 @@ from tests.support.connect_server import connect_server, delta_of_version, free_
 from tests.support.engine import actions, metadata, newest_seal, seal_of, versions
 from tests.support.holding import hooked
 from tests.support.silent_proxy import silent_proxy
+from tests.support.slow import slow_but
 from tests.unit.airflow.test_operator_storage import ingest_spec
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def sessions_of(server: ConnectServer) -> int:
 
 
 # -- the same as embedded ---------------------------------------------------------------------------
-@pytest.mark.parametrize("pipeline", list(PIPELINES))
+@pytest.mark.parametrize("pipeline", slow_but(PIPELINES, "history"))
 def test_a_target_is_the_same_as_embedded(
     spark: SparkSession, server: ConnectServer, connected: Connect, tmp_path: Path, pipeline: str
 ) -> None:
@@ -149,10 +150,14 @@ def test_what_is_wrong_is_raised_where_it_is_asked(connected: Connect, tmp_path:
         with pytest.raises(SchemaChangeInRange, match="id, v changed since"):
             feed.change_rows(spark, table, 0, 0, ["id", "v"], at=0)
         with sessions.private_session(spark) as ours:
-            # More than the levels that the server takes of one plan.
-            assert _united([ours.range(1)] * 600).count() == 600
             (row,) = feed.change_rows(ours, table, 0, 0, ["id", "v"], at=0).collect()
             assert (row["id"], row["v"], row["_change_type"]) == (1, "old", "insert")
+
+
+@pytest.mark.slow
+def test_more_parts_than_the_levels_that_the_server_takes_of_one_plan(connected: Connect) -> None:
+    with DeltaCdcConnectHook(connected()).session({}) as spark:
+        assert _united([spark.range(1)] * 600).count() == 600
 
 
 def test_expressions_are_judged_by_their_plans(connected: Connect, tmp_path: Path) -> None:
@@ -231,7 +236,7 @@ def dying(server: ConnectServer, target: Path, seen: str) -> Iterator[None]:
 DEATHS = {"before_commit": True, "restarted": True, "committed": False, "data": None, "log": None}
 
 
-@pytest.mark.parametrize("seen", list(DEATHS))
+@pytest.mark.parametrize("seen", slow_but(DEATHS, "before_commit"))
 def test_a_server_that_dies(
     server: ConnectServer, connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: str
 ) -> None:
@@ -277,6 +282,7 @@ def within(seconds: float, call: Callable[[], object]) -> BaseException | None:
     return raised[0]
 
 
+@pytest.mark.slow
 def test_a_server_whose_machine_vanishes(
     server: ConnectServer, connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +307,7 @@ def test_a_server_whose_machine_vanishes(
     assert held(target) == [(1, "a"), (2, "b"), (3, "c")]
 
 
+@pytest.mark.slow
 def test_a_session_that_is_never_released(
     server: ConnectServer, connected: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +350,7 @@ def test_statements_with_passwords_are_hidden(
 
 
 # -- the end of a task ------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_killed_task_starts_nothing_more(server: ConnectServer, connected: Connect, tmp_path: Path) -> None:
     source, target = made(tmp_path), tmp_path / "target"
     task = applying(connected(), source, target)
@@ -455,6 +463,7 @@ OTHER_DELTAS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", list(OTHER_DELTAS))
 def test_a_server_without_our_delta(
     connected: Connect, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, delta: str
@@ -473,6 +482,7 @@ def test_a_server_without_our_delta(
 
 
 # -- others on the same server ----------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_session_of_the_users_stays_as_it_was(connected: Connect, tmp_path: Path) -> None:
     source, target = made(tmp_path), tmp_path / "target"
     with DeltaCdcConnectHook(connected()).session({"spark.sql.session.timeZone": "Europe/Berlin"}) as spark:
@@ -487,7 +497,7 @@ def test_a_session_of_the_users_stays_as_it_was(connected: Connect, tmp_path: Pa
     assert held(target) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 
 
-@pytest.mark.parametrize("number", [3, 50])
+@pytest.mark.parametrize("number", slow_but([3, 50], 3))
 def test_many_at_once(server: ConnectServer, connected: Connect, tmp_path: Path, number: int) -> None:
     """Each has a session, confs and seals of its own; some race on one target."""
     here, racers = connected(), max(2, number // 5)

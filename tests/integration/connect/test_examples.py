@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.support.connect_server import ConnectServer
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 _DAG = re.compile(r'with DAG\(\s*"\w+",')
 _GIVEN = ' default_args={"spark_conn_id": "remote"},'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from dataclasses import replace
@@ -10,9 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import job
+from delta_cdc.core.spec import IngestOptions, SourceFile
+from delta_cdc.core.watermark import PipelineState, Seal, SealStep
+from delta_cdc.planning.taken_files import taken
+from delta_cdc.spark.ingest import ingested
 from tests.support.deliveries import Deliveries, event, expected
-from tests.support.engine import newest_seal, versions
+from tests.support.engine import newest_seal, session_like, versions
 from tests.support.holding import Gate, Running, hooked, once
+from tests.support.ingest_specs import ingest_spec
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -42,7 +49,7 @@ def touched(path: Path) -> None:
     os.utime(path, ns=(later, later))
 
 
-@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+@pytest.mark.parametrize("form", slow_but(["json", "csv", "parquet"], "json"))
 def test_dying_anywhere(spark: SparkSession, tmp_path: Path, form: str) -> None:
     """One batch dies at each point in turn, and then comes to its end; so does the one behind it."""
     flow = Deliveries(spark, tmp_path, form)
@@ -99,7 +106,7 @@ def test_twins_and_zombies(spark: SparkSession, tmp_path: Path) -> None:
     assert len(flow.rows("log__ingested")) == 3
 
 
-@pytest.mark.parametrize("point", ["planned", "recorded", "before_commit"])
+@pytest.mark.parametrize("point", slow_but(["planned", "recorded", "before_commit"], "before_commit"))
 def test_two_ingests_at_once(spark: SparkSession, tmp_path: Path, point: str) -> None:
     """One of them tells the batch with its counts; the other tells that there was nothing."""
     flow = Deliveries(spark, tmp_path)
@@ -118,7 +125,7 @@ def test_two_ingests_at_once(spark: SparkSession, tmp_path: Path, point: str) ->
     assert len(flow.events()) == 4
 
 
-@pytest.mark.parametrize("way", ["keyed", "insert only"])
+@pytest.mark.parametrize("way", slow_but(["keyed", "insert only"], "insert only"))
 def test_delivered_again(spark: SparkSession, tmp_path: Path, way: str) -> None:
     """The same file, then grown, then changed: what it has more than before is new, and nothing else."""
     given: dict[str, Any] = {"insert_only": True, "keys": None} if way == "insert only" else {}
@@ -143,6 +150,7 @@ def test_delivered_again(spark: SparkSession, tmp_path: Path, way: str) -> None:
     assert len(flow.quarantined()) == 1
 
 
+@pytest.mark.slow
 def test_values_of_every_kind_are_known_again(spark: SparkSession, tmp_path: Path) -> None:
     """Equal is what Spark shows alike: NaN, both zeros, NULL, maps in any order, and columns added since."""
     schema = (
@@ -164,6 +172,7 @@ def test_values_of_every_kind_are_known_again(spark: SparkSession, tmp_path: Pat
     assert sorted(row["id"] for row in flow.rows()) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_a_log_that_is_restored_gets_its_files_again(spark: SparkSession, tmp_path: Path) -> None:
     flow = Deliveries(spark, tmp_path)
     batches = [[event("I", n, n, name=str(n), amount=n)] for n in range(4)]
@@ -194,6 +203,30 @@ def test_a_log_that_is_restored_gets_its_files_again(spark: SparkSession, tmp_pa
     assert not flow.ingest().applied
 
 
+def test_the_record_keeps_all_rows_in_few_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Each batch adds a file to the table beside the log; Delta compacts the files while batches come."""
+    session, log = session_like(spark), str(tmp_path / "log")
+    session.conf.set("spark.databricks.delta.autoCompact.minNumFiles", "4")
+    expected_files = {}
+    for number in range(1, 13):
+        name = f"/in/{number}.json"
+        expected_files[name] = (number, 10 + number, "")
+        spec = ingest_spec(
+            IngestOptions(keys=("id",)), log=log, files=(SourceFile(name, number, 10 + number),)
+        )
+        spec = replace(spec, step=replace(spec.step, seal_number=number))
+        step = SealStep("ingest", number, number, "f", "r")
+        seal = Seal("p", number, spec.source_uri, PipelineState(None, 1), step)
+        assert ingested.write(session, spec, seal).status == "committed"
+        n_files = session.sql(f"DESCRIBE DETAIL delta.`{spec.ingested_uri}`").collect()[0]["numFiles"]
+        assert n_files < 4
+    record = asyncio.run(taken(log, "p"))
+    assert (record.number, record.damaged) == (12, "")
+    assert record.counted(1, 12, []).files == expected_files
+    # A RESTORE of the log takes batches back by their numbers, also after a compaction.
+    assert list(record.counted(1, 9, [[2, 8]]).files) == ["/in/1.json", "/in/9.json"]
+
+
 def history(seed: int) -> list[list[Event]]:
     """Return the files of a history of a few keys, with deletes and partial updates."""
     luck = random.Random(seed)
@@ -209,6 +242,7 @@ def history(seed: int) -> list[list[Event]]:
     return [events[at : at + 5] for at in range(0, len(events), 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scd", [1, 2])
 def test_any_order_and_twice_is_in_order_and_once(spark: SparkSession, tmp_path: Path, scd: int) -> None:
     files, luck = history(scd), random.Random(scd)

@@ -180,6 +180,7 @@ def test_what_a_look_finds(stream: Callable[..., Stream]) -> None:
         one.plan()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["planned", "recorded", "quarantined", "before_commit", "committed"])
 def test_every_record_once_wherever_a_job_dies(stream: Callable[..., Stream], point: str) -> None:
     one = stream(partitions=2)
@@ -204,6 +205,7 @@ def test_every_record_once_wherever_a_job_dies(stream: Callable[..., Stream], po
         assert one.numbers() == one.everything()
 
 
+@pytest.mark.slow
 def test_a_lost_record_doubles_nothing_and_loses_nothing(stream: Callable[..., Stream]) -> None:
     one = stream(partitions=2)
     one.send(3)
@@ -220,6 +222,7 @@ def test_a_lost_record_doubles_nothing_and_loses_nothing(stream: Callable[..., S
     assert one.numbers() == one.everything()
 
 
+@pytest.mark.slow
 def test_retention_takes_records_before_and_during_a_job(stream: Callable[..., Stream]) -> None:
     one = stream()
     one.send(4)
@@ -241,6 +244,7 @@ def test_retention_takes_records_before_and_during_a_job(stream: Callable[..., S
     assert one.ingest(NoSpark()).applied is False
 
 
+@pytest.mark.slow
 def test_transactions_and_a_user(stream: Callable[..., Stream]) -> None:
     """Only what was committed lands, up to the first transaction that is open; read with a password."""
     one = stream()
@@ -268,6 +272,7 @@ def test_transactions_and_a_user(stream: Callable[..., Stream]) -> None:
     assert not any(b"sasl" in text for text in written)
 
 
+@pytest.mark.slow
 def test_many_batches_in_any_order_end_in_the_same_rows(stream: Callable[..., Stream]) -> None:
     """Bounds, partitions and a newer partition make no difference to what is in the log."""
     one = stream(partitions=3)

@@ -97,6 +97,7 @@ def test_exactly_the_offsets_of_the_batch(spark: SparkSession, kafka: Broker) ->
     assert records(spark, batch(kafka)) == []
 
 
+@pytest.mark.slow
 def test_offsets_without_a_record_are_passed_over(spark: SparkSession, kafka: Broker) -> None:
     """Marks of transactions and what they aborted, and what compaction took away."""
     kafka.create_topic("read-t")
@@ -116,6 +117,7 @@ def test_offsets_without_a_record_are_passed_over(spark: SparkSession, kafka: Br
     assert [(row[2], row[3]) for row in uncommitted] == [(0, "a"), (2, "aborted"), (4, "b")]
 
 
+@pytest.mark.slow
 def test_records_that_are_gone_are_an_error(spark: SparkSession, kafka: Broker) -> None:
     kafka.create_topic("read-r")
     kafka.send("read-r", [str(number) for number in range(10)])
@@ -129,6 +131,7 @@ def test_records_that_are_gone_are_an_error(spark: SparkSession, kafka: Broker) 
     assert reader.named(ValueError("Kafka"), batch(kafka)) is None
 
 
+@pytest.mark.slow
 def test_options_are_handed_over_by_file_or_conf(
     spark: SparkSession, kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def test_brokers_that_do_not_answer(
     assert caught.value.retryable
 
 
+@pytest.mark.slow
 def test_a_user_and_a_password(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     kafka.create_topic("look-s")
     source = f"kafka://{kafka.secured_servers}/look-s"

@@ -139,6 +139,7 @@ def test_a_share(spark: SparkSession, tmp_path: Path, kind: Kind) -> None:
     assert seen["doubtful"] <= SHARE // 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_hundred_thousand(spark: SparkSession, tmp_path: Path, kind: Kind) -> None:
     bad, seen = differences(spark, tmp_path, kind, WHOLE, f"whole-{SEED}-{kind.name}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from delta_cdc.core.errors import ColumnNotFound, InvalidRecord, SourceUnreadable, TargetSchemaClash
+from delta_cdc.spark.ingest import events
 from delta_cdc.spark.ingest.delimited import UNCLOSED
 from tests.support.deliveries import Deliveries, event, expected
 from tests.support.engine import versions
@@ -89,6 +90,7 @@ def test_a_quote_without_an_end(spark: SparkSession, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_csv_and_parquet_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
     for form in ("csv", "parquet"):
         flow = Deliveries(spark, tmp_path / form, form)
@@ -125,14 +127,47 @@ def test_files_that_are_damaged(spark: SparkSession, tmp_path: Path) -> None:
     assert whole.exists()
 
 
-def test_a_damage_that_reading_finds(spark: SparkSession, tmp_path: Path) -> None:
-    flow = Deliveries(spark, tmp_path)
-    flow.deliver("a.json", GOOD)
+def zeroed_pages(path: Path) -> None:
+    """Overwrite the pages of a Parquet file with zeros; its footer stays whole."""
+    data = bytearray(path.read_bytes())
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    data[4 : len(data) - footer] = bytes(len(data) - footer - 4)
+    path.write_bytes(data)
+
+
+def truncated_gzip(path: Path) -> None:
     packed = gzip.compress(b'{"op": "I", "seq": 3, "id": 3}\n' * 5000)
-    (flow.source / "b.json.gz").write_bytes(packed[: len(packed) // 2])
-    assert flow.ingest().counts == {"events": 2, "files": 2, "quarantined": 1}
-    assert [(name, raw) for _, name, raw in flow.quarantined()] == [("b.json.gz", None)]
-    assert flow.events() == expected(GOOD)
+    path.with_name(f"{path.name}.gz").write_bytes(packed[: len(packed) // 2])
+    path.unlink()
+
+
+@pytest.mark.parametrize(("form", "damage"), [("json", truncated_gzip), ("parquet", zeroed_pages)])
+def test_all_damages_that_only_reading_finds_are_found_at_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, damage: Any
+) -> None:
+    """How often the batch is read does not depend on the number of its damaged files."""
+    flow = Deliveries(spark, tmp_path, form)
+    damaged, sound = range(3, 40, 2), range(4, 41, 2)
+    flow.deliver(f"good.{form}", GOOD)
+    for number in damaged:
+        damage(flow.deliver(f"bad {number}.{form}", [event("I", number, number, name="c", amount=3)]))
+    for number in sound:
+        flow.deliver(f"{number}.{form}", [event("I", number, number)])
+    reads, read = [], events.prepared
+
+    def counted(*arguments: Any) -> Any:
+        reads.append(arguments)
+        return read(*arguments)
+
+    monkeypatch.setattr(events, "prepared", counted)
+    n_damaged, n_sound = len(damaged), len(sound)
+    counts = {"events": 2 + n_sound, "files": 1 + n_damaged + n_sound, "quarantined": n_damaged}
+    assert flow.ingest().counts == counts
+    assert len(reads) == 2
+    quarantined = [(name.removesuffix(".gz"), raw) for _, name, raw in flow.quarantined()]
+    assert sorted(quarantined) == sorted((f"bad {number}.{form}", None) for number in damaged)
+    assert flow.events() == expected([*GOOD, *(event("I", number, number) for number in sound)])
+    assert not flow.ingest().applied
 
 
 def test_late_beyond_the_horizon(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from delta_cdc.spark.ingest import delimited, records
 from delta_cdc.spark.ingest.delimited import MISQUOTED, UNCLOSED, WITH_NUL
 from tests.support.engine import session_like
 from tests.support.ingest_specs import ingest_spec
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,7 +172,7 @@ def test_csv_by_its_own_header(spark: SparkSession, tmp_path: Path) -> None:
         "quotes",
     ],
 )
-@pytest.mark.parametrize("header", ["false", "true"])
+@pytest.mark.parametrize("header", slow_but(["false", "true"], "false"))
 def test_csv_as_it_is_written(
     spark: SparkSession,
     tmp_path: Path,

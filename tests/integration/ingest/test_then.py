@@ -22,6 +22,7 @@ from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.table_arguments import ingest_options, requests
 from tests.support.deliveries import Deliveries, event
 from tests.support.holding import Gate, Running, hooked
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +64,7 @@ def both(flow: Deliveries, scd: int) -> tuple[IngestResult, int]:
     return run_ingest(request, execute=execute, then=asked(flow, scd)), len(applications)
 
 
-@pytest.mark.parametrize("scd", [1, 2])
+@pytest.mark.parametrize("scd", slow_but([1, 2], 2))
 def test_missing_is_not_null(spark: SparkSession, tmp_path: Path, scd: int) -> None:
     flow = Deliveries(spark, tmp_path)
     flow.deliver("a.json", [event("I", 1, 1, name="a", amount=1), event("I", 1, 2, name="b", amount=5)])
@@ -100,7 +101,7 @@ def test_an_apply_that_fails_or_cannot_run_here(
     assert (missing.status, missing.message[:7]) == ("planned", "not run")
 
 
-@pytest.mark.parametrize("point", ["planned", "before_commit"])
+@pytest.mark.parametrize("point", slow_but(["planned", "before_commit"], "before_commit"))
 def test_two_bundles_at_once(spark: SparkSession, tmp_path: Path, point: str) -> None:
     """Of two runs without a name each counts what its own jobs wrote, into the log and into the target."""
     flow = Deliveries(spark, tmp_path)
@@ -132,6 +133,7 @@ def test_two_bundles_at_once(spark: SparkSession, tmp_path: Path, point: str) ->
     assert sorted(row["id"] for row in flow.rows("target1")) == [1, 2]
 
 
+@pytest.mark.slow
 def test_rows_without_keys(spark: SparkSession, tmp_path: Path) -> None:
     """Equal rows of one file are rows of their own; the apply appends them, once."""
     flow = Deliveries(spark, tmp_path, given={"insert_only": True, "keys": None}, adapter_options={})
@@ -224,7 +226,7 @@ def _commits(folder: Path) -> list[str]:
     return [file.read_text() for file in sorted(folder.glob("*.json"))]
 
 
-@pytest.mark.parametrize("scd", [1, 2])
+@pytest.mark.parametrize("scd", slow_but([1, 2], 2))
 def test_a_log_is_applied_by_hand_with_keys_alone(spark: SparkSession, tmp_path: Path, scd: int) -> None:
     flow = Deliveries(spark, tmp_path, given={"schema": "id INT, name STRING, amount INT"})
     given = {"keys": ["id"], "stored_as_scd_type": scd}

@@ -52,6 +52,7 @@ def test_the_reader_agrees(tmp_path: Path, seed: int) -> None:
     asyncio.run(_walk(tmp_path, seed, "test_the_reader_agrees"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(300, first=1_000))
 def test_the_reader_agrees_on_many(tmp_path: Path, seed: int) -> None:
     asyncio.run(_walk(tmp_path, seed, "test_the_reader_agrees_on_many"))

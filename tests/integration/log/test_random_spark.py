@@ -13,6 +13,7 @@ import pytest
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.http_store import HttpStore
 from tests.support.random_logs import SparkHistory, check_log, replayable, seeds
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,11 +152,12 @@ def _milliseconds(moment: Any) -> int:
     return round(utc.timestamp() * 1000)
 
 
-@pytest.mark.parametrize("seed", seeds(4))
+@pytest.mark.parametrize("seed", slow_but(seeds(4), *seeds(1, first=3)))
 def test_the_reader_agrees(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     _walk(spark, tmp_path, seed, [*SparkHistory.dealt(seed)], "test_the_reader_agrees")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(8, first=100))
 def test_the_reader_agrees_on_many(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     _walk(spark, tmp_path, seed, [None] * 30, "test_the_reader_agrees_on_many")

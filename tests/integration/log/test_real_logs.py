@@ -58,6 +58,7 @@ def target(spark: SparkSession, tmp_path: Path) -> Target:
     return made
 
 
+@pytest.mark.slow
 def test_restore_by_version_and_of_a_restore(target: Target) -> None:
     target.sql("RESTORE TABLE {t} TO VERSION AS OF 0")
     assert target.proven() == (5, 102)
@@ -100,6 +101,7 @@ def test_a_replacement_ends_the_proof_and_restore_brings_it_back(target: Target,
     assert target.proven() == (8, 102)
 
 
+@pytest.mark.slow
 def test_overwriting_by_the_writer_ends_the_proof(target: Target) -> None:
     rows = target.spark.range(3).selectExpr("id", "id AS part", "1 AS more")
     rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(target.path)
@@ -117,6 +119,7 @@ def test_changes_of_some_rows_leave_the_proof(target: Target) -> None:
     assert target.proven() == (8, 102)
 
 
+@pytest.mark.slow
 def test_overwriting_some_partitions_leaves_the_proof(spark: SparkSession, tmp_path: Path) -> None:
     made = Target(spark, str(tmp_path / "parts"))
     made.sql("CREATE TABLE {t} (id LONG, part LONG) USING delta PARTITIONED BY (part)")
@@ -163,6 +166,7 @@ def test_transaction_retention(target: Target) -> None:
         target.recorded()
 
 
+@pytest.mark.slow
 def test_a_checkpointed_log_gives_the_same_proof(target: Target) -> None:
     for number in range(102, 114):
         target.sealed(number, number)

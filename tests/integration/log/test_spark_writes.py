@@ -10,6 +10,7 @@ import pytest
 from delta_cdc.core.errors import CorruptLog
 from delta_cdc.delta_log.actions import Add
 from delta_cdc.delta_log.table import DeltaLog, run_sync
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,7 @@ def _table(spark: SparkSession, path: Path, **properties: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("policy", ["classic", "v2"])
+@pytest.mark.parametrize("policy", slow_but(["classic", "v2"], "v2"))
 def test_damaged_pages_of_a_checkpoint_are_seen(spark: SparkSession, tmp_path: Path, policy: str) -> None:
     """Every byte of every page counts: the reader has checksums to go by."""
     path = _table(

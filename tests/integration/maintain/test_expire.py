@@ -17,15 +17,16 @@ from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.consumers import Consumer
 from delta_cdc.planning.expiry import plan_expiry
 from delta_cdc.spark.maintain import expire
-from tests.integration.apply.test_events_laws import CONFIGURATIONS, RULES, Configuration, _bag
-from tests.support import event_model as model
+from tests.support.drawn_applies import drawn_log
 from tests.support.engine import metadata, newest, newest_seal
 from tests.support.event_flow import LogFlow
 from tests.support.event_streams import (
-    KEYS,
+    FLAVOURS,
     SPAN,
+    TIED,
     TRUNCATED,
     Batch,
+    Flavour,
     World,
     append,
     create_log,
@@ -35,7 +36,7 @@ from tests.support.logs import changed, seal
 from tests.support.random_logs import seeds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
@@ -46,14 +47,6 @@ TRACKED = "TBLPROPERTIES ('delta.enableRowTracking' = 'true', 'delta.enableDelet
 
 
 # -- the law --------------------------------------------------------------------------------------
-PARTLY = {"ignore_null_updates": True}
-#: Beside those of the law itself, in which a truncate and events with some of the columns never meet so.
-OWN = {
-    f"type {scd_type}, truncates, ignore null": Configuration(
-        TRUNCATED, scd_type, dict(PARTLY), replace(RULES, ignore_null_updates=True)
-    )
-    for scd_type in (1, 2)
-}
 #: Batches by which an event may be late.
 LATENESS = 2
 
@@ -72,91 +65,61 @@ def delivered(world: World) -> list[Batch]:
 
 
 def check(
-    spark: SparkSession, tmp_table: Table, names: Sequence[str], seed: int, count: int, *, tracked: bool
+    spark: SparkSession, tmp_table: Table, flavour: Flavour, seed: int, count: int, targets: int
 ) -> None:
     """Apply a log to several targets while it is expired, and compare every history with the model."""
-    configurations = {name: (CONFIGURATIONS | OWN)[name] for name in names}
-    world = drawn_world(seed, configurations[names[0]].flavour, range(count))
+    draw = random.Random(f"{seed} {flavour.name} targets")
+    configurations = [drawn_log(draw, flavour, by_number=True) for _ in range(targets)]
+    tracked = flavour is TRUNCATED or seed % 2 == 0
+    world = drawn_world(seed, flavour, range(count))
     log = tmp_table("log")
     create_log(spark, log)
     if tracked:
         spark.sql(f"ALTER TABLE delta.`{log}` SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
-    flows = {
-        name: LogFlow(spark, log, tmp_table(f"target {at}"), one.all_arguments, pipeline=f"p{at}")
-        for at, (name, one) in enumerate(configurations.items())
-    }
-    consumers = [Consumer(flow.pipeline, log, flow.target) for flow in flows.values()]
+    flows = [
+        LogFlow(spark, log, tmp_table(f"target {at}"), one.arguments, pipeline=f"p{at}")
+        for at, one in enumerate(configurations)
+    ]
+    consumers = [Consumer(flow.pipeline, log, flow.target) for flow in flows]
     deleted = 0
     batches = delivered(world)
     for number, batch in enumerate(batches):
         append(spark, log, [posted.row(history) for history, posted in batch])
         if number % 2 == 0 and number + 1 < len(batches):
             continue
-        for flow in flows.values():
+        for flow in flows:
             flow.apply()
         # What comes later is of the window before at the earliest.
         horizon = min(max(0, number - 1) * SPAN, world.windows * SPAN - 1)
         done = expire_events(spark, log, consumers=consumers, horizon=str(horizon))
         deleted += done.get("deleted", 0)
     assert deleted > count / 2, "hardly anything was deleted, so little is shown"
-    for name, flow in flows.items():
+    for flow, one in zip(flows, configurations, strict=True):
         found: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for row in flow.rows():
             found[row["history"]].append(row)
-        one = configurations[name]
         for history in world.histories:
-            wanted = _bag(one.expected(world, history), one.columns)
-            assert _bag(found[history], one.columns) == wanted, (
-                name,
-                seed,
-                history,
-                world.histories[history],
-            )
-            if one.scd_type == 2:
-                assert not model.faults(found[history], KEYS, start=one.start, end=one.end)
+            events = world.events(history, one.sequence)
+            drawn = (one.arguments, seed, history, world.histories[history])
+            assert not one.differs(found[history], events), drawn
 
 
-@pytest.mark.parametrize(
-    ("names", "tracked"),
-    [
-        (
-            [
-                "type 2, truncates, ignore null",
-                "type 1, truncates, ignore null",
-                "type 1 soft, truncates, ignore null",
-            ],
-            True,
-        ),
-        (["columns to update", "type 1 ignore null"], False),
-    ],
-    ids=["truncates", "ties"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("flavour", [TRUNCATED, TIED], ids=lambda flavour: flavour.name)
 def test_an_expired_log_gives_the_rows_of_the_whole_one(
-    spark: SparkSession, tmp_table: Table, names: list[str], tracked: bool
+    spark: SparkSession, tmp_table: Table, flavour: Flavour
 ) -> None:
-    for seed in seeds(1, first=2):
-        check(spark, tmp_table, names, seed, 150, tracked=tracked)
+    for seed in seeds(1, first=3):
+        check(spark, tmp_table, flavour, seed, 150, 2)
 
 
-MANY = [
-    ["type 1", "type 1 soft", "type 2", "tracks some", "the sequence lands"],
-    ["last by", "type 1 soft, ignore null except", "ignore null, tracks some", "columns to update"],
-    [
-        "type 1 quarantine, ignore null",
-        "type 1 soft quarantine",
-        "quarantine, columns to update",
-        "quarantine",
-    ],
-    ["truncates", "type 1 truncates", "type 1 soft, truncates, ignore null", *OWN],
-]
-
-
-@pytest.mark.parametrize("names", MANY, ids=["plain", "tied", "invalid", "truncated"])
+@pytest.mark.slow
+@pytest.mark.parametrize("flavour", FLAVOURS, ids=lambda flavour: flavour.name)
 @pytest.mark.parametrize("seed", seeds(2))
 def test_an_expired_log_over_many_histories(
-    spark: SparkSession, tmp_table: Table, names: list[str], seed: int
+    spark: SparkSession, tmp_table: Table, flavour: Flavour, seed: int
 ) -> None:
-    check(spark, tmp_table, names, seed, 800, tracked=seed % 2 == 0)
+    check(spark, tmp_table, flavour, seed, 800, 4)
 
 
 # -- which events stay ------------------------------------------------------------------------------
@@ -362,6 +325,7 @@ def test_waits_dies_races_and_goes_on(spark: SparkSession, tmp_table: Table) -> 
         go()
 
 
+@pytest.mark.slow
 def test_a_target_that_was_restored_behind_a_deletion(spark: SparkSession, tmp_table: Table) -> None:
     """It gets its rows from the log as it was, or an error with a name: never rows with a hole."""
     log, target = tmp_table("log"), tmp_table("target")

@@ -44,6 +44,7 @@ def rows(spark: SparkSession, table: str) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, spark.read.format("delta").load(table).collect()), key=str)
 
 
+@pytest.mark.slow
 def test_targets_are_laid_out_and_pipelines_go_on(spark: SparkSession, tmp_table: Table) -> None:
     source, partitioned, clustered = (tmp_table(name) for name in ("source", "partitioned", "clustered"))
     spark.sql(

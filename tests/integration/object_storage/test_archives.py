@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.support.kafka_broker import Broker
     from tests.support.lake import Lake
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 @pytest.fixture(autouse=True)

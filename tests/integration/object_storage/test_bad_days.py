@@ -76,6 +76,7 @@ def to_target(request: Request) -> bool:
     return request.commits and "/target/" in request.key
 
 
+@pytest.mark.slow
 def test_an_answer_that_was_lost_is_asked_for(on_lake: SparkSession, lake: Lake, source: Source) -> None:
     """The commit was made, and Spark is never told: neither of a load, nor of an apply, over and over."""
     for end in (2, source.newest):
@@ -90,6 +91,7 @@ def test_an_answer_that_was_lost_is_asked_for(on_lake: SparkSession, lake: Lake,
     is_whole(on_lake, lake, source, 2)
 
 
+@pytest.mark.slow
 def test_a_stormy_apply(
     on_lake: SparkSession,
     lake: Lake,
@@ -112,6 +114,7 @@ def test_a_stormy_apply(
     assert SECRET_KEY not in told.out + told.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scd", [1, 2])
 def test_stormy_weeks(on_lake: SparkSession, lake: Lake, source: Source, scd: int) -> None:
     """Two dozen applies, each in other weather; some of them fail, and are repeated."""

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 
 from delta_cdc import ingest_changes
@@ -40,6 +41,7 @@ def said(lake: Lake, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_changes_of_a_table(lake: Lake) -> None:
     feed = {"delta.enableChangeDataFeed": "true"}
     for ids in ([1], [2, 3]):
@@ -51,6 +53,7 @@ def test_the_changes_of_a_table(lake: Lake) -> None:
     assert [json.loads(line)["id"] for line in found.splitlines()] == [2, 3]
 
 
+@pytest.mark.slow
 def test_what_is_in_quarantine(on_lake: SparkSession, lake: Lake, tmp_path: Path) -> None:
     """Refused without a word about the driver, as every other commit on S3."""
     (tmp_path / "a.json").write_text('{"id": 1, "op": "I", "n": 1}\n{"id": 2, "op": "NEW", "n": 2}\n')

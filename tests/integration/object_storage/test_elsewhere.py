@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.support.lake import Lake
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 

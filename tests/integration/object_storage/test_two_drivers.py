@@ -25,6 +25,7 @@ def rows(first: int, count: int) -> pa.Table:
     return pa.table({"id": pa.array(range(first, first + count), pa.int64())})
 
 
+@pytest.mark.slow
 def test_a_second_writers_commit_is_overwritten(on_lake: SparkSession, lake: Lake) -> None:
     """The day this fails, Hadoop or Delta sends a condition, and the refusal can be looked at again."""
     table = lake.uri("t")

@@ -10,6 +10,7 @@ import pytest
 
 from delta_cdc import apply_changes
 from tests.support.grouped import grouped
+from tests.support.slow import slow_but
 from tests.support.world import Source, eventful
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def target(tmp_path: Path) -> str:
     return str(tmp_path / "target")
 
 
-@pytest.fixture(params=[1, 2], ids=["scd1", "scd2"])
+@pytest.fixture(params=slow_but([1, 2], 1), ids=["scd1", "scd2"])
 def scd(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 

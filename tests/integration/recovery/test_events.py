@@ -15,6 +15,7 @@ from delta_cdc import VersionRange
 from delta_cdc.core import errors
 from tests.support.engine import session_like
 from tests.support.holding import hooked, once
+from tests.support.slow import slow_but
 from tests.support.world import Source, expected, held, listing, seals
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def versions_left(table: str) -> list[int]:
     return sorted(int(file.stem) for file in Path(table, "_delta_log").glob("*.json"))
 
 
+@pytest.mark.slow
 def test_vacuum_behind_us(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:
@@ -66,6 +68,7 @@ def test_vacuum_behind_us(
     assert (listing(source.path), listing(target)) == before
 
 
+@pytest.mark.slow
 def test_vacuum_of_what_was_applied_is_fine(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:
@@ -120,6 +123,7 @@ def test_source_replaced_without_its_feed(
     assert listing(target) == before
 
 
+@pytest.mark.slow
 def test_restored_source_twice_over(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
 ) -> None:
@@ -134,7 +138,7 @@ def test_restored_source_twice_over(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
-@pytest.mark.parametrize("point", ["planned", "before_commit"])
+@pytest.mark.parametrize("point", slow_but(["planned", "before_commit"], "before_commit"))
 def test_a_zombie_of_a_dropped_table(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, point: str
 ) -> None:
@@ -156,6 +160,7 @@ def test_a_zombie_of_a_dropped_table(
     assert held(spark, target) == expected(source, 1, 25)
 
 
+@pytest.mark.slow
 def test_planned_on_one_seal_restored_to_an_older_one(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
 ) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import JobResult
 
+pytestmark = pytest.mark.slow
+
 MILESTONE = 100
 
 

@@ -28,6 +28,7 @@ def kinds(target: str) -> list[str]:
     return [seal["step"]["kind"] for seal in seals(target)]
 
 
+@pytest.mark.slow
 def test_repaired_by_range_and_by_keys(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_replaced_target_is_reloaded_and_a_reset_taken_back(
     assert held(spark, target) == current(source.states[30])
 
 
+@pytest.mark.slow
 def test_history_is_kept_by_a_reload_and_thrown_away_by_a_reset(
     spark: SparkSession, source: Source, target: str, apply: Apply, through: Callable[..., None]
 ) -> None:

@@ -126,6 +126,7 @@ def test_a_try_that_died_just_before_publishing(
     assert held(spark, target) == expected(source, 1, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [99, -5, 3, "30", None, True], ids=str)
 def test_edited_pins(
     spark: SparkSession,

@@ -18,6 +18,7 @@ from delta_cdc.core import errors
 from delta_cdc.spark.apply import commit
 from delta_cdc.spark.apply.commit import is_conflict
 from tests.support.holding import Gate, Running, hooked
+from tests.support.slow import slow_but
 from tests.support.world import expected, held, ranges, sealed_counts, seals, summed
 from tests.unit.airflow.test_apply_operator import AssetStores
 from tests.unit.airflow.test_base_operator import Store
@@ -48,7 +49,7 @@ def overlapping(apply: Apply, scd: int, point: str) -> tuple[Any, Any]:
     return shorter, longer
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", slow_but(POINTS, "before_commit"))
 def test_a_run_planned_on_an_old_watermark_plans_again(
     spark: SparkSession,
     source: Source,
@@ -69,6 +70,7 @@ def test_a_run_planned_on_an_old_watermark_plans_again(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
+@pytest.mark.slow
 def test_without_the_seal_the_same_schedule_gives_wrong_rows(
     spark: SparkSession,
     source: Source,
@@ -125,6 +127,7 @@ def test_several_initial_loads_at_once(
     assert_told_once(results, sealed_counts(target))
 
 
+@pytest.mark.slow
 def test_two_loads_into_an_existing_empty_table(
     spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:
@@ -135,7 +138,9 @@ def test_two_loads_into_an_existing_empty_table(
     assert_told_once(results, sealed_counts(target))
 
 
-@pytest.mark.parametrize("given", [{"run_id": "nightly"}, {}], ids=["one has a name", "none has"])
+@pytest.mark.parametrize(
+    "given", slow_but([{"run_id": "nightly"}, {}], {}), ids=["one has a name", "none has"]
+)
 def test_a_range_in_several_commits_twice_at_once(
     spark: SparkSession,
     source: Source,
@@ -146,7 +151,7 @@ def test_a_range_in_several_commits_twice_at_once(
 ) -> None:
     """Whoever makes a commit counts it, and nobody else; all commits are told."""
     through(1, 10)
-    asked: dict[str, Any] = {"ending_version": 30, "versions_per_commit": 5}
+    asked: dict[str, Any] = {"ending_version": 30, "versions_per_commit": 10}
     results = runs_at_once(lambda n: apply(1, **asked, **({} if n else given)), 2)
     made = sealed_counts(target)[1:]
     assert len(made) > 1
@@ -155,7 +160,7 @@ def test_a_range_in_several_commits_twice_at_once(
     assert held(spark, target) == expected(source, 1, 10)
 
 
-@pytest.mark.parametrize("mode", ["reload", "repair", "reset"])
+@pytest.mark.parametrize("mode", slow_but(["reload", "repair", "reset"], "repair"))
 def test_what_is_computed_again_twice_at_once(
     spark: SparkSession, source: Source, target: str, apply: Apply, through: Callable[..., None], mode: str
 ) -> None:

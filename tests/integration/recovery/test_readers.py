@@ -98,7 +98,8 @@ def read_along(spark: SparkSession, tmp_path: Path, scd: int, batches: int) -> R
     return reader
 
 
-@pytest.mark.parametrize("scd", [1, pytest.param(2, marks=pytest.mark.slow)], ids=["scd1", "scd2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("scd", [1, 2], ids=["scd1", "scd2"])
 def test_a_reader_sees_only_whole_batches(spark: SparkSession, tmp_path: Path, scd: int) -> None:
     reader = read_along(spark, tmp_path, scd, BATCHES)
     torn = [rows for _, rows in reader.reads if not is_whole(rows)]

@@ -12,6 +12,7 @@ import pytest
 from delta_cdc import VersionRange
 from delta_cdc.core import errors
 from tests.support.holding import hooked, once
+from tests.support.slow import slow_but
 from tests.support.world import Source, commits, expected, held, listing, ranges, seals
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def sealed_at(target: str, watermark: int) -> int:
 
 
 # -- the target -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("scd", slow_but([1, 2], 2), ids=["scd1", "scd2"])
 def test_restored_by_version(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
@@ -45,6 +47,7 @@ def test_restored_by_version(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
+@pytest.mark.slow
 def test_restored_by_timestamp(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
@@ -61,6 +64,7 @@ def test_restored_by_timestamp(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
+@pytest.mark.slow
 def test_restored_twice_and_forth(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
@@ -77,6 +81,7 @@ def test_restored_twice_and_forth(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
+@pytest.mark.slow
 def test_restored_to_the_initial_load(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
@@ -88,6 +93,7 @@ def test_restored_to_the_initial_load(
     assert numbers == sorted(set(numbers))
 
 
+@pytest.mark.slow
 def test_restored_to_before_our_first_seal(
     spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:
@@ -101,6 +107,7 @@ def test_restored_to_before_our_first_seal(
     assert held(spark, target) == expected(source, 1, 30)
 
 
+@pytest.mark.slow
 def test_restored_with_nothing_new_in_the_source(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
@@ -111,6 +118,7 @@ def test_restored_with_nothing_new_in_the_source(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("back_to", [10, 15])
 def test_restored_between_planning_and_the_merge(
     spark: SparkSession,
@@ -156,6 +164,7 @@ def test_restored_after_the_last_look_before_the_merge(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
+@pytest.mark.slow
 def test_restored_right_after_the_commit(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
@@ -177,7 +186,7 @@ REPLACEMENTS = {
 }
 
 
-@pytest.mark.parametrize("statement", REPLACEMENTS.values(), ids=REPLACEMENTS.keys())
+@pytest.mark.parametrize("statement", slow_but(REPLACEMENTS, "truncate"))
 def test_replaced_by_somebody_else(
     spark: SparkSession,
     source: Source,
@@ -188,7 +197,7 @@ def test_replaced_by_somebody_else(
 ) -> None:
     through(1, 10, 20)
     intact = max(commits(target))
-    spark.sql(statement.format(t=f"delta.`{target}`"))
+    spark.sql(REPLACEMENTS[statement].format(t=f"delta.`{target}`"))
     before = listing(target)
     with pytest.raises(errors.TargetReplaced) as error:
         apply()
@@ -199,7 +208,8 @@ def test_replaced_by_somebody_else(
     assert held(spark, target) == expected(source, 1, 10)
 
 
-@pytest.mark.parametrize("point", ["before_commit", pytest.param("planned", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["before_commit", "planned"])
 @pytest.mark.parametrize("statement", REPLACEMENTS.values(), ids=REPLACEMENTS.keys())
 def test_replaced_while_a_run_is_under_way(
     spark: SparkSession,
@@ -241,6 +251,8 @@ def test_dropped(spark: SparkSession, source: Source, target: str, apply: Apply,
 
 
 # -- the source -----------------------------------------------------------------------------------
+@pytest.mark.slow
+@pytest.mark.parametrize("scd", slow_but([1, 2], 2), ids=["scd1", "scd2"])
 def test_restored_source_is_a_change_like_any_other(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
@@ -268,7 +280,7 @@ def test_source_replaced_inside_its_log_goes_on(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
-@pytest.mark.parametrize("commits_after", [2, 25], ids=["shorter", "longer"])
+@pytest.mark.parametrize("commits_after", slow_but([2, 25], 2), ids=["shorter", "longer"])
 def test_recreated_source(
     spark: SparkSession,
     source: Source,

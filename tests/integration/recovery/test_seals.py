@@ -18,6 +18,7 @@ from delta_cdc.run.apply import run_apply
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from tests.support.holding import hooked, once
+from tests.support.slow import slow_but
 from tests.support.world import Source, commits, expected, held, listing, ranges, seals
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def no_rows(target: str, version: int) -> bool:
 
 
 # -- milestones -----------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_milestones(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
 ) -> None:
@@ -98,6 +100,7 @@ def test_killed_between_milestones(
     assert held(spark, target, scd) == expected(source, scd, 15)
 
 
+@pytest.mark.slow
 def test_restored_under_the_first_milestone(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:
@@ -117,6 +120,7 @@ def test_restored_under_the_first_milestone(
 
 
 # -- re-sealing -----------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_an_idle_pipeline_seals_anew(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
 ) -> None:
@@ -194,6 +198,7 @@ def hand_made(spark: SparkSession, source: Source, target: str, at: int, scd: in
     rows.write.format("delta").save(target)
 
 
+@pytest.mark.parametrize("scd", slow_but([1, 2], 2), ids=["scd1", "scd2"])
 def test_a_target_made_by_hand_goes_on_from_its_version(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
 ) -> None:
@@ -211,6 +216,7 @@ def test_a_target_made_by_hand_goes_on_from_its_version(
         assert adopted["state"]["highest_sequence"] == "18"
 
 
+@pytest.mark.slow
 def test_a_target_that_is_to_hold_changes_only(
     spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:
@@ -233,6 +239,7 @@ def test_a_declared_target_with_other_columns_is_refused(
 
 
 # -- adoption -------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_renamed_pipeline_takes_its_target_along(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
 ) -> None:
@@ -253,7 +260,7 @@ def test_a_renamed_pipeline_takes_its_target_along(
     assert listing(target) == before
 
 
-@pytest.mark.parametrize("commits_before", [0, 1, 2], ids=["none", "closed", "adopted"])
+@pytest.mark.parametrize("commits_before", slow_but([0, 1, 2], 1), ids=["none", "closed", "adopted"])
 def test_an_adoption_that_is_killed_is_finished(
     through: Through,
     spark: SparkSession,
@@ -298,6 +305,7 @@ def test_two_adopt_at_once(
     assert held(spark, target) == expected(source, 1, 15)
 
 
+@pytest.mark.slow
 def test_restored_to_before_its_adoption(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:
@@ -381,6 +389,7 @@ def test_one_driver_is_said_once(
     assert "S3SingleDriverLogStore" in said[0]
 
 
+@pytest.mark.slow
 def test_dropped_and_made_again_by_hand(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:

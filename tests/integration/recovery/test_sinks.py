@@ -195,6 +195,7 @@ def mark(source: Source, version: int) -> TableVersion:
     return TableVersion(str(DeltaTable(source.path).metadata().id), version)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["full_delta", "append_only", "upsert", "min_delta"])
 @pytest.mark.parametrize("output", [None, "parquet"])
 def test_dying_anywhere(
@@ -240,6 +241,7 @@ def rows_of(spark: SparkSession, batch: ReadResult) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in found.select(*columns).collect()), key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["planned", "before_commit"])
 def test_others_delete_between_milestones(
     spark: SparkSession, source: Source, tmp_path: Path, point: str

@@ -13,6 +13,7 @@ from delta_cdc.planning.request import ReadRequest
 from delta_cdc.run.apply import run_apply
 from delta_cdc.run.read import run_read
 from tests.support.holding import hooked, once
+from tests.support.slow import slow_but
 from tests.support.world import expected, held, ranges
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def died(point: str, step: Callable[[], object]) -> None:
         step()
 
 
-@pytest.mark.parametrize("point", ["before_commit", "committed"])
+@pytest.mark.parametrize("point", slow_but(["before_commit", "committed"], "committed"))
 def test_dying_in_either_step(
     spark: SparkSession, source: Source, target: str, steps: Steps, scd: int, point: str
 ) -> None:
@@ -90,6 +91,7 @@ def test_dying_in_either_step(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
+@pytest.mark.slow
 def test_target_restored_after_its_batch_was_applied(
     spark: SparkSession, source: Source, target: str, steps: Steps, scd: int
 ) -> None:

@@ -92,6 +92,7 @@ def test_every_planted_defect_is_found(spark: SparkSession, made: Targets) -> No
     assert alone["overlaps"].count == 2
 
 
+@pytest.mark.slow
 def test_the_remedies_put_it_right(
     spark: SparkSession, made: Targets, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +121,7 @@ def test_the_remedies_put_it_right(
     assert main(["verify", pair]) == 0
 
 
+@pytest.mark.slow
 def test_a_writer_at_the_same_moment_is_not_seen(spark: SparkSession, made: Targets) -> None:
     made.run("history")
     history = made.target("history")
@@ -141,6 +143,7 @@ def test_a_writer_at_the_same_moment_is_not_seen(spark: SparkSession, made: Targ
     assert findings(made.checks("history")["history"]) == {"equals_source": (1, {"changed: k = 1"})}
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_is_skipped_and_the_rest_is_not(spark: SparkSession, made: Targets) -> None:
     made.run("current", "inserts", "log_soft")
     do(spark, f"INSERT INTO delta.`{made.target('current')}` VALUES (1, 'a')")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.integration.verify.targets import EVENT, FEED, LOG, Targets, do, expect_healthy, put
 
 if TYPE_CHECKING:
@@ -36,15 +38,13 @@ def test_targets_of_a_feed(spark: SparkSession, tmp_table: Table) -> None:
     made = Targets(spark, tmp_table)
     made.add("current", source, keys=["k"])
     made.add("history", source, keys=["k"], stored_as_scd_type=2)
-    shown = {"where": "k <> 2 OR v = 'b'", "select": ["k AS id", "upper(v) AS v", "d", "u"]}
-    made.add("soft", source, keys=["id"], delete_mode="soft", apply_as_deletes="u = 13", **shown)
-    made.add("nulls", source, keys=["k"], ignore_null_updates=True, stored_as_scd_type=2)
     made.run(initial_load={"from_version": 2})
     found = made.checks(history={"current": made.target("current")})
     expect_healthy(found)
     assert found["history"]["current_equals_history"].status == "ok"
 
 
+@pytest.mark.slow
 def test_other_targets_of_a_feed(spark: SparkSession, tmp_table: Table) -> None:
     source = changed_source(spark, tmp_table("source"))
     made = Targets(spark, tmp_table)
@@ -52,6 +52,9 @@ def test_other_targets_of_a_feed(spark: SparkSession, tmp_table: Table) -> None:
     made.add("dated", source, keys=["k"], start_column="since", end_column="until", **dated)
     made.add("listed", source, keys=["k"], sequence_by=["u", "k"], delete_sequence="struct(u + 1000, k)",
              stored_as_scd_type=2)  # fmt: skip
+    shown = {"where": "k <> 2 OR v = 'b'", "select": ["k AS id", "upper(v) AS v", "d", "u"]}
+    made.add("soft", source, keys=["id"], delete_mode="soft", apply_as_deletes="u = 13", **shown)
+    made.add("known", source, keys=["k"], ignore_null_updates=True, stored_as_scd_type=2)
     made.add("nulls", source, keys=["k"], ignore_null_updates=True)
     made.add("few", source, keys=["k"], stored_as_scd_type=2, track_history_column_list=["v"],
              column_list=["v", "u"])  # fmt: skip
@@ -78,6 +81,7 @@ def test_other_targets_of_a_feed(spark: SparkSession, tmp_table: Table) -> None:
     expect_healthy(made.checks(), incomparable=("declared",))
 
 
+@pytest.mark.slow
 def test_targets_of_a_log(spark: SparkSession, tmp_table: Table) -> None:
     log = tmp_table("log")
     do(spark, f"CREATE TABLE delta.`{log}` ({EVENT}) USING delta "
@@ -111,6 +115,7 @@ def test_targets_of_a_log(spark: SparkSession, tmp_table: Table) -> None:
     assert "before the lateness horizon, 25, stand" in found["history"]["equals_source"].detail
 
 
+@pytest.mark.slow
 def test_targets_of_other_sources(spark: SparkSession, tmp_table: Table) -> None:
     copies, rows, partial = tmp_table("copies"), tmp_table("rows"), tmp_table("partial")
     made = Targets(spark, tmp_table)

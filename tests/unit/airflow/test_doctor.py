@@ -57,6 +57,7 @@ def test_airflow_has_the_command() -> None:
     assert (parsed.tables, parsed.timeout, parsed.json) == (["a", "b"], 7.0, False)
 
 
+@pytest.mark.slow
 def test_standard_output_is_the_report_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow logs to standard output; a reader of JSON wants none of it."""
     # A secret this short is worth a warning to Airflow.

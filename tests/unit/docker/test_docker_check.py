@@ -126,6 +126,7 @@ def test_every_mistake_is_found(project: Project) -> None:
     assert missed == []
 
 
+@pytest.mark.slow
 def test_a_command_that_is_not_there_is_found(project: Project) -> None:
     """The project's own environment stands in for the image's, so Celery's commands are unknown here."""
 

@@ -12,7 +12,7 @@ import pytest
 from delta_cdc.doctor import Questions
 from delta_cdc.doctor.application import _reason
 from delta_cdc.doctor.report import examined
-from tests.support.processes import is_running
+from tests.support.processes import ends
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ def test_whoever_loses_patience_leaves_nothing_behind(
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         list(examined([job], timeout=60, secrets=asked.secrets))
-    assert not is_running(*started)
+    assert ends(*started)
     assert list(temporary.iterdir()) == []
 
 

@@ -27,11 +27,12 @@ def struct(**fields: T.DataType) -> T.StructType:
         (INT, DOUBLE, DOUBLE),
         # Not every whole number of this size is a double, nor every int a float.
         (LONG, DOUBLE, None),
-        (INT, FLOAT, None),
+        (INT, FLOAT, DOUBLE),
         (T.DecimalType(5, 2), T.DecimalType(10, 0), T.DecimalType(12, 2)),
-        (T.DecimalType(5, 2), LONG, T.DecimalType(21, 2)),
+        (T.DecimalType(5, 2), LONG, T.DecimalType(22, 2)),
         (T.DecimalType(38, 2), T.DecimalType(38, 4), None),
-        (T.DecimalType(5, 2), DOUBLE, None),
+        (T.DecimalType(5, 2), DOUBLE, DOUBLE),
+        (T.DecimalType(16, 2), DOUBLE, None),
         (DATE, NAIVE, NAIVE),
         # Midnight of which zone?
         (DATE, ZONED, None),

@@ -28,6 +28,7 @@ from delta_cdc.delta_log.table import DeltaLog
 from tests.support.checkpoints import Replayed, checkpoint, replayed
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable
 from tests.support.random_logs import replayable, seeds
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -424,7 +425,7 @@ def _file(add: dict[str, Any]) -> tuple[str, str, int]:
 
 
 # -- the test -------------------------------------------------------------------------------------
-@pytest.mark.parametrize("chunk", range(_CHUNKS))
+@pytest.mark.parametrize("chunk", slow_but(range(_CHUNKS), 0))
 def test_damage_is_named_or_harmless(chunk: int, histories: dict[str, Known], tmp_path: Path) -> None:
     with asyncio.Runner() as runner:
         for seed in seeds(_CHUNKS * _EACH)[chunk::_CHUNKS]:

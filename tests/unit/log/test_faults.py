@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -75,13 +76,33 @@ def test_far_behind_is_one_listing_from_there_on(store: HttpStore, table: LogTab
     assert len(store.requests) <= 10 + pages
 
 
-def test_a_commit_is_one_request_and_a_range_one_each(store: HttpStore, table: LogTable) -> None:
+def test_each_commit_is_one_request(store: HttpStore, table: LogTable) -> None:
     log = _log(store)
     run_sync(log.commit(2))
     assert store.asked() == [f"GET {_commit(2)}"]
-    store.forget()
     run_sync(log.commits(range(4)))
+
+    async def count(version: int) -> int:
+        return len([action async for action in log.actions(version)])
+
+    assert run_sync(count(1)) == len(table.file(1).read_text().splitlines())
     assert sorted(store.asked()) == [f"GET {_commit(version)}" for version in range(4)]
+
+
+def test_a_new_look_reads_the_commits_of_a_table_that_was_made_anew(
+    store: HttpStore, table: LogTable
+) -> None:
+    log = _log(store)
+    run_sync(log.snapshot())
+    before = run_sync(log.commits(range(4)))
+    shutil.rmtree(table.path)
+    again = LogTable(table.path, configuration=FEED, table_id="id-2").create()
+    for _ in range(4):
+        again.append()
+    assert run_sync(log.snapshot()).table_id == "id-2"
+    after = run_sync(log.commits(range(5)))
+    assert [commit.sha256 for commit in after] == [again.sha256(version) for version in range(5)]
+    assert after[0] != before[0]
 
 
 # -- special names --------------------------------------------------------------------------------
@@ -361,6 +382,7 @@ def test_no_gate_is_misjudged(store: HttpStore, seed: int) -> None:
         asyncio.run(_judge(store, seed, tries=12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(8, first=100))
 def test_no_gate_is_misjudged_over_and_over(store: HttpStore, seed: int) -> None:
     _world(store.root)

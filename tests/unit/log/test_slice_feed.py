@@ -15,6 +15,7 @@ from delta_cdc.core.spec import ApplyOptions, ApplySpec, ReadRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log import deletion_vectors, manifest_feed
 from delta_cdc.delta_log.file_manifests import prepared, write_manifests
+from delta_cdc.delta_log.table import DeltaLog
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
 from tests.support.random_logs import seeds
 from tests.support.steps import step as made_step
@@ -94,7 +95,10 @@ def by_manifest(source: LogTable, start: int, end: int | None = None) -> list[di
     root = source.path.parent / "slices"
     last = source.version if end is None else end
     (read_range,) = write_manifests(
-        source.uri, [ReadRange(start, last, "change_files", "", 0)], str(root), at=source.version
+        DeltaLog(source.uri),
+        [ReadRange(start, last, "change_files", "", 0)],
+        str(root),
+        at=source.version,
     )
     file = root / f"{start:020d}-{last:020d}" / "_delta_log" / f"{0:020d}.json"
     assert file.exists() is read_range.by_manifest, "nothing half"

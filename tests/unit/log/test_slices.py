@@ -93,7 +93,7 @@ def table(path: Path, **configuration: str) -> LogTable:
 def written(made: LogTable, wanted: ReadRange, at: int | None = None) -> dict[str, Any]:
     """Write a slice; return its actions: protocol, metaData, and the adds by path and sides."""
     root = str(made.path.parent / "slice")
-    write_manifests(made.uri, [wanted], root, at=wanted.ending_version if at is None else at)
+    write_manifests(DeltaLog(made.uri), [wanted], root, at=wanted.ending_version if at is None else at)
     lines = (Path(location(root, wanted)) / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
     found: dict[str, Any] = {}
     for line in lines:
@@ -407,8 +407,12 @@ def test_a_table_and_its_slice_in_an_object_store(tmp_path: Path) -> None:
     made.commit("DELETE", add("a", vector=vector | {"sizeInBytes": size, "cardinality": 1}), remove("a"))
     with HttpStore(tmp_path) as store:
         root, options = store.uri("runs/s l%"), store.options()
-        write_manifests(store.uri("t"), [read_range(2, 2)], root, at=2, storage_options=options)
-        write_manifests(store.uri("t"), [read_range(1, 2)], root, at=2, storage_options=options)
+        write_manifests(
+            DeltaLog(store.uri("t"), options), [read_range(2, 2)], root, at=2, storage_options=options
+        )
+        write_manifests(
+            DeltaLog(store.uri("t"), options), [read_range(1, 2)], root, at=2, storage_options=options
+        )
         folder = Path(location(str(tmp_path / "runs" / "s l%"), read_range(1, 2)))
         lines = (folder / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
         run_sync(put_stream(store.uri("runs/s l%2"), "y", iter([b"z"]), store.options()))
@@ -472,7 +476,7 @@ def test_a_spec_that_needs_no_slice_stays_as_it_is(tmp_path: Path) -> None:
     feed = _spec(made, ReadRange(1, 1, "change_files", "", 0))
     assert prepared(feed, "") is feed
     with pytest.raises(ReadMethodUnavailable, match="Versions 1-1 are read by row_tracking"):
-        write_manifests(made.uri, [read_range(1, 1)], "", at=1)
+        write_manifests(DeltaLog(made.uri), [read_range(1, 1)], "", at=1)
 
 
 # -- how much a range takes -----------------------------------------------------------------------

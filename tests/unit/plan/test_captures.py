@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +29,11 @@ from delta_cdc.core.spec import (
 )
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log.file_manifests import write_manifests
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import read_methods
 from delta_cdc.planning.changes import ChangesPlan, ChangesRequest, plan_changes_async
+from tests.support.http_store import HttpStore
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
 from tests.support.steps import step as made_step
 
@@ -85,6 +88,27 @@ def update(source: LogTable, *, cdc: bool = False) -> int:
     kept = {"delta.rowTracking.preserved": "true"}
     actions = [source.add(), *tracked_removes(source), *([change] if cdc else [])]
     return source.commit("UPDATE", *actions, tags=kept)
+
+
+@pytest.mark.parametrize(
+    ("options", "feed"), [(FULL, FEED), (NET, FEED), (FULL, {}), (NET, {})], ids=lambda given: str(given)[:28]
+)
+def test_a_query_reads_each_commit_once(tmp_path: Path, options: QueryOptions, feed: dict[str, str]) -> None:
+    """This counts the reads of the plan and of the file manifests together."""
+    source = LogTable(tmp_path / "t", configuration={**TRACKED, **feed}).create()
+    for _ in range(4):
+        source.append()
+        update(source)
+    with HttpStore(tmp_path) as store:
+        given = {"storage_options": store.options(), "options": options}
+        request = ChangesRequest(table=store.uri("t"), starting_version=2, **given)
+        found = run_sync(plan_changes_async(request, now_ms=EPOCH + 3_600 * SECOND))
+        (method,) = {read_range.method for read_range in found.read_ranges}
+        assert method == ("change_files" if feed else "row_tracking")
+        write_manifests(found.log, found.read_ranges, str(tmp_path / "manifests"), at=found.table.version)
+        reads = Counter(one for one in store.asked() if re.match(r"GET .*/\d+\.json$", one))
+        assert set(reads.values()) == {1}, reads
+        assert len(reads) >= 7
 
 
 # -- the feed -----------------------------------------------------------------------------------

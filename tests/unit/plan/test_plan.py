@@ -588,6 +588,7 @@ def test_source_and_target_are_two_tables(tables: Tables) -> None:
         replace(KEYED, select=("upper(id) AS key",), keys=("key",)),
         replace(TYPE_2, cluster_by=("id", "__START_AT")),
         replace(KEYED, partition_by={"first": "left(name, 1)"}),
+        replace(KEYED, partition_by={"first": "left(name, 1)"}, keys=("id", "First")),
     ],
 )
 def test_options_that_go_together(tables: Tables, options: ApplyOptions) -> None:

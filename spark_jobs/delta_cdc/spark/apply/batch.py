@@ -21,7 +21,7 @@ from delta_cdc.core.errors import (
     TooLate,
     WrongReader,
 )
-from delta_cdc.core.sql import PLAN_PREFIX, column, date_literal, literal, quote
+from delta_cdc.core.sql import PLAN_PREFIX, column, date_literal, literal, quote, time_literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +41,8 @@ LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 CHANGES = "changes"
 #: Maximum number of ranges of one key. Spark checks each range for every row that it reads from the target.
 MOST_RANGES = 16
+#: Maximum number of values of a key that partitions the target. Delta checks them once for each file.
+MOST_PARTITIONS = 100
 _BUCKETS = 1024
 #: If the values fill at least 1/8 of the span between their bounds, ranges would skip no files.
 _DENSE = 8
@@ -51,7 +53,8 @@ class Batch:
     """A materialised batch and the results of one scan over it.
 
     :param bounds: key column -> SQL literals of its (least, greatest) value; None without a value
-    :param ranges: key column -> literals of ranges that cover all its values, if the values have large gaps
+    :param ranges: key column -> literals of ranges that cover all its values, if the values have large gaps;
+        of a key that partitions the target, the values themselves
     """
 
     rows: DataFrame
@@ -61,34 +64,43 @@ class Batch:
 
 
 def materialise(
-    rows: DataFrame, keys: Sequence[str], totals: Mapping[str, Column], only: Column | None = None
+    rows: DataFrame, shape: Shape, totals: Mapping[str, Column], only: Column | None = None
 ) -> Batch:
     """Compute ``rows`` once (local checkpoint) and collect totals and key bounds in one scan.
+
+    Of a key that partitions the target, the scan also collects the values. If other keys have large gaps, a
+    second scan, of the stored rows, finds their ranges.
 
     :param only: condition of the rows that the bounds cover; all rows by default
     """
     # The job that computes the totals also computes and stores the rows, so no extra job runs.
     rows = rows.localCheckpoint(eager=False)
-    covered = F.lit(True) if only is None else only
+    # Rows without a key are refused or quarantined; no range covers them.
+    covered = ~null_key(shape) if only is None else only & ~null_key(shape)
     aggregates = dict(totals)
-    bounded = [key for key in keys if has_literal(rows.schema[key].dataType)]
+    bounded = [key for key in shape.keys if has_literal(rows.schema[key].dataType)]
+    partitions = [key for key in bounded if key in shape.partitions]
     for key in bounded:
-        value = F.when(covered, F.col(quote(key)))
-        for name, bound in ((f"min {key}", F.min(value)), (f"max {key}", F.max(value))):
-            # Spark's dates reach beyond Python's years 1 to 9999.
-            aggregates[name] = bound.cast("string") if _is_date(rows, key) else bound
-    for key in bounded[:1]:
-        aggregates[f"distinct {key}"] = F.approx_count_distinct(F.when(covered, F.col(quote(key))))
+        value = F.when(covered, _position(rows, key))
+        aggregates |= {f"min {key}": F.min(value), f"max {key}": F.max(value)}
+        if key in partitions:
+            aggregates[f"values {key}"] = F.collect_set(value)
+        elif key == bounded[0] or _is_number(rows, key):
+            aggregates[f"distinct {key}"] = F.approx_count_distinct(value)
     results = rows.agg(*[value.alias(name) for name, value in aggregates.items()]).collect()[0].asDict()
-    bounds, ranges = {}, {}
-    for key in bounded:
-        least, greatest = results.pop(f"min {key}"), results.pop(f"max {key}")
-        distinct = results.pop(f"distinct {key}", 0)
-        text = date_literal if _is_date(rows, key) else literal
-        bounds[key] = (text(least), text(greatest))
-        if _lie_apart(least, greatest, distinct):
-            ranges[key] = _ranges(rows.where(covered), key, least, greatest, distinct)
-    return Batch(rows=rows, totals=results, bounds=bounds, ranges=ranges)
+    spans = {key: (results.pop(f"min {key}"), results.pop(f"max {key}")) for key in bounded}
+    distinct = {key: results.pop(f"distinct {key}", 0) for key in bounded}
+    values = {key: results.pop(f"values {key}") for key in partitions}
+    ranges = {key: [(v, v) for v in found] for key, found in values.items() if len(found) <= MOST_PARTITIONS}
+    gaps = {
+        key: span for key, span in spans.items() if key not in values and _lie_apart(*span, distinct[key])
+    }
+    ranges |= _ranges(rows.where(covered), gaps)
+    bounds = {
+        key: (_literal(rows, key, low), _literal(rows, key, high)) for key, (low, high) in spans.items()
+    }
+    literals = {key: _literals(rows, key, sorted(parts)) for key, parts in ranges.items()}
+    return Batch(rows=rows, totals=results, bounds=bounds, ranges=literals)
 
 
 def _lie_apart(least: Any, greatest: Any, distinct: int) -> bool:
@@ -98,30 +110,43 @@ def _lie_apart(least: Any, greatest: Any, distinct: int) -> bool:
     return 1 < distinct <= MOST_RANGES and least != greatest
 
 
-def _ranges(
-    rows: DataFrame, key: str, least: Any, greatest: Any, distinct: int
-) -> tuple[tuple[str, str], ...]:
-    """Return up to :data:`MOST_RANGES` ranges that cover all values of a key; empty if that is impossible."""
-    value = F.col(quote(key))
-    if not isinstance(least, int):
-        to_literal = date_literal if _is_date(rows, key) else literal
-        value_text = value.cast("string") if _is_date(rows, key) else value
-        value_rows = rows.select(value_text.alias("v")).distinct().limit(MOST_RANGES + 1).collect()
-        texts = [to_literal(row["v"]) for row in value_rows]
-        valid = [text for text in texts if text is not None]
-        return () if len(texts) > MOST_RANGES or len(valid) < len(texts) else tuple((v, v) for v in valid)
-    # Doubles suffice: a value may fall into a neighbouring bucket, but the bounds of each bucket are exact.
-    place = (value.cast("double") - F.lit(float(least))) / F.lit(float(greatest - least)) * F.lit(_BUCKETS)
-    buckets = rows.groupBy(F.floor(place).alias("bucket")).agg(
-        F.min(value).alias("a"), F.max(value).alias("z")
-    )
-    parts = sorted((row["a"], row["z"]) for row in buckets.collect())
+def _ranges(rows: DataFrame, spans: Mapping[str, tuple[Any, Any]]) -> dict[str, list[tuple[Any, Any]]]:
+    """Return up to :data:`MOST_RANGES` ranges that cover all values of a key; none if that is impossible.
+
+    One job finds the ranges of all keys that are numbers, dates or times.
+
+    :param spans: key column -> least and greatest value
+    """
+    ranges: dict[str, list[tuple[Any, Any]]] = {}
+    places = []
+    for key, (least, greatest) in spans.items():
+        value = _position(rows, key)
+        if not _is_number(rows, key):
+            found = rows.select(value.alias("v")).distinct().limit(MOST_RANGES + 1).collect()
+            ranges[key] = [(row["v"], row["v"]) for row in found] if len(found) <= MOST_RANGES else []
+            continue
+        # Doubles suffice: a value may fall into a neighbouring bucket, but the bounds of each are exact.
+        place = (value.cast("double") - F.lit(float(least))) / F.lit(float(greatest - least))
+        bucket = F.floor(place * F.lit(_BUCKETS)).alias("bucket")
+        places.append(F.struct(F.lit(key).alias("key"), bucket, value.cast("bigint").alias("v")))
+    if places:
+        every = rows.select(F.inline(F.array(*places))).groupBy("key", "bucket")
+        buckets = every.agg(F.min("v").alias("a"), F.max("v").alias("z")).collect()
+        for key in {row["key"] for row in buckets}:
+            ranges[key] = _merged(sorted((row["a"], row["z"]) for row in buckets if row["key"] == key))
+    return ranges
+
+
+def _merged(parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Merge ranges, in ascending order, across all but the largest gaps."""
     gaps = sorted(range(1, len(parts)), key=lambda index: parts[index][0] - parts[index - 1][1], reverse=True)
     starts = sorted(index for index in gaps[: MOST_RANGES - 1] if parts[index][0] - parts[index - 1][1] > 1)
     ends = [*starts, len(parts)]
-    return tuple(
-        (str(parts[start][0]), str(parts[end - 1][1])) for start, end in zip([0, *starts], ends, strict=True)
-    )
+    return [(parts[start][0], parts[end - 1][1]) for start, end in zip([0, *starts], ends, strict=True)]
+
+
+_TIMES = T.TimestampType | T.TimestampNTZType
+_NUMBERS = T.IntegralType | T.DateType | _TIMES
 
 
 def has_literal(data_type: DataType) -> bool:
@@ -130,12 +155,41 @@ def has_literal(data_type: DataType) -> bool:
     Values of other types have no SQL literal. Strings with a collation are excluded, because their order
     differs from the byte order of file statistics.
     """
-    kinds = T.IntegralType | T.DecimalType | T.DateType
-    return isinstance(data_type, kinds) or data_type == T.StringType()
+    return isinstance(data_type, _NUMBERS | T.DecimalType) or data_type == T.StringType()
 
 
-def _is_date(rows: DataFrame, key: str) -> bool:
-    return isinstance(rows.schema[key].dataType, T.DateType)
+def _is_number(rows: DataFrame, key: str) -> bool:
+    """Return whether the driver collects a key as whole numbers."""
+    return isinstance(rows.schema[key].dataType, _NUMBERS)
+
+
+def _position(rows: DataFrame, key: str) -> Column:
+    """Return a key's value as the driver collects it: days or microseconds since 1970 of dates and times.
+
+    Spark's dates and times reach beyond Python's years 1 to 9999.
+    """
+    value, data_type = F.col(quote(key)), rows.schema[key].dataType
+    if isinstance(data_type, T.DateType):
+        return F.unix_date(value)
+    # A private session's time zone is UTC, so a time without a zone becomes the same time in UTC.
+    return F.unix_micros(value.cast("timestamp")) if isinstance(data_type, _TIMES) else value
+
+
+def _literal(rows: DataFrame, key: str, value: Any) -> str | None:
+    """Return the SQL literal of a value of :func:`_position`; None without one."""
+    data_type = rows.schema[key].dataType
+    if value is not None and isinstance(data_type, T.DateType):
+        return date_literal(value)
+    if value is not None and isinstance(data_type, _TIMES):
+        return time_literal(value, zoned=isinstance(data_type, T.TimestampType))
+    return literal(value)
+
+
+def _literals(rows: DataFrame, key: str, ranges: Sequence[tuple[Any, Any]]) -> tuple[tuple[str, str], ...]:
+    """Return the literals of ranges; empty if a bound has none."""
+    texts = [(_literal(rows, key, low), _literal(rows, key, high)) for low, high in ranges]
+    valid = tuple((low, high) for low, high in texts if low is not None and high is not None)
+    return valid if len(valid) == len(texts) else ()
 
 
 def pruning(batch: Batch) -> list[str]:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply.difference import FOUND, FOUND_END
-from delta_cdc.spark.apply.intervals import END, START
+from delta_cdc.spark.apply.intervals import BASE, END, START
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def since(
 ) -> tuple[DataFrame, DataFrame]:
     """Keep history that is older than the first change of each key.
 
-    :param runs: desired rows; a row that was open before the first change has no start, and takes the start
-        of the target's last row before that change
+    :param runs: desired rows; a row that was open before the first change (it has a base) takes the start of
+        the target's last row before that change
     :param firsts: keys, :data:`FIRST`, and the state before that change (NULL: no state)
     :return: desired rows and rows of the target, without the rows that stay unchanged
     """
@@ -63,7 +63,7 @@ def since(
     reaches = F.col(FOUND_END).isNull() | (F.col(FOUND_END) >= F.col(FIRST))
     overlapping = existing_rows.where(reaches | (F.col(_HAD) & is_last))
     desired = runs.join(firsts.select(*keys, FIRST), on=names).join(spanning, on=names, how="left")
-    start = F.coalesce(START, _SPANNING, FIRST)
+    start = F.when(F.col(BASE).isNull(), F.col(START)).otherwise(F.coalesce(_SPANNING, FIRST))
     desired = desired.withColumn(START, start).where(F.col(END).isNull() | (F.col(START) < F.col(END)))
     # The source had no row before the key's first change, so the target's row ends at that change.
     closed = overlapping.where(~F.col(_HAD) & (F.col(START) < F.col(FIRST))).select(

@@ -18,7 +18,7 @@ from delta_cdc.core.errors import ConflictingEvents, KeyNotUnique
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import partial_columns
-from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, TIE, TRUNCATE, UPSERT
+from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, SHARED, TIE, UPSERT
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced, comparable
 
@@ -27,27 +27,24 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
+#: Flag of an event that is new.
 IN_BATCH = f"{PLAN_PREFIX}in_batch"
 _CONFLICT, _DIFFERENT = f"{PLAN_PREFIX}conflict", f"{PLAN_PREFIX}different"
-_GREATEST, _N = f"{PLAN_PREFIX}greatest", f"{PLAN_PREFIX}n"
+_GREATEST = f"{PLAN_PREFIX}greatest"
 
 
 def resolved(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame:
     """Reduce events to one per key and sequence; quarantine conflicting events if the options request it.
 
-    :param events: valid events; truncates pass through. :data:`IN_BATCH` flags the new ones
+    :param events: valid events with :data:`IN_BATCH` and :data:`~delta_cdc.spark.apply.events.SHARED`; some
+        share a sequence, and truncates pass through
     :raises ConflictingEvents: upserts disagree, and ``on_conflict`` is ``fail`` or ``last_by`` gives them no
         order
     :raises KeyNotUnique: the same, for a snapshot
     """
     group = [*shape.key_columns, F.col(states.SEQUENCE)]
     names = [*shape.keys, states.SEQUENCE]
-    of_keys = events.where(F.col(KIND) != TRUNCATE)
-    crowded = of_keys.groupBy(*group).agg(F.count("*").alias(_N)).where(F.col(_N) > 1).drop(_N)
-    if crowded.isEmpty():
-        return events
-    crowded = crowded.localCheckpoint()
-    tied = of_keys.join(crowded, on=names, how="left_semi")
+    tied = events.where(SHARED)
     merged_events = _one_each(tied, shape, context.options, group).localCheckpoint()
     totals = merged_events.agg(
         F.count_if(F.col(_DIFFERENT) & F.col(IN_BATCH)).alias("tied"),
@@ -62,7 +59,7 @@ def resolved(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame
         new_positions = conflicting.where(IN_BATCH).select(*group)
         context.set_aside(tied.join(new_positions, on=names, how="left_semi"), shape, F.lit("tied"))
         merged_events = merged_events.where(~F.col(_CONFLICT))
-    without_conflict = events.join(crowded, on=names, how="left_anti")
+    without_conflict = events.where(~F.col(SHARED))
     column_names = [quote(name) for name in events.columns if name in merged_events.columns]
     return without_conflict.select(*column_names).unionByName(merged_events.select(*column_names))
 

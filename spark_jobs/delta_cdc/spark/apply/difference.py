@@ -18,9 +18,13 @@ from delta_cdc.core import sql
 from delta_cdc.core.errors import SequenceNotIncreasing
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply import intervals
+from delta_cdc.spark.apply.batch import DUPLICATE_MARK
+from delta_cdc.spark.apply.events import KIND
+from delta_cdc.spark.apply.events import UPSERT as EVENT_UPSERT
 from delta_cdc.spark.apply.intervals import BASE, DELETED, END, FOUND_DELETED, FROM_NOTHING, START
 from delta_cdc.spark.apply.merge import Clause, Merge, from_source, keys_match
-from delta_cdc.spark.apply.schema import lacking
+from delta_cdc.spark.apply.schema import lacking, nullable
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import comparable_sql, same
 from delta_cdc.spark.changes.queries import raised
@@ -34,7 +38,9 @@ if TYPE_CHECKING:
 OPERATION, _REPLACED = f"{PLAN_PREFIX}operation", f"{PLAN_PREFIX}replaced"
 #: Columns of a row of the target: its values (struct) and its end.
 FOUND, FOUND_END = f"{PLAN_PREFIX}existing", f"{PLAN_PREFIX}existing_end"
-UPSERT, INSERT, UPDATE, DELETE, MARK = "upsert", "insert", "update", "delete", "mark"
+UPSERT, INSERT, UPDATE, DELETE, MARK, CLOSE = "upsert", "insert", "update", "delete", "mark", "close"
+#: Whether the key of a feed had a row before the range.
+EXISTED = f"{PLAN_PREFIX}existed"
 #: Conf of a MERGE whose source reads the target: Delta computes the source once, inside the transaction.
 LAZY = {"spark.databricks.delta.merge.materializeSource": "auto"}
 
@@ -92,12 +98,12 @@ def _converted(value: Column, current_type: DataType, desired_type: DataType) ->
         return F.transform_values(
             value, lambda _, item: _converted(item, current_type.valueType, desired_type.valueType)
         )
-    return value.cast(desired_type)
+    return value.cast(nullable(desired_type))
 
 
 # -- type 1 -------------------------------------------------------------------------------------
 def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared: bool) -> DataFrame:
-    """Return the operation for each key's row, type 1.
+    """Add the operation for each key's row, type 1; NULL for a row that stays as it is.
 
     :param last: :func:`delta_cdc.spark.apply.intervals.last_states`
     :param compared: the base is the target's row; otherwise the conditions of the MERGE compare
@@ -118,8 +124,7 @@ def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared
         else:
             nothing = (unchanged & ~F.col(DELETED)) | (F.col(DELETED) & base.isNull())
         operation = F.when(~nothing, operation)
-    with_operations = last.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
-    return _flat(with_operations, shape, [OPERATION, DELETED])
+    return last.withColumn(OPERATION, operation)
 
 
 def merge_states(
@@ -129,16 +134,16 @@ def merge_states(
     options: ApplyOptions,
     pruning: Sequence[str],
     *,
-    known: StructType,
-    compared: bool,
-    lazy: bool,
+    known: StructType | None = None,
+    lazy: bool = False,
     evolve: bool,
 ) -> Merge:
     """Return the MERGE of type 1: one source row per key.
 
-    :param rows: from :func:`operations`
-    :param known: the target's columns before the statement
-    :param compared: every row differs from the target's
+    :param rows: from :func:`operations`, flat. If they have the column :data:`EXISTED`, the statement fails
+        if the source inserts a key that the target has, because then two rows of the source share the key
+    :param known: the target's columns before the statement, if the statement has to compare the rows with the
+        target's; None if every row differs
     :param lazy: the rows are computed from rows of the target
     """
     soft = options.delete_mode == "soft"
@@ -148,8 +153,17 @@ def merge_states(
     if soft:
         others[DELETED_COLUMN] = values[DELETED_COLUMN] = sql.column("s", DELETED)
     clauses = [Clause(True, f"{operation} = '{DELETE}'", "delete")]
+    mark = sql.column("t", DELETED_COLUMN)
+    if EXISTED in rows.columns:
+        first = shape.keys[0]
+        key = sql.column("s", first)
+        problem = f"concat('{DUPLICATE_MARK}', CAST({key} AS STRING))"
+        unexpected = f"NOT {sql.column('s', EXISTED)}"
+        checked_key = f"CASE WHEN {unexpected} THEN raise_error({problem}) ELSE {key} END"
+        if soft:
+            unexpected += f" AND NOT coalesce({mark}, false)"
+        clauses.append(Clause(True, unexpected, "update", {first: checked_key}, raises=problem))
     if soft:
-        mark = sql.column("t", DELETED_COLUMN)
         clauses.append(
             Clause(
                 True,
@@ -160,7 +174,7 @@ def merge_states(
         )
     if others:
         changed = f"{operation} = '{UPSERT}'"
-        if not compared:
+        if known is not None:
             changed += f" AND NOT ({_same(shape, known, soft=soft)})"
         clauses.append(Clause(True, changed, "update", others))
     clauses.append(Clause(False, f"{operation} = '{UPSERT}'", "insert", values))
@@ -192,14 +206,15 @@ def _same(shape: Shape, target_schema: StructType, *, soft: bool) -> str:
 
 # -- type 2 -------------------------------------------------------------------------------------
 def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False, in_place: bool = True) -> DataFrame:
-    """Return the operations for runs of keys whose open row, if any, is the base of their timeline.
+    """Add the operations for runs of keys whose open row, if any, is the base of their timeline.
 
     :param runs: :func:`delta_cdc.spark.apply.intervals.runs`
     :param growing: the sequence must be above the start of the open row; otherwise Spark raises
         :class:`~delta_cdc.core.errors.SequenceNotIncreasing` when it evaluates the rows
     :param in_place: an event at exactly that start replaces the row, because it is the same event
-    :return: keys, start, end, values (flat), operation; only for rows of the target that change
+    :return: the rows of history with :data:`OPERATION`; NULL for a row that stays as it is
     """
+    runs = intervals.history_rows(runs)
     base, end = F.col(BASE), F.col(END)
     # An event at the start of the base replaces the base: the target has one row, not two.
     at_start = Window.partitionBy(*shape.key_columns, START)
@@ -216,14 +231,27 @@ def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False, in_pla
         .when(end.isNotNull() & ~(F.col(START) < end), shrinking)
         .when(~unchanged, UPDATE)
     )
-    with_operations = runs.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
-    return _flat(with_operations, shape, [START, END, OPERATION])
+    return runs.withColumn(OPERATION, operation)
+
+
+def against_states(runs: DataFrame) -> DataFrame:
+    """Add the operations for runs of a feed, whose bases are the states before the first events.
+
+    The open row of a key ends with its base's run; its start and its other values are unknown.
+
+    :param runs: :func:`delta_cdc.spark.apply.intervals.runs`
+    :return: ``runs`` with :data:`OPERATION`; NULL for a run of deletes
+    """
+    operation = F.when(F.col(BASE).isNull(), INSERT).when(F.col(START).isNull(), CLOSE).otherwise(UPDATE)
+    return runs.withColumn(OPERATION, F.when(F.col(KIND) == EVENT_UPSERT, operation))
 
 
 def against_rows(runs: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
-    """Return the operations for keys whose whole history is recomputed; see :func:`against_base`.
+    """Return the rows of keys whose whole history is recomputed, with their operations.
 
+    :param runs: :func:`delta_cdc.spark.apply.intervals.history_rows`
     :param existing: :func:`target_rows` of these keys
+    :return: only rows that the target lacks, has to delete, or has with other values
     """
     keys = shape.key_columns
     is_desired = F.lit(True).alias(_THERE)
@@ -236,39 +264,66 @@ def against_rows(runs: DataFrame, existing: DataFrame, shape: Shape) -> DataFram
     operation = (
         F.when(F.col(_THERE).isNull(), DELETE).when(F.col(FOUND).isNull(), INSERT).when(~unchanged, UPDATE)
     )
-    with_operations = joined.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
-    return _flat(with_operations, shape, [START, END, OPERATION])
+    return joined.withColumn(OPERATION, operation)
 
 
 _THERE = f"{PLAN_PREFIX}there"
 
 
-def _flat(rows: DataFrame, shape: Shape, further_columns: Sequence[str]) -> DataFrame:
-    others = shape.others
+def is_changed() -> Column:
+    """Return whether a row of the target has to change."""
+    return F.col(OPERATION).isNotNull()
+
+
+def flat(rows: DataFrame, shape: Shape, further_columns: Sequence[str | Column] = ()) -> DataFrame:
+    """Return the source of a MERGE: keys, values, operation, and start and end, or the soft-delete flag.
+
+    :param rows: rows with :data:`OPERATION`
+    """
+    placed = [START, END] if shape.sequence_type is not None else [DELETED]
     return rows.select(
         *shape.key_columns,
-        *[F.col(states.AFTER).getField(name).alias(name) for name in others],
+        *[F.col(states.AFTER).getField(name).alias(name) for name in shape.others],
+        *placed,
+        OPERATION,
         *further_columns,
     )
 
 
 def merge_history(
-    target: str, rows: DataFrame, shape: Shape, options: ApplyOptions, pruning: Sequence[str], *, evolve: bool
+    target: str,
+    rows: DataFrame,
+    shape: Shape,
+    options: ApplyOptions,
+    pruning: Sequence[str],
+    *,
+    open_only: bool,
+    lazy: bool,
+    evolve: bool,
 ) -> Merge:
-    """Return the MERGE of type 2, which matches rows by keys and start.
+    """Return the MERGE of type 2.
 
-    :param rows: from :func:`against_base` and :func:`against_rows`
+    :param rows: from :func:`against_base`, :func:`against_states` and :func:`against_rows`, flat
+    :param open_only: the rows change only open rows of the target, at most one for each key; Delta skips
+        files that have no open row. Otherwise rows match by keys and start
+    :param lazy: the rows are computed from rows of the target
     """
     operation, start, end = (sql.column("s", name) for name in (OPERATION, START, END))
     values = from_source(shape.values)
     others = from_source(shape.others)
-    update = {**others, options.end_column: end}
+    close = {options.end_column: end}
     insert = {**values, options.start_column: start, options.end_column: end}
     on = keys_match(shape.keys)
-    on += [f"{sql.column('t', options.start_column)} = {start}", *pruning]
+    if open_only:
+        on += [f"{sql.column('t', options.end_column)} IS NULL", f"{operation} <> '{INSERT}'"]
+    else:
+        on.append(f"{sql.column('t', options.start_column)} = {start}")
+    # If the target started without a snapshot, an updated key may have no open row. Then it gets one.
+    missing = f"{operation} = '{UPDATE}' AND ({end} IS NULL OR {start} < {end})"
     clauses = (
         Clause(True, f"{operation} = '{DELETE}'", "delete"),
-        Clause(True, f"{operation} = '{UPDATE}'", "update", update),
-        Clause(False, f"{operation} = '{INSERT}'", "insert", insert),
+        Clause(True, f"{operation} = '{CLOSE}'", "update", close),
+        Clause(True, f"{operation} = '{UPDATE}'", "update", {**others, **close}),
+        Clause(False, f"({operation} = '{INSERT}' OR {missing})", "insert", insert),
     )
-    return Merge(target, rows, tuple(on), clauses, evolve, LAZY)
+    return Merge(target, rows, (*on, *pruning), tuple(clauses), evolve, LAZY if lazy else {})

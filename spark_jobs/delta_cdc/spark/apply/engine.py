@@ -31,7 +31,7 @@ from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_files import commit_hash, is_newest
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
-from delta_cdc.spark.sessions import private_session, shuffle_into
+from delta_cdc.spark.sessions import private_session, shuffle_for
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyOptions, ApplySpec, RowStep, TargetStep
@@ -172,7 +172,7 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
 def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
     description = _described(spec, step)
     log.info("preparing %s", description)
-    shuffle_into(session, layout.partitions(step, spec.options))
+    shuffle_for(session, few_rows=layout.has_few_rows(step, spec.options))
     prepared = _prepare(session, spec, step)
     failpoints.reached("planned")
     with ThreadPoolExecutor(1) as pool:
@@ -210,7 +210,7 @@ def _changed_target(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
     unchanged, size = is_newest(session, spec.target_uri, step.planned_on, single_driver=spec.single_driver)
     if size is None or size > layout.SMALL_TARGET:
         # A MERGE shuffles all rows of the files that it rewrites.
-        shuffle_into(session, None)
+        shuffle_for(session, few_rows=False)
     if unchanged:
         return None
     return overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 KIND, AUTHORED = f"{PLAN_PREFIX}event", f"{PLAN_PREFIX}authored"
 TIE, REASON = f"{PLAN_PREFIX}tie", f"{PLAN_PREFIX}reason"
+#: Flag: another event has the same key and sequence; false for truncates.
+SHARED = f"{PLAN_PREFIX}shared"
 UPSERT, DELETE, TRUNCATE = "upsert", "delete", "truncate"
 
 #: Reasons for which an event is refused or quarantined.
@@ -205,11 +207,22 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
     )
 
 
+def marked(events: DataFrame, shape: Shape) -> DataFrame:
+    """Shuffle events by key, and add :data:`SHARED`."""
+    keys, has_key = shape.key_columns, F.col(KIND) != TRUNCATE
+    same_position = Window.partitionBy(*keys, F.col(states.SEQUENCE))
+    # One shuffle by the keys serves this window and all later ones.
+    return events.repartition(*keys).withColumn(
+        SHARED, has_key & (F.count_if(has_key).over(same_position) > 1)
+    )
+
+
 # -- validation ---------------------------------------------------------------------------------
 def checked(context: StepContext, events: Events) -> b.Batch:
     """Materialise a batch of events once; refuse or quarantine invalid events.
 
-    Besides the counts by reason, the totals are ``events``; ``late``, the number of events at or below the
+    Besides the counts by reason, the totals are ``events``; ``shared``, the number of valid events that share
+    key and sequence with another event; ``late``, the number of events at or below the
     highest sequence applied so far; ``late_truncates``, the number of truncates among these; ``truncates``,
     the sequences of truncates as text, ascending; and ``highest``, the greatest sequence as text.
     """
@@ -222,11 +235,12 @@ def checked(context: StepContext, events: Events) -> b.Batch:
     if step.highest_sequence is not None:
         late = F.coalesce(sequence <= from_text(step.highest_sequence, order_type), F.lit(False))
     batch = b.materialise(
-        events.rows.repartition(*[F.col(quote(key)) for key in events.shape.keys]),
-        events.shape.keys,
+        marked(events.rows, events.shape),
+        events.shape,
         {
             "events": F.count("*"),
             **{reason: F.count_if(_is(reason)) for reason in (*INVALID, LATE)},
+            "shared": F.count_if(valid & F.col(SHARED)),
             "late": F.count_if(late),
             "late_truncates": F.count_if(late & is_truncate),
             "truncates": _texts(F.when(is_truncate, F.col(states.SEQUENCE)), order_type),

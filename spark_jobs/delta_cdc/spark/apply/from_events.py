@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
@@ -35,9 +34,9 @@ from delta_cdc.spark.apply import (
     intervals,
     layout,
     load,
+    ordering,
     partial_columns,
     rows,
-    scd2,
     schema,
     timeline,
 )
@@ -45,8 +44,7 @@ from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.apply.timeline import KeySelection
 from delta_cdc.spark.changes import states
-from delta_cdc.spark.changes.equality import balanced, comparable
-from delta_cdc.spark.sessions import shuffle_into
+from delta_cdc.spark.sessions import shuffle_for
 from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ log = logging.getLogger(__name__)
 _KEPT_TRUNCATES = 100
 #: An unknown number of rows, greater than every limit.
 _UNKNOWN = 1 << 40
-_BEFORE, _NEW = f"{PLAN_PREFIX}sequence_before", f"{PLAN_PREFIX}new"
+_NEW = f"{PLAN_PREFIX}new"
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -135,10 +133,11 @@ def apply(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
         context.size = totals["events"]
     if not _is_small(context) or totals["late"]:
         # More events than those of the batch are read.
-        shuffle_into(session, None)
+        shuffle_for(session, few_rows=False)
     if context.options.source_kind == "snapshot":
         highest, pruning = _newest(context, sequences, shape), []
-        computed = [_in_order(context, valid, shape, (), everything=True, snapshots=sequences)]
+        shared = bool(totals["shared"])
+        computed = [_in_order(context, valid, shape, (), shared=shared, everything=True, snapshots=sequences)]
     elif totals["late_truncates"]:
         computed, pruning = [from_all_events(context, KeySelection(), valid, shape, ())], []
     else:
@@ -195,8 +194,9 @@ def _by_lateness(
     context: StepContext, batch: b.Batch, valid: DataFrame, shape: Shape, pruning: Sequence[str]
 ) -> list[ComputedRows]:
     everything, applied = bool(batch.totals["truncates"]), context.step.highest_sequence
+    shared = bool(batch.totals["shared"])
     if not batch.totals["late"]:
-        return [_in_order(context, valid, shape, pruning, everything=everything)]
+        return [_in_order(context, valid, shape, pruning, shared=shared, everything=everything)]
     assert applied is not None
     assert shape.order_type is not None
     late = F.col(states.SEQUENCE) <= from_text(applied, shape.order_type)
@@ -206,7 +206,8 @@ def _by_lateness(
     in_order = valid.join(keys, on=list(shape.keys), how="left_anti")
     if not everything and in_order.isEmpty():
         return [recomputed]
-    return [recomputed, _in_order(context, in_order, shape, pruning, everything=everything, without=keys)]
+    current = _in_order(context, in_order, shape, pruning, shared=shared, everything=everything, without=keys)
+    return [recomputed, current]
 
 
 def _is_small(context: StepContext) -> bool:
@@ -219,14 +220,16 @@ def _is_small(context: StepContext) -> bool:
 class ComputedRows:
     """The rows to be written for some keys.
 
-    :param rows: keys, values and operations, see :mod:`delta_cdc.spark.apply.difference`
+    :param rows: from :func:`delta_cdc.spark.apply.difference.flat`
     :param compared: ``rows`` excludes rows that the target already has unchanged
     :param lazy: Spark reads the target to compute ``rows``
+    :param open_only: of a history, ``rows`` changes only open rows
     """
 
     rows: DataFrame
     compared: bool
     lazy: bool = True
+    open_only: bool = True
 
 
 def current_rows(context: StepContext, shape: Shape, pruning: Sequence[str] = ()) -> DataFrame:
@@ -250,9 +253,15 @@ def operations(
     entries = intervals.inherited(entries, shape, context.options)
     if context.has_history:
         runs = intervals.runs(entries, shape)
-        return difference.against_base(runs, shape, growing=growing, in_place=in_place)
-    last = intervals.last_states(entries, shape)
-    return difference.operations(last, shape, context.options, compared=compared)
+        changed = difference.against_base(runs, shape, growing=growing, in_place=in_place)
+    else:
+        last = intervals.last_states(entries, shape)
+        changed = difference.operations(last, shape, context.options, compared=compared)
+    return _written(changed, shape)
+
+
+def _written(rows: DataFrame, shape: Shape) -> DataFrame:
+    return difference.flat(rows.where(difference.is_changed()), shape)
 
 
 def _in_order(
@@ -261,17 +270,19 @@ def _in_order(
     shape: Shape,
     pruning: Sequence[str],
     *,
+    shared: bool,
     everything: bool,
     without: DataFrame | None = None,
     snapshots: DataFrame | None = None,
 ) -> ComputedRows:
     """Compute rows of keys from the target's current rows and the new events.
 
+    :param shared: some events have the same key and sequence
     :param everything: all keys of the target are affected (truncates, snapshots), not only those with events
     :param without: keys to exclude
     :param snapshots: the sequences of the snapshots; None for a log
     """
-    resolved = conflicts.resolved(context, valid, shape)
+    resolved = conflicts.resolved(context, valid, shape) if shared else valid
     is_truncate = F.col(events.KIND) == events.TRUNCATE
     entries = timeline.of_events(resolved.where(~is_truncate), shape)
     compared = context.has_history or everything or context.options.is_partial
@@ -309,12 +320,12 @@ def from_all_events(
     entries = desired_entries(context, selection, batch, shape, pruning, earlier)
     entries = intervals.inherited(entries, shape, options)
     if context.has_history:
-        runs = intervals.runs(entries, shape)
+        runs = intervals.history_rows(intervals.runs(entries, shape))
         if step.horizons:
             assert shape.order_type is not None
             horizon = from_text(step.horizons[-1][1], shape.order_type)
             runs, existing = boundary.at_horizon(runs, existing, shape, horizon)
-        return ComputedRows(difference.against_rows(runs, existing, shape), compared=True)
+        return by_start(runs, existing, shape)
     # Each key of this batch has a timeline, unless all of its events are quarantined.
     lazy = step.kind != "apply" or selection == KeySelection() or options.on_conflict == "quarantine"
     if lazy:
@@ -324,7 +335,17 @@ def from_all_events(
         entries = entries.withColumn(intervals.BASE, no_base)
     last = intervals.last_states(entries, shape)
     changed = difference.operations(last, shape, options, compared=False)
-    return ComputedRows(changed, compared=False, lazy=lazy)
+    return ComputedRows(_written(changed, shape), compared=False, lazy=lazy)
+
+
+def by_start(runs: DataFrame, existing: DataFrame, shape: Shape) -> ComputedRows:
+    """Return the rows to write for keys whose history is recomputed.
+
+    :param runs: the desired rows, see :func:`delta_cdc.spark.apply.difference.against_rows`
+    :param existing: the rows of the target
+    """
+    changed = difference.against_rows(runs, existing, shape)
+    return ComputedRows(_written(changed, shape), compared=True, open_only=False)
 
 
 def _since_oldest(context: StepContext, existing: DataFrame, shape: Shape) -> tuple[DataFrame, DataFrame]:
@@ -366,7 +387,7 @@ def desired_entries(
     for condition in pruning:
         key_events = key_events.where(F.expr(condition))
     key_events = selection.of(key_events, shape)
-    key_events = key_events.repartition(*shape.key_columns).localCheckpoint()
+    key_events = events.marked(key_events, shape).localCheckpoint()
     # Replayed events are treated as new.
     is_new = F.lit(context.replays)
     if context.replays:
@@ -380,7 +401,9 @@ def desired_entries(
             new_positions.withColumn(conflicts.IN_BATCH, F.lit(True)), on=position_columns, how="left"
         )
         is_new = F.coalesce(F.col(conflicts.IN_BATCH), F.lit(False))
-    resolved = conflicts.resolved(context, key_events.withColumn(conflicts.IN_BATCH, is_new), shape)
+    resolved = key_events.withColumn(conflicts.IN_BATCH, is_new)
+    if not key_events.where(events.SHARED).isEmpty():
+        resolved = conflicts.resolved(context, resolved, shape)
     entries = timeline.of_events(resolved, shape)
     if rows.marks_deletes(options):
         entries = timeline.with_beginnings(entries, key_events, shape)
@@ -409,7 +432,16 @@ def prepared(
         source = source.unionByName(other)
     target, options = context.spec.target_uri, context.options
     if context.has_history:
-        merge = difference.merge_history(target, source, shape, options, pruning, evolve=evolve)
+        merge = difference.merge_history(
+            target,
+            source,
+            shape,
+            options,
+            pruning,
+            open_only=all(part.open_only for part in computed),
+            lazy=True,
+            evolve=evolve,
+        )
     else:
         merge = difference.merge_states(
             target,
@@ -417,8 +449,9 @@ def prepared(
             shape,
             options,
             pruning,
-            known=context.session.read.format("delta").load(target).schema,
-            compared=all(part.compared for part in computed),
+            known=None
+            if all(part.compared for part in computed)
+            else context.session.read.format("delta").load(target).schema,
             lazy=any(part.lazy for part in computed),
             evolve=evolve,
         )
@@ -442,7 +475,7 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> Pre
     pruning = b.pruning(batch)
     valid = batch.rows.where(F.col(events.REASON).isNull())
     if context.has_history:
-        _refuse_disorder(context, valid, shape)
+        ordering.refuse_disorder(context, valid, shape)
     context.size = batch.totals["events"]
     entries = timeline.of_events(valid, shape, reserved_columns.ORDER)
     selection = KeySelection(entries.select(*shape.key_columns), small=_is_small(context))
@@ -467,38 +500,6 @@ def _with_duplicate_check(current: DataFrame, valid: DataFrame, shape: Shape) ->
     return joined.withColumn(difference.FOUND, state).drop(_NEW)
 
 
-def _refuse_disorder(context: StepContext, valid: DataFrame, shape: Shape) -> None:
-    """Refuse sequences that do not increase with each change of a key, or that are inside its history.
-
-    :raises SequenceNotIncreasing: names sample keys
-    """
-    if scd2.orders_by_commit(context.options):
-        return
-    changes = valid.where(
-        F.col(states.BEFORE).isNull()
-        | F.col(states.AFTER).isNull()
-        | _changes_tracked(shape, context.options)
-    )
-    keys = shape.key_columns
-    previous = F.lag(states.SEQUENCE).over(Window.partitionBy(*keys).orderBy(reserved_columns.ORDER))
-    disordered = changes.withColumn(_BEFORE, previous).where(F.col(_BEFORE) >= F.col(states.SEQUENCE))
-    b.refuse({b.DISORDER: disordered.count()}, disordered, shape, context, {b.DISORDER: F.lit(True)})
-    boundaries = changes.select(*keys, F.col(states.SEQUENCE).alias(scd2.START))
-    scd2.refuse_not_above_history(context, boundaries, shape)
-
-
-def _changes_tracked(shape: Shape, options: ApplyOptions) -> Column:
-    """Return whether an update carries a new value of a tracked column."""
-    changes = [F.lit(False)]
-    for position, leaf in enumerate(partial_columns.leaves(shape, options)):
-        if leaf.path[0] not in shape.tracked:
-            continue
-        carries = F.coalesce(F.get(F.col(events.AUTHORED), F.lit(position)), F.lit(True))
-        sides = [comparable(leaf.of(F.col(side)), leaf.data_type) for side in (states.BEFORE, states.AFTER)]
-        changes.append(carries & ~sides[0].eqNullSafe(sides[1]))
-    return balanced(or_, changes)
-
-
 def states_of(context: StepContext) -> tuple[DataFrame, Shape]:
     """Return the events of a change feed, each with the state before it, and their shape."""
     options = context.options
@@ -521,7 +522,7 @@ def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> b.
     is_duplicate = (F.greatest(states.N_BEFORE, states.N_AFTER) > 1) | is_broken
     batch = b.materialise(
         changes.withColumn(b.IS_DUPLICATE, is_duplicate),
-        shape.keys,
+        shape,
         {
             "events": F.coalesce(F.sum(F.col(states.N_BEFORE) + F.col(states.N_AFTER)), F.lit(0)),
             b.UNKNOWN_TYPE: F.coalesce(F.sum(states.UNKNOWN), F.lit(0)),
@@ -544,7 +545,10 @@ def first(session: SparkSession, spec: ApplySpec, step: LoadStep) -> PreparedSte
     batch, valid, sequences = _checked(context, source_events)
     shape, highest, truncates = source_events.shape, batch.totals["highest"], batch.totals["truncates"]
     is_truncate = F.col(events.KIND) == events.TRUNCATE
-    entries = timeline.of_events(conflicts.resolved(context, valid.where(~is_truncate), shape), shape)
+    resolved = valid.where(~is_truncate)
+    if batch.totals["shared"]:
+        resolved = conflicts.resolved(context, resolved, shape)
+    entries = timeline.of_events(resolved, shape)
     if context.options.source_kind == "snapshot":
         entries = timeline.with_absences(entries, sequences, shape)
         highest = _newest(context, sequences, shape)
@@ -567,7 +571,7 @@ def desired_rows(whole: DataFrame, shape: Shape, options: ApplyOptions) -> DataF
             F.col(intervals.START).alias(options.start_column),
             F.col(intervals.END).alias(options.end_column),
         ]
-        return intervals.runs(whole, shape).select(*values, *history)
+        return intervals.history_rows(intervals.runs(whole, shape)).select(*values, *history)
     last = intervals.last_states(whole, shape)
     if options.delete_mode == "soft":
         rows_with_values = last.where(F.col(states.AFTER).isNotNull())

@@ -5,23 +5,33 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NotInsertOnly, NullKey, NullSequence
-from delta_cdc.core.sql import quote
+from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import layout, rows, scd1, scd2, schema
+from delta_cdc.spark.apply import difference, intervals, layout, ordering, rows, schema, timeline
+from delta_cdc.spark.apply.difference import OPERATION
+from delta_cdc.spark.apply.intervals import BASE, END, RUN, START
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
+from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import feed, states
 from delta_cdc.spark.changes import rows as captured
+from delta_cdc.spark.changes.equality import same
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from delta_cdc.core.spec import ApplySpec, ApplyStep
     from delta_cdc.spark.apply.rows import Shape
 
 log = logging.getLogger(__name__)
+
+_MOST, _BALANCE = f"{PLAN_PREFIX}most", f"{PLAN_PREFIX}balance"
+_NULL_SEQUENCE, _INVALID = f"{PLAN_PREFIX}null_sequence", f"{PLAN_PREFIX}invalid"
+_BROKEN, _FIRST_BEFORE = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
 
 
 def change_rows(context: StepContext) -> DataFrame:
@@ -58,29 +68,146 @@ def merge(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
 
 def _merge(context: StepContext, by_version: DataFrame, shape: Shape, *, evolve: bool) -> PreparedStep:
     options, target = context.options, context.spec.target_uri
+    batch = (
+        _history(context, by_version, shape) if context.has_history else _states(context, by_version, shape)
+    )
+    totals, pruning = batch.totals, b.pruning(batch)
+    source = batch.rows.where(difference.is_changed())
     if context.has_history:
-        batch = scd2.validated(context, scd2.segments(scd2.classified(by_version, shape), shape), shape)
-        scd2.refuse_not_above_history(context, scd2.boundaries(batch), shape)
-        statement = scd2.merge(target, shape, options, batch, evolve=evolve)
-        count_names = ["events", "opened", "closed", "updated"]
+        statement = difference.merge_history(
+            target, source, shape, options, pruning, open_only=True, lazy=False, evolve=evolve
+        )
     else:
-        net = scd1.net_changes(by_version, shape, soft=rows.marks_deletes(options))
-        batch = scd1.validated(context, net, shape)
-        statement = scd1.merge(target, shape, options, batch, evolve=evolve)
-        count_names = ["changes", "suppressed", "events"]
+        statement = difference.merge_states(target, source, shape, options, pruning, evolve=evolve)
     log.debug("%s", statement.statement)
-    totals = batch.totals
     statement = layout.tuned(
         context.session,
         statement,
         options,
-        changed=totals["changes"],
+        changed=totals[b.CHANGES],
         rewritten=totals["rewritten"],
         # Another job read the staged batch.
         size=sum(read_range.size for read_range in context.read_ranges) if context.staging is None else None,
     )
-    context.counts = {**{name: totals[name] for name in count_names}, **context.counts}
     return context.prepared(statement, shape, totals.get("highest"))
+
+
+def _materialised(
+    context: StepContext,
+    rows: DataFrame,
+    shape: Shape,
+    totals: Mapping[str, Column],
+    conditions: Mapping[str, Column],
+    counted: Sequence[str],
+) -> b.Batch:
+    """Materialise the rows of a range with their counts; refuse keys and events that cannot be applied.
+
+    :param rows: rows for the MERGE; those without operation only serve the counts and checks
+    :param totals: further totals
+    :param conditions: reason to refuse a row -> its condition
+    :param counted: names of totals that the seal keeps
+    """
+    changed = difference.is_changed()
+    batch = b.materialise(
+        rows,
+        shape,
+        {
+            b.CHANGES: F.count_if(changed),
+            "rewritten": F.count_if(changed & F.col(difference.EXISTED)),
+            "events": F.coalesce(F.sum(states.EVENTS), F.lit(0)),
+            b.UNKNOWN_TYPE: F.coalesce(F.sum(states.UNKNOWN), F.lit(0)),
+            b.NULL_KEY: F.count_if(b.null_key(shape)),
+            **{reason: F.count_if(condition) for reason, condition in conditions.items()},
+            **totals,
+        },
+        only=changed,
+    )
+    b.refuse(batch.totals, batch.rows, shape, context, conditions)
+    context.counts = {**{name: batch.totals[name] for name in counted}, **context.counts}
+    return batch
+
+
+def _states(context: StepContext, by_version: DataFrame, shape: Shape) -> b.Batch:
+    """Return the net change of every key, type 1."""
+    # Two rows share a key: two states in one version, or a balance that one row cannot have, for instance two
+    # inserts without a delete between.
+    counts = (states.N_BEFORE, states.N_AFTER)
+    totals = {
+        _MOST: F.max(F.greatest(*counts)),
+        _BALANCE: F.sum(F.col(states.N_AFTER) - F.col(states.N_BEFORE)),
+        states.UNKNOWN: F.sum(states.UNKNOWN),
+        states.EVENTS: F.count("*"),
+    }
+    last = intervals.last_states(
+        timeline.of_states(by_version, shape, (*counts, states.UNKNOWN)), shape, totals
+    )
+    existed = F.col(BASE).isNotNull()
+    balance = (~F.col(intervals.DELETED)).cast("int") - existed.cast("int")
+    is_duplicate = (F.col(_MOST) > 1) | (F.col(_BALANCE) != balance)
+    changed = difference.operations(last, shape, context.options, compared=True)
+    checked = (
+        existed.alias(difference.EXISTED),
+        is_duplicate.alias(b.IS_DUPLICATE),
+        states.UNKNOWN,
+        states.EVENTS,
+    )
+    return _materialised(
+        context,
+        difference.flat(changed, shape, checked),
+        shape,
+        {"suppressed": F.count_if(~difference.is_changed())},
+        {b.DUPLICATE: F.col(b.IS_DUPLICATE)},
+        (b.CHANGES, "suppressed", "events"),
+    )
+
+
+def _history(context: StepContext, by_version: DataFrame, shape: Shape) -> b.Batch:
+    """Return the rows of history that begin, change or end, type 2."""
+    assert shape.sequence_type is not None
+    counts = (states.N_BEFORE, states.N_AFTER)
+    entries = timeline.of_states(by_version, shape, (*counts, states.UNKNOWN))
+    had_row = F.lag(F.col(states.AFTER).isNotNull()).over(intervals.order_window(shape))
+    # Two rows share a key: two states in one version, a state that no change wrote, or a second insert.
+    is_broken = F.coalesce(had_row != F.col(BASE).isNotNull(), F.lit(False))
+    entries = entries.withColumn(b.IS_DUPLICATE, (F.greatest(*counts) > 1) | is_broken)
+    entries = entries.where(_is_change(BASE, shape) | F.col(b.IS_DUPLICATE) | (F.col(states.UNKNOWN) > 0))
+    totals = {
+        b.IS_DUPLICATE: F.max(b.IS_DUPLICATE),
+        _NULL_SEQUENCE: F.max(F.col(states.SEQUENCE).isNull()),
+        states.UNKNOWN: F.sum(states.UNKNOWN),
+        states.EVENTS: F.count("*"),
+    }
+    changed = difference.against_states(intervals.runs(entries, shape, totals))
+    start, end, is_new = F.col(START), F.col(END), F.col(RUN) > 0
+    checked: list[str | Column] = [F.col(BASE).isNotNull().alias(difference.EXISTED), RUN, *totals]
+    existed = F.col(difference.EXISTED)
+    batch = _materialised(
+        context,
+        difference.flat(changed, shape, checked),
+        shape,
+        {
+            "opened": F.count_if(F.col(OPERATION) == difference.INSERT),
+            "closed": F.count_if(existed & end.isNotNull()),
+            "updated": F.count_if(existed & end.isNull()),
+            "highest": as_text(F.max(F.when(is_new, start)), shape.sequence_type),
+        },
+        {
+            b.DUPLICATE: F.coalesce(F.col(b.IS_DUPLICATE), F.lit(False)),
+            b.NULL_SEQUENCE: F.coalesce(F.col(_NULL_SEQUENCE), F.lit(False)),
+            b.DISORDER: is_new & end.isNotNull() & ~(start < end),
+        },
+        ("events", "opened", "closed", "updated"),
+    )
+    boundaries = batch.rows.where(is_new).withColumnRenamed(START, states.SEQUENCE)
+    ordering.refuse_inside_history(context, boundaries, shape)
+    return batch
+
+
+def _is_change(before: str, shape: Shape) -> Column:
+    """Return whether the states before and after an event differ."""
+    has_before, has_after = F.col(before).isNotNull(), F.col(states.AFTER).isNotNull()
+    unchanged = has_before & has_after & same(before, states.AFTER, shape.schema, shape.values)
+    return (has_before | has_after) & ~unchanged
 
 
 def _without_invalid(context: StepContext, changes: DataFrame, shape: Shape) -> DataFrame:
@@ -94,13 +221,33 @@ def _without_invalid(context: StepContext, changes: DataFrame, shape: Shape) -> 
     by_version = states.version_states(changes.where(~null_key), shape.keys, values)
     if shape.sequence_type is None:
         return by_version
-    events = scd2.classified(by_version, shape)
     raw = F.coalesce(*[F.col(state).getField(rows.RAW) for state in (states.AFTER, states.BEFORE)])
-    without_sequence = events.where(scd2.lacks_sequence())
+    invalid = F.col(states.SEQUENCE).isNull() & _is_change(states.BEFORE, shape)
     context.set_aside(
-        without_sequence, shape, F.lit(b.NULL_SEQUENCE), event=raw, version=reserved_columns.ORDER
+        by_version.where(invalid),
+        shape,
+        F.lit(b.NULL_SEQUENCE),
+        event=raw,
+        version=reserved_columns.ORDER,
     )
-    return scd2.in_order_only(events, shape)
+    # The next event takes over the state before an invalid one. Otherwise the change that began with the
+    # invalid event would be lost.
+    window = shape.per_key.orderBy(reserved_columns.ORDER)
+    marked = by_version.withColumns(
+        {
+            _INVALID: invalid,
+            _BROKEN: F.max(invalid).over(shape.per_key),
+            _FIRST_BEFORE: F.first(states.BEFORE).over(window),
+        }
+    )
+    previous = F.when(F.row_number().over(window) == 1, F.col(_FIRST_BEFORE)).otherwise(
+        F.lag(states.AFTER).over(window)
+    )
+    before = F.when(F.col(_BROKEN), previous).otherwise(F.col(states.BEFORE))
+    # With another state before it, an event that changed nothing may become a change, which needs a sequence.
+    has_place = F.col(states.SEQUENCE).isNotNull() | ~F.col(_BROKEN)
+    valid = marked.where(has_place & ~F.col(_INVALID)).withColumn(states.BEFORE, before)
+    return valid.drop(_INVALID, _BROKEN, _FIRST_BEFORE)
 
 
 def append(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:

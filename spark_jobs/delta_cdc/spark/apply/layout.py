@@ -16,7 +16,7 @@ from delta_cdc.core.spec import ApplyStep
 from delta_cdc.core.sql import quote, string, table
 from delta_cdc.spark.apply.commit import look
 from delta_cdc.spark.apply.rows import added_columns
-from delta_cdc.spark.sessions import shuffle_into
+from delta_cdc.spark.sessions import FEW_BYTES, shuffle_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ MOST_SENT = 100_000
 _MOST_BYTES = 8 * 1024**2
 #: SCD type -> bytes of changes, by the source's log, up to which one task shuffles them. A history sorts the
 #: events of each key, so its rows cost more.
-_ONE_TASK = {1: 4 * 1024**2, 2: 256 * 1024}
+_ONE_TASK = {1: FEW_BYTES, 2: FEW_BYTES // 16}
 #: Bytes of a target up to which one task shuffles the rows that a MERGE rewrites.
 SMALL_TARGET = 128 * 1024**2
 #: If one MERGE rewrites a greater share of a target's rows, it writes whole files. Deletion vectors leave the
@@ -90,15 +90,16 @@ def _rows_per_file(rows: int, size: int, options: ApplyOptions) -> int | None:
     return max(1, file_size(options) * rows // size) if rows and size else None
 
 
-def partitions(step: TargetStep, options: ApplyOptions) -> int | None:
-    """Return into how many partitions a step shuffles; None for much data, or if its size is unknown.
+def has_few_rows(step: TargetStep, options: ApplyOptions) -> bool:
+    """Return whether the changes of a step are few; False if their size is unknown.
 
-    More than one would keep their number in the materialised batch, and force it on the target in a join.
+    Several tasks would keep their number in the materialised batch, and force it on the target in a join.
     """
     if not isinstance(step, ApplyStep) or step.staging is not None:
-        return None
-    size = sum(read_range.size for read_range in step.read_ranges)
-    return 1 if 0 < size <= _ONE_TASK[options.stored_as_scd_type] else None
+        return False
+    return (
+        0 < sum(read_range.size for read_range in step.read_ranges) <= _ONE_TASK[options.stored_as_scd_type]
+    )
 
 
 def tuned(
@@ -123,7 +124,7 @@ def tuned(
         merge = replace(merge, source=merge.source.hint("broadcast"))
     else:
         # The join shuffles the target.
-        shuffle_into(session, None)
+        shuffle_for(session, few_rows=False)
     copies = options.target_properties.get("delta.enableDeletionVectors", "true").lower() == "false"
     if changed < _MANY_ROWS and not copies:
         return merge
@@ -152,12 +153,24 @@ def clustering_columns(shape: Shape, options: ApplyOptions) -> tuple[str, ...]:
     return tuple(key for key in shape.keys if has_statistics(shape, key))[:_MAX_CLUSTERING_COLUMNS]
 
 
+def _partition_inputs(shape: Shape, options: ApplyOptions) -> list[str]:
+    """Return the columns whose names occur in the expressions of partition columns.
+
+    Their statistics let readers that filter on them skip the files of other partitions. A generated column
+    does this for Spark alone, and Spark then loses rows if a reader's time zone is not UTC: it compares the
+    partition's date, which is in UTC, with the filter's date in the reader's time zone.
+    """
+    texts = " ".join(text for text in options.partition_by.values() if text is not None)
+    return [n for n in shape.values if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", texts, re.IGNORECASE)]
+
+
 def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
     """Return Delta's table properties of a new target; the user's properties have priority.
 
     :raises InvalidConfiguration: column mapping is combined with a published change feed
     """
-    statistics = [k for k in shape.keys if has_statistics(shape, k) and k not in shape.partitions]
+    columns = dict.fromkeys((*shape.keys, *_partition_inputs(shape, options)))
+    statistics = [name for name in columns if has_statistics(shape, name) and name not in shape.partitions]
     statistics += [c for c in clustering_columns(shape, options) if c not in statistics]
     if shape.sequence_type is not None:
         statistics += [options.start_column, options.end_column]

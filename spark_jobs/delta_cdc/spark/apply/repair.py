@@ -261,17 +261,10 @@ def _from_states(context: StepContext) -> PreparedStep:
         F.min_by(states.SEQUENCE, reserved_columns.ORDER).alias(boundary.FIRST),
         F.min_by(states.BEFORE, reserved_columns.ORDER).alias(states.AFTER),
     )
-    entries = timeline.of_events(valid, shape, reserved_columns.ORDER)
-    values = {
-        intervals.RANK: F.lit(0),
-        events.KIND: F.lit(events.UPSERT),
-        states.AFTER: F.col(states.AFTER),
-    }
-    before = timeline.entries(firsts.where(F.col(states.AFTER).isNotNull()), entries, shape, values)
-    runs = intervals.runs(before.unionByName(entries), shape)
+    entries = timeline.of_events(valid, shape, reserved_columns.ORDER, base=F.col(states.BEFORE))
+    runs = intervals.history_rows(intervals.runs(entries, shape))
     existing = difference.target_rows(context.session, context.spec.target_uri, shape, context.options)
-    runs, existing = boundary.since(runs, existing, firsts, shape)
-    computed = ComputedRows(difference.against_rows(runs, existing, shape), compared=True)
+    computed = from_events.by_start(*boundary.since(runs, existing, firsts, shape), shape)
     # Keys without changes in the feed are compared with the source's rows as of the watermark.
     unchanged = replace(selection, without=firsts.select(*keys))
     others, highest = _compared(context, unchanged, *load.read(context))

@@ -24,6 +24,18 @@ def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
     return T.StructType([*shape.schema.fields, *added])
 
 
+def nullable(data_type: DataType) -> DataType:
+    """Return the type with nullable parts: Spark casts no value with nullable parts to a type without."""
+    if isinstance(data_type, T.StructType):
+        fields = [T.StructField(field.name, nullable(field.dataType)) for field in data_type.fields]
+        return T.StructType(fields)
+    if isinstance(data_type, T.ArrayType):
+        return T.ArrayType(nullable(data_type.elementType))
+    if isinstance(data_type, T.MapType):
+        return T.MapType(data_type.keyType, nullable(data_type.valueType))
+    return data_type
+
+
 def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
     """Return the nested fields of ``wanted`` that ``found`` lacks; None if ``found`` cannot take the values.
 

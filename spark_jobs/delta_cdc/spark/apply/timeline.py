@@ -5,21 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from delta_cdc.core import reserved_columns
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply.difference import FOUND
 from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, TRUNCATE, UPSERT
 from delta_cdc.spark.apply.intervals import BASE, FOUND_DELETED, NO_ROW, PLACE, RANK, START
+from delta_cdc.spark.apply.schema import nullable
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from delta_cdc.spark.apply.rows import Shape
 
-_VERSIONS, _AT, _NEXT = f"{PLAN_PREFIX}versions", f"{PLAN_PREFIX}at", f"{PLAN_PREFIX}next"
+_AT, _FOLLOWING = f"{PLAN_PREFIX}at", f"{PLAN_PREFIX}following"
+_VERSION, _NEXT = f"{PLAN_PREFIX}version", f"{PLAN_PREFIX}next"
+_TRUNCATE, _BUCKET = f"{PLAN_PREFIX}truncate", f"{PLAN_PREFIX}bucket"
+#: The number of buckets, and thus of copies of each truncate.
+_BUCKETS = 64
 
 
 @dataclass(frozen=True)
@@ -46,10 +52,17 @@ class KeySelection:
         return rows if self.predicate is None else rows.where(F.expr(self.predicate))
 
 
-def of_events(events: DataFrame, shape: Shape, place: str = states.SEQUENCE) -> DataFrame:
+def of_events(
+    events: DataFrame,
+    shape: Shape,
+    place: str = states.SEQUENCE,
+    *,
+    base: Column | None = None,
+) -> DataFrame:
     """Return the timeline entries of events.
 
     :param place: the column that orders the events
+    :param base: the state before each event, if its source contains it
     """
     return events.select(
         *shape.key_columns,
@@ -59,8 +72,27 @@ def of_events(events: DataFrame, shape: Shape, place: str = states.SEQUENCE) -> 
         KIND,
         states.AFTER,
         AUTHORED,
-        F.lit(None).cast(shape.schema).alias(BASE),
+        (F.lit(None) if base is None else base).cast(nullable(shape.schema)).alias(BASE),
         F.lit(None).cast("boolean").alias(FOUND_DELETED),
+    )
+
+
+def of_states(changes: DataFrame, shape: Shape, keep: Sequence[str] = ()) -> DataFrame:
+    """Return the timeline entries of a feed; an event contains the state before it.
+
+    :param changes: :func:`delta_cdc.spark.changes.states.version_states`
+    :param keep: further columns of ``changes`` to keep
+    """
+    return changes.select(
+        *shape.key_columns,
+        F.lit(1).alias(RANK),
+        F.col(reserved_columns.ORDER).alias(PLACE),
+        states.SEQUENCE,
+        F.when(F.col(states.AFTER).isNull(), DELETE).otherwise(UPSERT).alias(KIND),
+        states.AFTER,
+        F.col(states.BEFORE).alias(BASE),
+        F.lit(False).alias(FOUND_DELETED),
+        *keep,
     )
 
 
@@ -72,7 +104,7 @@ def entries(rows: DataFrame, like: DataFrame, shape: Shape, values: Mapping[str,
     return rows.select(
         *shape.key_columns,
         *[
-            values.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
+            values.get(field.name, F.lit(None)).cast(nullable(field.dataType)).alias(field.name)
             for field in like.schema.fields
             if field.name not in shape.keys
         ],
@@ -112,15 +144,30 @@ def with_beginnings(timelines: DataFrame, events: DataFrame, shape: Shape) -> Da
 
 
 def with_truncates(timelines: DataFrame, truncates: DataFrame, shape: Shape) -> DataFrame:
-    """Add the truncates to the timeline of every key.
+    """Add the truncates that end a state to the timelines: for each upsert, the next truncate after it.
+
+    Upserts are spread over buckets, and each bucket gets all truncates. A window from the last place to the
+    first finds the next truncate. So the work grows with the sum of both numbers, not with their product.
 
     :param truncates: rows with the sequences of the truncates
     """
-    keys = timelines.select(*shape.key_columns).distinct()
-    sequences = truncates.select(F.col(states.SEQUENCE)).distinct()
-    sequence = F.col(states.SEQUENCE)
-    values = {RANK: F.lit(1), PLACE: sequence, states.SEQUENCE: sequence, KIND: F.lit(TRUNCATE)}
-    return timelines.unionByName(entries(keys.crossJoin(F.broadcast(sequences)), timelines, shape, values))
+    place, truncate, bucket = F.col(PLACE), F.col(_TRUNCATE), F.col(_BUCKET)
+    of_upsert = F.pmod(F.hash(*shape.key_columns, place), F.lit(_BUCKETS))
+    upserts = timelines.where(F.col(KIND) == UPSERT).select(
+        *shape.key_columns, place, of_upsert.alias(_BUCKET)
+    )
+    sequences = truncates.select(F.col(states.SEQUENCE).alias(PLACE)).distinct()
+    buckets = F.explode(F.sequence(F.lit(0), F.lit(_BUCKETS - 1))).alias(_BUCKET)
+    sequences = sequences.select(place, place.alias(_TRUNCATE), buckets)
+    # A base has no place: it precedes all truncates. A truncate does not end upserts of its own place.
+    last_first = Window.partitionBy(bucket).orderBy(place.desc_nulls_last(), truncate.asc_nulls_first())
+    newest = F.last(truncate, ignorenulls=True).over(last_first.rowsBetween(Window.unboundedPreceding, 0))
+    ends = upserts.unionByName(sequences, allowMissingColumns=True).select(
+        *shape.key_columns, F.when(truncate.isNull(), newest).alias(PLACE)
+    )
+    ends = ends.where(place.isNotNull()).distinct()
+    values = {RANK: F.lit(1), PLACE: place, states.SEQUENCE: place, KIND: F.lit(TRUNCATE)}
+    return timelines.unionByName(entries(ends, timelines, shape, values))
 
 
 def with_absences(timelines: DataFrame, events: DataFrame, shape: Shape) -> DataFrame:
@@ -128,17 +175,15 @@ def with_absences(timelines: DataFrame, events: DataFrame, shape: Shape) -> Data
 
     :param events: events of all keys; their sequences are the snapshots
     """
-    versions = events.agg(F.sort_array(F.collect_set(states.SEQUENCE)).alias(_VERSIONS))
-    position = (
-        F.when(F.col(RANK) == 0, 0).otherwise(F.array_position(_VERSIONS, F.col(states.SEQUENCE))).cast("int")
-    )
-    placed = timelines.crossJoin(F.broadcast(versions)).withColumn(_AT, position)
-    following = F.lead(_AT).over(shape.per_key.orderBy(_AT))
-    absent = placed.withColumn(_NEXT, following).where(
-        (F.col(KIND) == UPSERT)
-        & (F.col(_AT) < F.size(_VERSIONS))
-        & (F.coalesce(F.col(_NEXT), F.size(_VERSIONS) + 1) > F.col(_AT) + 1)
-    )
-    sequence = F.element_at(F.col(_VERSIONS), F.col(_AT) + 1)
-    values = {RANK: F.lit(1), PLACE: sequence, states.SEQUENCE: sequence, KIND: F.lit(DELETE)}
+    # One row per snapshot, with the next one. NULL stands for the target, which precedes all snapshots.
+    versions = events.agg(F.sort_array(F.collect_set(states.SEQUENCE)).alias(_NEXT))
+    versions = versions.withColumn(_VERSION, F.concat(F.array(F.lit(None)), F.col(_NEXT)))
+    successors = versions.select(F.inline(F.arrays_zip(_VERSION, _NEXT)))
+    at, following, next_version = F.col(_AT), F.col(_FOLLOWING), F.col(_NEXT)
+    placed = timelines.withColumn(_AT, F.when(F.col(RANK) != 0, F.col(states.SEQUENCE)))
+    placed = placed.withColumn(_FOLLOWING, F.lead(at).over(shape.per_key.orderBy(at)))
+    present = placed.where(F.col(KIND) == UPSERT)
+    joined = present.join(F.broadcast(successors), at.eqNullSafe(F.col(_VERSION)))
+    absent = joined.where(next_version.isNotNull() & (following.isNull() | (following > next_version)))
+    values = {RANK: F.lit(1), PLACE: next_version, states.SEQUENCE: next_version, KIND: F.lit(DELETE)}
     return timelines.unionByName(entries(absent, timelines, shape, values))

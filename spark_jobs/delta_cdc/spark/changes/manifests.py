@@ -179,8 +179,10 @@ def _matched(file_rows: DataFrame, read_range: ReadRange, columns: Sequence[str]
         F.col(_ROW_VERSION).alias(_ROW_VERSION),
     )
     before, after = F.col(_SIDE).startswith(BEFORE_MARK), F.col(_SIDE).startswith(AFTER_MARK)
-    pairs = file_rows.groupBy(ROW_ID, ORDER).agg(
-        F.first(F.col(_TIME)).alias(_TIME),
+    # All rows of a net range have one order, and without it a net query by row ids needs no second shuffle.
+    by = [ROW_ID] if read_range.net else [ROW_ID, ORDER]
+    pairs = file_rows.groupBy(*by).agg(
+        *[F.first(name).alias(name) for name in (ORDER, _TIME) if name not in by],
         F.first(F.when(before, state), ignorenulls=True).alias(_BEFORE),
         F.first(F.when(after, state), ignorenulls=True).alias(_AFTER),
         F.count_if(before).alias(_N_BEFORE),

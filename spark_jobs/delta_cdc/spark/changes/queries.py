@@ -17,6 +17,7 @@ while it reads the rows, so the action raises it; :func:`named_in_plan` restores
 from __future__ import annotations
 
 import re
+from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
@@ -275,7 +276,10 @@ def _refuse_without_equality(rows: DataFrame, keys: Sequence[str]) -> None:
 def raised(error: type[DeltaCdcError], parts: Sequence[str | Column]) -> Column:
     """Return a column that raises a named error when Spark evaluates it; see :func:`named_in_plan`."""
     texts = [f"{error.__name__}: ", *parts, f" Remedy: {_REMEDIES[error]}"]
-    return F.raise_error(F.concat(*[F.lit(text) if isinstance(text, str) else text for text in texts]))
+    # Each column costs a call of the JVM, so texts beside each other are one literal.
+    groups = [list(group) for _, group in groupby(texts, type)]
+    columns = [[F.lit("".join(map(str, group)))] if isinstance(group[0], str) else group for group in groups]
+    return F.raise_error(F.concat(*chain.from_iterable(columns)))
 
 
 def _shown(value: Column) -> Column:

@@ -13,6 +13,7 @@ A crash between 2 and 4 leaves a batch that is recorded but not in the log. The 
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -36,7 +37,7 @@ from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.ingest import adapters, columnar, events, ingested, kafka, lines, records, redelivery
-from delta_cdc.spark.sessions import hide_statements, private_session, shuffle_into
+from delta_cdc.spark.sessions import FEW_BYTES, hide_statements, private_session, shuffle_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,8 +48,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Bytes of files whose rows one task shuffles.
-_FEW_BYTES = 4 * 1024**2
+#: How often a batch is read if it seems to have damaged files; and how many groups of files are read at once
+#: to find these.
+_ATTEMPTS, _GROUPS = 3, 16
 #: Errors of Spark and Delta for a file or log that was deleted between planning and reading.
 _GONE = (
     "PATH_NOT_FOUND",
@@ -62,11 +64,24 @@ _DAMAGE = (
     "CANNOT_READ_FILE_FOOTER",
     columnar.ILLEGAL,
     "is not a Parquet file",
+    "can not read class org.apache.parquet",
     "ParquetDecodingException",
+    "MalformedInputException",
+    "FAILED_TO_UNCOMPRESS",
+    "SnappyError",
+    "ZstdIOException",
+    "LZ4Exception",
     "EOFException",
     "ZipException",
+    "DataFormatException",
+    "not a gzip file",
+    "gzip stream CRC failure",
+    "invalid stored block",
     "Unexpected end of",
     "incorrect header check",
+    "IndexOutOfBoundsException",
+    "NegativeArraySizeException",
+    "BufferUnderflowException",
     "MALFORMED_",
 )
 
@@ -91,7 +106,7 @@ def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] 
 def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None) -> JobResult:
     log.info("ingesting %s", described(spec))
     planned_on = spec.step.planned_on
-    shuffle_into(session, 1 if _is_small(spec) else None)
+    shuffle_for(session, few_rows=_has_few_rows(spec))
     with ingested.expected(session, spec):
         batch = _read_batch(session, spec, kafka_options)
         if isinstance(batch, JobResult):
@@ -107,10 +122,10 @@ def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[st
     return _write_batch(session, spec, batch)
 
 
-def _is_small(spec: IngestSpec) -> bool:
-    """Return whether one task can shuffle all rows of a batch: new files of few bytes."""
+def _has_few_rows(spec: IngestSpec) -> bool:
+    """Return whether a batch only reads new files, of few bytes."""
     reads_log = spec.step.kind == "replay" or redelivery.flagged(spec) is not None
-    return not reads_log and not spec.offsets and sum(file.size for file in spec.files) <= _FEW_BYTES
+    return not reads_log and not spec.offsets and sum(file.size for file in spec.files) <= FEW_BYTES
 
 
 def described(spec: IngestSpec) -> str:
@@ -160,30 +175,21 @@ def _other_horizon(spec: IngestSpec, log_state: TableState) -> str | None:
 def _read_batch(
     session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None
 ) -> Batch | JobResult:
-    """Read a batch. If a file is damaged, mark it as unreadable and read the other files again.
-
-    A file must fail twice, because a truncated response of the store looks like a truncated file.
-    """
-    failed_once: set[str] = set()
+    """Read a batch. If a file is damaged, find all damaged files, and read the batch without them."""
+    attempt = 0
     while True:
         try:
+            if attempt:
+                spec = _without_damaged(session, spec)
             return _read(session, spec, secrets)
         except Exception as error:
             error_text = unquote(str(error))
             if _names_deleted(spec, error_text):
                 return JobResult("stale", message=f"it has gone since planning: {_cause(error)}")
-            damaged = _damaged(spec, error_text)
-            if damaged is None:
+            attempt += 1
+            if attempt == _ATTEMPTS or not _is_damage(spec, error_text):
                 raise
-            if damaged not in failed_once:
-                failed_once.add(damaged)
-                continue
-            log.warning("%s cannot be read: %s", damaged, _cause(error))
-            reason_text = f"it is damaged: {_cause(error)}"
-            files = [
-                replace(file, unreadable=reason_text) if file.uri == damaged else file for file in spec.files
-            ]
-            spec = replace(spec, files=tuple(files))
+            log.warning("files of %s may be damaged: %s", spec.source_uri, _cause(error))
 
 
 def _names_deleted(spec: IngestSpec, error_text: str) -> bool:
@@ -195,15 +201,63 @@ def _names_deleted(spec: IngestSpec, error_text: str) -> bool:
     )
 
 
-def _damaged(spec: IngestSpec, error_text: str) -> str | None:
-    """Return the damaged file that an error names; None for other errors.
+def _is_damage(spec: IngestSpec, error_text: str) -> bool:
+    """Return whether an error names a damaged file of the batch.
 
     Errors of an unavailable store look similar but are temporary, so they mark no file as unreadable.
     """
-    if not any(mark in error_text for mark in _DAMAGE):
-        return None
-    uris = [file.uri for file in records.readable(spec) if file.uri in error_text]
-    return max(uris, key=len, default=None)
+    return any(mark in error_text for mark in _DAMAGE) and any(
+        file.uri in error_text for file in records.readable(spec)
+    )
+
+
+def _without_damaged(session: SparkSession, spec: IngestSpec) -> IngestSpec:
+    """Return the spec with its damaged files marked as unreadable.
+
+    Spark's error names one file only. So this reads the files in groups, and splits only the groups that
+    fail: each round reads a file at most once, and the number of rounds depends on the number of files, not
+    on that of damaged files.
+    """
+    reasons: dict[str, str] = {}
+    failed = [records.readable(spec)]
+    with ThreadPoolExecutor(_GROUPS) as pool:
+        while failed:
+            groups = [part for group in failed for part in _split(group)]
+            errors = list(pool.map(lambda group: _damage(session, spec, group), groups))
+            failed = [group for group, error in zip(groups, errors, strict=True) if error and len(group) > 1]
+            for group, error in zip(groups, errors, strict=True):
+                if error and len(group) == 1:
+                    log.warning("%s cannot be read: %s", group[0].uri, error)
+                    reasons[group[0].uri] = f"it is damaged: {error}"
+    files = (
+        replace(file, unreadable=reasons[file.uri]) if file.uri in reasons else file for file in spec.files
+    )
+    return replace(spec, files=tuple(files))
+
+
+def _split(files: list[SourceFile]) -> list[list[SourceFile]]:
+    """Split a group into at most :data:`_GROUPS` groups."""
+    size = -(-len(files) // _GROUPS)
+    return [files[start : start + size] for start in range(0, len(files), size)]
+
+
+def _damage(session: SparkSession, spec: IngestSpec, files: list[SourceFile]) -> str:
+    """Read files to their end. Return why this fails if one of them is damaged; "" if all are sound.
+
+    A single file must fail twice, because a truncated response of the store looks like a truncated file.
+    """
+    group = replace(spec, files=tuple(files))
+    cause = ""
+    for _ in range(2 if len(files) == 1 else 1):
+        try:
+            records.read(session, group, needs_rows=False).write.format("noop").mode("overwrite").save()
+        except Exception as error:
+            if not _is_damage(group, unquote(str(error))):
+                raise
+            cause = _cause(error)
+        else:
+            return ""
+    return cause
 
 
 def _cause(error: Exception) -> str:

@@ -15,6 +15,7 @@ from delta_cdc.core import change_log
 from delta_cdc.core.errors import InvalidConfiguration
 from tests.support import debezium as d
 from tests.support.change_sets import Event, adapted, at, by_row, json_records
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -310,6 +311,7 @@ def test_the_unavailable_value_in_every_type(spark: SparkSession) -> None:
     assert found.columns == ("id",)
 
 
+@pytest.mark.slow
 def test_schemas_that_change_inside_a_batch(spark: SparkSession) -> None:
     """Each message is read by its own schema: the same column in milliseconds, and in microseconds."""
     old = d.envelope_schema(
@@ -352,7 +354,40 @@ def test_schemas_that_change_inside_a_batch(spark: SparkSession) -> None:
     assert by_row(known)[0][0].row["n"] == Decimal("1.500")
 
 
+def test_numbers_whose_type_changes_inside_a_batch_stay_numbers(spark: SparkSession) -> None:
+    """A value that the common type does not hold exactly makes its record invalid."""
+    first = {"id": "int32", "a": "int32", "b": "float", "c": "int64", "d": "int64", "e": "int32"}
+    second = {**first, "a": "double", "b": "double", "d": "double", "e": "string"}
+    envelopes = [
+        d.envelope_schema([d.field(name, kind) for name, kind in first.items()]),
+        d.envelope_schema(
+            [
+                d.decimal_field(name, 5, 2) if name == "c" else d.field(name, kind)
+                for name, kind in second.items()
+            ]
+        ),
+    ]
+    long, cents = 2**63 - 1, d.unscaled(Decimal("1.25"), 2)
+    rows = [
+        (0, {"id": 1, "a": 2**31 - 1, "b": 0.5, "c": long, "d": long, "e": 7}),
+        (1, {"id": 2, "a": 1e300, "b": 1e300, "c": cents, "d": 0.1, "e": "x"}),
+        (1, {"id": 3, "a": 0.5, "b": 0.5, "c": cents, "d": 1e300, "e": "x"}),
+    ]
+    lines = [d.message(d.change("c", None, row, PG), envelopes[number]) for number, row in rows]
+    events = adapted(json_records(spark, lines), "debezium", {})
+    assert events.schema[change_log.PAYLOAD].dataType.simpleString() == (
+        "struct<id:int,a:double,b:double,c:decimal(22,2),d:decimal(38,18),e:string>"
+    )
+    found = by_row(events)
+    wanted = {"a": float(2**31 - 1), "b": 0.5, "c": Decimal(long), "d": Decimal(long), "e": "7"}
+    assert found[0][0].row == {"id": 1, **wanted}
+    wanted = {"a": 1e300, "b": 1e300, "c": Decimal("1.25"), "d": Decimal("0.1"), "e": "x"}
+    assert found[1][0].row == {"id": 2, **wanted}
+    assert found[2][0].error == "column d is no decimal(38,18)"
+
+
 # -- no schema in the messages ------------------------------------------------------------------
+@pytest.mark.slow
 def test_what_the_connector_was_told_has_to_be_told_here(spark: SparkSession) -> None:
     row = {"id": 1, "price": d.unscaled(Decimal("-1.50"), 2), "at": -1, "day": -1, "raw": b"a".hex()}
     records = json_records(spark, [d.message(d.change("c", None, row, PG))])
@@ -509,7 +544,7 @@ ORDERS: dict[str, list[tuple[str, dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("told", slow_but([True, False], False))
 def test_order_of_every_connector(spark: SparkSession, told: bool) -> None:
     """The text's order is the order, whether the connector is told or read in each event."""
     rows = [(name, op, source) for name, several in ORDERS.items() for op, source in several]
@@ -524,6 +559,7 @@ def test_order_of_every_connector(spark: SparkSession, told: bool) -> None:
             assert len({len(text) for text in texts}) == 1, connector
 
 
+@pytest.mark.slow
 def test_a_second_snapshot_of_a_connector_that_forgot(spark: SparkSession) -> None:
     """Its slot and offsets are lost: nothing but the user can say that this snapshot is a later one."""
     lines = [
@@ -536,6 +572,7 @@ def test_a_second_snapshot_of_a_connector_that_forgot(spark: SparkSession) -> No
         assert sorted(range(3), key=lambda n: found[n][0].sequence) == wanted
 
 
+@pytest.mark.slow
 def test_events_of_other_tables_are_left_out(spark: SparkSession) -> None:
     lines = [
         d.message(d.change("c", None, {"id": 1}, PG)),
@@ -546,6 +583,7 @@ def test_events_of_other_tables_are_left_out(spark: SparkSession) -> None:
     assert [found[n][0].op for n in range(3)] == ["upsert", "ignore", "ignore"]
 
 
+@pytest.mark.slow
 def test_own_order_over_the_envelope(spark: SparkSession) -> None:
     source = {"connector": "vitess", "vgtid": "x", "ts_ms": 5}
     lines = [

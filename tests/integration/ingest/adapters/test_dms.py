@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from delta_cdc.core import change_log
 from tests.support.change_sets import adapted, by_row, json_records, table_records
 
@@ -48,6 +50,7 @@ def test_golden_csv(spark: SparkSession) -> None:
     assert found[2][0].columns == ("at", "id", "v")
 
 
+@pytest.mark.slow
 def test_without_a_timestamp_the_files_name_is_the_order(spark: SparkSession) -> None:
     rows = [("U", "1", "c", None), ("U", "1", "b", None), ("U", "1", "a", None)]
     records = table_records(spark, CSV, rows, files=[LATER, CHANGES, LOAD])
@@ -68,6 +71,7 @@ def test_a_change_sequence_goes_before_all(spark: SparkSession) -> None:
     assert found[0][0].row == {"id": 1, "v": "b"}
 
 
+@pytest.mark.slow
 def test_parquet_files_of_a_full_load_have_no_op(spark: SparkSession) -> None:
     rows = [(None, 1, "a"), ("U", 1, "b")]
     present = [("id", "v"), ("Op", "id", "v")]
@@ -81,6 +85,7 @@ def test_parquet_files_of_a_full_load_have_no_op(spark: SparkSession) -> None:
     assert by_row(adapted(alone, "dms", {}, format="parquet"))[0][0].columns == ("id", "v")
 
 
+@pytest.mark.slow
 def test_json(spark: SparkSession) -> None:
     lines = ['{"Op":"I","id":1,"v":"a"}', '{"Op":"D","id":1}', '{"id":1}', '{"Op":"I","id":', ""]
     found = by_row(adapted(json_records(spark, lines, file=CHANGES), "dms", {}))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from delta_cdc import apply_changes, ingest_changes
 from tests.support import debezium as d
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
 
 SCHEMA = "id INT, v STRING, w STRING"
 #: What happened, in order: position, kind, key, the columns that came.

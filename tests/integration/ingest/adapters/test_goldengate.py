@@ -6,6 +6,8 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from delta_cdc.core import change_log
 from tests.support.change_sets import Event, adapted, by_row, json_records, table_records
 
@@ -149,6 +151,7 @@ def test_golden_operations(spark: SparkSession) -> None:
     assert wrong == {}
 
 
+@pytest.mark.slow
 def test_types_that_nobody_declared(spark: SparkSession) -> None:
     """The envelope is no column; flags are none either."""
     lines = [
@@ -160,6 +163,7 @@ def test_types_that_nobody_declared(spark: SparkSession) -> None:
     assert [by_row(events)[at][0].columns for at in range(2)] == [("ID", "V"), ("ID", "W")]
 
 
+@pytest.mark.slow
 def test_rows(spark: SparkSession) -> None:
     """Modelled by row, an operation has one image; a changed key cannot be told, unless it is named."""
 
@@ -195,6 +199,7 @@ def test_rows(spark: SparkSession) -> None:
     assert ordered == sorted(ordered)
 
 
+@pytest.mark.slow
 def test_delimited_text(spark: SparkSession) -> None:
     rows = [
         ("I", "T", "2024-01-01 00:00:00.5", "x", "00000000000000002928", "1", "a"),

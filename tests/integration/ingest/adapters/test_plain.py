@@ -185,6 +185,7 @@ def test_golden_records(spark: SparkSession) -> None:
     assert wrong == {}
 
 
+@pytest.mark.slow
 def test_the_articles_flag_column(spark: SparkSession) -> None:
     """FLAG, ID, VALUE, CDC_TIMESTAMP; Oracle's old images (UO) are left out."""
     rows = [
@@ -246,6 +247,7 @@ def test_types_that_nobody_declared(spark: SparkSession) -> None:
     assert found[2][0].row["known"] == 5
 
 
+@pytest.mark.slow
 def test_a_known_double_takes_no_more_digits_than_it_holds(spark: SparkSession) -> None:
     lines = ['{"id":1,"ts":1,"v":12345678901234567.89}', '{"id":1,"ts":2,"v":0.1}']
     found = by_row(
@@ -255,6 +257,7 @@ def test_a_known_double_takes_no_more_digits_than_it_holds(spark: SparkSession) 
     assert found[1][0].row["v"] == 0.1
 
 
+@pytest.mark.slow
 def test_columns_of_a_file_and_no_others_are_carried(spark: SparkSession) -> None:
     """Parquet files of several ages: NULL of a column that the file does not have is no value."""
     records = table_records(
@@ -268,6 +271,7 @@ def test_columns_of_a_file_and_no_others_are_carried(spark: SparkSession) -> Non
     assert events.schema[change_log.PAYLOAD].dataType["id"].dataType.simpleString() == "bigint"
 
 
+@pytest.mark.slow
 def test_order_of_several_parts_and_in_the_file(spark: SparkSession) -> None:
     lines = ['{"id":1,"ts":9}', '{"id":1,"ts":10}', '{"id":1,"ts":10}', '{"id":1,"ts":-1}']
     records = json_records(spark, lines)
@@ -280,6 +284,7 @@ def test_order_of_several_parts_and_in_the_file(spark: SparkSession) -> None:
         adapted(records, "plain", {"sequence_by": "upper(nothing)"}, schema="id int, ts bigint")
 
 
+@pytest.mark.slow
 def test_numbers_that_are_texts_are_in_the_order_of_numbers(spark: SparkSession) -> None:
     """Nobody declared ``lsn``: "1000" is above "999", and what is no number is no order."""
     lines = ['{"id":1,"lsn":"999"}', '{"id":1,"lsn":"1000"}', '{"id":1,"lsn":"x"}']
@@ -293,6 +298,7 @@ def test_numbers_that_are_texts_are_in_the_order_of_numbers(spark: SparkSession)
     assert later.sequence == f"{1001:020d}"
 
 
+@pytest.mark.slow
 def test_a_changed_key_is_a_delete_and_then_an_upsert(spark: SparkSession) -> None:
     options = {"sequence_by": "ts", "operation_column": "op", "old_keys": {"id": "old_id"}}
     lines = [
@@ -317,6 +323,7 @@ def test_a_changed_key_is_a_delete_and_then_an_upsert(spark: SparkSession) -> No
     assert [event.row["id"] for event in found[0]] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_list_of_columns_in_the_record(spark: SparkSession) -> None:
     options = {"sequence_by": "ts", "columns_to_update": "changed"}
     lines = [
@@ -344,6 +351,7 @@ def test_a_list_of_columns_in_the_record(spark: SparkSession) -> None:
     assert [found[at][0].columns for at in range(2)] == [("v",), ("id", "ts", "v")]
 
 
+@pytest.mark.slow
 def test_names_that_cannot_be(spark: SparkSession) -> None:
     records = json_records(spark, ['{"id":1,"ts":1,"_op":"x"}'])
     with pytest.raises(ReservedColumnName, match="except_column_list"):
@@ -357,12 +365,14 @@ def test_names_that_cannot_be(spark: SparkSession) -> None:
     assert nothing[1][0].op == "ignore"
 
 
+@pytest.mark.slow
 def test_odd_names(spark: SparkSession) -> None:
     line = json.dumps({"id": 1, "ts": 1, "a b": 1, "d.o.t": 2, "ba`ck": 3, 'quo"te': 4, "Ünï": 5})
     found = by_row(adapted(json_records(spark, [line]), "plain", {"sequence_by": "ts"}))
     assert found[0][0].row == {"id": 1, "ts": 1, "a b": 1, "d.o.t": 2, "ba`ck": 3, 'quo"te': 4, "Ünï": 5}
 
 
+@pytest.mark.slow
 def test_the_logs_type_of_the_sequence_stays(spark: SparkSession) -> None:
     lines = ['{"id":1,"ts":1.5}', '{"id":1,"ts":3}']
     options = {"sequence_by": "ts", "except_column_list": "ts"}
@@ -373,12 +383,14 @@ def test_the_logs_type_of_the_sequence_stays(spark: SparkSession) -> None:
     assert events[1][0].sequence == 3
 
 
+@pytest.mark.slow
 def test_the_log_has_texts_and_now_a_number_is_declared(spark: SparkSession) -> None:
     records = json_records(spark, ['{"id":1,"ts":1000}'])
     with pytest.raises(InvalidExpression, match="would not sort together"):
         adapted(records, "plain", {"sequence_by": "ts"}, schema="id int, ts bigint", sequence_type="string")
 
 
+@pytest.mark.slow
 def test_objects_gain_members(spark: SparkSession) -> None:
     """The log's objects have some of them; whatever the batch shows is added, in lists, too."""
     lines = ['{"id":1,"ts":1,"s":{"a":1,"b":{"c":"x"}},"l":[{"a":2},{"d":true}]}']
@@ -397,6 +409,7 @@ def test_objects_gain_members(spark: SparkSession) -> None:
     assert by_row(events)[0][0].row["s"] == {"a": 5, "b": "new"}
 
 
+@pytest.mark.slow
 def test_a_member_in_another_case_is_a_misfit(spark: SparkSession) -> None:
     lines = ['{"id":1,"ts":1,"s":{"A":1}}', '{"id":1,"ts":2,"s":{"a":1}}']
     found = by_row(

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from delta_cdc.spark.ingest.adapters import values
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -198,7 +199,7 @@ TEXTS: list[tuple[str, str, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("ansi", slow_but(["true", "false"], "true"))
 def test_texts_of_every_type(spark: SparkSession, ansi: str) -> None:
     """What does not fit is NULL, whatever Spark's casts would make of it, and in both of its modes."""
     from pyspark.sql import types as T
@@ -226,6 +227,7 @@ def test_texts_of_every_type(spark: SparkSession, ansi: str) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_parts_of_sequences_sort_as_their_values(spark: SparkSession) -> None:
     """Fixed width: the order of the texts is the order of the numbers, the days and the moments."""
     from pyspark.sql import types as T
@@ -254,6 +256,7 @@ def test_parts_of_sequences_sort_as_their_values(spark: SparkSession) -> None:
     assert values.part(F.col("v"), T.DecimalType(5, 1)) is None
 
 
+@pytest.mark.slow
 def test_whole_numbers_as_text_of_a_fixed_width(spark: SparkSession) -> None:
     given = [
         "0",

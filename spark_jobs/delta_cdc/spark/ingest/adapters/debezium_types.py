@@ -28,7 +28,8 @@ from pyspark.sql import types as T
 from delta_cdc.core.adapters import BYTES, TIME_UNITS, required
 from delta_cdc.core.validation import invalid
 from delta_cdc.spark.ingest.adapters import parsing
-from delta_cdc.spark.ingest.adapters.values import Value, aimed, plain_value
+from delta_cdc.spark.ingest.adapters.values import Value, aimed, plain_value, spelt_otherwise
+from delta_cdc.spark.ingest.widening import wider, widest_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +65,6 @@ _PRIMITIVE = {
     "boolean": "boolean",
     "string": "string",
 }
-_WIDTHS = ("tinyint", "smallint", "int", "bigint")
 
 
 def columns_of(
@@ -100,7 +100,7 @@ def columns_of(
         name: [columns[name] for columns in schema_columns.values() if name in columns] for name in names
     }
     types = {
-        name: known_types.get(name) or reduce(_wider, [value.data_type for value in encodings[name]])
+        name: known_types.get(name) or reduce(_common, [value.data_type for value in encodings[name]])
         if encodings[name]
         else None
         for name in names
@@ -145,19 +145,12 @@ def _names(
     return names
 
 
-def _wider(first: T.DataType, second: T.DataType) -> T.DataType:
-    """Return the type of a column whose type changed inside a batch; string if no type holds both types."""
-    if first == second:
-        return first
-    names = [first.simpleString(), second.simpleString()]
-    if set(names) <= set(_WIDTHS):
-        return max((first, second), key=lambda kind: _WIDTHS.index(kind.simpleString()))
-    if isinstance(first, T.DecimalType) and isinstance(second, T.DecimalType):
-        scale = max(first.scale, second.scale)
-        whole_digits = max(first.precision - first.scale, second.precision - second.scale)
-        if whole_digits + scale <= 38:
-            return T.DecimalType(whole_digits + scale, scale)
-    return T.StringType()
+def _common(first: T.DataType, second: T.DataType) -> T.DataType:
+    """Return the type of a column whose type changed inside a batch; string for types of different kinds."""
+    kind = None if spelt_otherwise(first, second) else wider(first, second)
+    if kind is None and isinstance(first, T.NumericType) and isinstance(second, T.NumericType):
+        return widest_number(first, second)
+    return kind or T.StringType()
 
 
 # -- by schema ----------------------------------------------------------------------------------

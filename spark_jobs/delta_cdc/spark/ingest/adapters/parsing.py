@@ -27,6 +27,7 @@ from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.changes.equality import balanced
 from delta_cdc.spark.ingest.adapters import values
 from delta_cdc.spark.ingest.adapters.values import JSON_OPTIONS, Value
+from delta_cdc.spark.ingest.widening import fraction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -124,7 +125,9 @@ def json_object(text: Column, names: Sequence[str]) -> Column:
 
 
 # -- which columns, of which types --------------------------------------------------------------
-def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[str, Value]:
+def layout(
+    frame: DataFrame, context: Context, own: Iterable[str] = (), members_in: str = ROW
+) -> dict[str, Value]:
     """Return the columns of the records, each with its encoding.
 
     The option ``schema`` defines the types. Without it, columns of the log have the log's types. For other
@@ -135,6 +138,7 @@ def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[
 
     :param frame: has :data:`ROW`, or has records of CSV or Parquet from :func:`started`
     :param own: columns that describe the record and are not payload; text, unless ``schema`` has them
+    :param members_in: see :func:`shown_types`
     """
     parsed_types = record_types(frame)
     misspelt: dict[str, tuple[str, ...]] = {}
@@ -144,7 +148,9 @@ def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[
         column_types = {field.name: field.dataType for field in context.known.fields} if context.known else {}
         flat = [name for name, kind in column_types.items() if not _is_nested(kind)]
         batch_types = (
-            parsed_types if parsed_types is not None else shown_types(frame, ROW, [*flat, *own], context.keys)
+            shown_types(frame, [*flat, *own], context.keys, members_in)
+            if parsed_types is None
+            else parsed_types
         )
         log_names = {name.lower(): name for name in column_types}
         for name, kind in batch_types.items():
@@ -183,15 +189,19 @@ def record_types(frame: DataFrame) -> dict[str, T.DataType] | None:
 
 
 def shown_types(
-    frame: DataFrame, text: str, known: Iterable[str], spelt: Sequence[str] = ()
+    frame: DataFrame, known: Iterable[str], spelt: Sequence[str], members_in: str
 ) -> dict[str, T.DataType]:
-    """Return the types of the JSON members of a batch, except known members. One pass infers them.
+    """Return the types of the members of :data:`ROW` in a batch, except known members. One pass infers them.
+
+    The pass parses only rows with other members: after the first batch of a change log, usually none.
 
     :param known: members to omit
     :param spelt: preferred spellings, for names that occur in upper and lower case
+    :param members_in: a column with the members of :data:`ROW`, which may lack its checks. If it is not ROW,
+        Spark computes ROW only for the rows that the pass parses
     """
-    row, known_names = F.col(quote(text)), list(known)
-    keys = F.json_object_keys(row)
+    row, known_names = F.col(ROW), list(known)
+    keys = F.json_object_keys(members_in)
     has_new = (
         F.size(F.array_except(keys, F.array(*map(F.lit, known_names)))) > 0
         if known_names
@@ -226,9 +236,7 @@ def inferred(seen: T.DataType) -> T.DataType | None:
         element = inferred(seen.elementType)
         return None if element is None else T.ArrayType(element)
     if isinstance(seen, T.DecimalType):
-        if not seen.scale:
-            return T.DecimalType(38, 0)
-        return T.DoubleType() if seen.precision <= 15 else T.DecimalType(38, 18)
+        return fraction(seen.precision) if seen.scale else T.DecimalType(38, 0)
     # Spark infers VARIANT for values of different kinds.
     return T.StringType() if isinstance(seen, T.VariantType) else seen
 

@@ -51,7 +51,7 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     options = context.options
     frame = parsing.started(records)
     meta_columns = _meta_columns(options)
-    columns = parsing.layout(frame, context, meta_columns)
+    columns = parsing.layout(frame, context, meta_columns, parsing.RAW)
     extra_columns = _named_columns(options, columns)
     columns |= {name: values.plain_value(T.StringType()) for name in extra_columns}
     left_out = [*meta_columns, *extra_columns, *options["except_column_list"]]
