@@ -16,7 +16,12 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 
 from delta_cdc.launch.environment import java_binary
 from tests.support.maven import locked
@@ -231,7 +236,19 @@ class Broker:
                     raise
                 continue
             if len(found) == total and all(one.leader is not None for one in found):
-                return
+                break
+        # A partition has a leader in the metadata some milliseconds before the broker leads it.
+        asked = {TopicPartition(name, number): OffsetSpec.latest() for number in range(total)}
+        while True:
+            self._must_live()
+            try:
+                for offset in self.admin.list_offsets(asked, request_timeout=30).values():
+                    offset.result(timeout=60)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                    raise
+                continue
+            return
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and wait until it is gone."""
