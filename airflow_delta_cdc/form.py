@@ -15,6 +15,7 @@ from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.failures import log_named_errors, show_outside_group
 from delta_cdc.core import arguments as given
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option_schema import APPLY, in_group
@@ -31,7 +32,8 @@ MODES = ("incremental", "backfill", "repair", "reload", "dry_run")
 
 _LABELS = {
     "incremental": "Incremental: everything new since the watermark",
-    "backfill": "Backfill: everything up to a version or a time, in several commits",
+    # Not under its own name: that is a tile of Airflow's dialog, which means runs by dates.
+    "backfill": "Range: everything up to a version or a time, in several commits",
     "repair": "Repair: compute some keys again, the watermark stays",
     "reload": "Reload: compare all keys with the source",
     "dry_run": "Dry run: show what would be done, write nothing",
@@ -43,11 +45,16 @@ _TIMES = ("starting_timestamp", "ending_timestamp")
 _BOUNDS = (*_VERSIONS, *_TIMES)
 #: The fields of the form other than mode and tables.
 _OF_A_RUN = (*_BOUNDS, "repair_keys", "versions_per_commit", "repair_quarantined")
+#: Fields that turn the mode incremental into backfill.
+_OF_A_RANGE = (*_BOUNDS, "versions_per_commit")
 #: Modes that make one commit, and the options of a task that do not apply in them.
 _AT_ONCE = ("repair", "reload", "interval")
 _LIMITS = tuple(in_group(APPLY, "limits"))
 #: The condition, for templates, that a run belongs to a backfill by dates.
 _BY_DATE = "dag_run.run_type == 'backfill'"
+#: The mode of other runs, for templates.
+_HAS_RANGE = " or ".join(f"params.{name} not in (none, '')" for name in _OF_A_RANGE)
+_MEANT = f"('backfill' if params.mode == 'incremental' and ({_HAS_RANGE}) else params.mode)"
 
 
 def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict[str, Param]:
@@ -75,7 +82,7 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
             type=["null", "integer"],
             minimum=1,
             title="Versions per commit",
-            description_md="**Backfill** only. Commit after every so many versions, all in one Spark "
+            description_md="**Range** only. Commit after every so many versions, all in one Spark "
             "application. A run that dies goes on behind its last commit. Empty: one commit at the end.",
         ),
         **_times(),
@@ -89,7 +96,8 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
         ),
         "repair_quarantined": Param(
             False,
-            type="boolean",
+            # With null, or Airflow marks the field as required.
+            type=["null", "boolean"],
             section=_REPAIR,
             title="Keys in quarantine",
             description_md="Instead of versions: the keys whose events are in quarantine.",
@@ -98,13 +106,15 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
 
 
 _MODE_HELP = """\
-* **Incremental** takes no further field.
-* **Backfill** goes on from the watermark up to an end, or to the newest version. Without a target yet, a \
-start loads the source as it was before that version, and applies what follows. What is applied already is \
-left out, and the log says so.
+* **Incremental** takes no further field. With a version, a time or versions per commit it means **Range**.
+* **Range** (`backfill`) goes on from the watermark up to an end, or to the newest version. Without a target \
+yet, a start loads the source as it was before that version, and applies what follows. What is applied already \
+is left out, and the log says so.
 * **Repair** needs versions at or below the watermark, or keys (below). Only differences are written.
 * **Reload** may take an end. History (SCD type 2) is closed and opened, never overwritten.
-* **Dry run** shows plan, counts and statements in the log of the task."""
+* **Dry run** shows plan, counts and statements in the log of the task.
+
+The log of the newest run says where watermark and source are; `delta-cdc status` says it as of now."""
 
 
 def _tables(tables: Sequence[str]) -> Param:
@@ -183,7 +193,7 @@ def run_arguments(*, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
     for name in ("versions_per_commit", "repair_keys", "repair_quarantined"):
         groups.setdefault(APPLY[name].group, {})[APPLY[name].key] = f"{{{{ params.{name} }}}}"
     return {
-        "mode": f"{{{{ 'interval' if {_BY_DATE} else params.mode }}}}",
+        "mode": f"{{{{ 'interval' if {_BY_DATE} else {_MEANT} }}}}",
         **{name: f"{{{{ params.{name} }}}}" for name in _VERSIONS},
         "starting_timestamp": _time("start"),
         "ending_timestamp": _time("end"),
@@ -205,7 +215,7 @@ def checked(context: Context) -> None:
 
     :raises InvalidConfiguration: fields of the form contradict each other
     """
-    run = asked(context)
+    run = _asked_by_hook(context)
     task: Any = context.get("task")
     limits = given.mapping("limits", getattr(task, "limits", None))
     if run.mode in _AT_ONCE and limits:
@@ -220,11 +230,21 @@ def skip_waiting(context: Context) -> None:
     :raises InvalidConfiguration: fields of the form contradict each other
     :raises AirflowSkipException: the form names a mode other than incremental
     """
-    run = asked(context)
+    run = _asked_by_hook(context)
     if run.explicit:
         raise AirflowSkipException(
             f"This run was started by hand (mode {run.mode}): it does not wait for changes."
         )
+
+
+def _asked_by_hook(context: Context) -> Run:
+    """Return :func:`asked`; its error is visible in the task's log although a hook raises it."""
+    try:
+        return asked(context)
+    except InvalidConfiguration:
+        log_named_errors()
+        show_outside_group()
+        raise
 
 
 @dataclass(frozen=True)
@@ -291,14 +311,17 @@ def _parsed(params: Mapping[str, Any], tables: Sequence[str]) -> Run:
     mode = given.text(params.get("mode")) or "incremental"
     _refuse_unknown("mode", mode, MODES)
     values = _values(params)
+    if mode == "incremental" and any(name in values for name in _OF_A_RANGE):
+        mode = "backfill"
     chosen = _chosen(params.get("tables"), tables)
-    for is_broken, reason, remedy in (
-        *_ranges(mode, values),
-        *_fields(mode, values),
-        *_for_one_table(values, chosen),
-    ):
-        if is_broken:
-            raise InvalidConfiguration(f"The form of this run contradicts itself: {reason}.", remedy=remedy)
+    rules = (*_ranges(mode, values), *_fields(mode, values), *_for_one_table(values, chosen))
+    broken = [(reason, remedy) for is_broken, reason, remedy in rules if is_broken]
+    if broken:
+        reasons = "; ".join(reason for reason, _ in broken)
+        raise InvalidConfiguration(
+            f"The form of this run contradicts itself: {reasons}.",
+            remedy=" ".join(dict.fromkeys(remedy for _, remedy in broken)),
+        )
     return Run(mode, chosen, {"mode": mode, **values} if mode != "incremental" else values)
 
 
@@ -335,11 +358,6 @@ def _ranges(mode: str, values: Mapping[str, Any]) -> Rules:
     bounds = [name for name in _BOUNDS if name in values]
     starts = [name for name in bounds if name.startswith("starting")]
     yield (
-        mode == "incremental" and bool(bounds),
-        f"{_and(bounds)} is filled in, and mode is incremental, which takes everything new",
-        "choose backfill to apply up to there, repair to compute keys again, dry_run to look; or empty it.",
-    )
-    yield (
         mode == "reload" and bool(starts),
         f"{_and(starts)} is filled in, and mode is reload, which compares all keys",
         "leave the start empty; mode repair computes the keys of a range again.",
@@ -373,7 +391,7 @@ def _fields(mode: str, values: Mapping[str, Any]) -> Rules:
     yield (
         mode != "backfill" and "versions_per_commit" in values,
         f"versions_per_commit is filled in, and mode is {mode}",
-        "leave it empty: only a backfill is cut into several commits.",
+        "leave it empty: only mode backfill is cut into several commits.",
     )
     yield (
         mode != "repair" and bool(key_fields),

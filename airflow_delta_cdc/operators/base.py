@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import BaseOperator, ResumableJobMixin
 from airflow.providers.common.compat.sdk import conf as configuration
 
 from airflow_delta_cdc.arguments import take
+from airflow_delta_cdc.failures import log_named_errors
 from airflow_delta_cdc.hooks.table import storage_options
 from airflow_delta_cdc.kafka import kafka_options
 from airflow_delta_cdc.runtime import runtime_for
@@ -195,6 +196,10 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         )
         self._killed = False
         self._runtime: SparkRuntime | None = None
+
+    def pre_execute(self, context: Context) -> None:
+        """Let the task log a named error without a traceback, and with its remedy on a line of its own."""
+        log_named_errors()
 
     def execute(self, context: Context) -> Any:
         """Do the operator's work; each subclass documents the returned value."""

@@ -14,6 +14,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand, is_literal
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.backup import kept
+from airflow_delta_cdc.failures import log_named_errors
 from airflow_delta_cdc.hooks.table import storage_options
 from airflow_delta_cdc.names import cached_location
 from airflow_delta_cdc.triggers.base import configured_interval
@@ -127,6 +128,10 @@ class DeltaVersionSensor(BaseSensorOperator):
         self.storage_options = storage_options
         if is_literal(table):
             self.add_inlets([delta_asset(table)])
+
+    def pre_execute(self, context: Context) -> None:
+        """Let the task log a named error without a traceback, and with its remedy on a line of its own."""
+        log_named_errors()
 
     def execute(self, context: Context) -> Any:
         """Look once; without changes, defer the task (or go on poking)."""

@@ -150,10 +150,11 @@ def _ending(observed: Observation, committed: int) -> tuple[int, tuple[str, ...]
     # A starting time after the newest version leaves no version out.
     awaited = observed.request.starting_timestamp is not None and start == newest + 1
     if start is not None and start > committed + 1 and not awaited:
+        beyond = _beyond(observed)
         raise RangeNotContiguous(
             f"starting_version {start} of {uri} would leave versions {committed + 1}-{start - 1} unapplied: "
-            f"the watermark of pipeline {observed.request.pipeline} is {committed}.",
-            remedy=f"start at {committed + 1}, or leave the start out.",
+            f"the watermark of pipeline {observed.request.pipeline} is {committed}.{beyond and f' {beyond}.'}",
+            remedy=f"start at {committed + 1}, or leave the start out{beyond and f'; end at {newest} or before'}.",
         )
     refuse_beyond(observed)
     ends = (newest, end, observed.saved_end, committed if awaited else None)
@@ -176,13 +177,22 @@ def refuse_beyond(observed: Observation) -> None:
 
     :raises RangeNotContiguous: names the newest version
     """
-    end, newest = observed.ending, observed.source.version
-    if end is not None and end > newest:
+    beyond, newest = _beyond(observed), observed.source.version
+    if beyond:
+        start = observed.starting
+        also = f"starting_version {start} lies behind the newest version, and " if (start or 0) > newest else ""
         raise RangeNotContiguous(
-            f"ending_version {end} does not exist yet: the newest version of "
-            f"{observed.source.uri} is {newest}.",
+            f"{also}{beyond} (table {observed.source.uri}).",
             remedy=f"end at {newest} or before, or wait for the version.",
         )
+
+
+def _beyond(observed: Observation) -> str:
+    """Return what is wrong with an explicit end that does not exist yet; "" if nothing is."""
+    end, newest = observed.ending, observed.source.version
+    if end is None or end <= newest:
+        return ""
+    return f"ending_version {end} does not exist yet: the newest version of the source is {newest}"
 
 
 # -- a snapshot ---------------------------------------------------------------------------------

@@ -115,6 +115,16 @@ MEANT: list[tuple[dict[str, Any], Run]] = [
         {"mode": "repair", "tables": ["orders"], "repair_keys": "true"},
         Run("repair", ("orders",), {"mode": "repair", "repair_keys": "true"}),
     ),
+    # A range without a chosen mode.
+    (
+        {"tables": ["orders"], "ending_version": 0},
+        Run("backfill", ("orders",), {"mode": "backfill", "ending_version": 0}),
+    ),
+    (
+        {"starting_timestamp": _JUNE},
+        Run("backfill", _TABLES, {"mode": "backfill", "starting_timestamp": _JUNE}),
+    ),
+    ({"versions_per_commit": 9}, Run("backfill", _TABLES, {"mode": "backfill", "versions_per_commit": 9})),
     (
         {"mode": "repair", "repair_quarantined": True},
         Run("repair", _TABLES, {"mode": "repair", "repair_quarantined": True}),
@@ -130,14 +140,13 @@ MEANT: list[tuple[dict[str, Any], Run]] = [
 def test_what_it_means(conf: dict[str, Any], run: Run) -> None:
     found = asked({"params": values(run_params(tables=_TABLES), **conf)}, tables=_TABLES)
     assert found == run
-    assert found.explicit is ("mode" in conf)
+    assert found.explicit is (run.mode != "incremental")
 
 
 # -- what contradicts itself --------------------------------------------------------------------
 ONE = {"tables": ["orders"]}
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
-    ({**ONE, "ending_version": 3}, "ending_version is filled in, and mode is incremental"),
-    ({"starting_timestamp": _JUNE}, "starting_timestamp is filled in, and mode is incremental"),
+    ({"ending_version": 3}, "ending_version is filled in for 3 tables"),
     (
         {**ONE, "mode": "backfill", "starting_version": 1, "starting_timestamp": _JUNE},
         "starting_version and starting_timestamp are both",
@@ -175,6 +184,10 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"mode": "backfill", "ending_version": 3}, "ending_version is filled in for 3 tables"),
     ({"mode": "repair", "repair_keys": "true"}, "repair_keys is filled in for 3 tables"),
     ({"tables": ["order"]}, "names 'order' under tables.*did you mean 'orders'"),
+    (
+        {**ONE, "starting_version": 4, "ending_version": 3, "repair_keys": "true"},
+        "starting_version 4 lies after ending_version 3; repair_keys is filled in, .*exchange.* choose mode repair",
+    ),
 ]
 
 
@@ -266,10 +279,12 @@ def read(context: dict[str, Any]) -> dict[str, Any]:
     _, request = requests({"source": "/s", "target": "/t", **texts})
     assert request is not None
     found = {name: getattr(request, name) for name in (*texts, "dry_run")}
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in found.items() if value or type(value) is int}
 
 
-@pytest.mark.parametrize("conf", [conf for conf, _ in MEANT if "tables" not in conf], ids=str)
+@pytest.mark.parametrize(
+    "conf", [*(conf for conf, _ in MEANT if "tables" not in conf), {"ending_version": 0}], ids=str
+)
 def test_one_operator_takes_the_form_as_it_is(conf: dict[str, Any]) -> None:
     params = values(run_params(), **conf)
     wanted = asked({"params": params}).arguments

@@ -147,6 +147,14 @@ def test_an_end_that_does_not_exist_yet(tables: Tables) -> None:
         tables.apply(ending_version=6)
 
 
+def test_both_ends_of_a_wrong_range_are_in_one_message(tables: Tables) -> None:
+    with pytest.raises(RangeNotContiguous, match=r"starting_version 7 .*ending_version 9 .* is 5"):
+        tables.apply(starting_version=7, ending_version=9)
+    tables.sealed(2)
+    with pytest.raises(RangeNotContiguous, match=r"3-6 unapplied.*ending_version 9 .* is 5.*start at 3.*end at 5"):
+        tables.apply(starting_version=7, ending_version=9)
+
+
 # -- gates --------------------------------------------------------------------------------------
 def test_a_gap_in_the_source(tables: Tables) -> None:
     from deltalake import DeltaTable

@@ -1,0 +1,58 @@
+"""How a named error looks in a task's log: name and message, the remedy on a line of its own, no traceback.
+
+Airflow logs whatever ends a task as ``log.exception("Task failed with exception")``, with a traceback. Task and
+callbacks, retry policy and listeners get the same exception as without this module; only that line differs.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from delta_cdc.core.errors import DeltaCdcError, JobFailed, JobRefused
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+_log = logging.getLogger(__name__)
+
+
+def described(error: DeltaCdcError) -> str:
+    """Return an error for people: its name and message, and the remedy on a line of its own."""
+    return f"{type(error).__name__}: {error.message.rstrip()}\nRemedy: {error.remedy}"
+
+
+def log_named_errors() -> None:
+    """Let this process log named errors as :func:`described` returns them."""
+    processors = structlog.get_config()["processors"]
+    # In place: loggers that are in use already keep a reference to this list.
+    if _named not in processors:
+        processors.insert(0, _named)
+
+
+def show_outside_group() -> None:
+    """Close the group "Pre Execute", which is folded in the UI, so that an error of a hook is visible."""
+    _log.info("::endgroup::")
+
+
+def _named(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Replace an event about a named error, and its traceback, by the error itself; a structlog processor."""
+    error = event.get("exc_info")
+    if error is True:
+        error = sys.exc_info()[1]
+    elif isinstance(error, tuple):
+        error = error[1]
+    if not isinstance(error, DeltaCdcError) or _is_unforeseen(error):
+        return event
+    del event["exc_info"]
+    event.pop("positional_args", None)
+    event["event"] = described(error)
+    return event
+
+
+def _is_unforeseen(error: DeltaCdcError) -> bool:
+    """Return whether an error that has no name of its own caused it: then the traceback says where."""
+    return isinstance(error, JobFailed | JobRefused) and error.__cause__ is not None
