@@ -1,7 +1,7 @@
 """How a named error looks in a task's log: name and message, the remedy on a line of its own, no traceback.
 
-Airflow logs whatever ends a task as ``log.exception("Task failed with exception")``, with a traceback. Task and
-callbacks, retry policy and listeners get the same exception as without this module; only that line differs.
+Airflow logs whatever ends a task with ``log.exception("Task failed with exception")``, so with a traceback.
+This module changes only that line: retry policy, callbacks and listeners get the exception itself.
 """
 
 from __future__ import annotations

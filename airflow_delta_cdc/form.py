@@ -107,9 +107,9 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
 
 _MODE_HELP = """\
 * **Incremental** takes no further field. With a version, a time or versions per commit it means **Range**.
-* **Range** (`backfill`) goes on from the watermark up to an end, or to the newest version. Without a target \
-yet, a start loads the source as it was before that version, and applies what follows. What is applied already \
-is left out, and the log says so.
+* **Range** (`backfill`) goes on from the watermark up to an end, or to the newest version. Without a \
+target yet, a start loads the source as it was before that version, and applies what follows. What is \
+applied already is left out, and the log says so.
 * **Repair** needs versions at or below the watermark, or keys (below). Only differences are written.
 * **Reload** may take an end. History (SCD type 2) is closed and opened, never overwritten.
 * **Dry run** shows plan, counts and statements in the log of the task.

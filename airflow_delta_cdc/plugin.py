@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
@@ -29,13 +30,15 @@ def watermark(
     :param include_prior_dates: take an earlier run's value if this run has none
     :param map_index: map index of a mapped task; -1 for a task that isn't mapped
     """
-    published: dict[str, Any] | None = ti.xcom_pull(
+    pull = partial(
+        ti.xcom_pull,
         task_ids=task_ids,
         dag_id=dag_id,
-        key="watermark",
         include_prior_dates=include_prior_dates,
         map_indexes=map_index,
     )
+    # The value of a @task.delta_changes is the function's own.
+    published: dict[str, Any] | None = pull(key="watermark") or pull(key="return_value")
     return published
 
 

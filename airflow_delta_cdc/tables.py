@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.backup import keep, kept
+from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.names import chosen, each_located
 from delta_cdc.core.errors import (
     DeltaCdcError,
@@ -188,9 +189,13 @@ def announce(
         announce_apply(context, inlets, applied_from, outcome.applied.to_dict(), outcome.applied.backup)
 
 
-def shown(context: Context, published: dict[str, Any]) -> dict[str, Any]:
-    """Push the published dict as the XCom ``watermark``, and return it."""
-    context["ti"].xcom_push(key="watermark", value=published)
+def shown(operator: DeltaCdcOperator, context: Context, published: dict[str, Any]) -> dict[str, Any]:
+    """Push the published dict as the XCom ``return_value``, and return it.
+
+    Airflow pushes the value that a task returns, too; but saved plans may be deleted only after a push.
+    """
+    if operator.do_xcom_push:
+        context["ti"].xcom_push(key="return_value", value=published)
     return published
 
 
@@ -212,12 +217,12 @@ def run_piece(
             [replace(pipeline_job, saved_plans=saved_plans)],
             run_id=operator.work_id(context),
             execute=execute,
-            say=operator.log.info,
+            say=partial(operator.log.info, "%s: %s", pipeline_job.pipeline),
         )
     warn(operator.log, outcome)
     if outcome.error is not None:
         raise outcome.error
-    watermark = shown(context, published(outcome))
+    watermark = shown(operator, context, published(outcome))
     announce(context, operator.inlets, given, outcome)
     # Last: a retry of a try that died before this line publishes again; a task cleared later has no work.
     forget(pipeline_job, outcome, saved_plans)
@@ -244,7 +249,9 @@ def warn(log: Logger, outcome: PipelineResult) -> None:
     for counts, table, rows_text in results:
         if counts.get("quarantined"):
             log.warning(
-                "%d %s are in %s__quarantine, each with its reason. Once mended: delta-cdc replay %s=%s",
+                "%s: %d %s are in %s__quarantine, each with its reason.\n"
+                "Remedy: mend them, then delta-cdc replay %s=%s",
+                outcome.pipeline,
                 counts["quarantined"],
                 rows_text,
                 table,
@@ -264,28 +271,28 @@ def would_do(
 
     :param pipeline_job: its apply, if it has one, is a dry run
     :param applied: the published dict of that dry run, if it has already run
-    :return: the published dict, also the XCom ``watermark``
+    :return: the published dict
     """
-    log = operator.log
+    say = partial(operator.log.info, "%s: %s", pipeline_job.pipeline)
     would: dict[str, Any] = {"applied": False, "pipeline": pipeline_job.pipeline, "dry_run": {}}
     if pipeline_job.ingest is not None:
         plan = str(engine.plan_ingest(pipeline_job.ingest))
-        log.info("Would take:\n%s", plan)
+        say(f"Would take:\n{plan}")
         would["dry_run"]["ingest"] = plan[:_MOST_OF_A_PLAN]
     try:
         if pipeline_job.apply is not None and applied is None:
             with operator.application(context) as execute:
                 result = engine.run_apply(
-                    pipeline_job.apply, execute=execute, backup=pipeline_job.backup, say=log.info
+                    pipeline_job.apply, execute=execute, backup=pipeline_job.backup, say=say
                 )
             applied = shortened(result.to_dict())
     except TableNotFound:
         if pipeline_job.ingest is None:
             raise
-        log.info("There is no log yet, so there is nothing to apply.")
+        say("There is no log yet, so there is nothing to apply.")
     if applied is not None:
         would = {**applied, "dry_run": {**would["dry_run"], **applied["dry_run"]}}
-    return shown(context, would)
+    return shown(operator, context, would)
 
 
 def shortened(published: dict[str, Any], *, tables: int = 1) -> dict[str, Any]:
@@ -330,15 +337,17 @@ def raise_failures(outcomes: Sequence[PipelineResult], of: int | None = None) ->
     :param of: the number of tables, if the outcomes do not include all
     :raises TablesFailed: a table failed; ``TablesRefused`` if no retry can help
     """
-    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    failed = {outcome.pipeline: outcome.error for outcome in outcomes if outcome.error is not None}
     if not failed:
         return
     by_error: dict[str, list[str]] = {}
-    for outcome in failed:
+    for pipeline, error in failed.items():
         # If an application died, all its tables have the same error.
-        by_error.setdefault(f"{type(outcome.error).__name__}: {outcome.error}", []).append(outcome.pipeline)
-    lines = "".join(f"\n  {', '.join(names)}: {error}" for error, names in by_error.items())
+        by_error.setdefault(described(error), []).append(pipeline)
+    lines = "".join(
+        f"\n{', '.join(names)}: {error}".replace("\n", "\n  ") for error, names in by_error.items()
+    )
     text = f"{len(failed)} of {of or len(outcomes)} tables failed; the others are through.{lines}\n"
-    if any(outcome.error is not None and outcome.error.retryable for outcome in failed):
+    if any(error.retryable for error in failed.values()):
         raise TablesFailed(text, remedy="see to each of them; a retry only does what is left.")
     raise TablesRefused(text, remedy="see to each of them first: a retry would meet the same.")

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
+from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups.base import (
     INGESTING,
@@ -173,7 +174,8 @@ class DetectChangesOperator(GroupOperator):
             for note in one.notes:
                 self.log.info("%s: %s", one.pipeline, note)
             if one.error is not None:
-                self.log.error("%s: %s", one.pipeline, one.found)
+                # The task itself succeeds; the table's own task fails.
+                self.log.warning("%s: %s", one.pipeline, described(one.error))
         rows = [{"table": one.pipeline, "status": _status(one), "found": one.found} for one in detected]
         busy = sum(one.has_work for one in detected)
         self.log.info("%d of %d tables have work.\n%s", busy, len(detected), grid(rows))

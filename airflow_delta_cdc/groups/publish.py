@@ -8,6 +8,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.assets import group_alias, group_asset
 from airflow_delta_cdc.groups.base import GroupOperator
 from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.text_table import grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +53,11 @@ class PublishOperator(GroupOperator):
         if any(entry.get("applied") for entry in published.values()):
             extra: dict[str, Any] = {"group": self.group, "tables": versions_by_pipeline}
             context["outlet_events"][group_alias(self.group)].add(group_asset(self.group), extra=extra)
-        self.log.info("%d targets.", len(versions_by_pipeline))
+        rows = [
+            {"table": pipeline, "watermark": one["version"], "target version": one["target_version"]}
+            for pipeline, one in versions_by_pipeline.items()
+        ]
+        self.log.info("%d targets.\n%s", len(rows), grid(rows))
         return versions_by_pipeline
 
     def _done(self, context: Context) -> Iterator[dict[str, Any]]:

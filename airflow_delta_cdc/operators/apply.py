@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
@@ -37,9 +38,9 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     A dry run writes nothing: the log shows the steps, the counts and the statements, and the dict has a key
     ``dry_run`` with all three (long statements are cut there).
 
-    The XComs ``return_value`` and ``watermark`` hold the same dict: pipeline, seal, source_table,
-    source_table_id, version, starting_version, ending_version, applied, target_table, target_table_id,
-    target_version, counts, timestamp. If changes were applied, the target's asset gets an event through the
+    The XCom ``return_value`` is a dict: pipeline, seal, source_table, source_table_id, version,
+    starting_version, ending_version, applied, target_table, target_table_id, target_version, counts,
+    timestamp. If changes were applied, the target's asset gets an event through the
     alias ``delta_cdc:<pipeline>``.
 
     :data:`delta_cdc.core.option_schema.APPLY` documents all options, and which of them belong in ``limits``,
@@ -122,9 +123,9 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
                 execute=execute,
                 saved_plans=saved_plans,
                 backup=pipeline_job.backup,
-                say=self.log.info,
+                say=partial(self.log.info, "%s: %s", pipeline_job.pipeline),
             )
-        watermark = tables.shown(context, result.to_dict())
+        watermark = tables.shown(self, context, result.to_dict())
         tables.announce_apply(context, self.inlets, table_arguments, watermark, result.backup)
         # Last: a retry of a try that died before this line publishes again; a task cleared later has no work.
         engine.forget_saved_plans(result, saved_plans)

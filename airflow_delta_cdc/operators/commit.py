@@ -21,8 +21,8 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
     your sink gets each batch at least once, and no change is skipped. A repeated commit does nothing, and
     starts no process.
 
-    The XComs ``return_value`` and ``watermark`` hold the same dict: pipeline, seal, source_table,
-    source_table_id, version, starting_version, ending_version, applied, staging, staging_version, timestamp.
+    The XCom ``return_value`` is a dict: pipeline, seal, source_table, source_table_id, version,
+    starting_version, ending_version, applied, staging, staging_version, timestamp.
 
     :param pipeline: the pipeline's name, the same as in the read task (templated)
     :param staging: path or URI of the staging table, ``${ENV}`` allowed (templated)
@@ -80,4 +80,4 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         else:
             with self.application(context) as execute:
                 result = engine.run_commit(request, execute=execute, say=self.log.info)
-        return tables.shown(context, result.to_dict())
+        return tables.shown(self, context, result.to_dict())

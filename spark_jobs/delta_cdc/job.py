@@ -120,10 +120,10 @@ def _run_parts(
 
     def run_part(index: int) -> None:
         part = spec.parts[index]
-        log.info("part %s of %s: %s", index + 1, count, part.pipeline)
+        log.info("%s: part %s of %s", part.pipeline, index + 1, count)
         result = run_one(part)
         if result.error is not None:
-            log.info("%s failed: %s", part.pipeline, result.message)
+            log.info("%s: failed: %s", part.pipeline, result.message)
         with lock:
             results[index] = result
             if done is not None and any(other.status == "unreached" for other in results):
@@ -199,7 +199,7 @@ def apply_after(
     if find_spec("obstore") is None:
         return JobResult("planned", message="not run: obstore is not installed where the driver runs")
     locations = f"{request.source} into {request.target}"
-    log.info("applying %s", locations)
+    log.info("%s: applying the log", request.pipeline)
     try:
         options = storage_options if storage_options is not None else _from_environment()
         request = replace(request, storage_options=dict(options) if options else None)

@@ -122,11 +122,10 @@ class Task:
     def check(self, found: dict[str, Any]) -> None:
         """Published as applied with the range, and the target is right."""
         assert found["state"] == "success", found["log"]
-        for key in ("return_value", "watermark"):
-            published = found["xcoms"][key]
-            assert published["applied"] is True
-            assert published["version"] == self.trial.source.newest
-            assert (published["starting_version"], published["ending_version"]) == self.trial.range
+        published = found["xcoms"]["return_value"]
+        assert published["applied"] is True
+        assert published["version"] == self.trial.source.newest
+        assert (published["starting_version"], published["ending_version"]) == self.trial.range
         (event,) = found["events"]
         assert event["ending_version"] == self.trial.source.newest
         assert ranges(self.trial.target).count(self.trial.range) == 1
@@ -238,8 +237,8 @@ def test_lost_and_edited_copies(task: Callable[[Kind], Task]) -> None:
     source.grow(trial.spark, random.Random(21), 2)
     tried.day += 1
     found = tried.finish(tried.start("run"))
-    assert found["xcoms"]["watermark"]["starting_version"] == known + 1
-    assert found["xcoms"]["watermark"]["version"] == source.newest
+    assert found["xcoms"]["return_value"]["starting_version"] == known + 1
+    assert found["xcoms"]["return_value"]["version"] == source.newest
     assert trial.rows == trial.right
 
     # Edited to a lie: a watermark of the future, and one of the past.
@@ -250,8 +249,8 @@ def test_lost_and_edited_copies(task: Callable[[Kind], Task]) -> None:
     tried.rows(f"UPDATE xcom SET value = replace(value, '{version}', '{version}9') WHERE {mine}")
     tried.day += 1
     found = tried.finish(tried.start("run"))
-    assert found["xcoms"]["watermark"]["applied"] is False
-    assert found["xcoms"]["watermark"]["version"] == source.newest
+    assert found["xcoms"]["return_value"]["applied"] is False
+    assert found["xcoms"]["return_value"]["version"] == source.newest
     assert found["events"] == []
 
     # A finished task, cleared and run again: there is nothing to do, and no second event.
@@ -259,9 +258,8 @@ def test_lost_and_edited_copies(task: Callable[[Kind], Task]) -> None:
     again = tried.finish(tried.start("again"))
     assert again["state"] == "success"
     assert again["tries"] > 1
-    assert again["xcoms"]["watermark"]["applied"] is False
+    assert again["xcoms"]["return_value"]["applied"] is False
     assert len(again["events"]) == 1
-    assert again["xcoms"]["watermark"]["version"] == source.newest
-    assert again["xcoms"]["return_value"] == again["xcoms"]["watermark"]
+    assert again["xcoms"]["return_value"]["version"] == source.newest
     assert listing(trial.target) == before
     assert max(commits(trial.target)) == seals(trial.target)[-1]["at"]

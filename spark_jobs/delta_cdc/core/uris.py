@@ -54,6 +54,11 @@ def local_path(uri: str) -> str | None:
     return None if "://" in uri else uri
 
 
+def short_name(table: str) -> str:
+    """Return the last part of a location or name, for lines of a log that has named the table in full."""
+    return table.rstrip("/").rpartition("/")[2] or table
+
+
 def _local(text: str) -> str:
     if not text:
         raise InvalidConfiguration("A table's location is empty.", remedy="give a path or a URI.")

@@ -151,10 +151,11 @@ def _ending(observed: Observation, committed: int) -> tuple[int, tuple[str, ...]
     awaited = observed.request.starting_timestamp is not None and start == newest + 1
     if start is not None and start > committed + 1 and not awaited:
         beyond = _beyond(observed)
+        also, end_at = (f" {beyond}.", f"; end at {newest} or before") if beyond else ("", "")
         raise RangeNotContiguous(
             f"starting_version {start} of {uri} would leave versions {committed + 1}-{start - 1} unapplied: "
-            f"the watermark of pipeline {observed.request.pipeline} is {committed}.{beyond and f' {beyond}.'}",
-            remedy=f"start at {committed + 1}, or leave the start out{beyond and f'; end at {newest} or before'}.",
+            f"the watermark of pipeline {observed.request.pipeline} is {committed}.{also}",
+            remedy=f"start at {committed + 1}, or leave the start out{end_at}.",
         )
     refuse_beyond(observed)
     ends = (newest, end, observed.saved_end, committed if awaited else None)
@@ -180,7 +181,9 @@ def refuse_beyond(observed: Observation) -> None:
     beyond, newest = _beyond(observed), observed.source.version
     if beyond:
         start = observed.starting
-        also = f"starting_version {start} lies behind the newest version, and " if (start or 0) > newest else ""
+        also = (
+            f"starting_version {start} lies behind the newest version, and " if (start or 0) > newest else ""
+        )
         raise RangeNotContiguous(
             f"{also}{beyond} (table {observed.source.uri}).",
             remedy=f"end at {newest} or before, or wait for the version.",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core.errors import OutcomeUnknown
 from delta_cdc.core.spec import ApplyRequest, ApplySpec, JobResult
 from delta_cdc.core.text_table import grid
-from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.apply import plan_apply_async
@@ -105,11 +105,13 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         max_attempts: int,
         sleep: Callable[[float], Awaitable[None]],
         ours_since: int | None,
+        done_by: str = "an earlier try",
     ) -> None:
         # A dry run must not change what a later run plans.
         kept = PlansInMemory() if request.dry_run or saved_plans is None else saved_plans
         super().__init__(request, execute, kept, backup, say, max_attempts, sleep)
         self.ours_since = ours_since
+        self.done_by = done_by
 
     async def plan(self) -> Plan:
         return await plan_apply_async(self.request, self.memory())
@@ -120,11 +122,11 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
     def asked(self) -> str:
         return asked_of(self.request)
 
-    def described(self, plan: Plan) -> str:
+    def described(self, plan: Plan, named: Callable[[str], str] = str) -> str:
         if plan.versions is not None and _stands_alone(plan):
             steps = "; ".join(f"{step.kind} of {told(step)}" for step in plan.steps)
-            return f"{steps}, {plan.source.uri} into {self.written_table()}"
-        return described_range(plan, self.written_table())
+            return f"{steps}, {named(plan.source.uri)} into {named(self.written_table())}"
+        return described_range(plan, self.written_table(), named)
 
     async def covered(self, plan: Plan) -> bool:
         """Return whether the seal in effect covers the plan: another run's seal may follow ours."""
@@ -148,10 +150,10 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         earlier = await self._ours(plan)
         if recorded is not None and earlier:
             return self._publish_earlier(plan, recorded, earlier)
-        progress = f"watermark {seal.watermark}" if seal is not None else "no watermark yet"
+        progress = f"the watermark is {seal.watermark}" if seal is not None else "there is no watermark yet"
         self.say(
-            f"Nothing to do: {self.written_table()} has {progress}, and {plan.source.uri} is at version "
-            f"{plan.source.version}."
+            f"Nothing to do: {progress}, and the source is at version {plan.source.version} "
+            f"({plan.source.uri} into {self.written_table()})."
         )
         version = recorded.target.version if recorded is not None else None
         done = self._result(plan, recorded, None, {}, version, applied=False)
@@ -161,11 +163,12 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         self, plan: Plan, recorded: RecordedWatermark, earlier: tuple[tuple[Seal, Commit], ...]
     ) -> ApplyResult:
         last, commit = earlier[-1]
+        versions, counts = _range(earlier), summed(earlier)
         self.say(
-            f"Already applied by an earlier try: version {commit.version} of {self.written_table()} "
-            f"holds versions {_range(earlier) or last.step.ending_version} of {plan.source.uri}."
+            f"Done by {self.done_by}: {counted(counts)}; versions {versions or last.step.ending_version} of "
+            f"{plan.source.uri} are in version {commit.version} of {self.written_table()}."
         )
-        return self._result(plan, recorded, _range(earlier), summed(earlier), commit.version, applied=True)
+        return self._result(plan, recorded, versions, counts, commit.version, applied=True)
 
     async def _ours(self, plan: Plan) -> tuple[tuple[Seal, Commit], ...]:
         """Return the commits with rows that this work made and has not published yet, oldest first.
@@ -197,13 +200,13 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         version = own.found[-1][1].version if own.found else recorded.target.version
         if plan.versions is None and not ours:
             self.say(
-                f"Sealed watermark {recorded.seal.watermark} in version {version} of {self.written_table()}, "
-                f"seal {recorded.seal.number}; no rows were moved."
+                f"0 rows: sealed watermark {recorded.seal.watermark} in version {version} of "
+                f"{short_name(self.written_table())}, seal {recorded.seal.number}; no rows were moved."
             )
             return self._result(plan, recorded, None, {}, version, applied=False)
         counts = summed(ours) if ours else dict(result.counts if result else {})
         self.say(
-            f"Applied {self.described(plan)}: {counted(counts)}; version {version}, watermark "
+            f"{counted(counts)}: {self.described(plan, short_name)}; version {version}, watermark "
             f"{recorded.seal.watermark}, seal {recorded.seal.number}."
         )
         versions = _range(ours) if ours else plan.versions
@@ -217,7 +220,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         )
         for statement in dry_run["statements"]:
             self.say(f"Would run:\n{statement}")
-        self.say(f"Would give: {counted(result.counts)}.")
+        self.say(f"Would give {counted(result.counts)}.")
         version = plan.recorded.target.version if plan.recorded is not None else None
         done = self._result(plan, plan.recorded, plan.versions, dict(result.counts), version, applied=False)
         return replace(done, dry_run=dry_run)

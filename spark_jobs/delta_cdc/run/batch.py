@@ -54,6 +54,7 @@ class PipelineJob:
     :param since: version of the target before this work began, -1 without a target. Later commits of the same
         run belong to this work (``ours_since`` of :func:`delta_cdc.run.apply.run_apply`). With None, the
         version is read before an ingest
+    :param done_by: who has done work that is found done, for people
     """
 
     ingest: IngestRequest | None = None
@@ -61,6 +62,7 @@ class PipelineJob:
     backup: Callable[[], Any] | None = None
     saved_plans: SavedPlans | None = None
     since: int | None = None
+    done_by: str = "an earlier try"
 
     @property
     def pipeline(self) -> str:
@@ -208,6 +210,7 @@ class _PipelineRun:
                 self._wait,
                 then,
                 self.looks,
+                self.pipeline_job.done_by,
             ).run()
             if (apply_error := _failed_then(self.ingested)) is not None:
                 raise apply_error
@@ -223,6 +226,7 @@ class _PipelineRun:
             self.max_attempts,
             self._wait,
             self.since,
+            self.pipeline_job.done_by,
         ).run()
 
     async def _execute_ingest(self, spec: IngestSpec) -> JobResult:

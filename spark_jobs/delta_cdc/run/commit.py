@@ -81,9 +81,7 @@ class _Commit(Run[CommitRequest, CommitPlan, CommitSpec, CommitResult]):
         if versions is None or self.request.ending_version not in (None, versions.ending_version):
             self.say(f"Nothing to commit: {self._watermark(plan)} already.")
             return self._result(plan, None)
-        self.say(
-            f"Already committed by an earlier try of this run: versions {versions}; {self._watermark(plan)}."
-        )
+        self.say(f"Done by an earlier try of this run: versions {versions}; {self._watermark(plan)}.")
         return self._result(plan, versions)
 
     async def publish(self, plan: CommitPlan, own: Own, result: JobResult | None) -> CommitResult:

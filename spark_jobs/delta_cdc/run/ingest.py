@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.spec import IngestSpec, JobResult
-from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.planning.ingest import IngestPlan, plan_ingest_async
 from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.loop import Own, Run, Say, run_alone
@@ -80,11 +80,13 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         sleep: Callable[[float], Awaitable[None]],
         then: ApplyRequest | None,
         looks: Looks | None,
+        done_by: str = "an earlier try",
     ) -> None:
         super().__init__(request, execute, saved_plans or PlansInMemory(), None, say, max_attempts, sleep)
         self._then = then
         self._looks = looks
         self._left_behind = False
+        self._done_by = done_by
 
     async def run(self) -> IngestResult:
         done = await super().run()
@@ -124,12 +126,13 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         then = result.then if result is not None else None
         seal, commit = own.found[-1]
         if seal.step.kind not in _MOVING:
-            self.say(f"Sealed {self.written_table()} anew in version {commit.version}, seal {seal.number}.")
+            name = short_name(self.written_table())
+            self.say(f"0 rows: sealed {name} anew in version {commit.version}, seal {seal.number}.")
             return replace(self._result(plan, (seal, commit)), applied=False, then=then)
         done = self._result(plan, (seal, commit))
         self.say(
-            f"Ingested {self.described(plan)}: {counted(done.counts)}; version {commit.version}, seal "
-            f"{seal.number}."
+            f"{counted(done.counts)}: ingested into {short_name(self.written_table())}; version "
+            f"{commit.version}, seal {seal.number}."
         )
         if done.left:
             self.say(f"Left for another run: {counted(done.left)}.")
@@ -145,11 +148,12 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         if not ours:
             return None
         seal, commit = ours[-1]
+        done = self._result(plan, (seal, commit))
         self.say(
-            f"Already ingested by an earlier try: version {commit.version} of {self.written_table()}, seal "
-            f"{seal.number}."
+            f"Done by {self._done_by}: {counted(done.counts)}; ingested into {self.written_table()}, version "
+            f"{commit.version}, seal {seal.number}."
         )
-        return self._result(plan, (seal, commit))
+        return done
 
     def _result(self, plan: IngestPlan, batch: tuple[Seal, Commit] | None) -> IngestResult:
         recorded = plan.recorded

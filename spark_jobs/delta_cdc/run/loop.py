@@ -174,7 +174,8 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         if self._is_unnamed:
             saved_plan = replace(saved_plan, run_id=self.request.run_id)
         self.saved_plans.set(plan.plan_key, saved_plan.to_dict())
-        self.say(f"Planned: {self.described(plan)} (attempt {attempt}).")
+        again = f" (attempt {attempt})" if attempt > 1 else ""
+        self.say(f"Planned: {self.described(plan)}{again}.")
         for _, text in range_lines("", ranges_of(plan.steps)):
             self.say(f"Reads {text}.")
         try:
@@ -281,13 +282,17 @@ def run_alone(
     return run_beside(main)
 
 
-def described_range(plan: Plan, table: str) -> str:
-    """Return which versions a plan moves into a table, as a text for people."""
+def described_range(plan: Plan, table: str, named: Callable[[str], str] = str) -> str:
+    """Return which versions a plan moves into a table, as a text for people.
+
+    :param named: returns the name for a location, such as :func:`delta_cdc.core.uris.short_name`
+    """
+    source, table = named(plan.source.uri), named(table)
     if plan.versions is None:
-        return f"a seal for version {plan.ending_version} of {plan.source.uri} in {table}"
+        return f"a seal for version {plan.ending_version} of {source} in {table}"
     n_commits = len([step for step in plan.steps if step.kind in ("apply", "answer", "complete")])
     suffix = f" in {n_commits} commits" if n_commits > 1 else ""
-    return f"versions {plan.versions} of {plan.source.uri} into {table}{suffix}"
+    return f"versions {plan.versions} of {source} into {table}{suffix}"
 
 
 def identified(request: _Request) -> _Request:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.spec import JobResult, ReadSpec
-from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.read import plan_read_async
 from delta_cdc.planning.request import ReadRequest
@@ -57,8 +57,8 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
     def written_table(self) -> str:
         return canonical_uri(self.request.staging)
 
-    def described(self, plan: Plan) -> str:
-        return described_range(plan, self.written_table())
+    def described(self, plan: Plan, named: Callable[[str], str] = str) -> str:
+        return described_range(plan, self.written_table(), named)
 
     async def publish_nothing(self, plan: Plan) -> ReadResult:
         if plan.batch is None:
@@ -75,15 +75,15 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
         if plan.versions is None:
             sealed, commit = own.found[-1]
             self.say(
-                f"Sealed watermark {sealed.watermark} in version {commit.version} of {self.written_table()}; "
-                "nothing was read."
+                f"0 rows: sealed watermark {sealed.watermark} in version {commit.version} of "
+                f"{short_name(self.written_table())}; nothing was read."
             )
             return replace(self._result(plan, applied=False, batch=None), watermark=sealed.watermark)
         done = self._result(
             plan, applied=True, batch=own.found[-1], counts=result.counts if result is not None else None
         )
         self.say(
-            f"Staged {self.described(plan)}: {counted(done.counts)} in version {done.staging_version}"
+            f"{counted(done.counts)}: {self.described(plan, short_name)}, version {done.staging_version}"
             f"{f', and in {done.output}' if done.output is not None else ''}."
         )
         return done

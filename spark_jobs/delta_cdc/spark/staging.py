@@ -13,6 +13,7 @@ from delta_cdc.core import failpoints, reserved_columns
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import JobResult, LoadStep, StagingStep, step_fingerprint
 from delta_cdc.core.sql import quote
+from delta_cdc.core.uris import short_name
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark.apply import layout
 from delta_cdc.spark.apply.commit import Outcome, changed_since, commit, look, nothing_added, overtaken
@@ -82,7 +83,7 @@ def _sealed_delivery(session: SparkSession, spec: CommitSpec) -> JobResult:
     write = nothing_added(session, spec.staging_uri)
     outcome = commit(session, seal, write, Destination(spec.staging_uri))
     if outcome.status == "committed":
-        log.info("committed version %s in %s", step.ending_version, spec.staging_uri)
+        log.info("%s: committed version %s", spec.pipeline, step.ending_version)
     return JobResult(status=outcome.status, message=outcome.message)
 
 
@@ -128,7 +129,7 @@ def _moved(spec: ReadSpec, state: TableState, version: int) -> str | None:
 
 def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dict[str, int]) -> Outcome:
     description = _described(spec, step)
-    log.info("reading %s of %s", description, spec.source_uri)
+    log.info("%s: reading %s of %s", spec.pipeline, description, short_name(spec.source_uri))
     write = _prepared(session, spec, step)
     failpoints.reached("planned")
     source_change = (
@@ -152,7 +153,7 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dic
     seal = _seal(spec, step, counts, complete=is_last)
     outcome = commit(session, seal, write, Destination(spec.staging_uri))
     if outcome.status == "committed":
-        log.info("staged %s in version %s of %s", description, outcome.version, spec.staging_uri)
+        log.info("%s: staged %s in version %s", spec.pipeline, description, outcome.version)
     return outcome
 
 

@@ -98,8 +98,7 @@ def test_a_table_of_every_kind(airflow: Airflow, tmp_path: Path) -> None:
     kept = ["appended", "copies", "current", "events", "history"]
     applies = [f"apply[{name}]" for name in kept] + ["apply_large[large]"]
     for name in applies:
-        told = done.xcom(name)
-        assert (told["applied"], told) == (True, done.xcom(name, "watermark"))
+        assert done.xcom(name)["applied"]
     assert set(done.tasks) == {"detect_changes", "run_spark", "detect_changes_large", "publish", *applies}
     assert {name: one["status"] for name, one in done.xcom("run_spark").items()} == dict.fromkeys(
         kept, "applied"

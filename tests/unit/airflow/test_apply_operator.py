@@ -294,7 +294,7 @@ def test_templates_are_rendered() -> None:
 def test_what_was_applied_is_published_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     returned, context, _ = run(operator(), monkeypatch, Answer())
     assert returned == PUBLISHED
-    assert context["ti"].pushed == {"watermark": PUBLISHED}
+    assert context["ti"].pushed == {"return_value": PUBLISHED}
     kept = {**PUBLISHED, "mirror": Answer.backup}
     assert context["asset_state_store"].kept == {("file:///lake/source", "committed:orders"): kept}
     events = context["outlet_events"][pipeline_alias("orders")].asset_alias_events
@@ -305,7 +305,7 @@ def test_what_was_applied_is_published_everywhere(monkeypatch: pytest.MonkeyPatc
 
 def test_nothing_applied_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
     _, context, _ = run(operator(), monkeypatch, Answer(applied=False))
-    assert context["ti"].pushed["watermark"]["applied"] is False
+    assert context["ti"].pushed["return_value"]["applied"] is False
     assert context["outlet_events"][pipeline_alias("orders")].asset_alias_events == []
 
 
@@ -325,7 +325,7 @@ def test_a_dry_run_is_shown_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch,
     returned, context, (request, how) = run(task, monkeypatch, answer)
     assert request.dry_run
     assert records.at("info") == [], "the flow has told it, line by line"
-    assert returned == context["ti"].pushed["watermark"] == answer.published
+    assert returned == context["ti"].pushed["return_value"] == answer.published
     assert json.loads(json.dumps(returned)) == returned
     assert context["asset_state_store"].kept == {}
     assert context["outlet_events"][pipeline_alias("orders")].asset_alias_events == []

@@ -186,7 +186,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"tables": ["order"]}, "names 'order' under tables.*did you mean 'orders'"),
     (
         {**ONE, "starting_version": 4, "ending_version": 3, "repair_keys": "true"},
-        "starting_version 4 lies after ending_version 3; repair_keys is filled in, .*exchange.* choose mode repair",
+        "4 lies after ending_version 3; repair_keys is filled in, .*exchange.* choose mode repair",
     ),
 ]
 

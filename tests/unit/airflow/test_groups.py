@@ -409,7 +409,7 @@ def test_what_was_done_is_published_under_its_own_name(monkeypatch: pytest.Monke
     answer = one.execute(given)
     (pipeline_job,) = flow.pipeline_jobs
     assert pipeline_job.since == 3
-    assert answer == given["ti"].pushed["watermark"]
+    assert answer == given["ti"].pushed["return_value"]
     assert answer["target_version"] == 2
     events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == ["file:///lake/a"]

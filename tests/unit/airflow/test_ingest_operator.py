@@ -282,7 +282,7 @@ def test_a_dry_run_looks_and_writes_nothing(monkeypatch: pytest.MonkeyPatch, tmp
     given = {"source": str(tmp_path / "in"), "log": str(tmp_path / "log")}
     answer = world.run(operator(**given, dry_run="True", adapter_options={"sequence_by": "id"}))
     assert "to do      1 file (" in answer["dry_run"]["ingest"]
-    assert world.context["ti"].pushed == {"watermark": answer}
+    assert world.context["ti"].pushed == {"return_value": answer}
     assert (world.pipeline_jobs, world.context["task_state_store"].kept) == ((), {})
 
 
@@ -292,7 +292,7 @@ def test_a_log_alone_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, one(), task_state_store=store)
     answer = world.run(operator())
     assert answer == ingested(timestamp=answer["timestamp"]).to_dict()
-    assert world.context["ti"].pushed == {"watermark": answer}
+    assert world.context["ti"].pushed == {"return_value": answer}
     assert world.events() == ["file:///lake/orders_log"]
     (event,) = world.context["outlet_events"][pipeline_alias("orders")].asset_alias_events
     assert (event.extra["log_version"], event.extra["counts"]["events"]) == (4, 3)

@@ -45,16 +45,33 @@ def test_versions_of_options_are_real() -> None:
 
 
 class _Ti:
-    """Answers like a task instance: a list unless a map index is named."""
+    """Answers like a task instance: a list unless a map index is named.
+
+    :param keys: of the XComs that there are
+    """
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = keys
 
     def xcom_pull(self, *, task_ids: str, dag_id: str | None, key: str, **how: object) -> object:
+        if key not in self.keys:
+            return None
         value = {"task": task_ids, "dag": dag_id, "key": key, "prior": how["include_prior_dates"]}
         return value if how.get("map_indexes") == -1 else [value, value]
 
 
-def test_the_macro_pulls_one_value() -> None:
-    found = watermark(_Ti(), "apply", dag_id="d")  # type: ignore[arg-type]
-    assert found == {"task": "apply", "dag": "d", "key": "watermark", "prior": True}
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [(("return_value",), "return_value"), (("return_value", "watermark"), "watermark")],
+    ids=["an operator", "a decorated function"],
+)
+def test_the_macro_pulls_one_value(keys: tuple[str, ...], key: str) -> None:
+    found = watermark(_Ti(*keys), "apply", dag_id="d")  # type: ignore[arg-type]
+    assert found == {"task": "apply", "dag": "d", "key": key, "prior": True}
+
+
+def test_the_macro_of_a_task_that_published_nothing() -> None:
+    assert watermark(_Ti(), "apply") is None  # type: ignore[arg-type]
 
 
 def test_the_plugin_is_named_as_templates_call_it() -> None:

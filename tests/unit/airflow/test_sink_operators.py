@@ -124,7 +124,7 @@ def test_commit_publishes_what_was_committed(monkeypatch: pytest.MonkeyPatch) ->
     operator.render_template_fields({"params": {"end": 5}})  # type: ignore[arg-type]
     context: Any = {"run_id": "r", "ti": Ti(), "task_state_store": Store()}
     published = operator.execute(context)
-    assert context["ti"].pushed == {"watermark": published}
+    assert context["ti"].pushed == {"return_value": published}
     assert set(published) == {
         "pipeline",
         "seal",
@@ -164,7 +164,7 @@ def test_a_read_without_a_batch_commits_nothing(
     monkeypatch.setattr(DeltaCommitWatermarkOperator, "run_job", None)
     context: Any = {"run_id": "r", "ti": Ti(), "task_state_store": Store()}
     told = operator.execute(context)
-    assert context["ti"].pushed == {"watermark": told}
+    assert context["ti"].pushed == {"return_value": told}
     assert (told["applied"], told["starting_version"], told["ending_version"]) == (False, None, None)
     assert (told["version"], told["staging_version"]) == (3, 1)
 

@@ -151,7 +151,9 @@ def test_both_ends_of_a_wrong_range_are_in_one_message(tables: Tables) -> None:
     with pytest.raises(RangeNotContiguous, match=r"starting_version 7 .*ending_version 9 .* is 5"):
         tables.apply(starting_version=7, ending_version=9)
     tables.sealed(2)
-    with pytest.raises(RangeNotContiguous, match=r"3-6 unapplied.*ending_version 9 .* is 5.*start at 3.*end at 5"):
+    with pytest.raises(
+        RangeNotContiguous, match=r"3-6 unapplied.*ending_version 9 .* is 5.*start at 3.*end at 5"
+    ):
         tables.apply(starting_version=7, ending_version=9)
 
 

@@ -21,6 +21,7 @@ from delta_cdc.core.spec import (
     step_fingerprint,
 )
 from delta_cdc.core.sql import table
+from delta_cdc.core.uris import short_name
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, newest
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import batch as b
@@ -69,7 +70,7 @@ def _run_steps(session: SparkSession, spec: ApplySpec) -> JobResult:
     for position, step in enumerate(spec.steps):
         milestone = _milestone(spec, position)
         if milestone:
-            log.info("%s: %s", milestone, _described(spec, step))
+            log.info("%s: %s: %s", spec.pipeline, milestone, _described(spec, step))
         if previous is not None:
             next_step = _following(session, spec, step, *previous)
             if isinstance(next_step, str):
@@ -83,7 +84,7 @@ def _run_steps(session: SparkSession, spec: ApplySpec) -> JobResult:
         step_counts = prepared.counts
         counts = {name: counts.get(name, 0) + step_counts.get(name, 0) for name in {**counts, **step_counts}}
         if milestone:
-            log.info("%s is version %s of %s", milestone, outcome.version, spec.target_uri)
+            log.info("%s: %s is version %s", spec.pipeline, milestone, outcome.version)
     return JobResult(status="committed", counts=counts)
 
 
@@ -171,7 +172,7 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
 
 def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
     description = _described(spec, step)
-    log.info("preparing %s", description)
+    log.info("%s: preparing %s", spec.pipeline, description)
     shuffle_for(session, few_rows=layout.has_few_rows(step, spec.options))
     prepared = _prepare(session, spec, step)
     failpoints.reached("planned")
@@ -187,7 +188,7 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
             return Outcome("stale", message=reason), prepared
         failpoints.reached("quarantined")
     counts = ", ".join(f"{count} {name}" for name, count in prepared.counts.items())
-    log.info("committing %s to %s (%s)", description, spec.target_uri, counts or "append")
+    log.info("%s: committing %s%s", spec.pipeline, description, counts and f": {counts}")
     try:
         outcome = commit(session, seal, prepared.write, _destination(session, spec, prepared))
     except Exception as error:
@@ -198,7 +199,7 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
             raise
         return Outcome("stale", message=reason), prepared
     if outcome.status == "committed":
-        log.info("committed version %s of %s, seal %s", outcome.version, spec.target_uri, step.seal_number)
+        log.info("%s: committed version %s, seal %s", spec.pipeline, outcome.version, step.seal_number)
         _tidy(session, spec, step, prepared.shape)
     return outcome, prepared
 
@@ -240,14 +241,15 @@ def with_horizons(step: AnyTargetStep) -> AnyTargetStep:
 
 
 def _described(spec: ApplySpec, step: TargetStep) -> str:
+    source = short_name(spec.source_uri)
     if step.kind == "apply":
-        return f"{_range(step)} of {spec.source_uri}"
+        return f"{_range(step)} of {source}"
     if isinstance(step, ReloadStep) or (isinstance(step, LoadStep) and not step.is_empty):
-        return f"a {step.kind} of version {step.ending_version} of {spec.source_uri}"
+        return f"a {step.kind} of version {step.ending_version} of {source}"
     if isinstance(step, RepairStep):
         keys_text = step.keys_where or ("what is quarantined" if step.replayed else "")
-        return f"a repair of {keys_text or _range(step)} of {spec.source_uri}"
-    return f"a seal without rows for version {step.ending_version} of {spec.source_uri}"
+        return f"a repair of {keys_text or _range(step)} of {source}"
+    return f"a seal without rows for version {step.ending_version} of {source}"
 
 
 def _range(step: TargetStep) -> str:

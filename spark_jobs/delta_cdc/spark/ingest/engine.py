@@ -104,7 +104,7 @@ def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] 
 
 
 def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None) -> JobResult:
-    log.info("ingesting %s", described(spec))
+    log.info("%s: ingesting %s", spec.pipeline, described(spec))
     planned_on = spec.step.planned_on
     shuffle_for(session, few_rows=_has_few_rows(spec))
     with ingested.expected(session, spec):
@@ -381,12 +381,12 @@ def _write_batch(session: SparkSession, planned_spec: IngestSpec, batch: Batch) 
         quarantine.write_records(session, spec, seal, batch.rejects)
     failpoints.reached("quarantined")
     counts_text = ", ".join(f"{count} {name}" for name, count in batch.counts.items())
-    log.info("committing %s to %s (%s)", described(spec), spec.log_uri, counts_text)
+    log.info("%s: committing batch %s: %s", spec.pipeline, seal.number, counts_text)
     shape, options = _layout(batch)
     destination = Destination(spec.log_uri, lambda: batch.events, shape.keys)
     outcome = commit(session, seal, _append(batch, shape, options), destination)
     if outcome.status == "committed":
-        log.info("committed version %s of %s, seal %s", outcome.version, spec.log_uri, seal.number)
+        log.info("%s: committed version %s, seal %s", spec.pipeline, outcome.version, seal.number)
         _finish(session, batch, shape, options)
     return JobResult(outcome.status, counts=batch.counts, message=outcome.message)
 
