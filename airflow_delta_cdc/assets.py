@@ -12,7 +12,12 @@ from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.core.uris import canonical_uri
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from airflow.sdk import BaseOperator
+
+#: The group of all assets and aliases of this provider.
+GROUP = "delta_cdc"
 
 
 def delta_asset(table: str) -> Asset:
@@ -30,23 +35,41 @@ def delta_asset(table: str) -> Asset:
             remedy="write the table literally, or with ${ENVIRONMENT_VARIABLE}.",
         )
     uri = _uri(expand(table))
-    return Asset(name=uri, uri=uri)
+    return Asset(name=uri, uri=uri, group=GROUP)
 
 
 def pipeline_alias(pipeline: str) -> AssetAlias:
     """Return the alias by which a pipeline adds events of its tables: ``delta_cdc:<pipeline>``."""
-    return AssetAlias(f"delta_cdc:{pipeline}")
+    return AssetAlias(f"delta_cdc:{pipeline}", group=GROUP)
 
 
-def declare_assets(operator: BaseOperator, source: Any, pipeline: Any = None) -> None:
-    """Add the asset of a source to a task's inlets, and the alias of a pipeline to its outlets.
+def written_assets(tables: Iterable[Any]) -> list[Asset]:
+    """Return the assets of tables that a task writes; a templated table, and None, have none.
+
+    As outlets they tell Airflow which task produces them. The task drops them before it runs
+    (``producing`` of the operators), because Airflow would make an event for each of them.
+    """
+    return [delta_asset(table) for table in dict.fromkeys(tables) if table and is_literal(table)]
+
+
+def declare_assets(
+    operator: BaseOperator, source: Any, pipeline: Any = None, *, written: Iterable[Any] = ()
+) -> list[Asset]:
+    """Add the asset of a source to a task's inlets; to its outlets, the alias of a pipeline and its tables.
 
     A templated table has no asset, and a templated pipeline no alias.
+
+    :param written: tables that the task writes
+    :return: the outlets of :func:`written_assets` that are new; what a user gives as an outlet gets an event
+        with each success
     """
     if is_literal(source):
         operator.add_inlets([delta_asset(source)])
-    if pipeline and not is_template(pipeline):
-        operator.add_outlets([pipeline_alias(pipeline)])
+    if not pipeline or is_template(pipeline):
+        return []
+    producing = [asset for asset in written_assets(written) if asset not in operator.outlets]
+    operator.add_outlets([pipeline_alias(pipeline), *producing])
+    return producing
 
 
 def group_asset(group: str) -> Asset:
@@ -56,12 +79,13 @@ def group_asset(group: str) -> Asset:
 
     :param group: name of the group
     """
-    return Asset(name=f"delta_cdc:group:{group}", uri=f"x-delta-cdc-group://{quoted(group)}")
+    uri = f"x-delta-cdc-group://{quoted(group)}"
+    return Asset(name=f"delta_cdc:group:{group}", uri=uri, group=GROUP)
 
 
 def group_alias(group: str) -> AssetAlias:
     """Return the alias by which a group adds events of :func:`group_asset`: ``delta_cdc:group:<name>``."""
-    return AssetAlias(f"delta_cdc:group:{group}")
+    return AssetAlias(f"delta_cdc:group:{group}", group=GROUP)
 
 
 def _uri(table: str) -> str:

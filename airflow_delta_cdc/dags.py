@@ -14,7 +14,7 @@ from airflow.sdk import DAG, AssetAny, CronDataIntervalTimetable, get_parsing_co
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import is_literal
-from airflow_delta_cdc.assets import delta_asset, pipeline_alias
+from airflow_delta_cdc.assets import delta_asset, pipeline_alias, written_assets
 from airflow_delta_cdc.form import run_params
 from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
 from airflow_delta_cdc.groups.publish import PublishOperator
@@ -242,7 +242,10 @@ class _Maker:
             map_index_template="{{ task.item.pipeline }}",
             max_active_tis_per_dagrun=parallel,
             inlets=inlets,
-            outlets=[pipeline_alias(table.pipeline) for table in tables],
+            outlets=[
+                *(pipeline_alias(table.pipeline) for table in tables),
+                *written_assets(one.get(name) for one in tables_arguments for name in ("log", "target")),
+            ],
             **self._of_applications(),
         ).expand(item=detect.output)
         if run_spark is not None:

@@ -215,7 +215,7 @@ def checked(context: Context) -> None:
 
     :raises InvalidConfiguration: fields of the form contradict each other
     """
-    run = _asked_by_hook(context)
+    run = _form_for_hook(context)
     task: Any = context.get("task")
     limits = given.mapping("limits", getattr(task, "limits", None))
     if run.mode in _AT_ONCE and limits:
@@ -230,15 +230,15 @@ def skip_waiting(context: Context) -> None:
     :raises InvalidConfiguration: fields of the form contradict each other
     :raises AirflowSkipException: the form names a mode other than incremental
     """
-    run = _asked_by_hook(context)
+    run = _form_for_hook(context)
     if run.explicit:
         raise AirflowSkipException(
             f"This run was started by hand (mode {run.mode}): it does not wait for changes."
         )
 
 
-def _asked_by_hook(context: Context) -> Run:
-    """Return :func:`asked`; its error is visible in the task's log although a hook raises it."""
+def _form_for_hook(context: Context) -> Run:
+    """Read and check the form for a hook; an error is visible in the task's log all the same."""
     try:
         return asked(context)
     except InvalidConfiguration:

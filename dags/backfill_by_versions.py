@@ -1,6 +1,6 @@
 """Fill a target from the past of its source, version by version, by hand.
 
-Trigger it with the form: mode *Backfill*, a first and a last version of `orders`, and how many versions a
+Trigger it with the form: mode *Range*, a first and a last version of `orders`, and how many versions a
 commit takes. All of them are commits of one Spark application, each with its seal, so a run that dies in
 the middle goes on behind the last one when it is tried again. Naming a range that is applied already does
 nothing, and the log says so; to compute it again, choose *Repair*.

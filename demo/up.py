@@ -81,9 +81,11 @@ def _tell(places: Places, server: Server) -> None:
     report.say(f"      password  {server.password}")
     report.say()
     report.say(
-        "      Open the DAG orders_current or customer_history and press Trigger. An empty form applies"
+        "      Open the DAG orders_current or customer_history and press Trigger. The form as it stands"
     )
-    report.say("      everything new; the fields take a range of versions. The task apply leaves what it did")
-    report.say(f"      in its XCom. Tables are in {places.tables}.")
+    report.say(
+        "      applies everything new; with a last version, everything up to it. The log of the task apply"
+    )
+    report.say(f"      says what it did. Tables are in {places.tables}.")
     report.say()
     report.say("      Ctrl-C ends everything; `make up` brings it back as it was.")

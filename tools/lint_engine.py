@@ -29,12 +29,13 @@ LAYERS: Layers = {
     "run": ("core", "delta_log", "planning"),
 }
 #: Of the provider. Edges: the DAG factory, the command line and the doctor.
-_BASE = ("engine", "arguments")
+_BASE = ("engine", "arguments", "failures")
 _SHARED = (*_BASE, "assets", "hooks", "backup", "kafka")
 PROVIDER_LAYERS: Layers = {
     "engine": (),
     "arguments": (),
     "retry": (),
+    "failures": (),
     "form": _BASE,
     "assets": _BASE,
     "backup": (*_BASE, "assets"),

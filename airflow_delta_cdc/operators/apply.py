@@ -106,7 +106,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         # dry_run hides BaseOperator.dry_run(), which prints template fields, and which Airflow does not call.
         take(self, parameters(APPLY), constructor_arguments)
         self.pipeline = pipeline_name(pipeline, target)
-        declare_assets(self, source, self.pipeline)
+        self.producing = declare_assets(self, source, self.pipeline, written=(target,))
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the target's log, and publish."""

@@ -24,7 +24,7 @@ from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from airflow.sdk import Context
+    from airflow.sdk import Asset, Context
     from pydantic import JsonValue
     from requests.auth import AuthBase
 
@@ -126,6 +126,9 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     kafka_options: Mapping[str, str] | None = None
     kafka_conn_id: str | None = None
 
+    #: The outlets that :meth:`pre_execute` drops.
+    producing: Sequence[Asset] = ()
+
     # The SUBMIT_ARGUMENTS that this class or a runtime reads.
     name: str
     conf: dict[str, Any] | None
@@ -198,8 +201,13 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         self._runtime: SparkRuntime | None = None
 
     def pre_execute(self, context: Context) -> None:
-        """Let the task log a named error without a traceback, and with its remedy on a line of its own."""
+        """Prepare the log for named errors, and drop the outlets that only say what the task may write.
+
+        Airflow makes an event for each asset among the outlets of a task that succeeds, even if the task
+        wrote nothing. The task makes the events itself, through the pipeline's alias.
+        """
         log_named_errors()
+        self.outlets = [outlet for outlet in self.outlets if outlet not in self.producing]
 
     def execute(self, context: Context) -> Any:
         """Do the operator's work; each subclass documents the returned value."""

@@ -123,7 +123,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         self.kafka_options = kafka_options
         self.kafka_conn_id = kafka_conn_id
         self.pipeline = pipeline_name(pipeline, target, log)
-        declare_assets(self, log, self.pipeline)
+        self.producing = declare_assets(self, log, self.pipeline, written=(log, target))
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan without Spark, run at most one application per attempt, confirm from the logs, and publish."""

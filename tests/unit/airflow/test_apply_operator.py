@@ -384,7 +384,17 @@ def test_the_mirror_is_there_for_the_next_run(monkeypatch: pytest.MonkeyPatch) -
 def test_assets_are_known_when_the_file_is_parsed() -> None:
     task = operator()
     assert task.inlets == [delta_asset("/lake/source")]
+    assert task.outlets == [pipeline_alias("orders"), delta_asset("/lake/target")]
+
+
+def test_only_the_alias_makes_events() -> None:
+    """Airflow makes one for each asset among the outlets, even of a task that wrote nothing."""
+    task = operator()
+    task.pre_execute({})  # type: ignore[typeddict-item]
     assert task.outlets == [pipeline_alias("orders")]
+    wanted = operator(outlets=[delta_asset("/lake/target")])
+    wanted.pre_execute({})  # type: ignore[typeddict-item]
+    assert wanted.outlets == [delta_asset("/lake/target"), pipeline_alias("orders")]
 
 
 def test_a_templated_table_has_no_inlet(monkeypatch: pytest.MonkeyPatch) -> None:

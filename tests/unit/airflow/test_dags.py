@@ -75,7 +75,11 @@ def test_the_tasks_of_a_group() -> None:
         delta_asset("/lake/customers_log"),
         delta_asset("/lake/orders"),
     ]
-    assert dags["sales"].task_dict["apply"].outlets == [pipeline_alias("customers"), pipeline_alias("orders")]
+    assert dags["sales"].task_dict["apply"].outlets == [
+        pipeline_alias("customers"),
+        pipeline_alias("orders"),
+        *map(delta_asset, ("/lake/customers_log", "/lake/customers", "/lake/orders_current")),
+    ]
 
 
 def test_large_tables_have_a_chain_of_their_own() -> None:

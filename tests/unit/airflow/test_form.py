@@ -15,6 +15,7 @@ from airflow_delta_cdc.form import (
     MODES,
     Run,
     asked,
+    checked,
     range_arguments,
     range_params,
     run_arguments,
@@ -310,6 +311,14 @@ def test_one_operator_checks_the_form_first() -> None:
     hook({"params": values(run_params())})  # type: ignore[typeddict-item]
     with pytest.raises(InvalidConfiguration, match="which keys"):
         hook({"params": values(run_params(), mode="repair")})  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize("hook", [checked, skip_waiting])
+def test_what_a_hook_refuses_is_not_folded_away(hook: Any, caplog: Any) -> None:
+    """Airflow runs hooks inside the group "Pre Execute"."""
+    with caplog.at_level("INFO"), pytest.raises(InvalidConfiguration):
+        hook({"params": values(run_params(), mode="repair")})
+    assert caplog.messages == ["::endgroup::"]
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,8 @@ def test_it_can_be_serialized() -> None:
 
 def test_assets_are_known_when_the_file_is_parsed() -> None:
     assert operator().inlets == [delta_asset(LOG)]
-    assert operator().outlets == [pipeline_alias("orders")]
+    assert operator().outlets == [pipeline_alias("orders"), delta_asset(LOG)]
+    assert operator(target=TARGET).outlets[1:] == [delta_asset(LOG), delta_asset(TARGET)]
     unknown = operator(log="/lake/{{ ds }}", pipeline="{{ p }}")
     assert (unknown.inlets, unknown.outlets) == ([], [])
 
