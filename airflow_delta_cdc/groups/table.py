@@ -81,7 +81,7 @@ class ApplyTableOperator(GroupOperator):
         before = {} if published else {**item.saved_plans, **of_application.get("saved_plans", {})}
         saved_plans = WorkSavedPlans(context, item.stamp, before)
         pipeline_job = replace(pipeline_job, since=None if published else item.since)
-        if of_application:
+        if of_application and self.run_spark is not None:
             pipeline_job = replace(pipeline_job, done_by=self.run_spark)
         watermark = tables.run_piece(self, context, item.table, pipeline_job, saved_plans)
         store = context.get("task_state_store")
