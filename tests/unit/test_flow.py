@@ -760,7 +760,7 @@ def test_a_seal_without_rows_wakes_nobody(world: World) -> None:
     assert [step.kind for spec in world.ran for step in spec.steps] == ["renew"]
     assert (result.applied, result.versions, result.counts) == (False, None, {})
     assert result.watermark == TableVersion("source-id", 6, world.source.sha256(6))
-    assert world.heard("no rows were moved")
+    assert world.heard("0 rows: sealed watermark")
 
 
 def test_a_seal_without_rows_of_a_try_that_died_wakes_nobody_either(world: World) -> None:
@@ -1279,7 +1279,7 @@ def test_an_idle_sink_is_sealed_and_nobody_is_told(world: World) -> None:
         None,
         TableVersion("source-id", 6, world.source.sha256(6)),
     )
-    assert world.heard("nothing was read")
+    assert world.heard("0 rows: sealed watermark")
     assert world.saved() is not None
     assert world.read(never, target=None).watermark == TableVersion("source-id", 6, world.source.sha256(6))
 

@@ -201,7 +201,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         if plan.versions is None and not ours:
             self.say(
                 f"0 rows: sealed watermark {recorded.seal.watermark} in version {version} of "
-                f"{short_name(self.written_table())}, seal {recorded.seal.number}; no rows were moved."
+                f"{short_name(self.written_table())}, seal {recorded.seal.number}."
             )
             return self._result(plan, recorded, None, {}, version, applied=False)
         counts = summed(ours) if ours else dict(result.counts if result else {})

@@ -76,7 +76,7 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
             sealed, commit = own.found[-1]
             self.say(
                 f"0 rows: sealed watermark {sealed.watermark} in version {commit.version} of "
-                f"{short_name(self.written_table())}; nothing was read."
+                f"{short_name(self.written_table())}."
             )
             return replace(self._result(plan, applied=False, batch=None), watermark=sealed.watermark)
         done = self._result(

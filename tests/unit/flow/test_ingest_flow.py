@@ -40,7 +40,7 @@ def test_a_batch_is_ingested_and_told(world: World) -> None:
     assert (done.log_version, done.log_table_id, done.left) == (0, "log-1", {})
     told = "pipeline seal applied log_table log_table_id log_version counts left timestamp"
     assert list(done.to_dict()) == told.split()
-    assert any("Ingested 1 file" in line and "2 events" in line for line in world.said)
+    assert any(line.startswith("2 events, 1 files: ingested into ") for line in world.said)
 
 
 def test_nothing_new_starts_nothing(world: World) -> None:
