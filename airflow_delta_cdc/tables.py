@@ -49,7 +49,7 @@ _ANNOUNCED = (
     "counts",
 )
 _OUTCOMES = {
-    "applied": "ingested and applied",
+    "applied": "applied",
     "ingested": "ingested",
     "failed": "failed",
     "nothing": "had nothing new",

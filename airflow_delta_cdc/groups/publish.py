@@ -37,7 +37,8 @@ class PublishOperator(GroupOperator):
         self.group = group
         self.detections = detections
         self.applies = applies
-        self.add_outlets([group_alias(group)])
+        self.producing = [group_asset(group)]
+        self.add_outlets([group_alias(group), *self.producing])
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the versions of all targets, and announce them if this run applied changes."""

@@ -69,7 +69,9 @@ class ApplyTableOperator(GroupOperator):
         self._refuse_other_configuration(item)
         if (error := template_error(item.table)) is not None:
             raise error
-        self.log.info("%s: %s", item.pipeline, item.found)
+        # The error of a failed detection follows under its name, if planning again meets it again.
+        found = "it could not be planned; planning again" if item.failed else item.found
+        self.log.info("%s: %s", item.pipeline, found)
         published = self._is_published(context, item)
         of_application = {} if published else self._of_application(context, item)
         self._answer(context, of_application)

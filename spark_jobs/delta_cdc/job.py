@@ -123,7 +123,8 @@ def _run_parts(
         log.info("%s: part %s of %s", part.pipeline, index + 1, count)
         result = run_one(part)
         if result.error is not None:
-            log.info("%s: failed: %s", part.pipeline, result.message)
+            # The caller shows the error itself.
+            log.info("%s: failed: %s", part.pipeline, result.error["class"])
         with lock:
             results[index] = result
             if done is not None and any(other.status == "unreached" for other in results):

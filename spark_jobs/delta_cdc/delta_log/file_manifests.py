@@ -26,6 +26,7 @@ from delta_cdc.core.manifest_columns import (
     side,
 )
 from delta_cdc.core.spec import ApplySpec, ApplyStep, ReadSpec, RepairStep, ranges_of
+from delta_cdc.core.uris import short_name
 from delta_cdc.delta_log import deletion_vectors, manifest_feed
 from delta_cdc.delta_log.actions import Add, MetaData, Remove
 from delta_cdc.delta_log.manifest_table import Listed, Table, lines, showing
@@ -153,7 +154,7 @@ async def _write(
             if read_range.needs_manifest:
                 raise
             versions = f"{read_range.starting_version}-{read_range.ending_version}"
-            _log.info("Delta's own reader reads versions %s of %s: %s", versions, log.uri, error)
+            _log.info("Delta's own reader reads versions %s of %s: %s", versions, short_name(log.uri), error)
             is_written = False
         marked.append(replace(read_range, by_manifest=is_written))
     return tuple(marked)
