@@ -290,6 +290,20 @@ def test_a_backfill_from_the_form(server: Server, places: Places, pages: Pages) 
     assert (published["starting_version"], published["ending_version"]) == (1, 4)
 
 
+def test_a_refused_form_is_the_first_line_that_the_log_shows(server: Server, pages: Pages) -> None:
+    """The check runs in a hook, whose lines Airflow folds away."""
+    run_id = server.trigger(_ONE, {"mode": "repair"})
+    assert server.finish(_ONE, run_id) == "failed"
+    pages.open(f"/dags/{_ONE}/runs/{run_id}/tasks/apply")
+    line = pages.see("//*[contains(text(), 'mode is repair, and nothing says which keys')]")
+    pages.keep("refused_form")
+    assert "\nRemedy: name versions" in line.text
+    assert "Traceback" not in pages.see("main, body").text
+    log = server.log(_ONE, run_id, "apply").splitlines()
+    (first,) = (at for at, text in enumerate(log) if text.startswith("InvalidConfiguration: "))
+    assert log[first - 1] == "::endgroup::"
+
+
 def newest_run(server: Server, dag_id: str) -> str:
     """Return the id of the run that the page has started."""
     for _ in server.patience(60, f"{dag_id} got no run"):
