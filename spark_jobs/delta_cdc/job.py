@@ -204,7 +204,8 @@ def apply_after(
     try:
         options = storage_options if storage_options is not None else _from_environment()
         request = replace(request, storage_options=dict(options) if options else None)
-        outcome = run_apply(request, execute=partial(execute, spark, options, scratch), say=log.info)
+        say = partial(log.info, "%s: %s", request.pipeline)
+        outcome = run_apply(request, execute=partial(execute, spark, options, scratch), say=say)
     except Exception as error:  # noqa: BLE001 - the ingest stays committed; the result names the error
         return failed(error, locations)
     message = f"target version {outcome.target_version}"
