@@ -107,14 +107,14 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
 
 _MODE_HELP = """\
 * **Incremental** takes no further field. With a version, a time or versions per commit it means **Range**.
-* **Range** (`backfill`) goes on from the watermark up to an end, or to the newest version. Without a \
-target yet, a start loads the source as it was before that version, and applies what follows. What is \
+* **Range** (*backfill* in REST) goes on from the watermark up to an end, or to the newest version. Without \
+a target yet, a start loads the source as it was before that version, and applies what follows. What is \
 applied already is left out, and the log says so.
 * **Repair** needs versions at or below the watermark, or keys (below). Only differences are written.
 * **Reload** may take an end. History (SCD type 2) is closed and opened, never overwritten.
 * **Dry run** shows plan, counts and statements in the log of the task.
 
-The log of the newest run says where watermark and source are; `delta-cdc status` says it as of now."""
+The log of the newest run says where watermark and source are; *delta-cdc status* says it as of now."""
 
 
 def _tables(tables: Sequence[str]) -> Param:
@@ -319,7 +319,7 @@ def _parsed(params: Mapping[str, Any], tables: Sequence[str]) -> Run:
     if broken:
         reasons = "; ".join(reason for reason, _ in broken)
         raise InvalidConfiguration(
-            f"The form of this run contradicts itself: {reasons}.",
+            f"In the form, {reasons}.",
             remedy=" ".join(dict.fromkeys(remedy for _, remedy in broken)),
         )
     return Run(mode, chosen, {"mode": mode, **values} if mode != "incremental" else values)

@@ -217,7 +217,7 @@ def run_piece(
             [replace(pipeline_job, saved_plans=saved_plans)],
             run_id=operator.work_id(context),
             execute=execute,
-            say=partial(operator.log.info, "%s: %s", pipeline_job.pipeline),
+            say=operator.log.info,
         )
     warn(operator.log, outcome)
     if outcome.error is not None:
@@ -328,7 +328,7 @@ def counted(outcomes: Sequence[PipelineResult]) -> str:
     """Return the number of tables with each outcome, as text."""
     numbers = Counter(status(outcome) for outcome in outcomes)
     parts = ", ".join(f"{numbers[name]} {text}" for name, text in _OUTCOMES.items() if numbers[name])
-    return f"{len(outcomes)} tables: {parts or 'none'}"
+    return f"{len(outcomes)} table{'' if len(outcomes) == 1 else 's'}: {parts or 'none'}"
 
 
 def raise_failures(outcomes: Sequence[PipelineResult], of: int | None = None) -> None:

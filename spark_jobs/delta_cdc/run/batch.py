@@ -121,13 +121,12 @@ def run_batch(
         rounds = _Rounds(caller, execute, run_id, parallel, active=len(pipeline_jobs))
 
         async def run(position: int, pipeline_job: PipelineJob) -> PipelineResult:
-            name = f"{pipeline_job.pipeline}: " if len(pipeline_jobs) > 1 else ""
             flow = _PipelineRun(
                 _identified(pipeline_job),
                 rounds,
                 position,
                 default_plans if pipeline_job.saved_plans is None else pipeline_job.saved_plans,
-                lambda line: say(f"{name}{line}"),
+                lambda line: say(f"{pipeline_job.pipeline}: {line}"),
                 max_attempts,
                 sleep,
                 looks,
