@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.arguments import pipeline_name, take, taken, template_fields
 from airflow_delta_cdc.assets import declare_assets
+from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core.option_schema import APPLY, GROUPS, parameters
@@ -52,6 +53,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     template_fields = (*template_fields(APPLY), *DeltaCdcOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = RENDERERS
     ui_color = "#cfe8fc"
+    operator_extra_links = TABLE_LINKS
 
     pipeline: str
     source: str
@@ -91,6 +93,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         discard_history: bool | str = False,
         take_over_from: str | None = None,
         snapshot_version_column: str | None = None,
+        freshness: float | str | None = None,
         single_driver: bool = False,
         dry_run: bool | str = False,
         limits: Mapping[str, Any] | str | None = None,
@@ -107,9 +110,13 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         self.pipeline = pipeline_name(pipeline, target)
         declare_assets(self, source, self.pipeline)
 
+    def table_arguments(self) -> dict[str, Any]:
+        """Return the options of the apply."""
+        return taken(self, APPLY)
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the target's log, and publish."""
-        table_arguments = taken(self, APPLY)
+        table_arguments = self.table_arguments()
         (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [table_arguments]))
         assert pipeline_job.apply is not None
         if pipeline_job.apply.dry_run:
@@ -124,7 +131,8 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
                 backup=pipeline_job.backup,
                 say=self.log.info,
             )
-        watermark = tables.shown(context, result.to_dict())
+        self.published = tables.measured(self.log, table_arguments, result.to_dict())
+        watermark = tables.shown(context, self.published)
         tables.announce_apply(context, self.inlets, table_arguments, watermark, result.backup)
         # Last: a retry of a try that died before this line publishes again; a task cleared later has no work.
         engine.forget_saved_plans(result, saved_plans)

@@ -39,6 +39,10 @@ PUBLISHED = {
     "target_table_id": "t",
     "target_version": 3,
     "counts": {"inserted": 1},
+    "bytes_written": 10,
+    "lag": None,
+    "seconds": {"work": 1.5},
+    "attempts_lost": 0,
     "timestamp": "2026-01-01T00:00:00.000+00:00",
 }
 

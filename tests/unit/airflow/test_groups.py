@@ -298,6 +298,7 @@ def test_what_the_application_did_is_told_of_each(monkeypatch: pytest.MonkeyPatc
         "detected": "s1",
         "status": "applied",
         "saved_plans": {"pin:a:t": {"fingerprints": ["a"]}},
+        "effort": {"seconds": {}, "attempts_lost": 0},
     }
     assert told["b"]["status"] == "failed"
     assert told["b"]["error"] == wrong.to_dict()
