@@ -297,7 +297,7 @@ def timed(execute: Callable[[Any], JobResult], spec: Any) -> JobResult:
     """Run a job, and add to its result how long its start took; to those of its parts, if it has any."""
     began = time.monotonic()
     result = execute(spec)
-    start = time.monotonic() - began - result.seconds.get("work", 0.0)
+    start = max(0.0, time.monotonic() - began - result.seconds.get("work", 0.0))
     parts = tuple(replace(part, seconds={"start": start, **part.seconds}) for part in result.parts)
     return replace(result, parts=parts, seconds={"start": start, **result.seconds})
 
