@@ -16,6 +16,7 @@ from delta_cdc.core.errors import (
     OutcomeUnknown,
     PipelineTakenOver,
     SourceTableReplaced,
+    StoreUnavailable,
     TargetChangedUnderneath,
 )
 from delta_cdc.core.spec import (
@@ -401,10 +402,14 @@ def test_a_bounded_run_is_behind_afterwards(world: World) -> None:
 
 
 def test_a_lag_that_cannot_be_read_fails_no_committed_run(world: World, monkeypatch: Any) -> None:
-    async def broken(*_: Any) -> int:
-        raise StoreUnavailable("the store is away", remedy="wait")
+    look = DeltaLog.newest_version
 
-    monkeypatch.setattr("delta_cdc.delta_log.table.DeltaLog.newest_version", broken)
+    async def broken(log: DeltaLog, after: int | None = None) -> int:
+        if after is not None:
+            raise StoreUnavailable("the store is away", remedy="wait")
+        return await look(log)
+
+    monkeypatch.setattr(DeltaLog, "newest_version", broken)
     result = world.apply()
     assert (result.applied, result.lag) == (True, None)
     assert world.heard("is unknown: the store is away")
