@@ -38,7 +38,7 @@ def freshness_deadline(
             argument="freshness",
         )
     try:
-        called = AsyncCallback(callback or log_missed, kwargs={} if callback else {"freshness": seconds})
+        called = AsyncCallback(callback or log_missed)
     except (AttributeError, ImportError) as error:
         raise InvalidConfiguration(
             f"The callback {callback} of a deadline cannot be used: {error}",
@@ -50,17 +50,14 @@ def freshness_deadline(
     )
 
 
-async def log_missed(context: dict[str, Any], freshness: float) -> None:
+async def log_missed(context: dict[str, Any]) -> None:
     """Log that a run missed its deadline.
 
     :param context: from Airflow
-    :param freshness: seconds
     """
     run = context.get("dag_run") or {}
     _log.error(
-        "Late: the run %s of %s has not ended %.0f s after it was queued, which is the freshness of its "
-        "pipelines.",
+        "Late: the run %s of %s has not ended within the freshness of its pipelines.",
         run.get("dag_run_id"),
         run.get("dag_id"),
-        freshness,
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
 #: Counts of rows that are in the written table afterwards.
-_WRITTEN = ("inserted", "updated", "events", "rows")
+_WRITTEN = ("inserted", "updated", "events")
 _ALIAS = "delta_cdc_source"
 
 

@@ -40,8 +40,9 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
 
     The XComs ``return_value`` and ``watermark`` hold the same dict: pipeline, seal, source_table,
     source_table_id, version, starting_version, ending_version, applied, target_table, target_table_id,
-    target_version, counts, timestamp. If changes were applied, the target's asset gets an event through the
-    alias ``delta_cdc:<pipeline>``.
+    target_version, counts, bytes_written, lag (how far the target is behind now), seconds (by stage),
+    attempts_lost, timestamp. If changes were applied, the target's asset gets an event through the alias
+    ``delta_cdc:<pipeline>``. Metrics, freshness, lineage and links: ``docs/monitoring.md``.
 
     :data:`delta_cdc.core.option_schema.APPLY` documents all options, and which of them belong in ``limits``,
     ``policies``, ``layout`` and ``repair``.

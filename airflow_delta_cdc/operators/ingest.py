@@ -36,8 +36,9 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
 
     The XComs ``return_value`` and ``watermark`` hold the same dict. With a target, it is the dict of the
     apply, with the dict of the ingest under ``ingested``. Without a target, it is the dict of the ingest:
-    applied, pipeline, seal, log_table, log_table_id, log_version, counts, left, timestamp. If the log or the
-    target was written, its asset gets an event through the alias ``delta_cdc:<pipeline>``.
+    applied, pipeline, seal, log_table, log_table_id, log_version, counts, left, bytes_written, seconds,
+    attempts_lost, timestamp. If the log or the target was written, its asset gets an event through the alias
+    ``delta_cdc:<pipeline>``.
 
     A dry run shows what an ingest would read now, and how the apply would process the events in the log.
 

@@ -136,9 +136,9 @@ class DeltaReadChangesOperator(StagingOperator):
 
     The XCom ``return_value`` holds a dict: pipeline, seal, source_table, source_table_id, version (of the
     watermark), starting_version, ending_version, applied, target_table, target_table_id, target_version,
-    staging, staging_version, output, rows, counts, timestamp. ``counts`` has ``rows``, insert,
-    update_preimage, update_postimage and delete. If an earlier try or run staged the batch, the log shows
-    only ``rows`` (or all counts, if files were written).
+    staging, staging_version, output, rows, counts, bytes_written, seconds, attempts_lost, timestamp.
+    ``counts`` has ``rows``, insert, update_preimage, update_postimage and delete. If an earlier try or run
+    staged the batch, the log shows only ``rows`` (or all counts, if files were written).
 
     :data:`delta_cdc.core.option_schema.READ` documents all options, and which of them belong in ``limits``
     and ``policies``.

@@ -146,7 +146,7 @@ class DagKeys(TypedDict, total=False):
         _Callback,
         Field(
             description="Dotted names of async functions, for runs that take longer than the shortest "
-            "freshness of their pipelines; none logs it."
+            "freshness of their pipelines, as airflow_delta_cdc.deadline.log_missed."
         ),
     ]
     is_paused_upon_creation: Annotated[_Bool, Field(description="Whether a new DAG waits to be unpaused.")]

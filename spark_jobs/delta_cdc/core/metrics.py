@@ -83,8 +83,8 @@ METRICS = {
         Metric("last_commit_age_seconds", "gauge", "Age of the newest sealed commit", ("status",)),
     )
 }
-#: Counts of an ingest that are not rows.
-_NOT_ROWS = ("files", "missing", "quarantined")
+#: Counts that are no kind of written rows: of files, of what has a metric of its own, and totals.
+_NOT_ROWS = ("files", "missing", "quarantined", "rows")
 
 
 def is_late(seconds_behind: float | None, freshness: float | None) -> bool | None:

@@ -406,7 +406,8 @@ def test_the_effort_of_the_application_is_published(monkeypatch: pytest.MonkeyPa
     own = replace(applied("a"), effort=Effort({"plan": 1.0}, attempts_lost=1))
     Flow(monkeypatch, PipelineResult(pipeline="a", applied=own))
     effort = {"seconds": {"plan": 0.5, "start": 4.0, "work": 2.0}, "attempts_lost": 2}
-    answer = task(item("a")).execute(told(status="applied", saved_plans={}, effort=effort))
+    found = {"detected": "s1", "status": "applied", "saved_plans": {}, "effort": effort}
+    answer = task(item("a")).execute(context(ti=Ti(**{"run_spark.return_value": {"a": found}})))
     assert answer["seconds"] == {"plan": 1.5, "start": 4.0, "work": 2.0}
     assert answer["attempts_lost"] == 3
 

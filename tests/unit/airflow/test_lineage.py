@@ -72,7 +72,7 @@ def test_an_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = emitted(tmp_path, one, RUNNING)
     assert names(before["inputs"]) == [("s3://lake", "bronze/orders")]
     assert "version" not in before["inputs"][0]["facets"]
-    run(one, monkeypatch, Answer(counts={"inserted": 2, "updated": 3, "deleted": 4}))
+    run(one, monkeypatch, Answer(counts={"inserted": 2, "updated": 3, "deleted": 4, "rows": 9}))
     event = emitted(tmp_path, one)
     (read,), (written,) = event["inputs"], event["outputs"]
     assert (written["namespace"], written["name"]) == ("file", "/lake/target")
@@ -91,7 +91,7 @@ def test_an_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one["subtype"] for one in transformed["transformations"]] == ["TRANSFORMATION"]
     facet = event["run"]["facets"]["delta_cdc"]
     assert (facet["pipeline"], facet["starting_version"], facet["ending_version"]) == ("orders", 10, 12)
-    assert facet["counts"] == {"inserted": 2, "updated": 3, "deleted": 4}
+    assert facet["counts"] == {"inserted": 2, "updated": 3, "deleted": 4, "rows": 9}
 
 
 def test_a_failed_task_has_the_tables_of_its_arguments(tmp_path: Path) -> None:

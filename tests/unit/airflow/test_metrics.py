@@ -32,7 +32,7 @@ LAG = {"source_version": 9, "versions": 3, "seconds": 60.5, "readable_until": No
 RUN = {
     "pipeline": "sales.orders",
     "applied": True,
-    "counts": {"inserted": 5, "quarantined": 2},
+    "counts": {"inserted": 5, "quarantined": 2, "rows": 5},
     "bytes_written": 100,
     "seconds": {"plan": 0.5, "work": 2.0},
     "attempts_lost": 1,
