@@ -15,6 +15,7 @@ from airflow.sdk import DAG, AssetAny, CronDataIntervalTimetable, get_parsing_co
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import is_literal
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias, written_assets
+from airflow_delta_cdc.deadline import freshness_deadline
 from airflow_delta_cdc.form import run_params
 from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
 from airflow_delta_cdc.groups.publish import PublishOperator
@@ -24,11 +25,13 @@ from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
 from airflow_delta_cdc.tables import source_of
 from airflow_delta_cdc.triggers import watched_asset
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
+from delta_cdc.core.option_schema import APPLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Asset
+    from airflow.sdk.definitions.deadline import DeadlineAlert
 
     from delta_cdc.config import Group, Table
 
@@ -181,6 +184,7 @@ class _Maker:
                 "default_args": self._default_args(),
                 "tags": ["delta-cdc", *arguments.get("tags", ()), *settings.get("tags", ())],
                 "doc_md": self._doc(arguments.get("doc_md")),
+                **({} if is_backfill or "deadline" in arguments else {"deadline": self._deadlines()}),
             },
         ) as dag:
             # Otherwise it would be this module, in the folder where the package is installed.
@@ -266,6 +270,16 @@ class _Maker:
             **{name: timedelta(seconds=settings[name]) for name in _SPANS if name in settings},
             **{name: [_callback(one) for one in settings[name]] for name in _CALLBACKS if name in settings},
         }
+
+    def _deadlines(self) -> list[DeadlineAlert]:
+        """Return the deadlines of a run: the shortest freshness of the group's pipelines, per callback.
+
+        None without a callback: Airflow's ``dag.test()`` fails for a DAG with a deadline.
+        """
+        given = [APPLY["freshness"].read(table.arguments.get("freshness")) for table in self.group.tables]
+        spans = [seconds for seconds in given if seconds is not None]
+        callbacks = self.group.settings.get("on_late_callback", ())
+        return [freshness_deadline(min(spans), callback) for callback in callbacks] if spans else []
 
     def _schedule(self) -> Any:
         settings = self.group.settings

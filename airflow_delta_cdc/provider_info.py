@@ -98,6 +98,11 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": ["airflow_delta_cdc.runtime.submit_hook", "airflow_delta_cdc.hooks.table"],
             }
         ],
+        "extra-links": [
+            "airflow_delta_cdc.links.PipelineLink",
+            "airflow_delta_cdc.links.SparkLink",
+            "airflow_delta_cdc.links.TargetLink",
+        ],
         "connection-types": [
             {
                 "connection-type": "delta",
@@ -135,6 +140,15 @@ def get_provider_info() -> dict[str, Any]:
                         "version_added": __version__,
                         "type": "string",
                         "example": "s3://lake/airflow/delta-cdc",
+                        "default": None,
+                    },
+                    "spark_ui": {
+                        "description": "URL of Spark's UI or history server, for the link of tasks; "
+                        "``{application}`` stands for the application's id. The extra of a Spark connection "
+                        "may have its own.",
+                        "version_added": __version__,
+                        "type": "string",
+                        "example": "http://history:18080/history/{application}/jobs/",
                         "default": None,
                     },
                     "poll_interval": {

@@ -14,6 +14,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.backup import keep, kept
 from airflow_delta_cdc.failures import described
+from airflow_delta_cdc.metrics import emit_run
 from airflow_delta_cdc.names import chosen, each_located
 from delta_cdc.core.errors import (
     DeltaCdcError,
@@ -22,6 +23,8 @@ from delta_cdc.core.errors import (
     TablesFailed,
     TablesRefused,
 )
+from delta_cdc.core.metrics import is_late
+from delta_cdc.core.option_schema import APPLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 #: Fields in an event of the target's asset.
 _ANNOUNCED = (
     "pipeline",
+    "source_table",
     "source_table_id",
     "version",
     "starting_version",
@@ -47,6 +51,10 @@ _ANNOUNCED = (
     "target_table_id",
     "target_version",
     "counts",
+    "bytes_written",
+    "lag",
+    "seconds",
+    "attempts_lost",
 )
 _OUTCOMES = {
     "applied": "applied",
@@ -148,7 +156,39 @@ def published(outcome: PipelineResult) -> dict[str, Any]:
     if outcome.applied is None:
         return ingested
     applied = outcome.applied.to_dict()
-    return {**applied, "ingested": ingested} if outcome.ingested is not None else applied
+    if outcome.ingested is None:
+        return applied
+    return {**applied, **outcome.effort.to_dict(), "ingested": ingested}
+
+
+def timely(log: Logger, given: Mapping[str, Any], lag: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a published lag with ``freshness`` and ``late``; warn if the pipeline is late.
+
+    :param given: ``pipeline`` and ``freshness``, as in the arguments of a task
+    """
+    if lag is None:
+        return None
+    freshness = APPLY["freshness"].read(given.get("freshness"))
+    late = is_late(lag["seconds"], freshness)
+    if late:
+        log.warning(
+            "%s is late: the oldest change that is not applied is %.0f s old, and freshness is %.0f s.",
+            given["pipeline"],
+            lag["seconds"],
+            freshness,
+        )
+    return {**lag, "freshness": freshness, "late": late}
+
+
+def measured(log: Logger, given: Mapping[str, Any], published: dict[str, Any]) -> dict[str, Any]:
+    """Publish the metrics of a run, and return its published dict with :func:`timely`.
+
+    :param given: arguments of the table, as the task got them
+    """
+    if "lag" in published:
+        published = {**published, "lag": timely(log, given, published["lag"])}
+    emit_run(published)
+    return published
 
 
 def announce_apply(
@@ -174,19 +214,27 @@ def announce_apply(
 
 
 def announce(
-    context: Context, inlets: Sequence[Any], given: Mapping[str, Any], outcome: PipelineResult
+    context: Context,
+    inlets: Sequence[Any],
+    given: Mapping[str, Any],
+    outcome: PipelineResult,
+    published: dict[str, Any],
 ) -> None:
-    """Add events of a table's log and target if they were written, and copy the watermark."""
+    """Add events of a table's log and target if they were written, and copy the watermark.
+
+    :param published: the published dict of the table
+    """
     ingested = outcome.ingested
     if ingested is not None and ingested.applied and ingested.counts.get("events"):
-        names = ("pipeline", "seal", "log_table_id", "log_version", "counts")
+        names = ("pipeline", "seal", "log_table_id", "log_version", "counts", "bytes_written", "left")
         ingest_dict = ingested.to_dict()
         context["outlet_events"][pipeline_alias(given["pipeline"])].add(
             delta_asset(given["log"]), extra={name: ingest_dict[name] for name in names}
         )
     if outcome.applied is not None:
         applied_from = {**given, "source": source_of(given)}
-        announce_apply(context, inlets, applied_from, outcome.applied.to_dict(), outcome.applied.backup)
+        applied = {name: value for name, value in published.items() if name != "ingested"}
+        announce_apply(context, inlets, applied_from, applied, outcome.applied.backup)
 
 
 def shown(operator: DeltaCdcOperator, context: Context, published: dict[str, Any]) -> dict[str, Any]:
@@ -205,10 +253,13 @@ def run_piece(
     given: Mapping[str, Any],
     pipeline_job: PipelineJob,
     saved_plans: SavedPlans,
+    effort: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run the job of one table, with at most one application per attempt, and publish the outcome.
 
     :param given: arguments of the table, as the task got them
+    :param effort: what an earlier task took for the same work
+        (:meth:`delta_cdc.run.outcomes.Effort.to_dict`)
     :return: the published dict
     :raises DeltaCdcError: the job failed; the error names the remedy
     """
@@ -222,8 +273,11 @@ def run_piece(
     warn(operator.log, outcome)
     if outcome.error is not None:
         raise outcome.error
-    watermark = shown(operator, context, published(outcome))
-    announce(context, operator.inlets, given, outcome)
+    total = outcome.effort
+    total.add(**(effort or {"seconds": {}}))
+    operator.published = measured(operator.log, given, {**published(outcome), **total.to_dict()})
+    watermark = shown(operator, context, operator.published)
+    announce(context, operator.inlets, given, outcome, watermark)
     # Last: a retry of a try that died before this line publishes again; a task cleared later has no work.
     forget(pipeline_job, outcome, saved_plans)
     return watermark

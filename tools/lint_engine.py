@@ -30,7 +30,7 @@ LAYERS: Layers = {
 }
 #: Of the provider. Edges: the DAG factory, the command line and the doctor.
 _BASE = ("engine", "arguments", "failures")
-_SHARED = (*_BASE, "assets", "hooks", "backup", "kafka")
+_SHARED = (*_BASE, "assets", "hooks", "backup", "kafka", "metrics", "lineage", "links")
 PROVIDER_LAYERS: Layers = {
     "engine": (),
     "arguments": (),
@@ -40,6 +40,9 @@ PROVIDER_LAYERS: Layers = {
     "assets": _BASE,
     "backup": (*_BASE, "assets"),
     "hooks": _BASE,
+    "metrics": (),
+    "links": (*_BASE, "assets"),
+    "lineage": _BASE,
     "kafka": (*_BASE, "hooks"),
     "triggers": (*_BASE, "assets", "hooks"),
     "runtime": (*_BASE, "hooks"),

@@ -19,6 +19,7 @@ from airflow_delta_cdc.groups.base import (
     takes_source,
     template_error,
 )
+from airflow_delta_cdc.metrics import emit_lag
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, TableNotFound
 from delta_cdc.core.option_schema import APPLY, in_group
@@ -126,7 +127,13 @@ class DetectChangesOperator(GroupOperator):
         if not is_partial:
             changes = [_without_log(table, one) for table, one in zip(selected, changes, strict=True)]
         self._log(changes)
-        summaries = {one.pipeline: _summary(one) for one in changes}
+        lags = {
+            one.pipeline: tables.timely(self.log, table, one.lag)
+            for table, one in zip(selected, changes, strict=True)
+        }
+        for pipeline, lag in lags.items():
+            emit_lag(pipeline, lag)
+        summaries = {one.pipeline: {**_summary(one), "lag": lags[one.pipeline]} for one in changes}
         summaries |= {
             one.pipeline: _left_out(one) for one in other_jobs if isinstance(one, engine.PipelineJob)
         }

@@ -26,8 +26,9 @@ class RunSparkOperator(GroupOperator):
 
     The XCom ``return_value`` has for each pipeline its ``status`` (``applied``, ``ingested``, ``nothing``,
     ``planned`` after a dry run, ``failed``, or ``unfinished`` if a retry may succeed), its ``error``, and the
-    ``saved_plans`` by which the table's own task recognizes the work. That task publishes the outcome; this
-    one announces nothing. If a table fails, the others still run.
+    ``saved_plans`` by which the table's own task recognizes the work, and the ``effort`` (seconds by stage,
+    attempts lost). That task publishes the outcome; this one announces nothing. If a table fails, the others
+    still run.
 
     :param work: output of ``detect_changes`` (a template field, because Airflow resolves XComs only in these;
         its values are no templates)
@@ -108,7 +109,11 @@ def _answer(
     error = outcome.error
     if is_dry(item.table):
         return _dry_answer(outcome, stamp, number)
-    answer: dict[str, Any] = {"status": tables.status(outcome), "saved_plans": saved_plans.touched()}
+    answer: dict[str, Any] = {
+        "status": tables.status(outcome),
+        "saved_plans": saved_plans.touched(),
+        "effort": outcome.effort.to_dict(),
+    }
     return answer if error is None else {**answer, **_failed(error, stamp, number)}
 
 

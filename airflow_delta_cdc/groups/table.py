@@ -15,6 +15,7 @@ from airflow_delta_cdc.groups.base import (
     pieces_of,
     template_error,
 )
+from airflow_delta_cdc.links import TABLE_LINKS
 from delta_cdc.core.errors import ConfigurationChanged, DeltaCdcError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class ApplyTableOperator(GroupOperator):
     """
 
     ui_color = "#cfe8fc"
+    operator_extra_links = TABLE_LINKS
 
     def __init__(
         self,
@@ -62,6 +64,11 @@ class ApplyTableOperator(GroupOperator):
         self.item = item
         # The mapped task declares outlets for all tables of the group; this instance has one table.
         self.outlets = [pipeline_alias(item["pipeline"])]
+
+    def table_arguments(self) -> Mapping[str, Any] | None:
+        """Return the arguments of the item's table; None if its templates could not be rendered."""
+        table: Mapping[str, Any] = self.item["table"]
+        return table if template_error(table) is None else None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Confirm the work from the target's log, or plan and run it; publish the outcome."""
@@ -85,7 +92,8 @@ class ApplyTableOperator(GroupOperator):
         pipeline_job = replace(pipeline_job, since=None if published else item.since)
         if of_application and self.run_spark is not None:
             pipeline_job = replace(pipeline_job, done_by=self.run_spark)
-        watermark = tables.run_piece(self, context, item.table, pipeline_job, saved_plans)
+        effort = of_application.get("effort")
+        watermark = tables.run_piece(self, context, item.table, pipeline_job, saved_plans, effort)
         store = context.get("task_state_store")
         if store is not None:
             store.set(_PUBLISHED, item.stamp)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.arguments import pipeline_name, take, taken, template_fields
 from airflow_delta_cdc.assets import declare_assets
+from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core.option_schema import APPLY, GROUPS, parameters
@@ -40,8 +41,9 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
 
     The XCom ``return_value`` is a dict: pipeline, seal, source_table, source_table_id, version,
     starting_version, ending_version, applied, target_table, target_table_id, target_version, counts,
-    timestamp. If changes were applied, the target's asset gets an event through the
-    alias ``delta_cdc:<pipeline>``.
+    bytes_written, lag (how far the target is behind now), seconds (by stage), attempts_lost, timestamp. If
+    changes were applied, the target's asset gets an event through the alias ``delta_cdc:<pipeline>``.
+    Metrics, freshness, lineage and links: ``docs/monitoring.md``.
 
     :data:`delta_cdc.core.option_schema.APPLY` documents all options, and which of them belong in ``limits``,
     ``policies``, ``layout`` and ``repair``.
@@ -53,6 +55,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     template_fields = (*template_fields(APPLY), *DeltaCdcOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = RENDERERS
     ui_color = "#cfe8fc"
+    operator_extra_links = TABLE_LINKS
 
     pipeline: str
     source: str
@@ -92,6 +95,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         discard_history: bool | str = False,
         take_over_from: str | None = None,
         snapshot_version_column: str | None = None,
+        freshness: float | str | None = None,
         single_driver: bool = False,
         dry_run: bool | str = False,
         limits: Mapping[str, Any] | str | None = None,
@@ -108,9 +112,13 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         self.pipeline = pipeline_name(pipeline, target)
         self.producing = declare_assets(self, source, self.pipeline, written=(target,))
 
+    def table_arguments(self) -> dict[str, Any]:
+        """Return the options of the apply."""
+        return taken(self, APPLY)
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the target's log, and publish."""
-        table_arguments = taken(self, APPLY)
+        table_arguments = self.table_arguments()
         (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [table_arguments]))
         assert pipeline_job.apply is not None
         if pipeline_job.apply.dry_run:
@@ -125,7 +133,8 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
                 backup=pipeline_job.backup,
                 say=partial(self.log.info, "%s: %s", pipeline_job.pipeline),
             )
-        watermark = tables.shown(self, context, result.to_dict())
+        self.published = tables.measured(self.log, table_arguments, result.to_dict())
+        watermark = tables.shown(self, context, self.published)
         tables.announce_apply(context, self.inlets, table_arguments, watermark, result.backup)
         # Last: a retry of a try that died before this line publishes again; a task cleared later has no work.
         engine.forget_saved_plans(result, saved_plans)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import BaseOperator, ResumableJobMixin
 from airflow.providers.common.compat.sdk import conf as configuration
 
+from airflow_delta_cdc import lineage
 from airflow_delta_cdc.arguments import take
 from airflow_delta_cdc.failures import log_named_errors
 from airflow_delta_cdc.hooks.table import storage_options
 from airflow_delta_cdc.kafka import kafka_options
+from airflow_delta_cdc.links import APPLICATION, SparkLink, configured_spark_ui
 from airflow_delta_cdc.runtime import runtime_for
 from airflow_delta_cdc.runtime.exchange import results_uri
 from airflow_delta_cdc.runtime.slices import is_here
@@ -22,9 +24,10 @@ from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from airflow.sdk import Asset, Context
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk import Asset, BaseOperatorLink, Context
     from pydantic import JsonValue
     from requests.auth import AuthBase
 
@@ -122,6 +125,13 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     #: The key under which the tries of a task store the id of an application of a cluster.
     external_id_key = "spark_job_id"
 
+    operator_extra_links: Collection[BaseOperatorLink] = (SparkLink(),)
+    #: For the link: see :class:`airflow_delta_cdc.links.LinkedTask`.
+    spark_ui = application_id = ""
+
+    #: What the task published about its table; None before.
+    published: dict[str, Any] | None = None
+
     #: Set by the subclasses that read topics.
     kafka_options: Mapping[str, str] | None = None
     kafka_conn_id: str | None = None
@@ -213,6 +223,28 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         """Do the operator's work; each subclass documents the returned value."""
         raise NotImplementedError
 
+    # -- lineage, for Airflow's OpenLineage provider ----------------------------------------------
+    def table_arguments(self) -> Mapping[str, Any] | None:
+        """Return the arguments of the operator's table (:func:`airflow_delta_cdc.lineage.facets`).
+
+        None for an operator that moves no rows: inlets and outlets are its lineage.
+        """
+        return None
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage | None:
+        """Return the tables that the task is about to read and to write."""
+        given = self.table_arguments()
+        return None if given is None else lineage.facets(given, None)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage | None:
+        """Return what the task read and wrote."""
+        given = self.table_arguments()
+        return None if given is None else lineage.facets(given, self.published)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage | None:
+        """Return the same as at the start, unless the task failed after it published."""
+        return self.get_openlineage_facets_on_complete(task_instance)
+
     def options_of_storage(self) -> dict[str, str] | None:
         """Return the storage options of the connection and the explicit ones, which win.
 
@@ -256,7 +288,13 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         if self._killed:
             # The signal arrived before the runtime existed.
             self._runtime.kill()
-        return self._runtime.run(context, spec)
+        self.spark_ui = configured_spark_ui(self.spark_conn_id)
+        if self.spark_ui and APPLICATION not in self.spark_ui:
+            # Known while the application runs; Airflow stores links only at the task's end.
+            context["ti"].xcom_push(key=SparkLink.xcom_key, value=self.spark_ui)
+        result = self._runtime.run(context, spec)
+        self.application_id = result.application
+        return result
 
     @contextmanager
     def application(self, context: Context) -> Iterator[Callable[[Spec], JobResult]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_delta_cdc import tables
 from airflow_delta_cdc.arguments import pipeline_name, take, taken, template_fields
 from airflow_delta_cdc.assets import declare_assets
+from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.operators.apply import RENDERERS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
@@ -35,8 +36,8 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
 
     The XCom ``return_value`` is a dict. With a target, it is the dict of the apply, with the dict of the
     ingest under ``ingested``. Without a target, it is the dict of the ingest: applied, pipeline, seal,
-    log_table, log_table_id, log_version, counts, left, timestamp. If the log or the target was written, its
-    asset gets an event through the alias ``delta_cdc:<pipeline>``.
+    log_table, log_table_id, log_version, counts, left, bytes_written, seconds, attempts_lost, timestamp. If
+    the log or the target was written, its asset gets an event through the alias ``delta_cdc:<pipeline>``.
 
     A dry run shows what an ingest would read now, and how the apply would process the events in the log.
 
@@ -63,6 +64,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         "format_options": "json",
     }
     ui_color = "#f7dce0"
+    operator_extra_links = TABLE_LINKS
 
     def __init__(
         self,
@@ -107,6 +109,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         discard_history: bool | str = False,
         take_over_from: str | None = None,
         snapshot_version_column: str | None = None,
+        freshness: float | str | None = None,
         single_driver: bool = False,
         dry_run: bool | str = False,
         limits: Mapping[str, Any] | str | None = None,
@@ -125,9 +128,13 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         self.pipeline = pipeline_name(pipeline, target, log)
         self.producing = declare_assets(self, log, self.pipeline, written=(log, target))
 
+    def table_arguments(self) -> dict[str, Any]:
+        """Return the options of the ingest."""
+        return taken(self, INGEST)
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan without Spark, run at most one application per attempt, confirm from the logs, and publish."""
-        table_arguments = taken(self, INGEST)
+        table_arguments = self.table_arguments()
         # Without a log, the target would be applied directly from the source.
         arguments.required("log", table_arguments["log"])
         (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [table_arguments]))

@@ -10,6 +10,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import take, taken, template_fields
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.backup import kept
+from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.names import located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
@@ -37,6 +38,7 @@ class StagingOperator(DeltaCdcOperator):
         "policies": "json",
     }
     ui_color = "#e3f2d9"
+    operator_extra_links = TABLE_LINKS
 
     pipeline: str
     table: str
@@ -74,6 +76,10 @@ class StagingOperator(DeltaCdcOperator):
         take(self, parameters(READ), constructor_arguments)
         declare_assets(self, table)
 
+    def table_arguments(self) -> dict[str, Any]:
+        """Return the options of the read."""
+        return taken(self, READ)
+
     def staged(
         self, context: Context, execute: Callable[[ReadSpec], JobResult], saved_plans: TaskSavedPlans
     ) -> ReadResult:
@@ -84,13 +90,15 @@ class StagingOperator(DeltaCdcOperator):
         """
 
         with self.application(context):
-            return engine.run_read(
+            result = engine.run_read(
                 self._located(context, self._request(context)),
                 execute=execute,
                 saved_plans=saved_plans,
                 backup=partial(kept, context, self.inlets, self.table, self.pipeline),
                 say=self.log.info,
             )
+        self.published = result.to_dict()
+        return result
 
     def _located(self, context: Context, request: ReadRequest) -> ReadRequest:
         """Return a request with locations for catalog names."""
@@ -99,7 +107,7 @@ class StagingOperator(DeltaCdcOperator):
         return replace(request, source=locations[request.source], target=target)
 
     def _request(self, context: Context) -> ReadRequest:
-        values = taken(self, READ)
+        values = self.table_arguments()
         return filled(
             engine.ReadRequest,
             READ,
@@ -128,9 +136,9 @@ class DeltaReadChangesOperator(StagingOperator):
 
     The XCom ``return_value`` holds a dict: pipeline, seal, source_table, source_table_id, version (of the
     watermark), starting_version, ending_version, applied, target_table, target_table_id, target_version,
-    staging, staging_version, output, rows, counts, timestamp. ``counts`` has ``rows``, insert,
-    update_preimage, update_postimage and delete. If an earlier try or run staged the batch, the log shows
-    only ``rows`` (or all counts, if files were written).
+    staging, staging_version, output, rows, counts, bytes_written, seconds, attempts_lost, timestamp.
+    ``counts`` has ``rows``, insert, update_preimage, update_postimage and delete. If an earlier try or run
+    staged the batch, the log shows only ``rows`` (or all counts, if files were written).
 
     :data:`delta_cdc.core.option_schema.READ` documents all options, and which of them belong in ``limits``
     and ``policies``.

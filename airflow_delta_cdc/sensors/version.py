@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -16,6 +17,7 @@ from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.failures import log_named_errors
 from airflow_delta_cdc.hooks.table import storage_options
+from airflow_delta_cdc.metrics import emit_lag
 from airflow_delta_cdc.names import cached_location
 from airflow_delta_cdc.triggers.base import configured_interval
 from airflow_delta_cdc.triggers.patience import is_final, message_of
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from delta_cdc.core.watermark import Seal
     from delta_cdc.planning.reconcile import RecordedWatermark
     from delta_cdc.planning.waiting import Condition, News, Position
 
@@ -174,6 +177,10 @@ class DeltaVersionSensor(BaseSensorOperator):
         :raises DeltaCdcError: the error that ended the trigger
         """
         if "error" not in event:
+            if arguments.is_given(self.pipeline):
+                with suppress(DeltaCdcError):
+                    # For the metrics: time has passed since the first look.
+                    self._watermark(context)
             return event
         error = DeltaCdcError.from_dict(event["error"])
         if self.never_fail:
@@ -224,15 +231,20 @@ class DeltaVersionSensor(BaseSensorOperator):
         )
         if recorded is None or recorded.seal is None:
             return _Baseline(-1)
-        return _Baseline(recorded.seal.watermark, self._seal_due_at(context, recorded))
+        return _Baseline(recorded.seal.watermark, self._seal_due_at(context, recorded, recorded.seal))
 
-    def _seal_due_at(self, context: Context, recorded: RecordedWatermark) -> int | None:
+    def _seal_due_at(self, context: Context, recorded: RecordedWatermark, seal: Seal) -> int | None:
         source = engine.DeltaLog(self._located(context, "table", self.table), self._storage_options())
         try:
-            return engine.seal_due_at(engine.run_sync(source.snapshot()), recorded)
+            state = engine.run_sync(source.snapshot())
         except (TableNotFound, NotADeltaTable):
             # The sensor waits for the table; an apply could not renew the seal either.
             return None
+        with suppress(DeltaCdcError):
+            # What is wrong with the source's log, the look at it says.
+            lag = engine.run_sync(engine.lag_of(source, state, recorded, seal))
+            emit_lag(seal.pipeline, lag.to_dict())
+        return engine.seal_due_at(state, recorded)
 
     def _first_position(self, context: Context) -> Position:
         """Return the table's position at the first look of this task, in any try or poke."""

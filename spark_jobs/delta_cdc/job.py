@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -78,6 +79,7 @@ def run(
     """
 
     def run_one(job: Job) -> JobResult:
+        began = time.monotonic()
         failpoints.reached("started")
         try:
             if isinstance(job, IngestSpec):
@@ -87,9 +89,27 @@ def run(
         except Exception as error:  # noqa: BLE001 - the result names the error
             return failed(error, _locations(job))
         failpoints.reached("finished")
-        return result
+        return _worked(result, began)
 
-    return _run_parts(spec, run_one, part_done) if isinstance(spec, BatchSpec) else run_one(spec)
+    application = _application(spark)
+    if not isinstance(spec, BatchSpec):
+        return replace(run_one(spec), application=application)
+    began = time.monotonic()
+    result = _run_parts(spec, run_one, part_done)
+    return replace(_worked(result, began), application=application)
+
+
+def _application(spark: SparkSession) -> str:
+    try:
+        return spark.conf.get("spark.app.id", "") or ""
+    except Exception as error:  # noqa: BLE001 - the job itself gives the error of a session that is lost
+        log.debug("The application has no id: %s", error)
+        return ""
+
+
+def _worked(result: JobResult, began: float) -> JobResult:
+    """Return a result with the seconds since its job began (by the monotonic clock)."""
+    return replace(result, seconds={"work": time.monotonic() - began})
 
 
 #: The function that runs each type of spec, except an ingest.

@@ -144,9 +144,7 @@ def _values(type_: type) -> st.SearchStrategy[Any]:
                 if not one.metadata.get("unwritten")
             }
             return st.builds(hint, **chosen)
-        return {int: st.integers(), str: st.text(max_size=5), bool: st.booleans(), type(None): st.none()}[
-            hint
-        ]
+        return {**PLAIN, float: st.floats(allow_nan=False, allow_infinity=False)}[hint]
 
     return of(type_, 0)
 

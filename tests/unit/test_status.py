@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from delta_cdc.cli import main
 from delta_cdc.core.errors import SourceTableReplaced
+from delta_cdc.core.metrics import METRICS
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.ingest_status import IngestStatus
 from delta_cdc.planning.status import Status, status_async
 from tests.support.ingest_model import Boom, World
-from tests.support.logs import EPOCH, FEED, SECOND, LogTable
+from tests.support.logs import EPOCH, FEED, SECOND, LogTable, seal
 from tests.support.tables import NOW, Tables
 
 if TYPE_CHECKING:
@@ -238,3 +241,76 @@ def test_a_log_that_another_pipeline_fills(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.log.create()
     assert status("p", str(tmp_path / "log")).ingest == IngestStatus()
+
+
+# -- metrics and freshness ------------------------------------------------------------------------
+def metrics_of(text: str) -> dict[tuple[str, ...], float]:
+    """Return the samples as Prometheus' own parser reads them: name and values of the labels."""
+    families = list(text_string_to_metric_families(text))
+    assert {family.name.removeprefix("delta_cdc_") for family in families} <= set(METRICS)
+    assert {family.type for family in families} == {"gauge"}
+    samples = [sample for family in families for sample in family.samples]
+    found = {
+        (one.name.removeprefix("delta_cdc_"), *(one.labels[name] for name in sorted(one.labels))): one.value
+        for one in samples
+    }
+    assert len(found) == len(samples)
+    return found
+
+
+def test_metrics_in_the_format_of_prometheus(tables: Tables, capsys: Any) -> None:
+    tables.sealed(2)
+    assert main(["status", f'p"\\={tables.target.uri}', f"p={tables.target.uri}", "--metrics"]) == 0
+    found = metrics_of(capsys.readouterr().out)
+    assert found["versions_behind", "p"] == 3
+    # The logs are of the future.
+    assert found["seconds_behind", "p"] == 0
+    assert found["seconds_until_unreadable", "p"] >= 0
+    assert found["last_rows", "inserted", "p"] == 3
+    assert found["last_bytes_written", "p"] == 100
+    assert found["last_commit_age_seconds", "p"] >= 0
+    assert ("late", "p") not in found
+    assert found["problems", 'p"\\'] == 1, "that pipeline has no watermark"
+
+
+def test_a_pipeline_is_late(tables: Tables) -> None:
+    tables.sealed(2)
+    found = look(tables)
+    assert found.lag_seconds == 3597
+    in_time, late = found.expected(3597), found.expected(3596)
+    assert (in_time.late, in_time.findings) == (False, ())
+    assert late.late
+    (finding,) = late.findings
+    assert finding.startswith(
+        "Late: the oldest change that is not applied is 60 minutes old, and freshness is"
+    )
+    assert late.to_dict()["late"] is True
+    assert found.expected(None) == found
+    tables.sealed(5, 101)
+    assert look(tables).expected(0).late is False, "nothing is left to apply"
+
+
+def test_late_on_the_command_line(tables: Tables, tmp_path: Path, capsys: Any) -> None:
+    now = time.time_ns() // 1_000_000
+    source = LogTable(tmp_path / "new").create(at=now)
+    target = LogTable(tmp_path / "copy")
+    target.write_seal(seal(100, 0, source=source, kind="load"), at=now)
+    source.append(at=now - 120_000)
+    pair = f"p={target.uri}"
+    assert main(["status", pair, "--freshness", "3 minutes"]) == 0
+    assert "state      in time" in capsys.readouterr().out
+    assert main(["status", pair, "--freshness", "1 minute"]) == 1
+    printed = capsys.readouterr().out
+    assert "state      late" in printed
+    assert "Late: the oldest change" in printed
+    main(["status", pair, "--freshness", "1 minute", "--metrics"])
+    found = metrics_of(capsys.readouterr().out)
+    assert (found["late", "p"], found["problems", "p"]) == (1, 1)
+    with pytest.raises(SystemExit, match="2"):
+        main(["status", pair, "--freshness", "soon"])
+    assert "'soon' is no duration like '30 minutes'" in capsys.readouterr().err
+    configured = tmp_path / "lake.yaml"
+    options = {"source": source.uri, "target": target.uri, "keys": ["id"], "freshness": "1 minute"}
+    configured.write_text(json.dumps({"pipelines": {"p": options}}))
+    assert main(["status", str(configured)]) == 1
+    assert "state      late" in capsys.readouterr().out

@@ -8,8 +8,9 @@ from typing import Any
 import pendulum
 import pytest
 
+from delta_cdc.core.arguments import seconds, span
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.run.times import iso, moment, seconds, start
+from delta_cdc.run.times import iso, moment, start
 
 
 @pytest.mark.parametrize(
@@ -81,3 +82,16 @@ def test_a_start_may_be_a_date() -> None:
 )
 def test_durations(text: str, expected: float | None) -> None:
     assert seconds(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(None, None), ("", None), (90, 90), (0.5, 0.5), ("2 hours", 7200)]
+)
+def test_spans(value: Any, expected: float | None) -> None:
+    assert span("freshness", value) == expected
+
+
+@pytest.mark.parametrize("value", [True, -1, "90", "soon", [], float("inf"), float("nan")])
+def test_values_that_are_no_span(value: Any) -> None:
+    with pytest.raises(InvalidConfiguration, match=r"freshness is .* give seconds, or a text like"):
+        span("freshness", value)

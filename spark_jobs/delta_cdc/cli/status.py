@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.pipelines import chosen, takes_pipelines
+from delta_cdc.core.arguments import seconds
 from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.metrics import METRICS, Sample, prometheus_text
+from delta_cdc.core.option_schema import APPLY
 from delta_cdc.core.retention import readable as span
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.plan import readable as size
 from delta_cdc.planning.status import Status, status_of_all
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from delta_cdc.cli.pipelines import Chosen
 
 
 def add(commands: Any) -> None:
@@ -23,12 +30,32 @@ def add(commands: Any) -> None:
         "status",
         help="show how far pipelines are behind their sources, from the logs alone (starts no Spark)",
         description="Prints the source's version, the watermark, the lag, and until when the source's "
-        "history lasts. Exit code 1: a pipeline needs attention: it has no valid watermark, or more than "
-        "half of a retention has passed.",
+        "history lasts. Exit code 1: a pipeline needs attention: it has no valid watermark, it is late, or "
+        "more than half of a retention has passed.",
     )
     takes_pipelines(status)
-    status.add_argument("--json", action="store_true", help="print everything as JSON, with the newest seals")
+    status.add_argument(
+        "--freshness", metavar="SPAN", type=_span,
+        help="such as '30 minutes': a pipeline whose oldest change that is not applied is older is late; "
+        "without it, the configuration's",
+    )  # fmt: skip
+    forms = status.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="print everything as JSON, with the newest seals")
+    forms.add_argument(
+        "--metrics", action="store_true", help="print metrics in the text format of Prometheus; exit code 0"
+    )
     status.set_defaults(run=_status)
+
+
+#: Metrics of which a pipeline with a change log and a target shows the lesser value; of others, the sum.
+_LEAST = ("seconds_until_unreadable", "last_commit_age_seconds")
+
+
+def _span(text: str) -> float:
+    found = seconds(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration like '30 minutes'")
+    return found
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -43,8 +70,15 @@ def _status(arguments: argparse.Namespace) -> int:
             sources,
         )
     )
+    expected = [
+        result.expected(_freshness(arguments, one)) if isinstance(result, Status) else result
+        for (one, _), result in zip(tables, results, strict=True)
+    ]
+    if arguments.metrics:
+        print(_metrics([one for one, _ in tables], expected), end="")
+        return 0
     rows, lines, is_healthy = [], [], True
-    for (one, table), result in zip(tables, results, strict=True):
+    for (one, table), result in zip(tables, expected, strict=True):
         lines.append(one.pipeline)
         if isinstance(result, DeltaCdcError):
             is_healthy = False
@@ -60,6 +94,32 @@ def _status(arguments: argparse.Namespace) -> int:
     return 0 if is_healthy else 1
 
 
+def _freshness(arguments: argparse.Namespace, one: Chosen) -> float | None:
+    given: float | None = arguments.freshness
+    return APPLY["freshness"].read(one.table.arguments.get("freshness")) if given is None else given
+
+
+def _metrics(pipelines: Sequence[Chosen], results: Sequence[Status | Exception]) -> str:
+    """Return the metrics of all pipelines in the text format of Prometheus."""
+    now = datetime.now(UTC)
+    combined: dict[tuple[str, ...], Sample] = {}
+    for one, result in zip(pipelines, results, strict=True):
+        if isinstance(result, Status):
+            samples = list(result.samples(now))
+        elif isinstance(result, DeltaCdcError):
+            samples = [Sample(METRICS["problems"], one.pipeline, 1)]
+        else:
+            raise result
+        for sample in samples:
+            key = (sample.metric.name, *sample.labels.values())
+            other = combined.get(key)
+            if other is not None:
+                combine = min if sample.metric.name in _LEAST else sum
+                sample = replace(sample, value=combine((sample.value, other.value)))
+            combined[key] = sample
+    return prometheus_text(combined.values())
+
+
 def _lines(status: Status) -> Iterator[str]:
     yield f"  target     {status.target} (version {_or_none(status.target_version)})"
     if status.ingest is not None:
@@ -72,6 +132,8 @@ def _lines(status: Status) -> Iterator[str]:
         lag = f"{commits} commits with changes, {size(bytes_)}, the oldest {span(int(seconds * 1000))} old"
         yield f"  watermark  {status.committed}"
         yield f"  lag        {status.lag_versions} versions" + (f": {lag}" if commits else ": no changes")
+        if status.late is not None:
+            yield f"  state      {'late' if status.late else 'in time'}"
         yield f"  good until {status.readable_until or 'unknown'}"
     for finding in status.findings:
         yield f"  !          {finding}"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from delta_cdc.core.option_schema import APPLY, CONFLICT, GROUPS, INGEST, INITIAL_LOAD, in_group
+from delta_cdc.core.option_schema import APPLY, CONFLICT, GROUPS, INGEST, INITIAL_LOAD, SPAN, in_group
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,8 @@ _FromOne = Annotated[Annotated[int, Field(ge=1)], Expects("a whole number >= 1")
 #: A flag without templates: the operators do not render it.
 _Bool = Annotated[bool, Expects("true or false")]
 _Texts = Annotated[dict[str, str], Expects("a mapping from names to values")]
-_Span = Annotated[
-    Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0)] | str,
-    Expects("seconds, or a text like '5 minutes'"),
-]
+_Seconds = Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0)] | str
+_Span = Annotated[_Seconds, Expects(SPAN.expects)]
 _Dotted = Annotated[
     str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"), Expects("the dotted name of a function")
 ]
@@ -79,6 +77,7 @@ _TYPES: dict[str, Any] = {
     "names": str | list[str],
     "count": Annotated[int, Field(ge=0)] | _Template,
     "positive": Annotated[int, Field(ge=1)] | _Template,
+    "span": _Seconds,
     "scd_type": Annotated[int, Field(ge=1, le=2)] | _Template,
     "conflict": Literal[CONFLICT.choices] | LastBy | _Template,
     "initial_load": Literal[INITIAL_LOAD.choices] | FromVersion | NoneAt | _Template,
@@ -143,6 +142,13 @@ class DagKeys(TypedDict, total=False):
     on_failure_callback: Annotated[_Callback, Field(description="Dotted names of functions, for tasks.")]
     on_success_callback: Annotated[_Callback, Field(description="The same for success.")]
     on_retry_callback: Annotated[_Callback, Field(description="The same for retries.")]
+    on_late_callback: Annotated[
+        _Callback,
+        Field(
+            description="Dotted names of async functions, for runs that take longer than the shortest "
+            "freshness of their pipelines, as airflow_delta_cdc.deadline.log_missed."
+        ),
+    ]
     is_paused_upon_creation: Annotated[_Bool, Field(description="Whether a new DAG waits to be unpaused.")]
     backfill: Annotated[
         _Bool, Field(description="Make a DAG of the name and __backfill as well; default true.")

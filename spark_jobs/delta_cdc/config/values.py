@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.config import models
 from delta_cdc.config.findings import nearest, shown
+from delta_cdc.core.arguments import seconds
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.run.times import seconds, start
+from delta_cdc.run.times import start
 
 if TYPE_CHECKING:
     from delta_cdc.config.findings import Findings, Place
@@ -32,7 +33,7 @@ _PRESETS = (
 ON_CHANGE = "on_change"
 _CRON_FIELDS = (5, 6)
 _SPANS = ("retry_delay", "execution_timeout")
-_CALLBACKS = ("on_failure_callback", "on_success_callback", "on_retry_callback")
+_CALLBACKS = ("on_failure_callback", "on_success_callback", "on_retry_callback", "on_late_callback")
 
 
 def check(given: dict[str, Any], nodes: dict[str, Node], where: str, findings: Findings) -> set[str]:
@@ -130,6 +131,7 @@ def _is_cron(text: str) -> bool:
 _FORMS = {
     "retry_delay": _span,
     "execution_timeout": _span,
+    "freshness": _span,
     "start_date": _date,
     "schedule": _schedule,
 }

@@ -32,6 +32,8 @@ CONFLICTS = ("fail", "quarantine")
 INITIAL_LOADS = ("snapshot", "none")
 #: The name of a custom adapter: a module, and a name in it.
 _DOTTED = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)+", re.ASCII)
+_DURATION = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(second|minute|hour|day)s?\s*", re.IGNORECASE)
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _LAST_PART = re.compile(r"(?:\{\{.*?\}\}|\{%.*?%\}|[^/])+(?=/*\s*$)")
 
 
@@ -81,6 +83,32 @@ def whole_number(name: str, value: Any, *, minimum: int = 0) -> int | None:
         number = int(value)
     if number is None or number < minimum:
         raise refused(name, value, f"give a whole number >= {minimum}, or leave it empty.")
+    return number
+
+
+def seconds(text: str) -> float | None:
+    """Return how long ``5 minutes`` is, in seconds; None if the text is not like that."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        return None
+    number = float(match[1]) * _SECONDS[match[2].lower()]
+    return int(number) if number.is_integer() else number
+
+
+def span(name: str, value: Any) -> float | None:
+    """Read a duration: seconds, or a text like ``5 minutes``.
+
+    :raises InvalidConfiguration: for anything else
+    """
+    if not is_given(value):
+        return None
+    number: float | None = None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str):
+        number = seconds(value)
+    if number is None or not 0 <= number < float("inf"):
+        raise refused(name, value, "give seconds, or a text like '5 minutes'.")
     return number
 
 

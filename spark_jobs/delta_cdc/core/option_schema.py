@@ -157,6 +157,7 @@ PROJECTIONS = Kind("names", KEYS.expects, arguments.projections)
 #: An empty list differs from a list that is not given.
 COLUMNS = Kind("names", KEYS.expects, arguments.columns)
 COUNT = Kind("count", "a whole number >= 0", arguments.whole_number)
+SPAN = Kind("span", "seconds, or a text like '5 minutes'", arguments.span)
 POSITIVE = Kind("positive", "a whole number >= 1", partial(arguments.whole_number, minimum=1))
 FLAG = Kind("flag", "true or false", arguments.flag)
 SCD_TYPE = Kind("scd_type", "1 or 2", arguments.scd_type, (1, 2))
@@ -432,6 +433,13 @@ APPLY = _by_name(
         "snapshot_version_column",
         NAME,
         "``snapshot``: each value of this column, ascending, is one full copy",
+    ),
+    Option(
+        "freshness",
+        SPAN,
+        "How old the oldest change that is not applied may be, such as ``30 minutes``. When it is older, the "
+        "pipeline is late: in ``delta-cdc status``, in metrics and in what a run publishes",
+        templated=False,
     ),
     Option(
         "single_driver",

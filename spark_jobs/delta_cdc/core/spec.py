@@ -864,6 +864,9 @@ class JobResult:
     :param statements: of a dry run: the statements that would run, one text per step
     :param parts: of a batch: one result per part, in order
     :param then: of an ingest: the result of the apply after it; None if no apply followed
+    :param application: the id of the Spark application; "" if unknown
+    :param seconds: ``work``: how long the job ran; ``start``: how long its caller waited besides, for the
+        application's start and end
     """
 
     status: JobStatus
@@ -874,6 +877,8 @@ class JobResult:
     statements: tuple[str, ...] = ()
     parts: tuple[JobResult, ...] = ()
     then: JobResult | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    application: str = ""
 
     def to_json(self) -> str:
         """Return the text of ``result.json``."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec
 from delta_cdc.core.concurrency import settled
 from delta_cdc.core.errors import VersionsExpired
+from delta_cdc.core.metrics import METRICS, Sample, commit_samples, is_late, lag_samples
 from delta_cdc.core.retention import (
     FILE_RETENTION,
     LOG_RETENTION,
@@ -22,14 +23,46 @@ from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import preconditions
 from delta_cdc.planning.ingest_status import IngestStatus, ingest_status, is_ingested
 from delta_cdc.planning.reconcile import reconcile_async
+from delta_cdc.planning.written import bytes_of, sealed_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.reconcile import RecordedWatermark
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a pipeline is behind its source.
+
+    :param source_version: the source's newest version
+    :param versions: number of source versions after the watermark
+    :param commits: number of those that change data
+    :param size: bytes to read for those commits
+    :param seconds: age of the oldest of those commits; 0 if there are no such commits
+    :param readable_until: as in :class:`Status`
+    :param findings: problems that need attention, one sentence each
+    """
+
+    source_version: int
+    versions: int
+    commits: int
+    size: int
+    seconds: float
+    readable_until: str | None
+    findings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the published form."""
+        return {
+            "source_version": self.source_version,
+            "versions": self.versions,
+            "seconds": self.seconds,
+            "readable_until": self.readable_until,
+        }
 
 
 @dataclass(frozen=True)
@@ -48,6 +81,12 @@ class Status:
         commit from the target's log, or unapplied changes from the source's log or storage; ISO 8601 in UTC
     :param findings: problems that need attention, one sentence each
     :param seal: the newest seal as JSON
+    :param counts: rows of the newest sealed commit, by kind; None if that commit is not in the log any more
+    :param bytes_written: size of the files that it added
+    :param committed_at: its time, ISO 8601 in UTC
+    :param freshness: the age in seconds that the oldest change that is not applied may have; None if the
+        caller sets none
+    :param late: whether that change is older; None if unknown
     :param ingest: for a change log that an ingest fills: the status of that ingest. Its source has no
         versions, so all fields on versions and lag are None
     """
@@ -65,6 +104,11 @@ class Status:
     readable_until: str | None = None
     findings: tuple[str, ...] = ()
     seal: dict[str, Any] | None = None
+    counts: dict[str, int] | None = None
+    bytes_written: int | None = None
+    committed_at: str | None = None
+    freshness: float | None = None
+    late: bool | None = None
     ingest: IngestStatus | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,6 +118,31 @@ class Status:
             del encoded["ingest"]
             return encoded
         return {**encoded, "ingest": self.ingest.to_dict()}
+
+    def expected(self, freshness: float | None) -> Status:
+        """Return the status with a freshness, and with a finding if the pipeline is late."""
+        late = is_late(self.lag_seconds, freshness)
+        findings = self.findings
+        if late and freshness is not None and self.lag_seconds is not None:
+            age, allowed = readable(int(self.lag_seconds * 1000)), readable(int(freshness * 1000))
+            finding = f"Late: the oldest change that is not applied is {age} old, and freshness is {allowed}"
+            findings = (*findings, f"{finding}: run the pipeline.")
+        return replace(self, freshness=freshness, late=late, findings=findings)
+
+    def samples(self, now: datetime) -> Iterator[Sample]:
+        """Yield the samples of the metrics that a status has."""
+        lag = {
+            "versions": self.lag_versions,
+            "seconds": self.lag_seconds,
+            "readable_until": self.readable_until,
+            "late": self.late,
+        }
+        yield from lag_samples(self.pipeline, lag, now)
+        yield Sample(METRICS["problems"], self.pipeline, len(self.findings))
+        if self.counts is not None and self.bytes_written is not None and self.committed_at is not None:
+            yield from commit_samples(self.pipeline, self.counts, self.bytes_written, prefix="last_")
+            age = (now - datetime.fromisoformat(self.committed_at)).total_seconds()
+            yield Sample(METRICS["last_commit_age_seconds"], self.pipeline, max(0.0, age))
 
 
 async def status_async(
@@ -128,7 +197,19 @@ async def _ingested(
         findings=(*recorded.notes, *ingest.findings, *warnings),
         seal=codec.encoded(seal) if seal is not None else None,
         ingest=ingest,
+        **_written(recorded),
     )
+
+
+def _written(recorded: RecordedWatermark) -> dict[str, Any]:
+    """Return the fields of a status about the newest sealed commit."""
+    if recorded.seal is None or recorded.commit is None:
+        return {}
+    return {
+        "counts": sealed_counts(recorded.seal, recorded.commit),
+        "bytes_written": bytes_of([recorded.commit]),
+        "committed_at": _iso(recorded.commit.timestamp),
+    }
 
 
 async def _compared(
@@ -136,24 +217,47 @@ async def _compared(
 ) -> Status:
     identity = await preconditions.check_identity(read, state, seal)
     notes = (*recorded.notes, identity.note) if identity.note else recorded.notes
-    unread, lost = await _unread(read, seal, state)
-    changing = [commit for commit in unread if commit.changes_data]
-    age = now - changing[0].timestamp if changing else 0
-    until, warnings = _terms(state, recorded, unread, now)
+    lag = await lag_of(read, state, recorded, seal, now)
     return Status(
         pipeline=seal.pipeline,
         target=recorded.target.uri,
         target_version=recorded.target.version,
         source=read.uri,
-        source_version=state.version,
+        source_version=lag.source_version,
         committed=seal.watermark.version,
-        lag_versions=max(0, state.version - seal.watermark.version),
-        lag_commits=len(changing),
-        lag_bytes=sum(commit.bytes_to_read for commit in changing),
-        lag_seconds=age / 1000,
-        readable_until=until,
-        findings=(*notes, *lost, *warnings),
+        lag_versions=lag.versions,
+        lag_commits=lag.commits,
+        lag_bytes=lag.size,
+        lag_seconds=lag.seconds,
+        readable_until=lag.readable_until,
+        findings=(*notes, *lag.findings),
         seal=codec.encoded(seal),
+        **_written(recorded),
+    )
+
+
+async def lag_of(
+    read: DeltaLog, state: TableState, recorded: RecordedWatermark, seal: Seal, now_ms: int | None = None
+) -> Lag:
+    """Return how far a watermark is behind its source. Reads only commits that ``read`` has not read yet.
+
+    :param read: the source's log
+    :param state: the source's state
+    :param seal: the seal of ``recorded``
+    :param now_ms: the time in epoch milliseconds; None: now
+    """
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    unread, lost = await _unread(read, seal, state)
+    changing = [commit for commit in unread if commit.changes_data]
+    until, warnings = _terms(state, recorded, unread, now)
+    return Lag(
+        source_version=state.version,
+        versions=max(0, state.version - seal.watermark.version),
+        commits=len(changing),
+        size=sum(commit.bytes_to_read for commit in changing),
+        seconds=max(0, now - changing[0].timestamp) / 1000 if changing else 0.0,
+        readable_until=until,
+        findings=(*lost, *warnings),
     )
 
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.errors import OutcomeUnknown
+from delta_cdc.core.errors import DeltaCdcError, OutcomeUnknown
 from delta_cdc.core.spec import ApplyRequest, ApplySpec, JobResult
 from delta_cdc.core.text_table import grid
 from delta_cdc.core.uris import canonical_uri, short_name
@@ -17,6 +17,8 @@ from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.plan import Plan, told
 from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
+from delta_cdc.planning.status import lag_of
+from delta_cdc.planning.written import bytes_of
 from delta_cdc.run.loop import Own, Run, Say, described_range, run_alone
 from delta_cdc.run.outcomes import ApplyResult, counted, summed
 from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
@@ -135,31 +137,31 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
     async def without_job(self, plan: Plan) -> ApplyResult | None:
         if self.request.dry_run and plan.versions is None:
             # A seal without rows has no counts, so no job is needed.
-            return self._publish_dry(plan, JobResult("planned"))
+            return await self._publish_dry(plan, JobResult("planned"))
         saved_plan = self.saved(plan.plan_key)
         if not self.asked() or saved_plan.asked != self.asked() or plan.recorded is None:
             return None
         earlier = await self._ours(plan)
         if not any(seal.step.fingerprint in saved_plan.lasts for seal, _ in earlier):
             return None
-        return self._publish_earlier(plan, plan.recorded, earlier)
+        return await self._publish_earlier(plan, plan.recorded, earlier)
 
     async def publish_nothing(self, plan: Plan) -> ApplyResult:
         recorded = plan.recorded
         seal = recorded.seal if recorded is not None else None
         earlier = await self._ours(plan)
         if recorded is not None and earlier:
-            return self._publish_earlier(plan, recorded, earlier)
+            return await self._publish_earlier(plan, recorded, earlier)
         progress = f"the watermark is {seal.watermark}" if seal is not None else "there is no watermark yet"
         self.say(
             f"Nothing to do: {progress}, and the source is at version {plan.source.version} "
             f"({plan.source.uri} into {self.written_table()})."
         )
         version = recorded.target.version if recorded is not None else None
-        done = self._result(plan, recorded, None, {}, version, applied=False)
+        done = await self._result(plan, recorded, None, {}, version, applied=False)
         return replace(done, dry_run=_dry_run_result(plan, None)) if self.request.dry_run else done
 
-    def _publish_earlier(
+    async def _publish_earlier(
         self, plan: Plan, recorded: RecordedWatermark, earlier: tuple[tuple[Seal, Commit], ...]
     ) -> ApplyResult:
         last, commit = earlier[-1]
@@ -168,7 +170,15 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             f"Done by {self.done_by}: {counted(counts)}; versions {versions or last.step.ending_version} of "
             f"{plan.source.uri} are in version {commit.version} of {self.written_table()}."
         )
-        return self._result(plan, recorded, versions, counts, commit.version, applied=True)
+        return await self._result(
+            plan,
+            recorded,
+            versions,
+            counts,
+            commit.version,
+            applied=True,
+            bytes_written=_bytes(earlier),
+        )
 
     async def _ours(self, plan: Plan) -> tuple[tuple[Seal, Commit], ...]:
         """Return the commits with rows that this work made and has not published yet, oldest first.
@@ -187,7 +197,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
 
     async def publish(self, plan: Plan, own: Own, result: JobResult | None) -> ApplyResult:
         if result is not None and result.status == "planned":
-            return self._publish_dry(plan, result)
+            return await self._publish_dry(plan, result)
         recorded = await self._proof()
         ours = await self._ours(plan)
         in_effect = _proves(recorded, plan) and (bool(ours) or not _stands_alone(plan))
@@ -203,16 +213,18 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
                 f"0 rows: sealed watermark {recorded.seal.watermark} in version {version} of "
                 f"{short_name(self.written_table())}, seal {recorded.seal.number}."
             )
-            return self._result(plan, recorded, None, {}, version, applied=False)
+            return await self._result(plan, recorded, None, {}, version, applied=False)
         counts = summed(ours) if ours else dict(result.counts if result else {})
         self.say(
             f"{counted(counts)}: {self.described(plan, short_name)}; version {version}, watermark "
             f"{recorded.seal.watermark}, seal {recorded.seal.number}."
         )
         versions = _range(ours) if ours else plan.versions
-        return self._result(plan, recorded, versions, counts, version, applied=True)
+        return await self._result(
+            plan, recorded, versions, counts, version, applied=True, bytes_written=_bytes(ours or own.found)
+        )
 
-    def _publish_dry(self, plan: Plan, result: JobResult) -> ApplyResult:
+    async def _publish_dry(self, plan: Plan, result: JobResult) -> ApplyResult:
         dry_run = _dry_run_result(plan, result)
         self.say(
             f"A dry run: nothing was written to {self.written_table()}. A run would make these commits"
@@ -222,13 +234,15 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             self.say(f"Would run:\n{statement}")
         self.say(f"Would give {counted(result.counts)}.")
         version = plan.recorded.target.version if plan.recorded is not None else None
-        done = self._result(plan, plan.recorded, plan.versions, dict(result.counts), version, applied=False)
+        done = await self._result(
+            plan, plan.recorded, plan.versions, dict(result.counts), version, applied=False
+        )
         return replace(done, dry_run=dry_run)
 
     async def _proof(self) -> RecordedWatermark | None:
         return await reconcile_async(self.log, self.request.pipeline, backup=self.backup)
 
-    def _result(
+    async def _result(
         self,
         plan: Plan,
         recorded: RecordedWatermark | None,
@@ -237,6 +251,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         version: int | None,
         *,
         applied: bool,
+        bytes_written: int = 0,
     ) -> ApplyResult:
         seal = recorded.seal if recorded is not None else None
         backup = None
@@ -257,7 +272,29 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             target_table_id=recorded.target.table_id if recorded is not None else None,
             plan_key=plan.plan_key,
             backup=backup,
+            bytes_written=bytes_written,
+            lag=await self._lag(plan, recorded),
+            effort=self.effort,
         )
+
+    async def _lag(self, plan: Plan, recorded: RecordedWatermark | None) -> dict[str, Any] | None:
+        """Return how far the target is behind its source now, as it is published."""
+        if recorded is None or recorded.seal is None:
+            return None
+        source, log = plan.source, plan.observed.log
+        try:
+            if plan.spec is not None:
+                # The source may have new versions since the plan.
+                source = replace(source, version=await log.newest_version(source.version))
+            return (await lag_of(log, source, recorded, recorded.seal)).to_dict()
+        except DeltaCdcError as error:
+            # The commit is made, and must be published.
+            self.say(f"How far {self.written_table()} is behind {source.uri} is unknown: {error}")
+            return None
+
+
+def _bytes(commits: tuple[tuple[Seal, Commit], ...]) -> int:
+    return bytes_of(commit for _, commit in commits)
 
 
 def _proves(recorded: RecordedWatermark | None, plan: Plan) -> bool:

@@ -30,7 +30,8 @@ from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import Applying
 from delta_cdc.run.caller import CallerThread, run_beside
 from delta_cdc.run.ingest import Ingesting
-from delta_cdc.run.loop import new_run_id
+from delta_cdc.run.loop import new_run_id, timed
+from delta_cdc.run.outcomes import Effort
 from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
 from delta_cdc.run.table_arguments import requests
 
@@ -90,6 +91,15 @@ class PipelineResult:
     applied: ApplyResult | None = None
     error: DeltaCdcError | None = None
     unanswered: bool = False
+
+    @property
+    def effort(self) -> Effort:
+        """Return what the ingest and the apply took together."""
+        total = Effort()
+        for result in (self.ingested, self.applied):
+            if result is not None:
+                total.add(result.effort.seconds, result.effort.attempts_lost)
+        return total
 
 
 def run_batch(
@@ -310,7 +320,7 @@ def _executed(
 ) -> list[JobResult | Exception]:
     """Run jobs in one application, and return the result of each."""
     try:
-        result = execute(BatchSpec(run_id, tuple(specs), parallel))
+        result = timed(execute, BatchSpec(run_id, tuple(specs), parallel))
     except Exception as error:  # noqa: BLE001 - each flow reads from its own log whether its job committed
         return [error] * len(specs)
     parts = [*result.parts, *[JobResult("unreached")] * (len(specs) - len(result.parts))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.concurrency import gathered
@@ -15,6 +15,7 @@ from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.ingest import plan_ingest_async
 from delta_cdc.planning.plan import readable, told
 from delta_cdc.planning.request import Memory
+from delta_cdc.planning.status import lag_of
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import asked_of
 
@@ -47,6 +48,7 @@ class DetectedChanges:
     :param version: the target's watermark; None without a watermark
     :param target: location of the target; location of the log if the pipeline has no apply
     :param plan: the plans as lines for people
+    :param lag: how far the target is behind (:meth:`delta_cdc.planning.status.Lag.to_dict`); None if unknown
     """
 
     pipeline: str
@@ -60,6 +62,7 @@ class DetectedChanges:
     target: str | None = None
     plan: str = ""
     notes: tuple[str, ...] = ()
+    lag: dict[str, Any] | None = None
 
 
 def detect_changes(pipeline_jobs: Sequence[PipelineJob]) -> list[DetectedChanges]:
@@ -110,7 +113,14 @@ async def _planned(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
             raise
         return _detected(pipeline_job, ingest, None, await _newest(pipeline_job.apply))
     version = plan.recorded.target.version if plan.recorded is not None else await _newest(pipeline_job.apply)
-    return _detected(pipeline_job, ingest, plan, version)
+    return replace(_detected(pipeline_job, ingest, plan, version), lag=await _lag(plan))
+
+
+async def _lag(plan: Plan) -> dict[str, Any] | None:
+    recorded = plan.recorded
+    if recorded is None or recorded.seal is None:
+        return None
+    return (await lag_of(plan.observed.log, plan.source, recorded, recorded.seal)).to_dict()
 
 
 def _detected(

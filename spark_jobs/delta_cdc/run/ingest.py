@@ -11,6 +11,7 @@ from delta_cdc.core.spec import IngestSpec, JobResult
 from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.planning.ingest import IngestPlan, plan_ingest_async
 from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.planning.written import bytes_of
 from delta_cdc.run.loop import Own, Run, Say, run_alone
 from delta_cdc.run.outcomes import IngestResult, counted
 from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
@@ -172,4 +173,6 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
             counts=dict(batch[0].step.counts) if batch is not None else {},
             left=plan.left,
             plan_key=plan.plan_key,
+            bytes_written=bytes_of([batch[1]]) if batch is not None else 0,
+            effort=self.effort,
         )

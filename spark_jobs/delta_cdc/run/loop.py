@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -37,7 +38,7 @@ from delta_cdc.planning.plan import range_lines
 from delta_cdc.planning.reconcile import own_commits
 from delta_cdc.planning.request import CommitRequest, Memory, ReadRequest
 from delta_cdc.run.caller import CallerThread, run_beside
-from delta_cdc.run.outcomes import Published
+from delta_cdc.run.outcomes import Effort, Published
 from delta_cdc.run.saved_plans import Planned, SavedPlan, SavedPlans
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         self.say = say
         self.max_attempts = max_attempts
         self.sleep = sleep
+        self.effort = Effort()
         #: The log of the written table. It is kept over all tries, so that each commit is read once.
         self.log = self._opened()
 
@@ -133,7 +135,8 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
 
     async def run(self) -> _Result:
         for attempt in range(1, self.max_attempts + 1):
-            plan = await self._planned()
+            with self.effort.stage("plan"):
+                plan = await self._planned()
             for note in plan.notes:
                 self.say(note)
             if plan.spec is None:
@@ -147,6 +150,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
             published = await self._attempt(plan, plan.spec, attempt)  # type: ignore[arg-type]
             if published is not None:
                 return published
+            self.effort.attempts_lost += 1
         raise ConcurrentModification(
             f"Another writer won the race for {self.written_table()} {self.max_attempts} times in a row "
             f"(pipeline {self.request.pipeline}).",
@@ -182,6 +186,18 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
             result = await self.execute(spec)
         except Exception as error:  # noqa: BLE001 - whatever ended the job, the log decides
             return await self._after_crash(plan, spec, error)
+        self.effort.add(result.seconds)
+        with self.effort.stage("confirm"):
+            published = await self._confirmed(plan, spec, result)
+        if published is None:
+            reason_text = (
+                f"Not committed to {self.written_table()} ({result.status}: {result.message or 'no reason'})"
+            )
+            await pause(reason_text, attempt, self.max_attempts, self.say, self.sleep)
+        return published
+
+    async def _confirmed(self, plan: _Plan, spec: _Spec, result: JobResult) -> _Result | None:
+        """Return the result of a job as the log confirms it; None if another writer was faster."""
         own = await self._own(plan, spec)
         if result.status == "planned":
             return await self.publish(plan, own, result)
@@ -195,10 +211,6 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
                 f"{self.written_table()} shows no such commit.",
                 remedy="run again; the log will tell.",
             )
-        reason_text = (
-            f"Not committed to {self.written_table()} ({result.status}: {result.message or 'no reason'})"
-        )
-        await pause(reason_text, attempt, self.max_attempts, self.say, self.sleep)
         return None
 
     def _opened(self) -> DeltaLog:
@@ -275,11 +287,20 @@ def run_alone(
     async def main(caller: CallerThread) -> T:
         loop = asyncio.get_running_loop()
         return await run(
-            lambda spec: loop.run_in_executor(caller, execute, spec),
+            lambda spec: loop.run_in_executor(caller, timed, execute, spec),
             lambda seconds: asyncio.to_thread(sleep, seconds),
         )
 
     return run_beside(main)
+
+
+def timed(execute: Callable[[Any], JobResult], spec: Any) -> JobResult:
+    """Run a job, and add to its result how long its start took; to those of its parts, if it has any."""
+    began = time.monotonic()
+    result = execute(spec)
+    start = max(0.0, time.monotonic() - began - result.seconds.get("work", 0.0))
+    parts = tuple(replace(part, seconds={"start": start, **part.seconds}) for part in result.parts)
+    return replace(result, parts=parts, seconds={"start": start, **result.seconds})
 
 
 def described_range(plan: Plan, table: str, named: Callable[[str], str] = str) -> str:

@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from delta_cdc.planning.written import sealed_counts
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from delta_cdc.core.spec import JobResult
     from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import Seal, TableVersion
     from delta_cdc.delta_log.actions import Commit
 
-_METRICS = {
-    "numTargetRowsInserted": "inserted",
-    "numTargetRowsUpdated": "updated",
-    "numTargetRowsDeleted": "deleted",
-}
+
+@dataclass
+class Effort:
+    """What a flow took. The flow adds to it until its end.
+
+    :param seconds: seconds by stage: ``plan``, ``start`` (of Spark, until the job begins), ``work`` (of the
+        job) and ``confirm``
+    :param attempts_lost: the number of attempts that another writer beat
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    attempts_lost: int = 0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time of a block to a stage."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.add({name: time.monotonic() - began})
+
+    def add(self, seconds: Mapping[str, float], attempts_lost: int = 0) -> None:
+        """Add seconds by stage, and lost attempts."""
+        for name, value in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + value
+        self.attempts_lost += attempts_lost
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plain JSON form that is published."""
+        seconds = {name: round(value, 3) for name, value in self.seconds.items()}
+        return {"seconds": seconds, "attempts_lost": self.attempts_lost}
 
 
 class Published(Protocol):
@@ -44,6 +77,10 @@ class ApplyResult:
         outside the target; it is not published either
     :param dry_run: the result of a dry run: ``table``, a row per commit; ``steps``, one text each; the
         ``statements`` that would run; and ``counts``. None for any other run
+    :param bytes_written: size of the files that the commits of this work added
+    :param lag: how far the target is behind its source now (:meth:`delta_cdc.planning.status.Lag.to_dict`);
+        None if unknown
+    :param effort: what the flow took
     """
 
     applied: bool
@@ -60,6 +97,9 @@ class ApplyResult:
     plan_key: str = field(default="", kw_only=True, repr=False, compare=False)
     backup: dict[str, Any] | None = field(default=None, kw_only=True, repr=False, compare=False)
     dry_run: dict[str, Any] | None = field(default=None, kw_only=True, repr=False)
+    bytes_written: int = field(default=0, kw_only=True)
+    lag: dict[str, Any] | None = field(default=None, kw_only=True, compare=False)
+    effort: Effort = field(default_factory=Effort, kw_only=True, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plain JSON form that is published."""
@@ -76,6 +116,9 @@ class ApplyResult:
             "target_table_id": self.target_table_id,
             "target_version": self.target_version,
             "counts": self.counts,
+            "bytes_written": self.bytes_written,
+            "lag": self.lag,
+            **self.effort.to_dict(),
             "timestamp": self.timestamp,
         }
         return published if self.dry_run is None else {**published, "dry_run": self.dry_run}
@@ -95,6 +138,8 @@ class IngestResult:
     :param plan_key: the key of the saved plan that :func:`published` deletes; it is not published
     :param then: the result that the same application reported for the apply after the ingest; None without
         such an apply. Only the target's log confirms the apply
+    :param bytes_written: size of the files that the batch added to the change log
+    :param effort: what the flow took
     """
 
     applied: bool
@@ -108,6 +153,8 @@ class IngestResult:
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     plan_key: str = field(default="", kw_only=True, repr=False, compare=False)
     then: JobResult | None = field(default=None, kw_only=True, repr=False, compare=False)
+    bytes_written: int = field(default=0, kw_only=True)
+    effort: Effort = field(default_factory=Effort, kw_only=True, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plain JSON form that is published."""
@@ -120,6 +167,8 @@ class IngestResult:
             "log_version": self.log_version,
             "counts": self.counts,
             "left": self.left,
+            "bytes_written": self.bytes_written,
+            **self.effort.to_dict(),
             "timestamp": self.timestamp,
         }
 
@@ -191,16 +240,6 @@ class CommitResult:
             "staging_version": self.staging_version,
             "timestamp": self.timestamp,
         }
-
-
-def sealed_counts(seal: Seal, commit: Commit) -> dict[str, int]:
-    """Return the counts of a sealed commit: the metrics of Delta, and the counts that the job wrote in
-    the seal."""
-    metrics = commit.info.operation_metrics
-    counts = {name: int(metrics[metric]) for metric, name in _METRICS.items() if metric in metrics}
-    if not counts and "numOutputRows" in metrics:
-        counts = {"inserted": int(metrics["numOutputRows"])}
-    return {**counts, **seal.step.counts}
 
 
 def summed(commits: tuple[tuple[Seal, Commit], ...]) -> dict[str, int]:

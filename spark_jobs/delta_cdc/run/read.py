@@ -12,6 +12,7 @@ from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.read import plan_read_async
 from delta_cdc.planning.request import ReadRequest
+from delta_cdc.planning.written import bytes_of
 from delta_cdc.run.loop import Own, Run, Say, described_range, run_alone
 from delta_cdc.run.outcomes import ReadResult, counted
 from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
@@ -116,6 +117,8 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
             rows=staged_counts.get("rows", 0),
             output=_output_of(batch[0]) if batch is not None else None,
             plan_key=plan.plan_key,
+            bytes_written=bytes_of([batch[1]]) if batch is not None and applied else 0,
+            effort=self.effort,
         )
 
 

@@ -1,4 +1,4 @@
-"""Reads times and durations as people write them: in arguments, in the form of a run, in configuration files.
+"""Reads times as people write them: in arguments, in the form of a run, in configuration files.
 
 Pendulum reads them; Airflow installs it. A Spark driver elsewhere has no pendulum and gets ISO 8601.
 """
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 #: A time and the name of its zone. Without digits in front, pendulum takes words (``now``) as well.
 _TIME = re.compile(r"(\d.*?)(?:\s+([A-Za-z][\w+/-]+))?")
-_DURATION = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(second|minute|hour|day)s?\s*", re.IGNORECASE)
 
 
 def moment(name: str, value: Any) -> DateTime | None:
@@ -64,14 +63,3 @@ def start(name: str, value: str) -> DateTime:
     time = moment(name, f"{text}T00:00:00Z" if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else text)
     assert time is not None
     return time
-
-
-def seconds(text: str) -> float | None:
-    """Return how long ``5 minutes`` is, in seconds; None if the text is not like that."""
-    import pendulum
-
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        return None
-    number = pendulum.duration(**{f"{match[2].lower()}s": float(match[1])}).total_seconds()
-    return int(number) if number.is_integer() else number

@@ -56,6 +56,10 @@ XCOM_KEYS = {
     "target_table_id",
     "target_version",
     "counts",
+    "bytes_written",
+    "lag",
+    "seconds",
+    "attempts_lost",
     "timestamp",
 }
 

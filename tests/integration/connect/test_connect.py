@@ -43,6 +43,7 @@ from tests.support.engine import actions, metadata, newest_seal, seal_of, versio
 from tests.support.holding import hooked
 from tests.support.silent_proxy import silent_proxy
 from tests.support.slow import slow_but
+from tests.unit.airflow.test_lineage import emitted, names
 from tests.unit.airflow.test_operator_storage import ingest_spec
 
 if TYPE_CHECKING:
@@ -114,6 +115,28 @@ def test_a_target_is_the_same_as_embedded(
     assert versions(str(served)) == versions(str(embedded))
     assert not list((tmp_path / "results").rglob("*.json")), "the lists of files are deleted afterwards"
     assert sessions_of(server) == 0
+
+
+def test_lineage_and_figures_come_from_the_worker(connected: Connect, tmp_path: Path) -> None:
+    """The server needs no listener."""
+    source, target = made(tmp_path), tmp_path / "target"
+    one = applying(connected(extra={"spark_ui": "http://connect/{application}"}), source, target)
+    published = one.execute(context())
+    event = emitted(tmp_path, one)
+    assert names(event["inputs"]) == [("file", str(source))]
+    assert names(event["outputs"]) == [("file", str(target))]
+    assert event["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 3
+    assert published["seconds"]["work"] > 0
+    assert published["bytes_written"] > 0
+    assert published["lag"] | {"readable_until": ""} == {
+        "source_version": 0,
+        "versions": 0,
+        "seconds": 0,
+        "readable_until": "",
+        "freshness": None,
+        "late": None,
+    }
+    assert one.spark_ui.replace("{application}", one.application_id).startswith("http://connect/local-")
 
 
 def test_a_rule_of_the_target_is_named_with_the_rows_that_break_it(

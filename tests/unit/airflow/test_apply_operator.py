@@ -39,6 +39,10 @@ PUBLISHED = {
     "target_table_id": "t",
     "target_version": 3,
     "counts": {"inserted": 1},
+    "bytes_written": 10,
+    "lag": None,
+    "seconds": {"work": 1.5},
+    "attempts_lost": 0,
     "timestamp": "2026-01-01T00:00:00.000+00:00",
 }
 
@@ -241,8 +245,8 @@ def test_the_operator_takes_what_the_function_takes() -> None:
     task = inspect.signature(inspect.unwrap(DeltaApplyChangesOperator.__init__)).parameters
     # A session, what the operator knows from its connection and its run, and what all operators take.
     assert set(function) - set(task) == {"spark", "scratch", "run_id", "storage_options"}
-    # Applying from staging is of tasks: the function reads and applies at once.
-    assert set(task) - set(function) == {"self", "staging", "kwargs"}
+    # Applying from staging is of tasks: the function reads and applies at once. Only what publishes is late.
+    assert set(task) - set(function) == {"self", "staging", "freshness", "kwargs"}
     both = set(function) & set(task)
     assert {name: task[name].default for name in both} == {name: function[name].default for name in both}
     # Every other argument of a run is told in _GIVEN, so a new one cannot be forgotten.
@@ -276,7 +280,7 @@ def test_wrong_arguments_are_named_before_anything_happens(
 
 def test_every_argument_of_the_users_is_templated() -> None:
     task = operator()
-    fixed = {"insert_only", "single_driver"}
+    fixed = {"insert_only", "single_driver", "freshness"}
     own = set(DeltaApplyChangesOperator.__init__.__annotations__) - {"kwargs", "return"} - fixed
     assert own <= set(DeltaApplyChangesOperator.template_fields)
     assert all(hasattr(task, name) for name in DeltaApplyChangesOperator.template_fields)

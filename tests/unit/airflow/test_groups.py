@@ -26,6 +26,7 @@ from delta_cdc.core.errors import (
     TablesFailed,
 )
 from delta_cdc.run.batch import PipelineResult
+from delta_cdc.run.outcomes import Effort
 from tests.support.filled import fill
 from tests.unit.airflow.test_apply_operator import AssetStores
 from tests.unit.airflow.test_base_operator import Store
@@ -298,6 +299,7 @@ def test_what_the_application_did_is_told_of_each(monkeypatch: pytest.MonkeyPatc
         "detected": "s1",
         "status": "applied",
         "saved_plans": {"pin:a:t": {"fingerprints": ["a"]}},
+        "effort": {"seconds": {}, "attempts_lost": 0},
     }
     assert told["b"]["status"] == "failed"
     assert told["b"]["error"] == wrong.to_dict()
@@ -398,6 +400,16 @@ def task(one: dict[str, Any], configuration: str = PRINT) -> ApplyTableOperator:
 
 def told(**found: Any) -> Any:
     return context(ti=Ti(**{"run_spark.return_value": {"a": {"detected": "s1", **found}}}))
+
+
+def test_the_effort_of_the_application_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = replace(applied("a"), effort=Effort({"plan": 1.0}, attempts_lost=1))
+    Flow(monkeypatch, PipelineResult(pipeline="a", applied=own))
+    effort = {"seconds": {"plan": 0.5, "start": 4.0, "work": 2.0}, "attempts_lost": 2}
+    found = {"detected": "s1", "status": "applied", "saved_plans": {}, "effort": effort}
+    answer = task(item("a")).execute(context(ti=Ti(**{"run_spark.return_value": {"a": found}})))
+    assert answer["seconds"] == {"plan": 1.5, "start": 4.0, "work": 2.0}
+    assert answer["attempts_lost"] == 3
 
 
 def test_what_was_done_is_published_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:

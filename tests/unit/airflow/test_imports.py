@@ -11,7 +11,7 @@ import pytest
 
 from airflow_delta_cdc import engine
 
-HEAVY = ("pyspark", "pandas", "pyarrow", "grpc", "deltalake", "obstore", "pydantic")
+HEAVY = ("pyspark", "pandas", "pyarrow", "grpc", "deltalake", "obstore", "pydantic", "openlineage")
 
 _PROBE = """
 import json, sys

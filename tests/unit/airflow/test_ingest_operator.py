@@ -247,7 +247,7 @@ def test_wrong_arguments_are_named_before_anything_happens(
 
 def test_every_argument_of_the_users_is_templated() -> None:
     task = operator()
-    fixed = {"insert_only", "single_driver"}
+    fixed = {"insert_only", "single_driver", "freshness"}
     own = set(DeltaIngestChangesOperator.__init__.__annotations__) - {"kwargs", "return", "log"} - fixed
     fields = DeltaIngestChangesOperator.template_fields
     assert own | {"log_table"} <= set(fields)

@@ -90,7 +90,7 @@ def test_a_function_has_the_options_with_their_defaults(
 ) -> None:
     taken = {n: p for n, p in inspect.signature(function).parameters.items() if n not in OF_A_CALL}
     assert set(taken) <= set(parameters(options))
-    assert some or set(parameters(options)) - set(taken) == {"staging"}
+    assert some or set(parameters(options)) - set(taken) == {"staging", "freshness"}
     assert {name for name in taken if not same(taken[name].default, options.get(name))} == set()
 
 

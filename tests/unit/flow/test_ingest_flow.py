@@ -38,8 +38,9 @@ def test_a_batch_is_ingested_and_told(world: World) -> None:
     assert (done.applied, done.seal) == (True, world.log_txns["p"])
     assert done.counts == {"events": 2, "files": 1}
     assert (done.log_version, done.log_table_id, done.left) == (0, "log-1", {})
-    told = "pipeline seal applied log_table log_table_id log_version counts left timestamp"
-    assert list(done.to_dict()) == told.split()
+    told = "pipeline seal applied log_table log_table_id log_version counts left bytes_written"
+    assert list(done.to_dict()) == [*told.split(), "seconds", "attempts_lost", "timestamp"]
+    assert done.bytes_written == 100
     assert any(line.startswith("2 events, 1 files: ingested into ") for line in world.said)
 
 

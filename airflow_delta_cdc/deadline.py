@@ -1,0 +1,63 @@
+"""Airflow's deadline alerts for pipelines with a freshness."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.option_schema import APPLY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+
+
+def freshness_deadline(
+    freshness: float | str, callback: Callable[..., Any] | str | None = None
+) -> DeadlineAlert:
+    """Return the deadline of a DAG whose pipelines have a freshness, for its argument ``deadline``.
+
+    A run that has not ended ``freshness`` after it was queued misses it: from then on, the changes that it
+    found are late. Airflow's UI shows the miss. ``delta-cdc status`` also sees changes that no run has found.
+
+    :param freshness: seconds, or a text like ``30 minutes``
+    :param callback: an ``async`` function, or its dotted name, that the triggerer calls; None logs the miss
+    :raises InvalidConfiguration: ``freshness`` is no duration, or ``callback`` no ``async`` function
+    """
+    seconds = APPLY["freshness"].read(freshness)
+    if seconds is None:
+        raise InvalidConfiguration(
+            "The deadline has no freshness.",
+            remedy="give a duration like '30 minutes'.",
+            argument="freshness",
+        )
+    try:
+        called = AsyncCallback(callback or log_missed)
+    except (AttributeError, ImportError) as error:
+        raise InvalidConfiguration(
+            f"The callback {callback} of a deadline cannot be used: {error}",
+            remedy="name an async function by its module, in a module that the triggerer can import.",
+        ) from error
+    interval = timedelta(seconds=seconds)
+    return DeadlineAlert(
+        reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=interval, callback=called, name="freshness"
+    )
+
+
+async def log_missed(context: dict[str, Any]) -> None:
+    """Log that a run missed its deadline.
+
+    :param context: from Airflow
+    """
+    run = context.get("dag_run") or {}
+    _log.error(
+        "Late: the run %s of %s has not ended within the freshness of its pipelines.",
+        run.get("dag_run_id"),
+        run.get("dag_id"),
+    )
