@@ -14,6 +14,10 @@ from delta_cdc.core.uris import canonical_uri
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
+#: What the names of the aliases begin with: of pipelines, and of groups.
+ALIAS_OF_PIPELINE = "delta_cdc:"
+ALIAS_OF_GROUP = f"{ALIAS_OF_PIPELINE}group:"
+
 
 def delta_asset(table: str) -> Asset:
     """Return the asset of a Delta table.
@@ -35,7 +39,7 @@ def delta_asset(table: str) -> Asset:
 
 def pipeline_alias(pipeline: str) -> AssetAlias:
     """Return the alias by which a pipeline adds events of its tables: ``delta_cdc:<pipeline>``."""
-    return AssetAlias(f"delta_cdc:{pipeline}")
+    return AssetAlias(f"{ALIAS_OF_PIPELINE}{pipeline}")
 
 
 def declare_assets(operator: BaseOperator, source: Any, pipeline: Any = None) -> None:
@@ -56,12 +60,12 @@ def group_asset(group: str) -> Asset:
 
     :param group: name of the group
     """
-    return Asset(name=f"delta_cdc:group:{group}", uri=f"x-delta-cdc-group://{quoted(group)}")
+    return Asset(name=f"{ALIAS_OF_GROUP}{group}", uri=f"x-delta-cdc-group://{quoted(group)}")
 
 
 def group_alias(group: str) -> AssetAlias:
     """Return the alias by which a group adds events of :func:`group_asset`: ``delta_cdc:group:<name>``."""
-    return AssetAlias(f"delta_cdc:group:{group}")
+    return AssetAlias(f"{ALIAS_OF_GROUP}{group}")
 
 
 def _uri(table: str) -> str:
