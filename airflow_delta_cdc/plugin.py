@@ -76,7 +76,7 @@ class DeltaCdcPlugin(AirflowPlugin):
     macros = [watermark]  # noqa: RUF012 - the base class declares it
     fastapi_apps = [{"app": page, "url_prefix": "/delta-cdc", "name": "Delta CDC"}]  # noqa: RUF012
     react_apps = [  # noqa: RUF012
-        {**_place("nav", "delta-cdc"), "category": "browse"},
+        {**_place("nav", "delta-cdc"), "nav_top_level": True},
         _place("dag", "delta-cdc-dag"),
         _place("task_instance", "delta-cdc-task"),
         _place("dashboard"),

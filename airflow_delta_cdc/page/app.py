@@ -54,11 +54,17 @@ def module() -> Response:
 
 
 @app.get("/api/pipelines")
-def pipelines(user: GetUserDep, session: SessionDep, dag_id: str | None = None) -> Response:
-    """Return all pipelines that the user may see, or those of one DAG."""
+def pipelines(
+    user: GetUserDep, session: SessionDep, dag_id: str | None = None, most: int | None = None
+) -> Response:
+    """Return all pipelines that the user may see, or those of one DAG, with their totals.
+
+    :param most: only so many of them, the most urgent ones; the totals are those of all
+    """
     dags, visible = _visible(user, session)
     wanted = [one for one in visible if dag_id in (None, one.dag_id)]
-    return _json(state.overview(queries.stored(session, dags, wanted), datetime.now(UTC)))
+    shown = state.overview(queries.stored(session, dags, wanted), datetime.now(UTC))
+    return _json({**shown, "pipelines": [state.short(one) for one in shown["pipelines"][:most]]})
 
 
 @app.get("/api/trends")

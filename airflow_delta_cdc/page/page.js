@@ -99,14 +99,20 @@ const number = (value) => (value === undefined || value === null ? "\u2013" : Nu
 const duration = (seconds) => {
   if (seconds === undefined || seconds === null) return "\u2013";
   if (seconds < 60) return `${seconds < 10 ? Math.round(seconds * 10) / 10 : Math.round(seconds)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
-  return `${Math.floor(seconds / 86400)} d ${Math.round((seconds % 86400) / 3600)} h`;
+  const two = (unit, name, part, small) => {
+    const rest = Math.floor((seconds % unit) / part);
+    return `${Math.floor(seconds / unit)} ${name}${rest ? ` ${rest} ${small}` : ""}`;
+  };
+  if (seconds < 3600) return two(60, "min", 1, "s");
+  return seconds < 86400 ? two(3600, "h", 60, "min") : two(86400, "d", 3600, "h");
 };
+
+/** The same, as exact as a glance needs. */
+const span = (seconds) => duration(seconds < 3600 ? (seconds < 60 ? Math.floor(seconds) : seconds - (seconds % 60)) : seconds);
 
 const ago = (iso) => {
   const seconds = (Date.now() - new Date(iso).getTime()) / 1000;
-  return seconds >= 0 ? `${duration(seconds)} ago` : `in ${duration(-seconds)}`;
+  return seconds >= 0 ? `${span(seconds)} ago` : `in ${span(-seconds)}`;
 };
 
 const clock = (iso) => {
@@ -118,6 +124,9 @@ const clock = (iso) => {
     return new Intl.DateTimeFormat("en-GB", options).format(new Date(iso));
   }
 };
+
+/** A text with its times in the zone of the UI. */
+const local = (text) => text.replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z)/gu, clock);
 
 const bytes = (value) => {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -176,7 +185,7 @@ const Finding = ({ finding, children }) =>
   h(
     Box,
     { bg: `${LEVELS[finding.level]}.subtle`, borderLeftColor: `${LEVELS[finding.level]}.solid`, borderLeftWidth: 4, borderRadius: "sm", px: 3, py: 2, textAlign: "left", whiteSpace: "normal" },
-    h(Text, { fontWeight: "medium", overflowWrap: "anywhere", whiteSpace: "pre-wrap" }, finding.text),
+    h(Text, { fontWeight: "medium", overflowWrap: "anywhere", whiteSpace: "pre-wrap" }, local(finding.text)),
     finding.remedy ? h(Text, { overflowWrap: "anywhere", whiteSpace: "pre-wrap" }, h("strong", null, "What to do: "), finding.remedy) : null,
     children ? h(Flex, { gap: 4, mt: 1 }, children) : null,
   );
@@ -206,19 +215,20 @@ const Spark = ({ values }) => {
 
 /** Bars over time; each point has a time, and a value for each series. */
 const Plot = ({ title, points, series, unit = number, empty }) => {
-  const width = 460;
+  const width = 620;
   const height = 150;
   const [left, bottom, top] = [52, 20, 8];
   const known = points.filter((point) => series.some(({ value }) => value(point) !== undefined && value(point) !== null));
   const totals = known.map((point) => series.reduce((sum, { value }) => sum + (value(point) || 0), 0));
   const most = Math.max(...totals, 0);
   const scale = (value) => ((height - bottom - top) * value) / (most || 1);
-  const step = (width - left) / Math.max(known.length, 12);
+  const step = (width - left) / Math.max(known.length, 16);
   const bars = known.flatMap((point, at) => {
     let floor = height - bottom;
     const text = `${clock(point.as_of)}: ${series.map(({ name, value }) => `${unit(value(point) || 0)}${series.length > 1 ? ` ${name}` : ""}`).join(", ")}`;
     const parts = series.map(({ name, palette, value }) => {
-      const size = scale(value(point) || 0);
+      // A line shows that nothing was there, and not that nothing is known.
+      const size = Math.max(scale(value(point) || 0), series.length === 1 ? 1.5 : 0);
       floor -= size;
       return h("rect", { fill: color(palette), height: size, key: `${at}${name}`, width: Math.max(1, step - 2), x: left + at * step + 1, y: floor });
     });
@@ -236,7 +246,7 @@ const Plot = ({ title, points, series, unit = number, empty }) => {
     h("text", { fill: "var(--chakra-colors-fg-muted)", fontSize: 11, key: anchor, textAnchor: anchor, x, y: height - 5 }, clock(point.as_of));
   return h(
     Box,
-    { borderRadius: "md", borderWidth: 1, flex: "1 1 380px", minW: 0, p: 3 },
+    { borderRadius: "md", borderWidth: 1, minW: 0, p: 3 },
     h(
       Flex,
       { align: "baseline", gap: 3, justify: "space-between", mb: 2, wrap: "wrap" },
@@ -283,7 +293,7 @@ const Row = ({ item, trend, withGroup }) => {
       TableCell,
       { whiteSpace: "nowrap" },
       lag(item),
-      item.behind_since ? h(Muted, { title: item.behind_since }, `since ${ago(item.behind_since).replace(" ago", "")}`) : null,
+      item.behind_since ? h(Muted, { title: item.behind_since }, `for ${ago(item.behind_since).replace(" ago", "")}`) : null,
     ),
     h(
       TableCell,
@@ -720,8 +730,8 @@ const Pipeline = ({ name }) => {
     ),
     h(Actions, { item, onSent: again }),
     h(
-      Flex,
-      { gap: 4, wrap: "wrap" },
+      Box,
+      { display: "grid", gap: 4, gridTemplateColumns: "repeat(auto-fit, minmax(min(100%, 420px), 1fr))" },
       h(Plot, { empty: "No run has published how far behind it was.", points: seen, series: [{ name: "versions", palette: "orange", value: (figures) => figures.lag_versions }], title: "Versions behind after each run" }),
       h(Plot, { empty: "No commit yet.", points: commits, series: ROWS.map(({ name: rows, color: palette }) => ({ name: rows, palette, value: (commit) => commit.rows?.[rows] })), title: "Rows per commit" }),
       h(Plot, { empty: "No commit has published how long it took.", points: commits, series: durations, title: "How long each commit took", unit: duration }),
@@ -768,10 +778,12 @@ const OfTask = ({ dagId, runId, taskId, mapIndex }) => {
 };
 
 const Strip = () => {
-  const { data } = useAnswer("pipelines", {});
+  const { data } = useAnswer("pipelines", { most: MOST_ON_STRIP });
   // Whoever has no pipelines, or may not see any, needs no strip.
   if (!data || data.pipelines.length === 0) return null;
-  const urgent = data.pipelines.filter(({ state }) => ["failed", "retrying", "expiring", "late", "behind"].includes(state));
+  const isUrgent = (state) => ["failed", "retrying", "expiring", "late", "behind"].includes(state);
+  const urgent = data.pipelines.filter(({ state }) => isUrgent(state));
+  const more = Object.keys(STATES).reduce((sum, state) => sum + (isUrgent(state) ? data.totals.states[state] : 0), -urgent.length);
   return h(
     Box,
     { borderRadius: "md", borderWidth: 1, "data-testid": "delta-cdc-strip", order: 2, p: 4, w: "100%" },
@@ -787,16 +799,16 @@ const Strip = () => {
       ? h(
           Flex,
           { direction: "column", gap: 2, mt: 3 },
-          urgent.slice(0, MOST_ON_STRIP).map((item) =>
+          urgent.map((item) =>
             h(
               Flex,
               { align: "baseline", gap: 3, key: item.pipeline },
               h(State, { state: item.state }),
               h(To, { flexShrink: 0, fontWeight: "semibold", maxW: "40%", overflowWrap: "anywhere", to: pipelinePath(item.pipeline) }, item.pipeline),
-              h(Text, { color: "fg.muted", lineClamp: 1, minW: 0 }, item.findings[0]?.text ?? ""),
+              h(Text, { color: "fg.muted", lineClamp: 1, minW: 0 }, local(item.findings[0]?.text ?? "")),
             ),
           ),
-          urgent.length > MOST_ON_STRIP ? h(To, { fontSize: "sm", to: PAGE }, `${number(urgent.length - MOST_ON_STRIP)} more`) : null,
+          more > 0 ? h(To, { fontSize: "sm", to: PAGE }, `${number(more)} more`) : null,
         )
       : null,
   );

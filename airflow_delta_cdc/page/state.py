@@ -19,6 +19,16 @@ PUBLISHED_KEY, TABLES_KEY = "watermark", "tables"
 KEYS = (PUBLISHED_KEY, TABLES_KEY, ERROR_KEY)
 #: States of a pipeline, the most urgent first.
 STATES = ("failed", "retrying", "expiring", "late", "behind", "running", "never", "ok")
+#: What only the page of one pipeline shows.
+_OF_ONE = (
+    "dags",
+    "seconds",
+    "starting_version",
+    "ending_version",
+    "target_version",
+    "lag_bytes",
+    "freshness",
+)
 #: Before its readable range ends, a pipeline is listed as expiring for this long.
 _WARNED = timedelta(days=2)
 _FINISHED = ("success", "failed")
@@ -289,6 +299,11 @@ def overview(stored: Stored, now: datetime) -> dict[str, Any]:
     }
 
 
+def short(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the list shows of a pipeline: a thousand of them are one answer."""
+    return {name: value for name, value in item.items() if name not in _OF_ONE}
+
+
 def _item(
     name: str,
     dags: Sequence[Declared],
@@ -393,9 +408,7 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
             "level": "warning" if item["state"] in ("late", "behind") else "note",
             "text": f"{item.get('lag_versions', 'Some')} versions are not applied; the oldest change is of "
             f"{item['behind_since']}{_allowed(item)}.",
-            "remedy": f"unpause {item['dag_id']}, or start a run."
-            if item["is_paused"]
-            else "start a run; a limit of versions or bytes per run leaves the rest for the next one.",
+            "remedy": _catching_up(item),
         }
     if item.get("quarantined"):
         yield {
@@ -411,6 +424,14 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
     if item["state"] == "never":
         text = "No run is known yet."
         yield {"level": "note", "text": text, "remedy": "start a run: the first one loads the target."}
+
+
+def _catching_up(item: Mapping[str, Any]) -> str:
+    if item["state"] in ("failed", "retrying"):
+        return "mend what stopped the run; the next one applies them."
+    if item["is_paused"]:
+        return f"unpause {item['dag_id']}, or start a run."
+    return "start a run; a limit of versions or bytes per run leaves the rest for the next one."
 
 
 def _allowed(item: Mapping[str, Any]) -> str:

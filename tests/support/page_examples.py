@@ -114,7 +114,7 @@ def group_run(
 def null_key(table: str) -> dict[str, str]:
     return {
         "class": "NullKey",
-        "message": f"3 rows of {table} have no value in the key column customer_id, the first one in version 47.",
+        "message": f"3 rows of {table} have no value in the key column customer_id, from version 47 on.",
         "remedy": "give these rows a key in the source, or keep them out with where; then clear the task.",
     }
 

@@ -99,7 +99,7 @@ def _run(
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
-    from sqlalchemy import insert, select
+    from sqlalchemy import insert
 
     start = datetime.now(UTC) - timedelta(seconds=ago)
     end = start + timedelta(seconds=seconds) if state in ("success", "failed") else None
@@ -149,32 +149,53 @@ def _run(
     ]
     if values:
         session.execute(insert(XComModel), values)
-    for one in events:
-        name = f"delta_cdc:{one['pipeline']}"
-        alias = session.scalar(select(AssetAliasModel).where(AssetAliasModel.name == name))
-        if alias is None:
-            alias = AssetAliasModel(name=name, group="asset")
-            session.add(alias)
-        uri = f"file:///lake/{one['pipeline'].encode().hex()}"
-        asset = session.scalar(select(AssetModel).where(AssetModel.uri == uri))
-        if asset is None:
-            asset = AssetModel(name=uri, uri=uri, group="asset", extra={})
-            session.add(asset)
-        session.flush()
-        event = AssetEvent(
-            asset_id=asset.id,
-            extra=one["extra"],
-            source_dag_id=dag_id,
-            source_run_id=run_id,
-            source_task_id=one["task_id"],
-            source_map_index=one.get("map_index", -1),
-            timestamp=end or start,
-        )
-        session.add(event)
-        session.flush()
-        session.execute(
-            insert(asset_alias_asset_event_association_table), [{"alias_id": alias.id, "event_id": event.id}]
-        )
+    names = [f"delta_cdc:{one['pipeline']}" for one in events]
+    aliases = _ids(
+        session, AssetAliasModel, AssetAliasModel.name, {name: {"group": "asset"} for name in names}
+    )
+    uris = [f"file:///lake/{one['pipeline'].encode().hex()}" for one in events]
+    assets = _ids(
+        session,
+        AssetModel,
+        AssetModel.uri,
+        {uri: {"name": uri, "group": "asset", "extra": {}} for uri in uris},
+    )
+    if not events:
+        return
+    statement = insert(AssetEvent).returning(AssetEvent.id, sort_by_parameter_order=True)
+    ids = session.scalars(
+        statement,
+        [
+            {
+                "asset_id": assets[uri],
+                "extra": one["extra"],
+                "source_dag_id": dag_id,
+                "source_run_id": run_id,
+                "source_task_id": one["task_id"],
+                "source_map_index": one.get("map_index", -1),
+                "timestamp": end or start,
+            }
+            for one, uri in zip(events, uris, strict=True)
+        ],
+    ).all()
+    session.execute(
+        insert(asset_alias_asset_event_association_table),
+        [{"alias_id": aliases[name], "event_id": number} for name, number in zip(names, ids, strict=True)],
+    )
+
+
+def _ids(session: Any, model: Any, column: Any, rows: dict[str, dict[str, Any]]) -> dict[str, int]:
+    """Return the ids of rows by one column; insert those that are missing."""
+    from sqlalchemy import insert, select
+
+    def found() -> dict[str, int]:
+        return dict(session.execute(select(column, model.id).where(column.in_(list(rows)))).all())
+
+    known = found()
+    missing = [{column.key: name, **row} for name, row in rows.items() if name not in known]
+    if missing:
+        session.execute(insert(model), missing)
+    return found() if missing else known
 
 
 class _Requests:

@@ -40,7 +40,7 @@ def of_group(*names: str, dag_id: str = "shop") -> tuple[Declared, ...]:
 
 
 def test_a_group_declares_its_tables() -> None:
-    first, second = of_group("orders", "customers")
+    second, first = of_group("orders", "customers")
     assert (first.pipeline, first.group, first.task_ids, first.is_mapped) == (
         "orders",
         "shop",
