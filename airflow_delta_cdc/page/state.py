@@ -526,7 +526,8 @@ def _text(value: Any) -> str | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    # A tuple, because this runs for each figure of each pipeline, and a union is built each time.
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _if_number(value: Any) -> Any:

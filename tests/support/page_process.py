@@ -246,11 +246,16 @@ class _Requests:
         return {
             "status": answer.status_code,
             "body": answer.text,
-            "type": answer.headers.get("content-type", ""),
-            "queries": len(_QUERIES),
+            "headers": dict(answer.headers),
             "sql": list(_QUERIES),
             "seconds": time.perf_counter() - began,
         }
+
+    def routes(self) -> list[list[str]]:
+        """Return the path and the methods of each route of the page."""
+        from airflow_delta_cdc.page.app import app
+
+        return [[route.path, *sorted(route.methods)] for route in app.routes]  # type: ignore[attr-defined]
 
     def serve(self, port: int) -> None:
         """Serve the application, with Airflow's UI, from now on."""
@@ -279,6 +284,8 @@ def main() -> None:
                 fill(**command["fill"])
             elif "serve" in command:
                 requests.serve(command["serve"])
+            elif "routes" in command:
+                answer["routes"] = requests.routes()
             else:
                 answer = requests.get(**command["get"])
         except Exception as error:  # noqa: BLE001 - the answer carries it to the test
