@@ -1,4 +1,4 @@
-"""The pipelines that serialized DAGs declare."""
+"""The pipelines of serialized DAGs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Declared:
 def declared(dag_id: str, serialized: Mapping[str, Any]) -> tuple[Declared, ...]:
     """Return the pipelines of one DAG, in the DAG's order.
 
-    A task declares a pipeline by the alias among its outlets.
+    An alias among the outlets of a task shows its pipeline.
 
     :param serialized: the DAG as the metadata database holds it
     """
@@ -82,7 +82,7 @@ def _is_alias(outlet: Any) -> bool:
 
 
 def _tables(task: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the arguments of the tables that a detecting task has; Airflow cuts long arguments to a text."""
+    """Yield the arguments of the tables of a detecting task; Airflow shortens long arguments to a text."""
     tables = task.get("tables")
     for table in tables if isinstance(tables, list) else ():
         if isinstance(table, dict) and "pipeline" in table:

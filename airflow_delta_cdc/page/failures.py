@@ -28,7 +28,7 @@ def on_task_instance_failed(task_instance: Any, error: str | BaseException | Non
         # A process that never imported the module did not raise one of its errors.
         return
     value = {
-        name: text if len(text) <= _MOST else f"{text[:_MOST]}… (cut; see the log)"
+        name: text if len(text) <= _MOST else f"{text[:_MOST]}… (see the log)"
         for name, text in error.to_dict().items()
     }
     try:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from uuid import UUID
 
-    from sqlalchemy import Row, Select
     from sqlalchemy.orm import Session
 
 #: States of task instances that the page looks at; all others mean that nothing is wrong, or nothing began.
@@ -64,11 +63,11 @@ class Declarations:
         return dags, [one for _, pipelines in found for one in pipelines]
 
 
-def _key(row: Row[Any]) -> tuple[str, str]:
+def _key(row: Any) -> tuple[str, str]:
     return row.dag_id, row.dag_hash
 
 
-def _newest_versions(session: Session) -> Sequence[Row[Any]]:
+def _newest_versions(session: Session) -> Sequence[Any]:
     newest = (
         select(DagVersion.dag_id, func.max(DagVersion.version_number).label("number"))
         .group_by(DagVersion.dag_id)
@@ -97,7 +96,7 @@ def _loaded(
     session: Session, missing: dict[UUID, tuple[str, str]]
 ) -> dict[tuple[str, str], tuple[Declared, ...]]:
     """Read the pipelines of some serialized DAGs; most DAGs of an Airflow have none."""
-    found = dict.fromkeys(missing.values(), ())
+    found: dict[tuple[str, str], tuple[Declared, ...]] = dict.fromkeys(missing.values(), ())
     ids = list(missing)
     for at in range(0, len(ids), _AT_ONCE):
         loaded = session.scalars(
@@ -121,7 +120,7 @@ def stored(session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared]
     newest = [event for event in _newest_events(session) if event.pipeline in names]
     return Stored(
         dags=dags,
-        declared=pipelines,
+        pipelines=pipelines,
         # An event of a DAG that the user may not read does not count.
         events=[event for event in newest if event.dag_id in dag_ids],
         **_of_runs(session, _newest_run_ids(session, dag_ids)),
@@ -140,7 +139,7 @@ def history(
         select(DagRun.id).where(DagRun.dag_id.in_(dag_ids)).order_by(DagRun.id.desc()).limit(_MOST_RUNS)
     ).all()
     events = events_of(session, {pipelines[0].pipeline}, dag_ids, most=_MOST_EVENTS)
-    known = Stored(dags=dags, declared=pipelines, events=events[:1], **_of_runs(session, ids))
+    known = Stored(dags=dags, pipelines=pipelines, events=events[:1], **_of_runs(session, ids))
     return known, events
 
 
@@ -156,7 +155,7 @@ def one_run(
     )
     if number is None:
         return None
-    return Stored(dags=dags, declared=pipelines, **_of_runs(session, [number]))
+    return Stored(dags=dags, pipelines=pipelines, **_of_runs(session, [number]))
 
 
 # -- runs -------------------------------------------------------------------------------------------
@@ -164,7 +163,7 @@ def _newest_run_ids(session: Session, dag_ids: Collection[str]) -> set[int]:
     """Return the ids of the newest run and of the newest finished run of each DAG."""
     finished = case((DagRun._state.in_(("success", "failed")), DagRun.id))
 
-    def of(some: Iterable[str]) -> Select[Any]:
+    def of(some: Iterable[str]) -> Any:
         return (
             select(DagRun.dag_id, func.max(DagRun.id), func.max(finished))
             .where(DagRun.dag_id.in_(some))
@@ -184,13 +183,13 @@ def _of_runs(session: Session, ids: Collection[int]) -> dict[str, Any]:
     """Return runs by their ids, with their task instances and XComs, as arguments of :class:`Stored`."""
     if not ids:
         return {}
-    runs = session.execute(
+    runs: Any = session.execute(
         select(
             *(DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun._state, DagRun.run_type),
             *(DagRun.start_date, DagRun.end_date),
         ).where(DagRun.id.in_(ids))
     )
-    tasks = session.execute(
+    tasks: Any = session.execute(
         select(
             *(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index),
             *(TaskInstance._rendered_map_index, TaskInstance.state),
@@ -199,7 +198,7 @@ def _of_runs(session: Session, ids: Collection[int]) -> dict[str, Any]:
         .join(DagRun, and_(DagRun.dag_id == TaskInstance.dag_id, DagRun.run_id == TaskInstance.run_id))
         .where(DagRun.id.in_(ids), TaskInstance.state.in_(NOTABLE))
     )
-    values = session.execute(
+    values: Any = session.execute(
         select(
             *(XComModel.dag_run_id, XComModel.task_id, XComModel.map_index, XComModel.key, XComModel.value)
         ).where(XComModel.dag_run_id.in_(ids), XComModel.key.in_(KEYS))
@@ -207,7 +206,10 @@ def _of_runs(session: Session, ids: Collection[int]) -> dict[str, Any]:
     return {
         "runs": [Run(*row) for row in runs],
         "tasks": [Task(*row) for row in tasks],
-        "values": [Value(*row[:-1], XComModel.deserialize_value(row)) for row in values],
+        "values": [
+            Value(row.dag_run_id, row.task_id, row.map_index, row.key, XComModel.deserialize_value(row))
+            for row in values
+        ],
     }
 
 

@@ -121,7 +121,7 @@ class Stored:
     """
 
     dags: Mapping[str, Dag]
-    declared: Sequence[Declared]
+    pipelines: Sequence[Declared]
     runs: Sequence[Run] = ()
     tasks: Sequence[Task] = ()
     values: Sequence[Value] = ()
@@ -280,7 +280,7 @@ def overview(stored: Stored, now: datetime) -> dict[str, Any]:
     facts = _facts(stored)
     events = {event.pipeline: event for event in stored.events}
     by_name: dict[str, list[Declared]] = defaultdict(list)
-    for one in stored.declared:
+    for one in stored.pipelines:
         by_name[one.pipeline].append(one)
     items = [_item(name, dags, stored.dags, facts, events.get(name), now) for name, dags in by_name.items()]
     items.sort(key=lambda item: (STATES.index(item["state"]), item["pipeline"]))
@@ -460,7 +460,7 @@ def runs(stored: Stored, pipeline: str) -> list[dict[str, Any]]:
     facts = _facts(stored)
     outcomes = [
         outcome
-        for one in stored.declared
+        for one in stored.pipelines
         if one.pipeline == pipeline
         for of_run in facts.get(one.dag_id, ())
         if (outcome := _outcome(one, of_run)) is not None
@@ -479,7 +479,7 @@ def of_task(stored: Stored, task_id: str, map_index: int) -> list[dict[str, Any]
     names = {task.name for task in facts.tasks if (task.task_id, task.map_index) == at}
     outcomes = [
         (pipeline.pipeline, outcome)
-        for pipeline in stored.declared
+        for pipeline in stored.pipelines
         if task_id not in pipeline.task_ids
         or not pipeline.is_mapped
         or facts.published_by.get(pipeline.pipeline) == at

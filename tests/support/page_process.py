@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from datetime import UTC, datetime, timedelta
+from pkgutil import resolve_name
 from threading import Thread
 from typing import Any
 
@@ -26,22 +27,20 @@ def fill(dags: list[dict[str, Any]], runs: list[dict[str, Any]]) -> None:
     :param runs: each with ``dag_id``, ``run_id``, ``state``, and lists of ``tasks``, ``xcoms``, ``events``
     """
     from airflow.models.dag import DagModel
-    from airflow.models.dagbundle import DagBundleModel
     from airflow.models.serialized_dag import SerializedDagModel
     from airflow.serialization.definitions.dag import SerializedDAG
     from airflow.serialization.serialized_objects import LazyDeserializedDAG
     from airflow.utils.session import create_session
 
+    folder = resolve_name("airflow.models.dagbundle:DagBundleModel")
     with create_session() as session:
-        if session.get(DagBundleModel, "tests") is None:
-            session.add(DagBundleModel(name="tests"))
+        if session.get(folder, "tests") is None:
+            session.add(folder(name="tests"))
             session.flush()
         made = [dag for one in dags for dag in _made(one)]
         SerializedDAG.bulk_write_to_db("tests", None, made, session=session)
         for dag in made:
-            SerializedDagModel.write_dag(
-                LazyDeserializedDAG.from_dag(dag), bundle_name="tests", session=session
-            )
+            SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), "tests", session=session)
         session.flush()
         for one in dags:
             if "paused" in one:

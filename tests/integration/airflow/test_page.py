@@ -192,13 +192,13 @@ def test_the_list(page: Page) -> None:
 
 
 def test_one_pipeline(page: Page) -> None:
-    def asked(role: str) -> dict[str, Any]:
+    def shown(role: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(page.get("/api/pipeline?name=order_lines", role)["body"])
         return found
 
-    found = asked("viewer")
+    found = shown("viewer")
     assert [dag["may_run"] for dag in found["dags"]] == [False, False]
-    assert [dag["may_run"] for dag in asked("user")["dags"]] == [True, True]
+    assert [dag["may_run"] for dag in shown("user")["dags"]] == [True, True]
     assert (len(found["commits"]), len(found["runs"])) == (24, 24)
     assert (found["commits"][0]["starting_version"], found["commits"][0]["ending_version"]) == (65, 66)
     assert found["runs"][0]["figures"]["lag_versions"] == 9
@@ -214,7 +214,7 @@ def test_texts_of_people_stay_text(page: Page) -> None:
 def test_a_thousand_pipelines_take_no_more_queries(page: Page) -> None:
     few = page.get("/api/pipelines")
     page.ask(fill=page_examples.thousand(groups=20, tables=50, alone=0, runs=1))
-    page.get("/api/pipelines")  # reads what the new DAGs declare
+    page.get("/api/pipelines")  # reads the pipelines of the new DAGs
     many = page.get("/api/pipelines")
     assert len(json.loads(many["body"])["pipelines"]) == 1008
     assert len(many["sql"]) <= len(few["sql"]) <= 8
@@ -307,7 +307,7 @@ def window(page: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Win
     missing = browser.missing()
     if missing:
         assert not os.environ.get("CI"), missing
-        # A skip alone is a letter in a long line; a warning is told in full at the end of the run.
+        # A skip alone is a letter in a long line; the end of the run shows a warning in full.
         warnings.warn(f"NOT TESTED: the page Delta CDC in a browser: {missing}", stacklevel=1)
         pytest.skip(missing)
     page.serve()
@@ -392,8 +392,8 @@ def test_a_backfill_is_previewed_refused_and_started(window: Window, page: Page)
     window.see("//a[starts-with(text(), 'Started: ')]")
     answer = page.ask(get={"path": "/api/v2/dags/sales__backfill/dagRuns", "role": "viewer"})
     (started,) = json.loads(answer["body"])["dag_runs"]
-    asked = {name: value for name, value in started["conf"].items() if value}
-    assert asked == {
+    form = {name: value for name, value in started["conf"].items() if value}
+    assert form == {
         "mode": "backfill",
         "tables": ["order_lines"],
         "ending_version": 70,

@@ -23,7 +23,7 @@ NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 ERROR = {"class": "NullKey", "message": "m", "remedy": "r"}
 
 
-# -- what DAGs declare ------------------------------------------------------------------------------
+# -- pipelines of DAGs ------------------------------------------------------------------------------
 def serialized(dag: DAG) -> dict[str, Any]:
     """Return a DAG as the metadata database holds it."""
     text = json.dumps({"__version": 3, "dag": DagSerialization.serialize_dag(dag)}, default=str)
@@ -39,7 +39,7 @@ def of_group(*names: str, dag_id: str = "shop") -> tuple[Declared, ...]:
     return declared(dag_id, serialized(build_dags({"groups": {"shop": {}}, "pipelines": tables})[dag_id]))
 
 
-def test_a_group_declares_its_tables() -> None:
+def test_a_group_has_its_tables() -> None:
     second, first = of_group("orders", "customers")
     assert (first.pipeline, first.group, first.task_ids, first.is_mapped) == (
         "orders",
@@ -54,14 +54,14 @@ def test_a_group_declares_its_tables() -> None:
     assert dict(backfill.form)["mode"] == "backfill"
 
 
-def test_a_group_with_long_arguments_still_declares_its_tables() -> None:
+def test_a_group_with_long_arguments_still_has_its_tables() -> None:
     found = of_group(*(f"table_{number:04}" for number in range(200)))
     assert len(found) == 200
-    # Airflow cuts the arguments; the tables are in what runs publish.
+    # Airflow shortens the arguments; the tables are in what runs publish.
     assert found[7] == Declared("table_0007", "shop", ("apply",), True, "shop", None, None, found[0].form)
 
 
-def test_an_operator_declares_its_pipeline() -> None:
+def test_an_operator_has_its_pipeline() -> None:
     with DAG("one", params=run_params()) as dag:
         DeltaApplyChangesOperator(
             task_id="bring", pipeline="p", source="/lake/a", target="/lake/b", keys=["id"], **run_arguments()
@@ -71,7 +71,7 @@ def test_an_operator_declares_its_pipeline() -> None:
     assert (found.source, found.target) == ("/lake/a", "/lake/b")
 
 
-def test_other_dags_declare_nothing() -> None:
+def test_other_dags_have_no_pipeline() -> None:
     assert declared("other", serialized(DAG("other"))) == ()
     assert declared("broken", {}) == ()
 
@@ -118,7 +118,7 @@ def item(
     *, of: Declared = ALONE, is_paused: bool = False, events: tuple[Event, ...] = (), **rows: Any
 ) -> dict[str, Any]:
     dags = {of.dag_id: Dag(of.dag_id, is_paused, True)}
-    shown = state.overview(Stored(dags=dags, declared=[of], events=events, **rows), NOW)
+    shown = state.overview(Stored(dags=dags, pipelines=[of], events=events, **rows), NOW)
     (found,) = shown["pipelines"]
     # What a route answers.
     decoded: dict[str, Any] = json.loads(json.dumps(found))
@@ -302,7 +302,7 @@ def test_the_scheduled_dag_stands_for_a_pipeline_and_the_backfill_is_listed() ->
         for dag_id, mode in (("shop__backfill", "backfill"), ("shop", "incremental"))
     ]
     dags = {"shop": Dag("shop", False, True), "shop__backfill": Dag("shop__backfill", False, False)}
-    (found,) = state.overview(Stored(dags=dags, declared=both), NOW)["pipelines"]
+    (found,) = state.overview(Stored(dags=dags, pipelines=both), NOW)["pipelines"]
     assert found["dag_id"] == "shop"
     assert [one["dag_id"] for one in found["dags"]] == ["shop__backfill", "shop"]
 
@@ -310,7 +310,7 @@ def test_the_scheduled_dag_stands_for_a_pipeline_and_the_backfill_is_listed() ->
 def test_what_one_task_meant() -> None:
     rows: dict[str, Any] = {
         "dags": {"shop": Dag("shop", False, True)},
-        "declared": [MAPPED, Declared("q", "shop", ("apply",), True, "shop", None, None, ())],
+        "pipelines": [MAPPED, Declared("q", "shop", ("apply",), True, "shop", None, None, ())],
         "runs": [run(1, "failed", dag_id="shop")],
         "tasks": [task("failed", dag_id="shop", map_index=1, name="q")],
         "values": [
@@ -337,7 +337,7 @@ def test_the_most_urgent_comes_first_and_totals_add_up() -> None:
     }
     stored = Stored(
         dags={name: Dag(name, False, True) for name in names},
-        declared=[Declared(name, name, ("apply",), False, None, None, None, ()) for name in names],
+        pipelines=[Declared(name, name, ("apply",), False, None, None, None, ()) for name in names],
         runs=[
             run(at, "failed" if name == "red" else "success", dag_id=name) for at, name in enumerate(names)
         ],
@@ -395,6 +395,6 @@ def test_other_errors_are_not_published(error: Any) -> None:
     assert instance.pushed == {}
 
 
-def test_a_database_that_does_not_answer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_database_that_does_not_answer_is_logged(caplog: Any) -> None:
     on_task_instance_failed(task_instance=Instance(broken=True), error=NullKey("m", remedy="r"))
     assert "could not be published" in caplog.text
