@@ -682,6 +682,7 @@ const Runs = ({ runs }) =>
     ),
   );
 
+const STAGES = { plan: "planning", start: "start of Spark", work: "work", confirm: "confirming" };
 const DURATIONS = ["blue", "amber", "teal", "violet", "rose", "gray"];
 
 const Pipeline = ({ name }) => {
@@ -694,7 +695,7 @@ const Pipeline = ({ name }) => {
     .filter((figures) => figures.lag_versions !== undefined);
   const stages = [...new Set(commits.flatMap(({ seconds }) => Object.keys(seconds ?? {})))];
   const durations = stages.length
-    ? stages.map((stage, at) => ({ name: stage, palette: DURATIONS[at % DURATIONS.length], value: (commit) => (commit.seconds ? (commit.seconds[stage] ?? 0) : at === 0 ? (commit.task_seconds ?? undefined) : undefined) }))
+    ? stages.map((stage, at) => ({ name: STAGES[stage] ?? stage, palette: DURATIONS[at % DURATIONS.length], value: (commit) => (commit.seconds ? (commit.seconds[stage] ?? 0) : at === 0 ? (commit.task_seconds ?? undefined) : undefined) }))
     : [{ name: "seconds", palette: "blue", value: (commit) => commit.task_seconds }];
   const { run } = item;
   return h(
@@ -731,7 +732,7 @@ const Pipeline = ({ name }) => {
     h(Actions, { item, onSent: again }),
     h(
       Box,
-      { display: "grid", gap: 4, gridTemplateColumns: "repeat(auto-fit, minmax(min(100%, 420px), 1fr))" },
+      { display: "grid", gap: 4, gridTemplateColumns: "repeat(auto-fit, minmax(min(100%, 520px), 1fr))" },
       h(Plot, { empty: "No run has published how far behind it was.", points: seen, series: [{ name: "versions", palette: "orange", value: (figures) => figures.lag_versions }], title: "Versions behind after each run" }),
       h(Plot, { empty: "No commit yet.", points: commits, series: ROWS.map(({ name: rows, color: palette }) => ({ name: rows, palette, value: (commit) => commit.rows?.[rows] })), title: "Rows per commit" }),
       h(Plot, { empty: "No commit has published how long it took.", points: commits, series: durations, title: "How long each commit took", unit: duration }),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -366,6 +367,19 @@ def test_trends_and_commits() -> None:
     newest, oldest = state.commits(events)
     assert (newest["version"], newest["run_id"], newest["task_seconds"]) == (9, "r2", 9.0)
     assert (oldest["rows"]["updated"], oldest["started"]) == (1, None)
+
+
+@pytest.mark.parametrize("name", ["reload", "repair_of_a_range", "soft_deletes"])
+def test_figures_of_what_tasks_publish(name: str) -> None:
+    """The golden files hold the XComs of real flows."""
+    file = Path(__file__).parents[2] / "golden" / "published" / f"{name}.json"
+    content = json.loads(file.read_text())["xcom"]
+    found = state.figures(content)
+    assert (found["version"], found["target_version"]) == (content["version"], content["target_version"])
+    assert (found["source"], found["target"]) == ("/lake/source", "/lake/target")
+    assert found["rows"] == {
+        name: content["counts"].get(name, 0) for name in ("inserted", "updated", "deleted")
+    }
 
 
 # -- errors of failed tasks -------------------------------------------------------------------------
