@@ -4,8 +4,7 @@
 const { React, ReactRouterDOM, ChakraUI } = globalThis;
 const { useCallback, useEffect, useMemo, useState } = React;
 const { Link: RouterLink, useLocation, useSearchParams } = ReactRouterDOM;
-const { Badge, Box, Button, Flex, Heading, Input, Link, Spinner, Text } = ChakraUI;
-const { TableBody, TableCell, TableColumnHeader, TableHeader, TableRoot, TableRow, TableScrollArea } = ChakraUI;
+const { Badge, Box, Button, Flex, Heading, Input, Spinner, Text } = ChakraUI;
 const h = React.createElement;
 
 const PAGE = "/plugin/delta-cdc";
@@ -29,6 +28,24 @@ const ROWS = [
   { name: "updated", sign: "~", color: "amber" },
   { name: "deleted", sign: "\u2212", color: "rose" },
 ];
+
+// Tables are plain elements: fifty rows of Chakra's components take a second to render, these some milliseconds.
+const CSS = `
+.delta-cdc-table { border-collapse: collapse; font-size: 14px; width: 100%; }
+.delta-cdc-table th { color: var(--chakra-colors-fg-muted); font-size: 12px; font-weight: 500; padding: 8px; text-align: left; white-space: nowrap; }
+.delta-cdc-table td { border-top: 1px solid var(--chakra-colors-border); padding: 8px; vertical-align: top; }
+.delta-cdc-table tr.under td { border-top: 0; padding-top: 0; }
+.delta-cdc-table .nowrap { white-space: nowrap; }
+.delta-cdc-table .text { max-width: 520px; overflow-wrap: anywhere; }
+.delta-cdc-table .warning { color: var(--chakra-colors-fg-warning); font-weight: 700; }
+.delta-cdc-muted { color: var(--chakra-colors-fg-muted); font-size: 12px; overflow-wrap: anywhere; }
+.delta-cdc-state { border-radius: 4px; display: inline-block; font-size: 12px; padding: 1px 6px; white-space: nowrap; }
+.delta-cdc-to { color: var(--chakra-colors-fg-info); overflow-wrap: anywhere; }
+.delta-cdc-to:hover { text-decoration: underline; }
+.delta-cdc-name { font-weight: 600; }
+.delta-cdc-finding { border-left: 4px solid; border-radius: 3px; overflow-wrap: anywhere; padding: 8px 12px; white-space: pre-wrap; }
+.delta-cdc-finding a { margin-right: 16px; }
+`;
 
 // -- data ----------------------------------------------------------------------------------------------------
 const address = (path, parameters = {}) => {
@@ -154,26 +171,44 @@ const taskPath = (run) => {
 const pipelinePath = (name) => `${PAGE}?${new URLSearchParams({ pipeline: name })}`;
 
 // -- small parts ---------------------------------------------------------------------------------------------
-const To = ({ to, children, ...more }) =>
-  h(Link, { asChild: true, color: "fg.info", ...more }, h(RouterLink, { to }, children));
+const To = ({ to, isName, children }) =>
+  h(RouterLink, { className: isName ? "delta-cdc-to delta-cdc-name" : "delta-cdc-to", to }, children);
 
-const Moment = ({ iso, ...more }) => h(Text, { as: "span", title: iso, ...more }, iso ? clock(iso) : "\u2013");
+const Moment = ({ iso }) => h("span", { title: iso }, clock(iso));
 
-const State = ({ state, ...more }) =>
-  h(Badge, { colorPalette: STATES[state]?.palette, title: STATES[state]?.help, variant: "solid", ...more }, STATES[state]?.label ?? state);
+const Tag = ({ palette, title, children }) =>
+  h(
+    "span",
+    { className: "delta-cdc-state", style: { background: `var(--chakra-colors-${palette}-solid)`, color: `var(--chakra-colors-${palette}-contrast)` }, title },
+    children,
+  );
 
-const Muted = ({ children, ...more }) => h(Text, { as: "div", color: "fg.muted", fontSize: "xs", ...more }, children);
+const State = ({ state }) => h(Tag, { palette: STATES[state]?.palette ?? "gray", title: STATES[state]?.help }, STATES[state]?.label ?? state);
+
+const RUN_PALETTES = { failed: "red", retrying: "yellow", running: "cyan", success: "green" };
+const RunState = ({ state }) => h(Tag, { palette: RUN_PALETTES[state] ?? "gray" }, state);
+
+const Muted = ({ children, ...more }) => h("div", { className: "delta-cdc-muted", ...more }, children);
 
 const Moved = ({ rows }) => {
   if (!rows) return "\u2013";
   const shown = ROWS.filter(({ name }) => rows[name]);
-  if (shown.length === 0) return h(Text, { as: "span", color: "fg.muted" }, "none");
-  return h(
-    Flex,
-    { gap: 2, wrap: "wrap" },
-    shown.map(({ name, sign }) => h(Text, { as: "span", key: name, title: name, whiteSpace: "nowrap" }, `${sign}${number(rows[name])}`)),
-  );
+  if (shown.length === 0) return h("span", { className: "delta-cdc-muted" }, "none");
+  return shown.map(({ name, sign }, at) => h("span", { key: name, style: { marginLeft: at ? 8 : 0, whiteSpace: "nowrap" }, title: name }, `${sign}${number(rows[name])}`));
 };
+
+/** A table of plain elements. */
+const Table = ({ columns, children, ...more }) =>
+  h(
+    "div",
+    { style: { overflowX: "auto" } },
+    h(
+      "table",
+      { className: "delta-cdc-table", ...more },
+      h("thead", null, h("tr", null, columns.map((name) => h("th", { key: name, scope: "col" }, name)))),
+      h("tbody", null, children),
+    ),
+  );
 
 const Trouble = ({ error }) =>
   h(Box, { bg: "bg.error", borderRadius: "md", color: "fg.error", p: 3, role: "alert" }, `This part cannot be shown: ${error.message}`);
@@ -181,14 +216,16 @@ const Trouble = ({ error }) =>
 const Waiting = () => h(Flex, { justify: "center", p: 10 }, h(Spinner, { "aria-label": "Loading" }));
 
 /** One finding: what is the matter, and what to do. */
-const Finding = ({ finding, children }) =>
-  h(
-    Box,
-    { bg: `${LEVELS[finding.level]}.subtle`, borderLeftColor: `${LEVELS[finding.level]}.solid`, borderLeftWidth: 4, borderRadius: "sm", px: 3, py: 2, textAlign: "left", whiteSpace: "normal" },
-    h(Text, { fontWeight: "medium", overflowWrap: "anywhere", whiteSpace: "pre-wrap" }, local(finding.text)),
-    finding.remedy ? h(Text, { overflowWrap: "anywhere", whiteSpace: "pre-wrap" }, h("strong", null, "What to do: "), finding.remedy) : null,
-    children ? h(Flex, { gap: 4, mt: 1 }, children) : null,
+const Finding = ({ finding, children }) => {
+  const palette = LEVELS[finding.level];
+  return h(
+    "div",
+    { className: "delta-cdc-finding", style: { background: `var(--chakra-colors-${palette}-subtle)`, borderLeftColor: color(palette) } },
+    h("div", { className: "delta-cdc-name" }, local(finding.text)),
+    finding.remedy ? h("div", null, h("strong", null, "What to do: "), local(finding.remedy)) : null,
+    children ? h("div", null, children) : null,
   );
+};
 
 const RunLinks = ({ run }) => [
   run.task_id ? h(To, { key: "log", to: taskPath(run) }, "Log of the task") : null,
@@ -274,51 +311,39 @@ const Plot = ({ title, points, series, unit = number, empty }) => {
 };
 
 // -- the list ------------------------------------------------------------------------------------------------
-const Column = ({ children, ...more }) => h(TableColumnHeader, { color: "fg.muted", fontSize: "xs", whiteSpace: "nowrap", ...more }, children);
-
 const Row = ({ item, trend, withGroup }) => {
-  const { error, run } = item;
+  const { run } = item;
   const isRed = item.state === "failed" || item.state === "retrying";
+  const place = withGroup ? `${item.group ?? item.dag_id}${item.is_paused ? " (paused)" : ""}: ` : "";
   const cells = h(
-    TableRow,
-    { key: "row", verticalAlign: "top" },
-    h(TableCell, null, h(State, { state: item.state })),
+    "tr",
+    { key: "row" },
+    h("td", null, h(State, { state: item.state })),
+    h("td", { style: { maxWidth: 320 } }, h(To, { isName: true, to: pipelinePath(item.pipeline) }, item.pipeline), h(Muted, null, `${place}${short(item.source)} \u2192 ${short(item.target)}`)),
+    h("td", { className: "nowrap" }, lag(item), item.behind_since ? h(Muted, { title: item.behind_since }, `for ${ago(item.behind_since).replace(" ago", "")}`) : null),
     h(
-      TableCell,
-      { maxW: "300px" },
-      h(To, { fontWeight: "semibold", overflowWrap: "anywhere", to: pipelinePath(item.pipeline), whiteSpace: "normal" }, item.pipeline),
-      h(Muted, { overflowWrap: "anywhere", whiteSpace: "normal" }, `${withGroup ? `${item.group ?? item.dag_id}${item.is_paused ? " (paused)" : ""}: ` : ""}${short(item.source)} \u2192 ${short(item.target)}`),
+      "td",
+      { className: "nowrap", title: "Version of the source that is in the target, of the newest one at the last look" },
+      number(item.version),
+      item.source_version === undefined ? null : h("span", { style: { color: "var(--chakra-colors-fg-muted)" } }, ` of ${number(item.source_version)}`),
     ),
     h(
-      TableCell,
-      { whiteSpace: "nowrap" },
-      lag(item),
-      item.behind_since ? h(Muted, { title: item.behind_since }, `for ${ago(item.behind_since).replace(" ago", "")}`) : null,
-    ),
-    h(
-      TableCell,
-      { title: "Version of the source that is in the target, of the newest one at the last look", whiteSpace: "nowrap" },
-      item.version === undefined ? "\u2013" : number(item.version),
-      item.source_version === undefined ? null : h(Text, { as: "span", color: "fg.muted" }, ` of ${number(item.source_version)}`),
-    ),
-    h(
-      TableCell,
-      { whiteSpace: "nowrap" },
-      run ? h(To, { title: run.started, to: run.task_id ? taskPath(run) : runPath(run) }, run.started ? ago(run.started) : "queued") : "\u2013",
+      "td",
+      { className: "nowrap" },
+      run ? h("span", { title: run.started }, h(To, { to: run.task_id ? taskPath(run) : runPath(run) }, run.started ? ago(run.started) : "queued")) : "\u2013",
       run ? h(Muted, null, `${run.state}${run.seconds === null ? "" : `, ${duration(run.seconds)}`}`) : null,
     ),
-    h(TableCell, null, h(Moved, { rows: item.rows })),
-    h(TableCell, { color: item.quarantined ? "fg.warning" : undefined, fontWeight: item.quarantined ? "bold" : undefined }, number(item.quarantined)),
-    h(TableCell, { title: item.readable_until, whiteSpace: "nowrap" }, item.readable_until ? h(Moment, { iso: item.readable_until }) : "\u2013", item.readable_until ? h(Muted, null, ago(item.readable_until)) : null),
-    h(TableCell, null, h(Spark, { values: trend })),
+    h("td", { className: "nowrap" }, h(Moved, { rows: item.rows })),
+    h("td", { className: item.quarantined ? "warning" : undefined }, number(item.quarantined)),
+    h("td", { className: "nowrap" }, h(Moment, { iso: item.readable_until }), item.readable_until ? h(Muted, null, ago(item.readable_until)) : null),
+    h("td", null, h(Spark, { values: trend })),
   );
   if (!isRed) return cells;
   const finding = item.findings.find(({ level }) => level === "error") ?? { level: "error", text: "The last try failed.", remedy: "" };
-  return [
-    cells,
-    h(TableRow, { key: "error" }, h(TableCell, { colSpan: 9, pb: 3, pt: 0 }, h(Finding, { finding }, run ? h(RunLinks, { run }) : null))),
-  ];
+  return [cells, h("tr", { className: "under", key: "error" }, h("td", { colSpan: COLUMNS.length }, h(Finding, { finding }, run ? h(RunLinks, { run }) : null)))];
 };
+
+const COLUMNS = ["State", "Pipeline", "Behind", "Watermark", "Last run", "Rows", "Quarantined", "Readable until", "Trend"];
 
 const Pipelines = ({ items, withGroup = true }) => {
   const [screen, setScreen] = useState(0);
@@ -326,27 +351,14 @@ const Pipelines = ({ items, withGroup = true }) => {
   const at = Math.min(screen, last);
   const shown = items.slice(at * PER_SCREEN, (at + 1) * PER_SCREEN);
   const trends = useAnswer("trends", { name: shown.map(({ pipeline }) => pipeline) }, shown.length > 0);
-  if (items.length === 0) return h(Box, { p: 6 }, h(Muted, { fontSize: "md" }, "No pipeline is like this."));
+  if (items.length === 0) return h(Box, { p: 6 }, h(Muted, null, "No pipeline is like this."));
   return h(
     Box,
     null,
     h(
-      TableScrollArea,
-      null,
-      h(
-        TableRoot,
-        { "data-testid": "delta-cdc-pipelines", size: "sm" },
-        h(
-          TableHeader,
-          null,
-          h(
-            TableRow,
-            null,
-            ["State", "Pipeline", "Behind", "Watermark", "Last run", "Rows", "Quarantined", "Readable until", "Trend"].map((name) => h(Column, { key: name }, name)),
-          ),
-        ),
-        h(TableBody, null, shown.map((item) => h(Row, { item, key: item.pipeline, trend: trends.data?.[item.pipeline], withGroup }))),
-      ),
+      Table,
+      { columns: COLUMNS, "data-testid": "delta-cdc-pipelines" },
+      shown.map((item) => h(Row, { item, key: item.pipeline, trend: trends.data?.[item.pipeline], withGroup })),
     ),
     last > 0
       ? h(
@@ -592,13 +604,13 @@ const Actions = ({ item, onSent }) => {
               const control = isFlag
                 ? h("input", { checked: Boolean(values[name]), onChange: (event) => setValues({ ...values, [name]: event.target.checked }), type: "checkbox" })
                 : h(Input, { name, onChange: (event) => setValues({ ...values, [name]: event.target.value }), placeholder: hints[name] === undefined ? "" : String(hints[name]), size: "sm", type: isNumber ? "number" : "text", value: values[name] ?? "", w: isNumber ? "150px" : "280px" });
-              return h(Box, { as: "label", key: name }, h(Muted, { mb: 1 }, label), control);
+              return h(Box, { as: "label", key: name }, h(Muted, null, label), control);
             }),
           ),
           mode === "backfill" && !why ? h(Text, { "data-testid": "delta-cdc-preview", mb: 3 }, preview(given, item)) : null,
           why ? h(Text, { color: "fg.error", "data-testid": "delta-cdc-refused", mb: 3, role: "alert" }, why) : null,
           dag.is_paused ? h(Text, { color: "fg.warning", mb: 3 }, `${dag.dag_id} is paused: the run waits until it is not.`) : null,
-          h(Muted, { fontFamily: "mono", mb: 3, overflowWrap: "anywhere" }, `POST api/v2/dags/${dag.dag_id}/dagRuns ${JSON.stringify({ conf })}`),
+          h(Muted, { style: { fontFamily: "monospace", marginBottom: 12 } }, `POST api/v2/dags/${dag.dag_id}/dagRuns ${JSON.stringify({ conf })}`),
           h(
             Flex,
             { align: "center", gap: 3 },
@@ -623,30 +635,22 @@ const Fact = ({ label, children, note, title }) =>
 
 const Commits = ({ commits }) => {
   if (commits.length === 0) return h(Muted, null, "No commit is recorded yet.");
+  const columns = ["When", "Versions of the source", "Inserted", "Updated", "Deleted", "Quarantined", "Version of the target", "Took", "Run", "Log"];
   return h(
-    TableScrollArea,
-    null,
-    h(
-      TableRoot,
-      { "data-testid": "delta-cdc-commits", size: "sm" },
-      h(TableHeader, null, h(TableRow, null, ["When", "Versions of the source", "Inserted", "Updated", "Deleted", "Quarantined", "Version of the target", "Took", "Run", "Log"].map((name) => h(Column, { key: name }, name)))),
+    Table,
+    { columns, "data-testid": "delta-cdc-commits" },
+    commits.map((commit, at) =>
       h(
-        TableBody,
-        null,
-        commits.map((commit, at) =>
-          h(
-            TableRow,
-            { key: at },
-            h(TableCell, { whiteSpace: "nowrap" }, h(Moment, { iso: commit.as_of })),
-            h(TableCell, null, commit.starting_version === undefined ? "\u2013" : `${commit.starting_version}\u2013${commit.ending_version}`),
-            ...ROWS.map(({ name }) => h(TableCell, { key: name }, number(commit.rows?.[name]))),
-            h(TableCell, null, number(commit.quarantined)),
-            h(TableCell, null, number(commit.target_version)),
-            h(TableCell, { whiteSpace: "nowrap" }, duration(took(commit))),
-            h(TableCell, { maxW: "220px", overflow: "hidden", textOverflow: "ellipsis" }, h(To, { to: runPath(commit) }, commit.run_id)),
-            h(TableCell, null, h(To, { to: taskPath(commit) }, "Log")),
-          ),
-        ),
+        "tr",
+        { key: at },
+        h("td", { className: "nowrap" }, h(Moment, { iso: commit.as_of })),
+        h("td", null, commit.starting_version === undefined ? "\u2013" : `${commit.starting_version}\u2013${commit.ending_version}`),
+        ROWS.map(({ name }) => h("td", { key: name }, number(commit.rows?.[name]))),
+        h("td", { className: commit.quarantined ? "warning" : undefined }, number(commit.quarantined)),
+        h("td", null, number(commit.target_version)),
+        h("td", { className: "nowrap" }, duration(took(commit))),
+        h("td", null, h(To, { to: runPath(commit) }, commit.run_id)),
+        h("td", null, h(To, { to: taskPath(commit) }, "Log")),
       ),
     ),
   );
@@ -657,27 +661,18 @@ const took = (commit) =>
 
 const Runs = ({ runs }) =>
   h(
-    TableScrollArea,
-    null,
-    h(
-      TableRoot,
-      { size: "sm" },
-      h(TableHeader, null, h(TableRow, null, ["Started", "State", "Took", "Behind after it", "Run", "Error"].map((name) => h(Column, { key: name }, name)))),
+    Table,
+    { columns: ["Started", "State", "Took", "Behind after it", "Run", "Error"] },
+    runs.map((run) =>
       h(
-        TableBody,
-        null,
-        runs.map((run) =>
-          h(
-            TableRow,
-            { key: `${run.dag_id} ${run.run_id}`, verticalAlign: "top" },
-            h(TableCell, { whiteSpace: "nowrap" }, h(Moment, { iso: run.started })),
-            h(TableCell, null, h(Badge, { colorPalette: { failed: "red", retrying: "yellow", running: "cyan", success: "green" }[run.state] }, run.state)),
-            h(TableCell, { whiteSpace: "nowrap" }, duration(run.seconds)),
-            h(TableCell, { whiteSpace: "nowrap" }, run.figures.lag_versions === undefined ? "\u2013" : plural(run.figures.lag_versions, "version")),
-            h(TableCell, null, h(To, { to: run.task_id ? taskPath(run) : runPath(run) }, run.run_id)),
-            h(TableCell, { maxW: "520px", overflowWrap: "anywhere", whiteSpace: "normal" }, run.error ? `${run.error.class}: ${run.error.message}` : ""),
-          ),
-        ),
+        "tr",
+        { key: `${run.dag_id} ${run.run_id}` },
+        h("td", { className: "nowrap" }, h(Moment, { iso: run.started })),
+        h("td", null, h(RunState, { state: run.state })),
+        h("td", { className: "nowrap" }, duration(run.seconds)),
+        h("td", { className: "nowrap" }, run.figures.lag_versions === undefined ? "\u2013" : plural(run.figures.lag_versions, "version")),
+        h("td", null, h(To, { to: run.task_id ? taskPath(run) : runPath(run) }, run.run_id)),
+        h("td", { className: "text" }, run.error ? `${run.error.class}: ${run.error.message}` : ""),
       ),
     ),
   );
@@ -704,15 +699,15 @@ const Pipeline = ({ name }) => {
     h(
       Box,
       null,
-      h(To, { fontSize: "sm", to: PAGE }, "\u2190 All pipelines"),
+      h(To, { to: PAGE }, "\u2190 All pipelines"),
       h(
         Flex,
         { align: "center", gap: 3, mt: 1, wrap: "wrap" },
         h(Heading, { overflowWrap: "anywhere", size: "xl" }, item.pipeline),
-        h(State, { size: "lg", state: item.state }),
-        item.dags.map(({ dag_id, is_paused }) => h(To, { fontSize: "sm", key: dag_id, to: `/dags/${encodeURIComponent(dag_id)}` }, `${dag_id}${is_paused ? " (paused)" : ""}`)),
+        h(State, { state: item.state }),
+        item.dags.map(({ dag_id, is_paused }) => h(To, { key: dag_id, to: `/dags/${encodeURIComponent(dag_id)}` }, `${dag_id}${is_paused ? " (paused)" : ""}`)),
       ),
-      h(Muted, { fontFamily: "mono", mt: 1, overflowWrap: "anywhere" }, `${item.source ?? "?"} \u2192 ${item.target ?? "?"}`),
+      h(Muted, { style: { fontFamily: "monospace" } }, `${item.source ?? "?"} \u2192 ${item.target ?? "?"}`),
     ),
     error ? h(Trouble, { error }) : null,
     item.findings.length
@@ -747,14 +742,14 @@ const Pipeline = ({ name }) => {
 const OfDag = ({ dagId }) => {
   const { data, error } = useAnswer("pipelines", { dag_id: dagId });
   if (!data) return error ? h(Trouble, { error }) : h(Waiting);
-  if (data.pipelines.length === 0) return h(Muted, { fontSize: "md" }, "This DAG has no pipeline of Delta CDC.");
+  if (data.pipelines.length === 0) return h(Muted, null, "This DAG has no pipeline of Delta CDC.");
   return h(Pipelines, { items: data.pipelines, withGroup: false });
 };
 
 const OfTask = ({ dagId, runId, taskId, mapIndex }) => {
   const { data, error } = useAnswer("task", { dag_id: dagId, map_index: mapIndex ?? -1, run_id: runId, task_id: taskId });
   if (!data) return error ? h(Trouble, { error }) : h(Waiting);
-  if (data.pipelines.length === 0) return h(Muted, { fontSize: "md" }, "This task has published nothing about a pipeline of Delta CDC.");
+  if (data.pipelines.length === 0) return h(Muted, null, "This task has published nothing about a pipeline of Delta CDC.");
   return h(
     Flex,
     { "data-testid": "delta-cdc-task", direction: "column", gap: 4 },
@@ -762,7 +757,7 @@ const OfTask = ({ dagId, runId, taskId, mapIndex }) => {
       h(
         Box,
         { borderRadius: "md", borderWidth: 1, key: pipeline, p: 4 },
-        h(Flex, { align: "center", gap: 3, mb: 2 }, h(Badge, { colorPalette: { failed: "red", retrying: "yellow", running: "cyan", success: "green" }[state], variant: "solid" }, state), h(To, { fontWeight: "semibold", to: pipelinePath(pipeline) }, pipeline)),
+        h(Flex, { align: "center", gap: 3, mb: 2 }, h(RunState, { state }), h(To, { isName: true, to: pipelinePath(pipeline) }, pipeline)),
         failure ? h(Finding, { finding: { level: "error", remedy: failure.remedy, text: `${failure.class}: ${failure.message}` } }) : null,
         h(
           Flex,
@@ -791,7 +786,7 @@ const Strip = () => {
     h(
       Flex,
       { align: "center", gap: 3, wrap: "wrap" },
-      h(Heading, { size: "md" }, h(To, { color: "fg", to: PAGE }, "Delta CDC")),
+      h(Heading, { size: "md" }, h(RouterLink, { to: PAGE }, "Delta CDC")),
       Object.keys(STATES)
         .filter((state) => data.totals.states[state])
         .map((state) => h(RouterLink, { key: state, to: `${PAGE}?state=${state}` }, h(Badge, { colorPalette: STATES[state].palette, title: STATES[state].help, variant: "surface" }, `${STATES[state].label} ${number(data.totals.states[state])}`))),
@@ -805,18 +800,20 @@ const Strip = () => {
               Flex,
               { align: "baseline", gap: 3, key: item.pipeline },
               h(State, { state: item.state }),
-              h(To, { flexShrink: 0, fontWeight: "semibold", maxW: "40%", overflowWrap: "anywhere", to: pipelinePath(item.pipeline) }, item.pipeline),
+              h(To, { isName: true, to: pipelinePath(item.pipeline) }, item.pipeline),
               h(Text, { color: "fg.muted", lineClamp: 1, minW: 0 }, local(item.findings[0]?.text ?? "")),
             ),
           ),
-          more > 0 ? h(To, { fontSize: "sm", to: PAGE }, `${number(more)} more`) : null,
+          more > 0 ? h(To, { to: PAGE }, `${number(more)} more`) : null,
         )
       : null,
   );
 };
 
 // -- the component -------------------------------------------------------------------------------------------
-const Place = ({ dagId, mapIndex, runId, taskId }) => {
+const Place = (place) => h(React.Fragment, null, h("style", null, CSS), h(Part, place));
+
+const Part = ({ dagId, mapIndex, runId, taskId }) => {
   const { pathname, search } = useLocation();
   if (taskId) return h(Box, { p: 4 }, h(OfTask, { dagId, mapIndex, runId, taskId }));
   if (dagId) return h(Box, { p: 4 }, h(OfDag, { dagId }));
