@@ -375,7 +375,9 @@ const Pipelines = ({ items, withGroup = true }) => {
 const Overview = () => {
   const [search, setSearch] = useSearchParams();
   const { data, error } = useAnswer("pipelines", {});
-  const wanted = { q: search.get("q") ?? "", state: search.get("state") ?? "", group: search.get("group") ?? "" };
+  // The address follows the field, which has to keep up with the typist.
+  const [sought, setSought] = useState(search.get("q") ?? "");
+  const wanted = { state: search.get("state") ?? "", group: search.get("group") ?? "" };
   const change = (name, value) =>
     setSearch(
       (before) => {
@@ -388,14 +390,14 @@ const Overview = () => {
     );
   const groups = useMemo(() => [...new Set((data?.pipelines ?? []).map(({ group, dag_id }) => group ?? dag_id))].sort(), [data]);
   const items = useMemo(() => {
-    const text = wanted.q.toLowerCase();
+    const text = sought.toLowerCase();
     return (data?.pipelines ?? []).filter(
       (item) =>
         (!wanted.state || item.state === wanted.state) &&
         (!wanted.group || (item.group ?? item.dag_id) === wanted.group) &&
         (!text || [item.pipeline, item.source, item.target, item.dag_id, item.error?.class].some((one) => one?.toLowerCase().includes(text))),
     );
-  }, [data, wanted.q, wanted.state, wanted.group]);
+  }, [data, sought, wanted.state, wanted.group]);
   if (!data) return error ? h(Trouble, { error }) : h(Waiting);
   const { totals } = data;
   return h(
@@ -434,7 +436,10 @@ const Overview = () => {
     h(
       Flex,
       { gap: 2, mb: 3, wrap: "wrap" },
-      h(Input, { "aria-label": "Search", maxW: "360px", onChange: (event) => change("q", event.target.value), placeholder: "Search pipeline, table, DAG or error", size: "sm", value: wanted.q }),
+      h(Input, { "aria-label": "Search", maxW: "360px", onChange: (event) => {
+          setSought(event.target.value);
+          change("q", event.target.value);
+        }, placeholder: "Search pipeline, table, DAG or error", size: "sm", value: sought }),
       h(Choice, { label: "Group", onChange: (value) => change("group", value), options: [["", "All groups"], ...groups.map((group) => [group, group])], value: wanted.group }),
     ),
     h(Pipelines, { items }),
