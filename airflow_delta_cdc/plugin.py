@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
@@ -52,9 +53,7 @@ async def page(
     Every process of Airflow imports this module, and only API servers serve pages: the routes are imported
     at the first request.
     """
-    from airflow_delta_cdc.page.app import app
-
-    await app(scope, receive, send)
+    await resolve_name("airflow_delta_cdc.page.app:app")(scope, receive, send)
 
 
 def _place(destination: str, url_route: str | None = None) -> dict[str, Any]:

@@ -36,6 +36,7 @@ _MOST_RUNS, _MOST_EVENTS, _MOST_OF_A_TREND = 30, 200, 20
 #: Serialized DAGs that one statement loads.
 _AT_ONCE = 200
 
+_SERIALIZED = SerializedDagModel.metadata.tables["serialized_dag"]
 _OF_ALIAS = asset_alias_asset_event_association_table
 
 
@@ -103,8 +104,8 @@ def _loaded(
             select(SerializedDagModel).where(
                 SerializedDagModel.id.in_(ids[at : at + _AT_ONCE]),
                 or_(
-                    SerializedDagModel._data.is_(None),  # compressed: the text cannot be searched
-                    cast(SerializedDagModel._data, Text).like(f"%{ALIAS_OF_PIPELINE}%"),
+                    _SERIALIZED.c.data.is_(None),  # compressed: the text cannot be searched
+                    cast(_SERIALIZED.c.data, Text).like(f"%{ALIAS_OF_PIPELINE}%"),
                 ),
             )
         )
@@ -161,7 +162,7 @@ def one_run(
 # -- runs -------------------------------------------------------------------------------------------
 def _newest_run_ids(session: Session, dag_ids: Collection[str]) -> set[int]:
     """Return the ids of the newest run and of the newest finished run of each DAG."""
-    finished = case((DagRun._state.in_(("success", "failed")), DagRun.id))
+    finished = case((DagRun.state.in_(("success", "failed")), DagRun.id))
 
     def of(some: Iterable[str]) -> Any:
         return (
@@ -185,14 +186,16 @@ def _of_runs(session: Session, ids: Collection[int]) -> dict[str, Any]:
         return {}
     runs: Any = session.execute(
         select(
-            *(DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun._state, DagRun.run_type),
+            *(DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_type),
             *(DagRun.start_date, DagRun.end_date),
         ).where(DagRun.id.in_(ids))
     )
+    # Where a task has none of its own, the number.
+    name_of_index: Any = TaskInstance.rendered_map_index
     tasks: Any = session.execute(
         select(
             *(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index),
-            *(TaskInstance._rendered_map_index, TaskInstance.state),
+            *(name_of_index, TaskInstance.state),
             *(TaskInstance.start_date, TaskInstance.end_date, TaskInstance.try_number),
         )
         .join(DagRun, and_(DagRun.dag_id == TaskInstance.dag_id, DagRun.run_id == TaskInstance.run_id))
