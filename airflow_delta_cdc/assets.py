@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 #: The group of all assets and aliases of this provider.
 GROUP = "delta_cdc"
+#: What the names of the aliases begin with: of pipelines, and of groups.
+ALIAS_OF_PIPELINE = "delta_cdc:"
+ALIAS_OF_GROUP = f"{ALIAS_OF_PIPELINE}group:"
 
 
 def delta_asset(table: str) -> Asset:
@@ -40,7 +43,7 @@ def delta_asset(table: str) -> Asset:
 
 def pipeline_alias(pipeline: str) -> AssetAlias:
     """Return the alias by which a pipeline adds events of its tables: ``delta_cdc:<pipeline>``."""
-    return AssetAlias(f"delta_cdc:{pipeline}", group=GROUP)
+    return AssetAlias(f"{ALIAS_OF_PIPELINE}{pipeline}", group=GROUP)
 
 
 def written_assets(tables: Iterable[Any]) -> list[Asset]:
@@ -80,12 +83,12 @@ def group_asset(group: str) -> Asset:
     :param group: name of the group
     """
     uri = f"x-delta-cdc-group://{quoted(group)}"
-    return Asset(name=f"delta_cdc:group:{group}", uri=uri, group=GROUP)
+    return Asset(name=f"{ALIAS_OF_GROUP}{group}", uri=uri, group=GROUP)
 
 
 def group_alias(group: str) -> AssetAlias:
     """Return the alias by which a group adds events of :func:`group_asset`: ``delta_cdc:group:<name>``."""
-    return AssetAlias(f"delta_cdc:group:{group}", group=GROUP)
+    return AssetAlias(f"{ALIAS_OF_GROUP}{group}", group=GROUP)
 
 
 def _uri(table: str) -> str:

@@ -1,13 +1,19 @@
-"""The provider's Airflow plugin: macros for templates."""
+"""The provider's Airflow plugin: macros for templates, and the page "Delta CDC"."""
 
 from __future__ import annotations
 
 from functools import partial
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from airflow_delta_cdc import __version__
+from airflow_delta_cdc.page import failures
+
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 
@@ -42,8 +48,39 @@ def watermark(
     return published
 
 
+async def page(
+    scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+) -> None:
+    """Answer a request for the page, as an ASGI application.
+
+    Every process of Airflow imports this module, and only API servers serve pages: the routes are imported
+    at the first request.
+    """
+    await resolve_name("airflow_delta_cdc.page.app:app")(scope, receive, send)
+
+
+def _place(destination: str, url_route: str | None = None) -> dict[str, Any]:
+    """Return one place of Airflow's UI where the page appears; the module looks where it is."""
+    return {
+        # The UI finds the component by this name, also where one module serves several places.
+        "name": "Delta CDC",
+        # Relative, so that it also works where Airflow lies below a path.
+        "bundle_url": f"delta-cdc/page.js?version={__version__}",
+        "destination": destination,
+        **({"url_route": url_route} if url_route is not None else {}),
+    }
+
+
 class DeltaCdcPlugin(AirflowPlugin):
-    """Registers ``macros.delta_cdc``."""
+    """Registers ``macros.delta_cdc``, the page, and the listener that publishes its errors."""
 
     name = "delta_cdc"
     macros = [watermark]  # noqa: RUF012 - the base class declares it
+    fastapi_apps = [{"app": page, "url_prefix": "/delta-cdc", "name": "Delta CDC"}]  # noqa: RUF012
+    react_apps = [  # noqa: RUF012
+        {**_place("nav", "delta-cdc"), "nav_top_level": True},
+        _place("dag", "delta-cdc-dag"),
+        _place("task_instance", "delta-cdc-task"),
+        _place("dashboard"),
+    ]
+    listeners = [failures]  # noqa: RUF012

@@ -1,0 +1,115 @@
+"""The routes of the page. Each asks Airflow who the user is; none writes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.common.db.common import SessionDep  # noqa: TC002 - FastAPI reads the annotations
+from airflow.api_fastapi.core_api.security import GetUserDep, get_user
+from fastapi import Depends, FastAPI, HTTPException, Query, Response
+
+from airflow_delta_cdc.page import queries, state
+from airflow_delta_cdc.page.queries import Declarations
+
+#: The most pipelines whose trends one request may want: as many as one screen lists.
+_MOST_NAMES = 100
+
+_declarations = Declarations()
+_module = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
+
+#: No route describes the others, and an anonymous call ends before any of them.
+app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
+
+
+def _readable(user: Any, session: Any) -> set[str]:
+    return get_auth_manager().get_authorized_dag_ids(user=user, method="GET", session=session)
+
+
+def _visible(user: Any, session: Any) -> tuple[dict[str, state.Dag], list[Any]]:
+    """Return the DAGs that the user may read, and their pipelines."""
+    dags, pipelines = _declarations.all(session)
+    readable = _readable(user, session)
+    return dags, [one for one in pipelines if one.dag_id in readable]
+
+
+def _json(value: Any) -> Response:
+    # Not through FastAPI's encoder, which visits each value: a thousand pipelines would take longer than
+    # the queries.
+    return Response(
+        json.dumps(value, separators=(",", ":")),
+        media_type="application/json",
+        headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"},
+    )
+
+
+@app.get("/page.js")
+def module() -> Response:
+    """Return the ES module of the page."""
+    return Response(_module, media_type="text/javascript", headers={"Cache-Control": "no-cache"})
+
+
+@app.get("/api/pipelines")
+def pipelines(
+    user: GetUserDep, session: SessionDep, dag_id: str | None = None, most: int | None = None
+) -> Response:
+    """Return all pipelines that the user may see, or those of one DAG, with their totals.
+
+    :param most: only so many of them, the most urgent ones; the totals are those of all
+    """
+    dags, visible = _visible(user, session)
+    wanted = [one for one in visible if dag_id in (None, one.dag_id)]
+    shown = state.overview(queries.stored(session, dags, wanted), datetime.now(UTC))
+    return _json({**shown, "pipelines": [state.short(one) for one in shown["pipelines"][:most]]})
+
+
+@app.get("/api/trends")
+def trends(
+    user: GetUserDep, session: SessionDep, name: Annotated[list[str], Query(max_length=_MOST_NAMES)]
+) -> Response:
+    """Return the rows that the last commits of some pipelines moved."""
+    _, visible = _visible(user, session)
+    wanted = [one for one in visible if one.pipeline in name]
+    names, dag_ids = {one.pipeline for one in wanted}, {one.dag_id for one in wanted}
+    return _json(state.trends(queries.events_of(session, names, dag_ids)))
+
+
+@app.get("/api/pipeline")
+def pipeline(user: GetUserDep, session: SessionDep, name: str) -> Response:
+    """Return one pipeline: its state, its commits, its runs, and what the user may start.
+
+    The name is no part of the path, because it may have any character.
+    """
+    dags, visible = _visible(user, session)
+    wanted = [one for one in visible if one.pipeline == name]
+    if not wanted:
+        # The same answer, whether the pipeline does not exist or the user may not see it.
+        raise HTTPException(404, "There is no such pipeline, or you may not read its DAG.")
+    now = datetime.now(UTC)
+    known, events = queries.history(session, dags, wanted)
+    (item,) = state.overview(known, now)["pipelines"]
+    for dag in item["dags"]:
+        dag["may_run"] = get_auth_manager().is_authorized_dag(
+            method="POST",
+            access_entity=DagAccessEntity.RUN,
+            details=DagDetails(id=dag["dag_id"]),
+            user=user,
+        )
+    return _json({**item, "commits": state.commits(events), "runs": state.runs(known, name)})
+
+
+@app.get("/api/task")
+def task(
+    user: GetUserDep, session: SessionDep, dag_id: str, run_id: str, task_id: str, map_index: int = -1
+) -> Response:
+    """Return what one task instance meant for its pipelines."""
+    dags, visible = _visible(user, session)
+    wanted = [one for one in visible if one.dag_id == dag_id]
+    run = queries.one_run(session, dags, wanted, run_id) if wanted else None
+    if run is None:
+        raise HTTPException(404, "There is no such run, or you may not read its DAG.")
+    return _json({"pipelines": state.of_task(run, task_id, map_index)})

@@ -1,0 +1,300 @@
+"""The rows of Airflow's metadata database that the page shows.
+
+All queries are bounded, whatever the age of the database: by the newest runs and events, or by primary keys.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from airflow.models.asset import AssetAliasModel, AssetEvent, asset_alias_asset_event_association_table
+from airflow.models.dag import DagModel
+from airflow.models.dag_version import DagVersion
+from airflow.models.dagrun import DagRun
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from sqlalchemy import Text, and_, case, cast, func, or_, select, union_all
+
+from airflow_delta_cdc.assets import ALIAS_OF_PIPELINE
+from airflow_delta_cdc.page.declared import Declared, declared
+from airflow_delta_cdc.page.state import KEYS, Dag, Event, Run, Stored, Task, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from uuid import UUID
+
+    from sqlalchemy.orm import Session
+
+#: States of task instances that the page looks at; all others mean that nothing is wrong, or nothing began.
+NOTABLE = ("failed", "upstream_failed", "up_for_retry", "running", "deferred", "restarting")
+#: Among so many of the newest runs of all DAGs, the newest run of each DAG is searched first.
+_NEWEST_RUNS = 20_000
+#: Runs and events of one pipeline, and events of a trend.
+_MOST_RUNS, _MOST_EVENTS, _MOST_OF_A_TREND = 30, 200, 20
+#: Serialized DAGs that one statement loads.
+_AT_ONCE = 200
+
+_SERIALIZED = SerializedDagModel.metadata.tables["serialized_dag"]
+_OF_ALIAS = asset_alias_asset_event_association_table
+
+
+class Declarations:
+    """The pipelines of all DAGs, read again only for a DAG whose serialized form has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[Declared, ...]] = {}
+        self._lock = Lock()
+
+    def all(self, session: Session) -> tuple[dict[str, Dag], list[Declared]]:
+        """Return the DAGs that have pipelines, by their ids, and these pipelines."""
+        newest = _newest_versions(session)
+        with self._lock:
+            # Other requests wait: they would read the same.
+            missing = {row.id: (row.dag_id, row.dag_hash) for row in newest if _key(row) not in self._known}
+            known = {_key(row): self._known[_key(row)] for row in newest if _key(row) in self._known}
+            self._known = known | _loaded(session, missing)
+            found = [(row, self._known[_key(row)]) for row in newest]
+        dags = {
+            row.dag_id: Dag(row.dag_id, bool(row.is_paused), row.timetable_summary not in (None, "None"))
+            for row, pipelines in found
+            if pipelines
+        }
+        return dags, [one for _, pipelines in found for one in pipelines]
+
+
+def _key(row: Any) -> tuple[str, str]:
+    return row.dag_id, row.dag_hash
+
+
+def _newest_versions(session: Session) -> Sequence[Any]:
+    newest = (
+        select(DagVersion.dag_id, func.max(DagVersion.version_number).label("number"))
+        .group_by(DagVersion.dag_id)
+        .subquery()
+    )
+    return session.execute(
+        select(
+            SerializedDagModel.id,
+            SerializedDagModel.dag_id,
+            SerializedDagModel.dag_hash,
+            DagModel.is_paused,
+            DagModel.timetable_summary,
+        )
+        .join(DagVersion, SerializedDagModel.dag_version_id == DagVersion.id)
+        .join(
+            newest,
+            and_(DagVersion.dag_id == newest.c.dag_id, DagVersion.version_number == newest.c.number),
+        )
+        .join(DagModel, DagModel.dag_id == SerializedDagModel.dag_id)
+        .where(~DagModel.is_stale)
+        .order_by(SerializedDagModel.dag_id)
+    ).all()
+
+
+def _loaded(
+    session: Session, missing: dict[UUID, tuple[str, str]]
+) -> dict[tuple[str, str], tuple[Declared, ...]]:
+    """Read the pipelines of some serialized DAGs; most DAGs of an Airflow have none."""
+    found: dict[tuple[str, str], tuple[Declared, ...]] = dict.fromkeys(missing.values(), ())
+    ids = list(missing)
+    for at in range(0, len(ids), _AT_ONCE):
+        loaded = session.scalars(
+            select(SerializedDagModel).where(
+                SerializedDagModel.id.in_(ids[at : at + _AT_ONCE]),
+                or_(
+                    _SERIALIZED.c.data.is_(None),  # compressed: the text cannot be searched
+                    cast(_SERIALIZED.c.data, Text).like(f"%{ALIAS_OF_PIPELINE}%"),
+                ),
+            )
+        )
+        for one in loaded:
+            found[one.dag_id, one.dag_hash] = declared(one.dag_id, one.data or {})
+    return found
+
+
+def stored(session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared]) -> Stored:
+    """Return what is known about some pipelines: of the newest runs, and of their newest events."""
+    names = {one.pipeline for one in pipelines}
+    dag_ids = {one.dag_id for one in pipelines}
+    newest = [event for event in _newest_events(session) if event.pipeline in names]
+    return Stored(
+        dags=dags,
+        pipelines=pipelines,
+        # An event of a DAG that the user may not read does not count.
+        events=[event for event in newest if event.dag_id in dag_ids],
+        **_of_runs(session, _newest_run_ids(session, dag_ids)),
+    )
+
+
+def history(
+    session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared]
+) -> tuple[Stored, list[Event]]:
+    """Return the newest runs and events of one pipeline.
+
+    :param pipelines: that pipeline, in each DAG that has it
+    """
+    dag_ids = [one.dag_id for one in pipelines]
+    ids = session.scalars(
+        select(DagRun.id).where(DagRun.dag_id.in_(dag_ids)).order_by(DagRun.id.desc()).limit(_MOST_RUNS)
+    ).all()
+    events = events_of(session, {pipelines[0].pipeline}, dag_ids, most=_MOST_EVENTS)
+    known = Stored(dags=dags, pipelines=pipelines, events=events[:1], **_of_runs(session, ids))
+    return known, events
+
+
+def one_run(
+    session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared], run_id: str
+) -> Stored | None:
+    """Return one run of a DAG; None if it does not exist.
+
+    :param pipelines: those of the DAG
+    """
+    number = session.scalar(
+        select(DagRun.id).where(DagRun.dag_id == pipelines[0].dag_id, DagRun.run_id == run_id)
+    )
+    if number is None:
+        return None
+    return Stored(dags=dags, pipelines=pipelines, **_of_runs(session, [number]))
+
+
+# -- runs -------------------------------------------------------------------------------------------
+def _newest_run_ids(session: Session, dag_ids: Collection[str]) -> set[int]:
+    """Return the ids of the newest run and of the newest finished run of each DAG."""
+    finished = case((DagRun.state.in_(("success", "failed")), DagRun.id))
+
+    def of(some: Iterable[str]) -> Any:
+        return (
+            select(DagRun.dag_id, func.max(DagRun.id), func.max(finished))
+            .where(DagRun.dag_id.in_(some))
+            .group_by(DagRun.dag_id)
+        )
+
+    floor = select(func.max(DagRun.id) - _NEWEST_RUNS).scalar_subquery()
+    rows = list(session.execute(of(dag_ids).where(DagRun.id > floor)))
+    rest = set(dag_ids) - {row[0] for row in rows}
+    if rest:
+        # These DAGs run seldom, so they have few runs.
+        rows += session.execute(of(rest))
+    return {number for _, *numbers in rows for number in numbers if number is not None}
+
+
+def _of_runs(session: Session, ids: Collection[int]) -> dict[str, Any]:
+    """Return runs by their ids, with their task instances and XComs, as arguments of :class:`Stored`."""
+    if not ids:
+        return {}
+    runs: Any = session.execute(
+        select(
+            *(DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_type),
+            *(DagRun.start_date, DagRun.end_date),
+        ).where(DagRun.id.in_(ids))
+    )
+    # Where a task has none of its own, the number.
+    name_of_index: Any = TaskInstance.rendered_map_index
+    tasks: Any = session.execute(
+        select(
+            *(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index),
+            *(name_of_index, TaskInstance.state),
+            *(TaskInstance.start_date, TaskInstance.end_date, TaskInstance.try_number),
+        )
+        .join(DagRun, and_(DagRun.dag_id == TaskInstance.dag_id, DagRun.run_id == TaskInstance.run_id))
+        .where(DagRun.id.in_(ids), TaskInstance.state.in_(NOTABLE))
+    )
+    values: Any = session.execute(
+        select(
+            *(XComModel.dag_run_id, XComModel.task_id, XComModel.map_index, XComModel.key, XComModel.value)
+        ).where(XComModel.dag_run_id.in_(ids), XComModel.key.in_(KEYS))
+    )
+    return {
+        "runs": [Run(*row) for row in runs],
+        "tasks": [Task(*row) for row in tasks],
+        "values": [
+            Value(row.dag_run_id, row.task_id, row.map_index, row.key, XComModel.deserialize_value(row))
+            for row in values
+        ],
+    }
+
+
+# -- events -----------------------------------------------------------------------------------------
+def _newest_events(session: Session) -> list[Event]:
+    """Return the newest event of each pipeline of this Airflow."""
+    newest = (
+        select(func.max(_OF_ALIAS.c.event_id))
+        .where(_OF_ALIAS.c.alias_id == AssetAliasModel.id)
+        .correlate(AssetAliasModel)
+        .scalar_subquery()
+    )
+    listed = (
+        select(newest.label("event_id"), AssetAliasModel.name)
+        .where(AssetAliasModel.name.like(f"{ALIAS_OF_PIPELINE}%"))
+        .subquery()
+    )
+    rows = session.execute(
+        select(
+            listed.c.name,
+            *(AssetEvent.source_dag_id, AssetEvent.source_run_id, AssetEvent.source_task_id),
+            *(AssetEvent.source_map_index, AssetEvent.extra, AssetEvent.timestamp),
+        ).join(listed, listed.c.event_id == AssetEvent.id)
+    )
+    return [_event(*row) for row in rows]
+
+
+def events_of(
+    session: Session, pipelines: Collection[str], dag_ids: Collection[str], *, most: int = _MOST_OF_A_TREND
+) -> list[Event]:
+    """Return the newest events of some pipelines that some DAGs published, the newest first.
+
+    :param most: the most events of each pipeline
+    """
+    aliases = session.execute(
+        select(AssetAliasModel.id, AssetAliasModel.name).where(
+            AssetAliasModel.name.in_([f"{ALIAS_OF_PIPELINE}{name}" for name in pipelines])
+        )
+    ).all()
+    if not aliases:
+        return []
+    # For each pipeline a walk over the newest entries of an index, which ends after so many.
+    newest = [
+        select(
+            select(_OF_ALIAS.c.event_id)
+            .where(_OF_ALIAS.c.alias_id == row.id)
+            .order_by(_OF_ALIAS.c.event_id.desc())
+            .limit(most)
+            .subquery()
+        )
+        for row in aliases
+    ]
+    ids = union_all(*newest).subquery()
+    rows = session.execute(
+        select(
+            AssetAliasModel.name,
+            *(AssetEvent.source_dag_id, AssetEvent.source_run_id, AssetEvent.source_task_id),
+            *(AssetEvent.source_map_index, AssetEvent.extra, AssetEvent.timestamp),
+            *(TaskInstance.start_date, TaskInstance.end_date),
+        )
+        .join(ids, ids.c.event_id == AssetEvent.id)
+        .join(_OF_ALIAS, _OF_ALIAS.c.event_id == AssetEvent.id)
+        .join(AssetAliasModel, AssetAliasModel.id == _OF_ALIAS.c.alias_id)
+        .outerjoin(
+            TaskInstance,
+            and_(
+                TaskInstance.dag_id == AssetEvent.source_dag_id,
+                TaskInstance.run_id == AssetEvent.source_run_id,
+                TaskInstance.task_id == AssetEvent.source_task_id,
+                TaskInstance.map_index == AssetEvent.source_map_index,
+            ),
+        )
+        .where(
+            AssetAliasModel.id.in_([row.id for row in aliases]), AssetEvent.source_dag_id.in_(list(dag_ids))
+        )
+        .order_by(AssetEvent.id.desc())
+    )
+    return [_event(*row) for row in rows]
+
+
+def _event(
+    alias: str, dag_id: str, run_id: str, task_id: str, map_index: int, extra: Any, *times: Any
+) -> Event:
+    known = extra if isinstance(extra, dict) else {}
+    return Event(alias.removeprefix(ALIAS_OF_PIPELINE), dag_id, run_id, task_id, map_index, known, *times)

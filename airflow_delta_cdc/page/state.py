@@ -1,0 +1,538 @@
+"""From the rows of the metadata database to the JSON of the page; pure functions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_delta_cdc.page.failures import ERROR_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from airflow_delta_cdc.page.declared import Declared
+
+#: Keys of the XComs that hold figures: of one pipeline, and of all tables of a group.
+PUBLISHED_KEY, TABLES_KEY = "watermark", "tables"
+KEYS = (PUBLISHED_KEY, TABLES_KEY, ERROR_KEY)
+#: States of a pipeline, the most urgent first.
+STATES = ("failed", "retrying", "expiring", "late", "behind", "running", "never", "ok")
+#: What only the page of one pipeline shows.
+_OF_ONE = (
+    "dags",
+    "seconds",
+    "starting_version",
+    "ending_version",
+    "target_version",
+    "lag_bytes",
+    "freshness",
+)
+#: Before its readable range ends, a pipeline is listed as expiring for this long.
+_WARNED = timedelta(days=2)
+_FINISHED = ("success", "failed")
+_ROWS = ("inserted", "updated", "deleted")
+_VERSIONS = ("version", "starting_version", "ending_version", "target_version")
+#: Figures of the page, and their names in a published lag.
+_LAG = {
+    "source_version": "source_version",
+    "lag_versions": "versions",
+    "lag_bytes": "bytes",
+    "freshness": "freshness",
+}
+
+
+class Dag(NamedTuple):
+    """A DAG as the database describes it."""
+
+    dag_id: str
+    is_paused: bool
+    has_schedule: bool
+
+
+class Run(NamedTuple):
+    """One DAG run."""
+
+    id: int
+    dag_id: str
+    run_id: str
+    state: str
+    run_type: str
+    start: datetime | None
+    end: datetime | None
+
+
+class Task(NamedTuple):
+    """One task instance.
+
+    :param name: the name of its map index
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    name: str | None
+    state: str | None
+    start: datetime | None
+    end: datetime | None
+    try_number: int
+
+
+class Value(NamedTuple):
+    """One XCom.
+
+    :param run: ``Run.id``
+    """
+
+    run: int
+    task_id: str
+    map_index: int
+    key: str
+    value: Any
+
+
+class Event(NamedTuple):
+    """One event of an asset that a pipeline wrote.
+
+    :param start: when the task instance started that published it; None if its row is gone
+    """
+
+    pipeline: str
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    extra: dict[str, Any]
+    timestamp: datetime
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the database holds about some pipelines.
+
+    :param runs: the newest run, and the newest finished one, of each DAG
+    :param tasks: the task instances of these runs that are in :data:`~.queries.NOTABLE` states
+    :param values: XComs of these runs, see :data:`KEYS`
+    :param events: the newest event of each pipeline
+    """
+
+    dags: Mapping[str, Dag]
+    pipelines: Sequence[Declared]
+    runs: Sequence[Run] = ()
+    tasks: Sequence[Task] = ()
+    values: Sequence[Value] = ()
+    events: Sequence[Event] = ()
+
+
+@dataclass
+class _Facts:
+    """What one run left behind."""
+
+    run: Run
+    tasks: list[Task] = field(default_factory=list)
+    #: By pipeline: what the tasks published, and what the detection found.
+    published: dict[str, dict[str, Any]] = field(default_factory=dict)
+    published_by: dict[str, tuple[str, int]] = field(default_factory=dict)
+    detected: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: By task and map index.
+    errors: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What one run means for one pipeline.
+
+    :param state: ``success``, ``failed``, ``retrying`` or ``running``
+    :param task: the task instance that failed, or that runs
+    """
+
+    run: Run
+    state: str
+    task: Task | None = None
+    error: dict[str, Any] | None = None
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+# -- figures ----------------------------------------------------------------------------------------
+def figures(published: Mapping[str, Any], moment: datetime | None = None) -> dict[str, Any]:
+    """Return the figures of one pipeline, from an XCom, a summary of a detection, or an event's extra.
+
+    Whatever a release did not publish is missing, and a value of another type counts as missing.
+
+    :param moment: when they were published, if they don't say so themselves
+    """
+    ingested, lag = _mapping(published.get("ingested")), _mapping(published.get("lag"))
+    counts, of_ingest = _mapping(published.get("counts")), _mapping(ingested.get("counts"))
+    tables = {name: _text(published.get(name)) for name in ("source", "target")}
+    seconds = _mapping(published.get("seconds"))
+    found: dict[str, Any] = {
+        "source": _text(published.get("source_table")) or tables["source"],
+        "target": _text(published.get("target_table"))
+        or tables["target"]
+        or _text(published.get("log_table")),
+        "as_of": _text(published.get("timestamp")) or _iso(moment),
+        "readable_until": _text(lag.get("readable_until")),
+        "seconds": {name: value for name, value in seconds.items() if _is_number(value)} or None,
+        "is_dry_run": True if "dry_run" in published else None,
+        **{name: _if_number(published.get(name)) for name in _VERSIONS},
+        **{name: _if_number(lag.get(key)) for name, key in _LAG.items()},
+    }
+    if "counts" in published or of_ingest:
+        found["rows"] = {name: _number(counts.get(name)) for name in _ROWS}
+        found["quarantined"] = _number(counts.get("quarantined")) + _number(of_ingest.get("quarantined"))
+    then = _moment(found["as_of"])
+    if _number(lag.get("seconds")) and then is not None:
+        found["behind_since"] = _iso(then - timedelta(seconds=lag["seconds"]))
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _merged(*known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the newest figures; where the newest lack the tables' names, those of older ones."""
+    newest: dict[str, Any] = dict(next((one for one in known if one), {}))
+    for name in ("source", "target"):
+        value = next((one[name] for one in known if one.get(name)), None)
+        if value is not None:
+            newest[name] = value
+    return newest
+
+
+# -- runs -------------------------------------------------------------------------------------------
+def _facts(stored: Stored) -> dict[str, list[_Facts]]:
+    """Return the facts of the runs of each DAG, the newest run first."""
+    by_id = {run.id: _Facts(run) for run in stored.runs}
+    by_name = {(run.dag_id, run.run_id): by_id[run.id] for run in stored.runs}
+    for task in stored.tasks:
+        if (task.dag_id, task.run_id) in by_name:
+            by_name[task.dag_id, task.run_id].tasks.append(task)
+    for value in stored.values:
+        facts = by_id.get(value.run)
+        if facts is None or not isinstance(value.value, dict):
+            continue
+        if value.key == TABLES_KEY:
+            facts.detected |= {name: one for name, one in value.value.items() if isinstance(one, dict)}
+        elif value.key == ERROR_KEY:
+            facts.errors[value.task_id, value.map_index] = value.value
+        elif isinstance(value.value.get("pipeline"), str):
+            facts.published[value.value["pipeline"]] = value.value
+            facts.published_by[value.value["pipeline"]] = value.task_id, value.map_index
+    by_dag: dict[str, list[_Facts]] = defaultdict(list)
+    for facts in sorted(by_id.values(), key=lambda facts: facts.run.id, reverse=True):
+        by_dag[facts.run.dag_id].append(facts)
+    return by_dag
+
+
+def _outcome(pipeline: Declared, facts: _Facts) -> _Outcome | None:
+    """Return what a run means for a pipeline; None if the run left the pipeline out."""
+    published = facts.published.get(pipeline.pipeline)
+    detected = facts.detected.get(pipeline.pipeline)
+    if published is None and detected is not None and detected.get("status") == "left out":
+        return None
+    if published is not None:
+        shown = figures(published, facts.run.end or facts.run.start)
+    else:
+        shown = figures(detected, facts.run.start) if detected is not None else {}
+    own = [task for task in facts.tasks if _is_of(task, pipeline)]
+    blocked = [task for task in own if task.state != "upstream_failed"] or (
+        _others(facts, pipeline) if own or _is_unknown(pipeline, facts) else []
+    )
+    for names, state in (
+        (("failed", "upstream_failed"), "failed"),
+        (("up_for_retry",), "retrying"),
+    ):
+        task = next((task for task in blocked if task.state in names), None)
+        if task is not None:
+            error = facts.errors.get((task.task_id, task.map_index))
+            return _Outcome(facts.run, state, task, error, shown)
+    is_done = published is not None or (detected is not None and detected.get("status") == "nothing")
+    if facts.run.state in _FINISHED or (is_done and not own):
+        is_failed = facts.run.state == "failed" and _is_unknown(pipeline, facts)
+        return _Outcome(facts.run, "failed" if is_failed else "success", None, None, shown)
+    return _Outcome(facts.run, "running", own[0] if own else None, None, shown)
+
+
+def _is_of(task: Task, pipeline: Declared) -> bool:
+    if task.task_id not in pipeline.task_ids:
+        return False
+    return not pipeline.is_mapped or task.map_index < 0 or task.name == pipeline.pipeline
+
+
+def _is_unknown(pipeline: Declared, facts: _Facts) -> bool:
+    """Return whether the run has ended before it knew anything about the pipeline."""
+    return pipeline.pipeline not in facts.published and pipeline.pipeline not in facts.detected
+
+
+def _others(facts: _Facts, pipeline: Declared) -> list[Task]:
+    """Return the tasks of a run that may have stopped it before the pipeline's own task."""
+    return [
+        task
+        for task in facts.tasks
+        if task.task_id not in pipeline.task_ids and task.state != "upstream_failed"
+    ]
+
+
+# -- the overview -----------------------------------------------------------------------------------
+def overview(stored: Stored, now: datetime) -> dict[str, Any]:
+    """Return all pipelines, the most urgent first, with totals."""
+    facts = _facts(stored)
+    events = {event.pipeline: event for event in stored.events}
+    by_name: dict[str, list[Declared]] = defaultdict(list)
+    for one in stored.pipelines:
+        by_name[one.pipeline].append(one)
+    items = [_item(name, dags, stored.dags, facts, events.get(name), now) for name, dags in by_name.items()]
+    items.sort(key=lambda item: (STATES.index(item["state"]), item["pipeline"]))
+    totals = {state: sum(item["state"] == state for item in items) for state in STATES}
+    rows = {name: sum(item.get("rows", {}).get(name, 0) for item in items) for name in _ROWS}
+    return {
+        "as_of": _iso(now),
+        "totals": {
+            "pipelines": len(items),
+            "states": totals,
+            "rows": rows,
+            "quarantined": sum(item.get("quarantined", 0) for item in items),
+            "lag_versions": sum(item.get("lag_versions", 0) for item in items),
+        },
+        "pipelines": items,
+    }
+
+
+def short(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the list shows of a pipeline: a thousand of them are one answer."""
+    return {name: value for name, value in item.items() if name not in _OF_ONE}
+
+
+def _item(
+    name: str,
+    dags: Sequence[Declared],
+    by_id: Mapping[str, Dag],
+    facts: Mapping[str, Sequence[_Facts]],
+    event: Event | None,
+    now: datetime,
+) -> dict[str, Any]:
+    """Return one pipeline."""
+    outcomes = sorted(
+        (
+            outcome
+            for one in dags
+            for of_run in facts.get(one.dag_id, ())
+            if (outcome := _outcome(one, of_run)) is not None
+        ),
+        key=lambda outcome: outcome.run.id,
+        reverse=True,
+    )
+    last = outcomes[0] if outcomes else None
+    # The scheduled DAG stands for the pipeline, not the one for backfills.
+    main = next((one for one in dags if by_id[one.dag_id].has_schedule), dags[0])
+    declared = {name: text for one in dags for name, text in (("source", one.source), ("target", one.target))}
+    of_event = figures(event.extra, event.timestamp) if event is not None else {}
+    known = [outcome.figures for outcome in outcomes if "version" in outcome.figures]
+    is_newer = not known or (of_event.get("as_of", "") > known[0].get("as_of", ""))
+    shown = _merged(*([of_event] if is_newer else []), *known, of_event, declared)
+    if last is not None and last.figures:
+        shown |= {name: last.figures[name] for name in ("rows", "quarantined") if name in last.figures}
+    item = {
+        "pipeline": name,
+        "group": main.group,
+        "dag_id": main.dag_id,
+        "is_paused": by_id[main.dag_id].is_paused,
+        "dags": [
+            {"dag_id": one.dag_id, "form": dict(one.form), "is_paused": by_id[one.dag_id].is_paused}
+            for one in dags
+        ],
+        **shown,
+    }
+    if last is not None:
+        item["run"] = _run(last)
+        if last.error is not None:
+            item["error"] = {key: str(last.error.get(key, "")) for key in ("class", "message", "remedy")}
+    item["state"] = _state(item, last, now)
+    item["findings"] = list(_findings(item, now))
+    return item
+
+
+def _run(outcome: _Outcome) -> dict[str, Any]:
+    run, task = outcome.run, outcome.task
+    started = {
+        "dag_id": run.dag_id,
+        "run_id": run.run_id,
+        "run_type": run.run_type,
+        "state": outcome.state,
+        "started": _iso(run.start),
+        "seconds": _seconds(run.start, run.end),
+    }
+    if task is None:
+        return started
+    return {
+        **started,
+        "task_id": task.task_id,
+        "map_index": task.map_index,
+        "try_number": task.try_number,
+    }
+
+
+def _state(item: Mapping[str, Any], last: _Outcome | None, now: datetime) -> str:
+    if last is not None and last.state in ("failed", "retrying"):
+        return last.state
+    until, since = _moment(item.get("readable_until")), _moment(item.get("behind_since"))
+    if until is not None and until < now + _WARNED:
+        return "expiring"
+    if since is not None and "freshness" not in item:
+        return "behind"
+    if since is not None and now - since > timedelta(seconds=item["freshness"]):
+        return "late"
+    if last is None:
+        return "ok" if "version" in item else "never"
+    return "running" if last.state == "running" else "ok"
+
+
+def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]]:
+    """Yield what needs attention, each with its remedy, the most urgent first."""
+    error, run = item.get("error"), item.get("run") or {}
+    if error is not None:
+        yield {"level": "error", "text": f"{error['class']}: {error['message']}", "remedy": error["remedy"]}
+    elif run.get("state") == "failed":
+        text = f"The run {run['run_id']} failed without an error that has a name."
+        yield {"level": "error", "text": text, "remedy": "read the end of its log; a retry is safe."}
+    until = _moment(item.get("readable_until"))
+    if until is not None and until < now + _WARNED:
+        yield {
+            "level": "error" if until < now else "warning",
+            "text": f"What the pipeline needs to go on can be read until {item['readable_until']}.",
+            "remedy": "run it before; after that, a run with mode reload brings the target to its source.",
+        }
+    if item.get("behind_since"):
+        yield {
+            "level": "warning" if item["state"] in ("late", "behind") else "note",
+            "text": f"{item.get('lag_versions', 'Some')} versions are not applied; the oldest change is of "
+            f"{item['behind_since']}{_allowed(item)}.",
+            "remedy": _catching_up(item),
+        }
+    if item.get("quarantined"):
+        yield {
+            "level": "warning",
+            "text": f"The last run put {item['quarantined']} rows into quarantine, each with its reason: "
+            f"{item.get('target', 'the target')}__quarantine.",
+            "remedy": "mend them there, then: "
+            f"delta-cdc replay {item['pipeline']}={item.get('target', '<target>')}",
+        }
+    if item["is_paused"]:
+        text = f"{item['dag_id']} is paused: no scheduled run starts."
+        yield {"level": "note", "text": text, "remedy": "unpause it when runs are wanted."}
+    if item["state"] == "never":
+        text = "No run is known yet."
+        yield {"level": "note", "text": text, "remedy": "start a run: the first one loads the target."}
+
+
+def _catching_up(item: Mapping[str, Any]) -> str:
+    if item["state"] in ("failed", "retrying"):
+        return "mend what stopped the run; the next one applies them."
+    if item["is_paused"]:
+        return f"unpause {item['dag_id']}, or start a run."
+    return "start a run; a limit of versions or bytes per run leaves the rest for the next one."
+
+
+def _allowed(item: Mapping[str, Any]) -> str:
+    return f", and freshness is {item['freshness']:g} s" if "freshness" in item else ""
+
+
+# -- one pipeline -----------------------------------------------------------------------------------
+def commits(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """Return the commits of a pipeline, in the order of the events."""
+    return [
+        {
+            **figures(event.extra, event.timestamp),
+            "dag_id": event.dag_id,
+            "run_id": event.run_id,
+            "task_id": event.task_id,
+            "map_index": event.map_index,
+            "started": _iso(event.start),
+            "task_seconds": _seconds(event.start, event.end),
+        }
+        for event in events
+    ]
+
+
+def runs(stored: Stored, pipeline: str) -> list[dict[str, Any]]:
+    """Return what each run meant for a pipeline, the newest first."""
+    facts = _facts(stored)
+    outcomes = [
+        outcome
+        for one in stored.pipelines
+        if one.pipeline == pipeline
+        for of_run in facts.get(one.dag_id, ())
+        if (outcome := _outcome(one, of_run)) is not None
+    ]
+    outcomes.sort(key=lambda outcome: outcome.run.id, reverse=True)
+    return [{**_run(outcome), "error": outcome.error, "figures": outcome.figures} for outcome in outcomes]
+
+
+def of_task(stored: Stored, task_id: str, map_index: int) -> list[dict[str, Any]]:
+    """Return what one task instance meant for its pipelines; a task of a whole group, for all of the group.
+
+    :param stored: one run
+    """
+    (facts,) = (one for some in _facts(stored).values() for one in some)
+    at = (task_id, map_index)
+    names = {task.name for task in facts.tasks if (task.task_id, task.map_index) == at}
+    outcomes = [
+        (pipeline.pipeline, outcome)
+        for pipeline in stored.pipelines
+        if task_id not in pipeline.task_ids
+        or not pipeline.is_mapped
+        or facts.published_by.get(pipeline.pipeline) == at
+        or pipeline.pipeline in names
+        if (outcome := _outcome(pipeline, facts)) is not None
+    ]
+    return [
+        {"pipeline": name, "state": outcome.state, "error": outcome.error, "figures": outcome.figures}
+        for name, outcome in outcomes
+    ]
+
+
+def trends(events: Iterable[Event]) -> dict[str, list[int]]:
+    """Return the rows that the last commits of each pipeline moved, the oldest first."""
+    by_name: dict[str, list[int]] = defaultdict(list)
+    for event in events:
+        by_name[event.pipeline].append(sum(figures(event.extra).get("rows", {}).values()))
+    return {name: numbers[::-1] for name, numbers in by_name.items()}
+
+
+# -- values -----------------------------------------------------------------------------------------
+def _iso(moment: datetime | None) -> str | None:
+    return moment.astimezone(UTC).isoformat(timespec="seconds") if moment is not None else None
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _seconds(start: datetime | None, end: datetime | None) -> float | None:
+    return round((end - start).total_seconds(), 1) if start is not None and end is not None else None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _is_number(value: Any) -> bool:
+    # A tuple, because this runs for each figure of each pipeline, and a union is built each time.
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _if_number(value: Any) -> Any:
+    return value if _is_number(value) else None
+
+
+def _number(value: Any) -> int:
+    return int(value) if _is_number(value) else 0

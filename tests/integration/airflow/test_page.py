@@ -1,0 +1,404 @@
+"""The page in Airflow's own application: routes and rights, and what Chromium shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from demo.places import PROJECT
+from demo.server import free_ports
+from tests.support import browser, page_examples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from selenium.webdriver import Chrome
+    from selenium.webdriver.remote.webelement import WebElement
+
+    from tests.integration.airflow.conftest import Airflow
+
+_PASSWORD = "for this test only"
+#: Each route of the page, with parameters that find something.
+_ROUTES = {
+    "/page.js": "",
+    "/api/pipelines": "",
+    "/api/trends": "?name=customers&name=parcel_history",
+    "/api/pipeline": "?name=customers",
+    "/api/task": "?dag_id=sales&run_id=scheduled__23&task_id=apply&map_index=3",
+}
+_ROLES = ("viewer", "user", "op", "admin")
+
+
+class Page:
+    """Airflow's application in a process of its own (:mod:`tests.support.page_process`)."""
+
+    def __init__(self, home: Path) -> None:
+        passwords = home / "passwords.json"
+        passwords.write_text(json.dumps({"admin": _PASSWORD}))
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+        environment = {
+            **inherited,
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+        self.log = home / "page.log"
+        self.url = ""
+        with self.log.open("w") as sink:
+            self._process = subprocess.Popen(
+                [sys.executable, str(PROJECT / "tests" / "support" / "page_process.py")],
+                env=environment,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=sink,
+            )
+
+    def ask(self, **command: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, self.log.read_text()[-5000:]
+        answer: dict[str, Any] = json.loads(line)
+        assert "broken" not in answer, answer["broken"] + self.log.read_text()[-5000:]
+        return answer
+
+    def get(self, path: str, role: str | None = "viewer", **how: Any) -> dict[str, Any]:
+        return self.ask(get={"path": f"/delta-cdc{path}", "role": role, **how})
+
+    def listed(self, path: str = "/api/pipelines", **how: Any) -> dict[str, dict[str, Any]]:
+        """Return the pipelines of a list, by their names."""
+        answer = self.get(path, **how)
+        assert answer["status"] == 200, answer
+        return {one["pipeline"]: one for one in json.loads(answer["body"])["pipelines"]}
+
+    def serve(self) -> None:
+        (port,) = free_ports(1)
+        self.ask(serve=port)
+        self.url = f"http://127.0.0.1:{port}"
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    made = Page(tmp_path_factory.mktemp("page"))
+    made.ask(fill=page_examples.nights())
+    yield made
+    made.stop()
+
+
+# -- rights -----------------------------------------------------------------------------------------
+def test_each_route_only_reads_and_is_in_the_table(page: Page) -> None:
+    """A new route fails here until the tests below try it, too."""
+    routes = page.ask(routes=True)["routes"]
+    assert sorted(routes) == sorted([path, "GET"] for path in _ROUTES)
+
+
+@pytest.mark.parametrize("path", _ROUTES)
+def test_a_call_without_a_user_is_refused(page: Page, path: str) -> None:
+    for how in ({"role": None}, {"role": None, "by": "garbage"}):
+        answer = page.get(path + _ROUTES[path], **how)
+        assert answer["status"] in (401, 403)
+        assert "customers" not in answer["body"]
+        assert not [text for text in answer["sql"] if "dag_run" in text or "xcom" in text]
+
+
+@pytest.mark.parametrize("role", _ROLES)
+@pytest.mark.parametrize("path", _ROUTES)
+def test_each_role_may_read(page: Page, path: str, role: str) -> None:
+    for by in ("cookie", "token"):
+        answer = page.get(path + _ROUTES[path], role, by=by)
+        assert answer["status"] == 200, answer
+        # The JWT's revocation list is Airflow's own look; nothing here writes.
+        assert all(text.startswith("SELECT") for text in answer["sql"]), answer["sql"]
+
+
+@pytest.mark.parametrize("path", _ROUTES)
+def test_a_user_without_rights_sees_no_pipeline(page: Page, path: str) -> None:
+    answer = page.get(path + _ROUTES[path], "admin", dag_ids=[])
+    assert answer["status"] == (404 if path in ("/api/pipeline", "/api/task") else 200)
+    for name in ("customers", "parcel_history", "NullKey", "s3://lake"):
+        assert name not in answer["body"]
+
+
+@pytest.mark.parametrize("path", [path for path in _ROUTES if path != "/page.js"])
+def test_a_user_sees_the_pipelines_of_dags_it_may_read(page: Page, path: str) -> None:
+    answer = page.get(path + _ROUTES[path], "viewer", dag_ids=["parcels"])
+    assert "customers" not in answer["body"]
+    if path in ("/api/pipelines", "/api/trends"):
+        assert "parcel_history" in answer["body"]
+
+
+def test_an_event_of_a_dag_that_the_user_may_not_read_does_not_count(page: Page) -> None:
+    """The backfill's DAG has the same tables, and no run; the events come from the other DAG."""
+    shown = page.listed(dag_ids=["sales__backfill"])
+    assert shown["orders_history"]["state"] == "never"
+    assert "version" not in shown["orders_history"]
+    one = json.loads(page.get("/api/pipeline?name=orders_history", dag_ids=["sales__backfill"])["body"])
+    assert (one["commits"], one["runs"], [dag["dag_id"] for dag in one["dags"]]) == (
+        [],
+        [],
+        ["sales__backfill"],
+    )
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect"])
+def test_no_route_describes_the_others(page: Page, path: str) -> None:
+    assert page.get(path, "admin")["status"] == 404
+
+
+def test_the_plugin_is_valid_for_airflow(page: Page) -> None:
+    """Airflow drops a whole plugin with one invalid entry, with only a warning."""
+    answer = page.ask(get={"path": "/api/v2/plugins", "role": "admin"})
+    (ours,) = [one for one in json.loads(answer["body"])["plugins"] if one["name"] == "delta_cdc"]
+    assert [one["destination"] for one in ours["react_apps"]] == ["nav", "dag", "task_instance", "dashboard"]
+
+
+# -- what the routes answer -------------------------------------------------------------------------
+def test_the_list(page: Page) -> None:
+    shown = page.listed()
+    assert {name: one["state"] for name, one in shown.items()} == {
+        page_examples.SCRIPT: "failed",
+        "customers": "failed",
+        "parcel_history": "expiring",
+        "order_lines": "behind",
+        "old_orders": "never",
+        "orders_history": "ok",
+        "payments": "ok",
+        "refunds": "ok",
+    }
+    assert shown["customers"]["error"]["class"] == "NullKey"
+    assert (shown["customers"]["version"], shown["customers"]["source_version"]) == (64, 71)
+    assert shown["payments"]["quarantined"] == 3
+    assert set(page.listed("/api/pipelines?dag_id=parcels")) == {"parcel_history"}
+    most = json.loads(page.get("/api/pipelines?most=2")["body"])
+    assert (len(most["pipelines"]), most["totals"]["pipelines"]) == (2, 8)
+
+
+def test_one_pipeline(page: Page) -> None:
+    def shown(role: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(page.get("/api/pipeline?name=order_lines", role)["body"])
+        return found
+
+    found = shown("viewer")
+    assert [dag["may_run"] for dag in found["dags"]] == [False, False]
+    assert [dag["may_run"] for dag in shown("user")["dags"]] == [True, True]
+    assert (len(found["commits"]), len(found["runs"])) == (24, 24)
+    assert (found["commits"][0]["starting_version"], found["commits"][0]["ending_version"]) == (65, 66)
+    assert found["runs"][0]["figures"]["lag_versions"] == 9
+
+
+def test_texts_of_people_stay_text(page: Page) -> None:
+    answer = page.get("/api/pipelines")
+    assert answer["headers"]["content-type"] == "application/json"
+    assert answer["headers"]["x-content-type-options"] == "nosniff"
+    assert page.listed()[page_examples.SCRIPT]["error"]["remedy"] == f"add {page_examples.SCRIPT}."
+
+
+def test_a_thousand_pipelines_take_no_more_queries(page: Page) -> None:
+    few = page.get("/api/pipelines")
+    page.ask(fill=page_examples.thousand(groups=20, tables=50, alone=0, runs=1))
+    page.get("/api/pipelines")  # reads the pipelines of the new DAGs
+    many = page.get("/api/pipelines")
+    assert len(json.loads(many["body"])["pipelines"]) == 1008
+    assert len(many["sql"]) <= len(few["sql"]) <= 9
+    names = "&".join(f"name=g3_t{number}" for number in range(50))
+    trends = page.get(f"/api/trends?{names}")
+    assert len(trends["sql"]) <= 5
+    assert len(json.loads(trends["body"])) == 49
+    assert page.get(f"/api/trends?{names}&{names}&{names}")["status"] == 422
+
+
+def test_a_changed_dag_is_read_again(page: Page) -> None:
+    tables = {name: page_examples.table(name) for name in ("first", "second")}
+    for names in (["first"], ["first", "second"]):
+        page.ask(
+            fill={
+                "dags": [{"group": "grown", "pipelines": {name: tables[name] for name in names}}],
+                "runs": [],
+            }
+        )
+        assert set(page.listed("/api/pipelines?dag_id=grown")) == set(names)
+
+
+# -- errors of failed tasks -------------------------------------------------------------------------
+_FAILING = """
+from airflow.sdk import DAG
+from airflow_delta_cdc.form import run_arguments, run_params
+from airflow_delta_cdc.operators import DeltaApplyChangesOperator
+
+with DAG("failing", schedule=None, params=run_params()) as dag:
+    DeltaApplyChangesOperator(
+        task_id="apply", pipeline="p", source="/no/where", target="/no/target", keys=["id"], **run_arguments()
+    )
+"""
+
+
+def test_a_failed_task_publishes_its_error(airflow: Airflow) -> None:
+    file = airflow.dag("failing", _FAILING)
+    missing = airflow.run(file, forbid_processes=True)
+    assert missing.xcom("apply", "delta_cdc_error")["class"] == "TableNotFound"
+    # The form is refused before the task executes.
+    refused = airflow.run(file, conf={"mode": "repair"}, forbid_processes=True)
+    assert refused.xcom("apply", "delta_cdc_error")["class"] == "InvalidConfiguration"
+
+
+# -- in the browser ---------------------------------------------------------------------------------
+class Window:
+    """What a test does with the pages."""
+
+    #: Seconds after which something must be wrong.
+    _PATIENCE = 120
+
+    def __init__(self, chrome: Chrome, url: str) -> None:
+        self.chrome = chrome
+        self.url = url
+
+    def log_in(self) -> None:
+        self.open("/")
+        self.see("[name=username]").send_keys("admin")
+        self.see("[name=password]").send_keys(_PASSWORD)
+        self.see("button[type=submit]").click()
+        self.see("nav, [href='/dags']")
+
+    def open(self, path: str) -> None:
+        self.chrome.get(f"{self.url}{path}")
+
+    def see(self, selector: str) -> WebElement:
+        """Return an element when it can be used.
+
+        :param selector: CSS, or XPath where it begins with a slash
+        """
+        from selenium.webdriver.common.by import By
+        from selenium.webdriver.support.expected_conditions import element_to_be_clickable
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        by = By.XPATH if selector.startswith("/") else By.CSS_SELECTOR
+        return WebDriverWait(self.chrome, self._PATIENCE).until(element_to_be_clickable((by, selector)))
+
+    def theme(self, name: str) -> None:
+        self.chrome.execute_script("localStorage.setItem('theme', arguments[0])", name)
+
+    def keep(self, name: str) -> None:
+        """Keep a picture of the page among the artefacts."""
+        folder = PROJECT / ".cache" / "screenshots"
+        folder.mkdir(parents=True, exist_ok=True)
+        assert self.chrome.save_screenshot(str(folder / f"{name}.png"))
+
+
+@pytest.fixture(scope="module")
+def window(page: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
+    missing = browser.missing()
+    if missing:
+        assert not os.environ.get("CI"), missing
+        # A skip alone is a letter in a long line; the end of the run shows a warning in full.
+        warnings.warn(f"NOT TESTED: the page Delta CDC in a browser: {missing}", stacklevel=1)
+        pytest.skip(missing)
+    page.serve()
+    with browser.chromium(tmp_path_factory.mktemp("chromium"), width=1500, height=1100) as chrome:
+        opened = Window(chrome, page.url)
+        opened.log_in()
+        yield opened
+
+
+def test_from_home_to_the_error_in_two_clicks(window: Window) -> None:
+    window.open("/")
+    strip = window.see("[data-testid=delta-cdc-strip]")
+    assert "customers" in strip.text
+    window.keep("page_dashboard")
+    window.see("//*[@data-testid='delta-cdc-strip']//a[text()='customers']").click()
+    finding = window.see("[data-testid=delta-cdc-findings]").text
+    assert "NullKey: 3 rows of s3://lake/bronze/customers" in finding
+    assert "What to do: give these rows a key" in finding
+    link = window.see("//*[@data-testid='delta-cdc-findings']//a[text()='Log of the task']")
+    assert str(link.get_attribute("href")).endswith("/dags/sales/runs/scheduled__23/tasks/apply/mapped/3")
+
+
+def test_the_list_and_a_pipeline_in_each_theme(window: Window) -> None:
+    colors = set()
+    for theme in ("light", "dark"):
+        window.theme(theme)
+        window.open("/plugin/delta-cdc?group=sales")
+        window.see("[data-testid=delta-cdc-pipelines] svg rect")
+        finding = window.see("//*[@data-testid='delta-cdc-pipelines']//strong/..")
+        assert finding.text.startswith("What to do: give these rows a key")
+        script = (
+            "return ['color', 'backgroundColor'].map((name) => getComputedStyle(arguments[0])[name]).join()"
+        )
+        colors.add(window.chrome.execute_script(script, finding))
+        window.keep(f"page_overview_{theme}")
+        window.see("[aria-label=Search]").send_keys("order_l")
+        window.see("//tbody[count(tr)=1]//a[text()='order_lines']")
+        window.open("/plugin/delta-cdc?pipeline=order_lines")
+        window.see("[data-testid=delta-cdc-commits]")
+        window.keep(f"page_pipeline_{theme}")
+    assert len(colors) == 2, "the page has the colors of the theme"
+
+
+def test_texts_of_people_run_no_script(window: Window) -> None:
+    window.open("/plugin/delta-cdc?q=strange")
+    window.see("//td//a")
+    shown = window.see("[data-testid=delta-cdc-pipelines]").text
+    assert page_examples.SCRIPT in shown
+    assert f"What to do: add {page_examples.SCRIPT}." in shown
+    window.see("//td//a").click()
+    assert page_examples.SCRIPT in window.see("[data-testid=delta-cdc-findings]").text
+    assert window.chrome.title != "owned"
+    assert not window.chrome.execute_script("return document.querySelectorAll('img[src=x]').length")
+
+
+def test_the_tabs(window: Window) -> None:
+    window.open("/dags/sales")
+    window.see("//a[normalize-space()='Delta CDC' and contains(@href, 'delta-cdc-dag')]").click()
+    assert "NullKey" in window.see("[data-testid=delta-cdc-pipelines]").text
+    window.open("/dags/sales/runs/scheduled__23/tasks/apply/mapped/3")
+    window.see("//a[normalize-space()='Delta CDC' and contains(@href, 'delta-cdc-task')]").click()
+    shown = window.see("[data-testid=delta-cdc-task]").text
+    assert "What to do: give these rows a key" in shown
+    assert "Watermark 64 of 71" in shown
+    window.keep("page_task")
+
+
+def test_a_backfill_is_previewed_refused_and_started(window: Window, page: Page) -> None:
+    window.open("/plugin/delta-cdc?pipeline=order_lines")
+    window.see("[data-testid=delta-cdc-backfill]").click()
+    window.see("[name=versions_per_commit]").send_keys("5")
+    assert (
+        window.see("[data-testid=delta-cdc-preview]").text == "9 versions, 248 KiB, 2 commits: versions 67–75"
+    )
+    window.see("[name=ending_version]").send_keys("99")
+    assert "the newest one was 75" in window.see("[data-testid=delta-cdc-refused]").text
+    window.keep("page_backfill")
+    send = "[data-testid=delta-cdc-send]"
+    assert not window.chrome.execute_script(
+        "return document.querySelector(arguments[0]).disabled === false", send
+    )
+    window.see("[name=ending_version]").clear()
+    window.see("[name=ending_version]").send_keys("70")
+    window.see(send).click()
+    window.see("//a[starts-with(text(), 'Started: ')]")
+    answer = page.ask(get={"path": "/api/v2/dags/sales__backfill/dagRuns", "role": "viewer"})
+    (started,) = json.loads(answer["body"])["dag_runs"]
+    form = {name: value for name, value in started["conf"].items() if value}
+    assert form == {
+        "mode": "backfill",
+        "tables": ["order_lines"],
+        "ending_version": 70,
+        "versions_per_commit": 5,
+    }

@@ -1,0 +1,225 @@
+"""What a database holds after some nights: DAGs, and runs with their tasks, XComs and events."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+#: What a script would do, if a page took the text for HTML.
+SCRIPT = "<img src=x onerror=\"document.title='owned'\">"
+_HOUR = 3600
+
+
+def table(name: str) -> dict[str, Any]:
+    return {"source": f"s3://lake/bronze/{name}", "target": f"s3://lake/silver/{name}"}
+
+
+def published(
+    pipeline: str,
+    version: int,
+    *,
+    versions: int = 1,
+    behind: int = 0,
+    behind_seconds: float = 0,
+    kept_days: float = 25,
+    ago: float = 600,
+    counts: dict[str, int] | None = None,
+    work: float = 9.5,
+    **more: Any,
+) -> dict[str, Any]:
+    """Return what a task publishes about an apply.
+
+    :param versions: how many it applied
+    :param behind: how many it left
+    """
+    now = datetime.now(UTC)
+    return {
+        "pipeline": pipeline,
+        "source_table": table(pipeline)["source"],
+        "target_table": table(pipeline)["target"],
+        "version": version,
+        "starting_version": version - versions + 1,
+        "ending_version": version,
+        "applied": True,
+        "target_version": version // 2,
+        "counts": counts if counts is not None else {"inserted": 120, "updated": 14, "deleted": 2},
+        "timestamp": (now - timedelta(seconds=ago)).isoformat(),
+        "lag": {
+            "source_version": version + behind,
+            "versions": behind,
+            "seconds": behind_seconds,
+            "bytes": behind * 28_160,
+            "readable_until": (now + timedelta(days=kept_days)).isoformat(timespec="seconds"),
+        },
+        "seconds": {"plan": 0.4, "start": 5.5, "work": work, "confirm": 0.2},
+        **more,
+    }
+
+
+def idle(version: int, **more: Any) -> dict[str, Any]:
+    """Return what a detection publishes about a table without work."""
+    lag = {"source_version": version, "versions": 0, "seconds": 0.0, "readable_until": None}
+    return {"status": "nothing", "target": None, "target_version": 3, "version": version, "lag": lag, **more}
+
+
+def group_run(
+    group: str,
+    number: int,
+    tables: list[dict[str, Any]],
+    *,
+    ago: float,
+    detected: dict[str, Any] | None = None,
+    failed: dict[str, dict[str, str]] | None = None,
+) -> dict[str, Any]:
+    """Return one run of a group.
+
+    :param tables: what its tables published
+    :param detected: summaries of other tables
+    :param failed: errors of tables that failed
+    """
+    errors = failed or {}
+    names = [one["pipeline"] for one in tables]
+    all_names = [*names, *errors]
+    at = {name: index for index, name in enumerate(all_names)}
+    working = {name: {"status": "work"} for name in all_names if name not in (detected or {})}
+    tables = [
+        {**one, "timestamp": (datetime.now(UTC) - timedelta(seconds=ago - 40)).isoformat()} for one in tables
+    ]
+    return {
+        "dag_id": group,
+        "run_id": f"scheduled__{number}",
+        "state": "failed" if errors else "success",
+        "ago": ago,
+        "tasks": [
+            {"task_id": "apply", "map_index": at[name], "name": name, "state": "failed"} for name in errors
+        ],
+        "xcoms": [
+            {"task_id": "detect_changes", "key": "tables", "value": {**working, **(detected or {})}},
+            *(
+                {"task_id": "apply", "map_index": at[one["pipeline"]], "key": "watermark", "value": one}
+                for one in tables
+            ),
+            *(
+                {"task_id": "apply", "map_index": at[name], "key": "delta_cdc_error", "value": error}
+                for name, error in errors.items()
+            ),
+        ],
+        "events": [
+            {"task_id": "apply", "map_index": at[one["pipeline"]], "pipeline": one["pipeline"], "extra": one}
+            for one in tables
+        ],
+    }
+
+
+def null_key(table: str) -> dict[str, str]:
+    return {
+        "class": "NullKey",
+        "message": f"3 rows of {table} have no value in the key column customer_id, from version 47 on.",
+        "remedy": "give these rows a key in the source, or keep them out with where; then clear the task.",
+    }
+
+
+def nights() -> dict[str, Any]:
+    """A group with one failed table, one late and one quiet; a pipeline alone; names of all kinds."""
+    sales = ["orders_history", "customers", "order_lines", "payments", "refunds"]
+    dags = [
+        {
+            "group": "sales",
+            "pipelines": {name: table(name) for name in sales},
+            "backfill": True,
+            "paused": False,
+        },
+        {"dag_id": "parcels", "pipelines": {"parcel_history": table("parcel_history")}, "paused": False},
+        {"dag_id": "archive", "pipelines": {"old_orders": table("old_orders")}, "paused": True},
+        {"dag_id": "strange", "pipelines": {SCRIPT: table("strange")}, "paused": False},
+    ]
+    runs: list[dict[str, Any]] = []
+    for number in range(24):
+        ago = (24 - number) * _HOUR
+        wave = [
+            published(
+                name,
+                20 + number * 2,
+                versions=2,
+                counts={
+                    "inserted": 90 + (number * 37 + at * 53) % 110,
+                    "updated": (number * 29 + at * 31) % 70,
+                    "deleted": (number * 7 + at) % 9,
+                    **({"quarantined": 3} if name == "payments" and number % 9 == 5 else {}),
+                },
+                work=6 + (number * 5 + at * 3) % 7,
+                behind=max(0, number - 20) * 3 if name == "order_lines" else 0,
+                behind_seconds=max(0, number - 20) * 2500.0 if name == "order_lines" else 0,
+            )
+            for at, name in enumerate(sales)
+            if not (name == "refunds" and number > 3) and not (name == "customers" and number == 23)
+        ]
+        errors = {"customers": null_key("s3://lake/bronze/customers")} if number == 23 else {}
+        lag = {"source_version": 71, "versions": 7, "seconds": 4200.0, "readable_until": None}
+        others = {"refunds": idle(26)} | (
+            {
+                "customers": {
+                    "status": "work",
+                    "version": 64,
+                    "target": table("customers")["target"],
+                    "lag": lag,
+                }
+            }
+            if errors
+            else {}
+        )
+        runs.append(group_run("sales", number, wave, ago=ago, detected=others, failed=errors))
+    behind = published("parcel_history", 11, behind=6, behind_seconds=9000, kept_days=1.2, ago=7200)
+    for number, extra in enumerate((published("parcel_history", 8, ago=20000), behind)):
+        runs.append(
+            {
+                "dag_id": "parcels",
+                "run_id": f"manual__{number}",
+                "ago": 20000 - number * 12800,
+                "xcoms": [{"task_id": "apply", "key": "watermark", "value": extra}],
+                "events": [{"task_id": "apply", "pipeline": "parcel_history", "extra": extra}],
+            }
+        )
+    strange = {
+        "class": "DeltaCdcError",
+        "message": f"Column {SCRIPT} is missing.",
+        "remedy": f"add {SCRIPT}.",
+    }
+    runs.append(
+        {
+            "dag_id": "strange",
+            "run_id": "manual__1",
+            "state": "failed",
+            "tasks": [{"task_id": "apply", "state": "failed"}],
+            "xcoms": [{"task_id": "apply", "key": "delta_cdc_error", "value": strange}],
+        }
+    )
+    return {"dags": dags, "runs": runs}
+
+
+def thousand(*, groups: int = 14, tables: int = 50, alone: int = 300, runs: int = 3) -> dict[str, Any]:
+    """A thousand pipelines: some in groups, some in DAGs of their own."""
+    dags: list[dict[str, Any]] = []
+    done: list[dict[str, Any]] = []
+    for group in range(groups):
+        names = [f"g{group}_t{at}" for at in range(tables)]
+        dags.append({"group": f"group_{group}", "pipelines": {name: table(name) for name in names}})
+        for number in range(runs):
+            wave = [published(name, 10 + number) for name in names[: tables - 1]]
+            failed = {names[-1]: null_key(names[-1])}
+            done.append(group_run(f"group_{group}", number, wave, ago=(runs - number) * _HOUR, failed=failed))
+    for at in range(alone):
+        name = f"alone_{at}"
+        dags.append({"dag_id": f"dag_{at}", "pipelines": {name: table(name)}})
+        for number in range(runs):
+            extra = published(name, 10 + number)
+            done.append(
+                {
+                    "dag_id": f"dag_{at}",
+                    "run_id": f"manual__{number}",
+                    "ago": (runs - number) * _HOUR,
+                    "xcoms": [{"task_id": "apply", "key": "watermark", "value": extra}],
+                    "events": [{"task_id": "apply", "pipeline": name, "extra": extra}],
+                }
+            )
+    return {"dags": dags, "runs": done}

@@ -1,0 +1,414 @@
+"""From rows of the database to the JSON of the page."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_delta_cdc.dags import build_dags
+from airflow_delta_cdc.form import run_arguments, run_params
+from airflow_delta_cdc.operators import DeltaApplyChangesOperator
+from airflow_delta_cdc.page import state
+from airflow_delta_cdc.page.declared import Declared, declared
+from airflow_delta_cdc.page.failures import ERROR_KEY, on_task_instance_failed
+from airflow_delta_cdc.page.state import Dag, Event, Run, Stored, Task, Value
+from delta_cdc.core.errors import NullKey
+
+NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
+ERROR = {"class": "NullKey", "message": "m", "remedy": "r"}
+
+
+# -- pipelines of DAGs ------------------------------------------------------------------------------
+def serialized(dag: DAG) -> dict[str, Any]:
+    """Return a DAG as the metadata database holds it."""
+    text = json.dumps({"__version": 3, "dag": DagSerialization.serialize_dag(dag)}, default=str)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def of_group(*names: str, dag_id: str = "shop") -> tuple[Declared, ...]:
+    tables = {
+        name: {"group": "shop", "source": f"/lake/{name}", "target": f"/lake/{name}_now", "keys": ["id"]}
+        for name in names
+    }
+    return declared(dag_id, serialized(build_dags({"groups": {"shop": {}}, "pipelines": tables})[dag_id]))
+
+
+def test_a_group_has_its_tables() -> None:
+    second, first = of_group("orders", "customers")
+    assert (first.pipeline, first.group, first.task_ids, first.is_mapped) == (
+        "orders",
+        "shop",
+        ("apply",),
+        True,
+    )
+    assert (second.source, second.target) == ("/lake/customers", "/lake/customers_now")
+    assert dict(first.form)["mode"] == "incremental"
+    assert "tables" in dict(first.form)
+    (backfill, _) = of_group("orders", "customers", dag_id="shop__backfill")
+    assert dict(backfill.form)["mode"] == "backfill"
+
+
+def test_a_group_with_long_arguments_still_has_its_tables() -> None:
+    found = of_group(*(f"table_{number:04}" for number in range(200)))
+    assert len(found) == 200
+    # Airflow shortens the arguments; the tables are in what runs publish.
+    assert found[7] == Declared("table_0007", "shop", ("apply",), True, "shop", None, None, found[0].form)
+
+
+def test_an_operator_has_its_pipeline() -> None:
+    with DAG("one", params=run_params()) as dag:
+        DeltaApplyChangesOperator(
+            task_id="bring", pipeline="p", source="/lake/a", target="/lake/b", keys=["id"], **run_arguments()
+        )
+    (found,) = declared("one", serialized(dag))
+    assert (found.pipeline, found.task_ids, found.is_mapped, found.group) == ("p", ("bring",), False, None)
+    assert (found.source, found.target) == ("/lake/a", "/lake/b")
+
+
+def test_other_dags_have_no_pipeline() -> None:
+    assert declared("other", serialized(DAG("other"))) == ()
+    assert declared("broken", {}) == ()
+
+
+# -- one pipeline -----------------------------------------------------------------------------------
+ALONE = Declared("p", "one", ("apply",), False, None, "/lake/a", "/lake/b", (("mode", "incremental"),))
+MAPPED = Declared("p", "shop", ("apply",), True, "shop", None, None, ())
+
+
+def run(number: int = 1, run_state: str = "success", *, dag_id: str = "one", hours: float = 1) -> Run:
+    start = NOW - timedelta(hours=hours)
+    end = start + timedelta(seconds=42) if run_state in ("success", "failed") else None
+    return Run(number, dag_id, f"run_{number}", run_state, "scheduled", start, end)
+
+
+def task(
+    task_state: str, *, task_id: str = "apply", number: int = 1, dag_id: str = "one", **more: Any
+) -> Task:
+    known = {"map_index": -1, "name": None, "start": None, "end": None, "try_number": 2, **more}
+    return Task(dag_id=dag_id, run_id=f"run_{number}", task_id=task_id, state=task_state, **known)
+
+
+def value(key: str, content: Any, *, number: int = 1, task_id: str = "apply", map_index: int = -1) -> Value:
+    return Value(number, task_id, map_index, key, content)
+
+
+def published(version: int = 7, **more: Any) -> dict[str, Any]:
+    return {
+        "pipeline": "p",
+        "source_table": "/lake/a",
+        "target_table": "/lake/b",
+        "version": version,
+        "counts": {"inserted": 3, "deleted": 1},
+        "timestamp": NOW.isoformat(),
+        **more,
+    }
+
+
+def lag(versions: int = 0, seconds: float = 0, **more: Any) -> dict[str, Any]:
+    return {"source_version": 7 + versions, "versions": versions, "seconds": seconds, **more}
+
+
+def item(
+    *, of: Declared = ALONE, is_paused: bool = False, events: tuple[Event, ...] = (), **rows: Any
+) -> dict[str, Any]:
+    dags = {of.dag_id: Dag(of.dag_id, is_paused, True)}
+    shown = state.overview(Stored(dags=dags, pipelines=[of], events=events, **rows), NOW)
+    (found,) = shown["pipelines"]
+    # What a route answers.
+    decoded: dict[str, Any] = json.loads(json.dumps(found))
+    return decoded
+
+
+def test_a_pipeline_that_has_applied_everything() -> None:
+    found = item(runs=[run()], values=[value("watermark", published(lag=lag()))])
+    assert (found["state"], found["findings"]) == ("ok", [])
+    assert (found["version"], found["source_version"], found["lag_versions"]) == (7, 7, 0)
+    assert (found["rows"], found["quarantined"]) == ({"inserted": 3, "updated": 0, "deleted": 1}, 0)
+    assert found["run"] == {
+        "dag_id": "one",
+        "run_id": "run_1",
+        "run_type": "scheduled",
+        "state": "success",
+        "started": "2026-03-01T02:00:00+00:00",
+        "seconds": 42.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [({}, "behind"), ({"freshness": 3000}, "late"), ({"freshness": 7200}, "ok")],
+    ids=["no freshness", "older than that", "within it"],
+)
+def test_a_green_run_that_left_changes(more: dict[str, Any], expected: str) -> None:
+    found = item(runs=[run()], values=[value("watermark", published(lag=lag(9, 3600, **more)))])
+    assert (found["state"], found["lag_versions"]) == (expected, 9)
+    assert found["behind_since"] == "2026-03-01T02:00:00+00:00"
+    assert found["findings"][0]["text"].startswith("9 versions are not applied")
+
+
+def test_a_pipeline_that_is_late_only_by_now() -> None:
+    """It was in time when it published, two hours ago."""
+    then = (NOW - timedelta(hours=2)).isoformat()
+    content = published(timestamp=then, lag=lag(1, 600, freshness=3600, late=False))
+    assert item(runs=[run()], values=[value("watermark", content)])["state"] == "late"
+
+
+@pytest.mark.parametrize(("days", "level"), [(1, "warning"), (-1, "error")])
+def test_a_pipeline_that_soon_cannot_go_on(days: int, level: str) -> None:
+    until = (NOW + timedelta(days=days)).isoformat()
+    found = item(runs=[run()], values=[value("watermark", published(lag=lag(readable_until=until)))])
+    assert (found["state"], found["findings"][0]["level"]) == ("expiring", level)
+    assert "mode reload" in found["findings"][0]["remedy"]
+
+
+def test_a_failed_task_shows_its_error_and_older_figures() -> None:
+    found = item(
+        runs=[run(2, "failed"), run(1)],
+        tasks=[task("failed", number=2)],
+        values=[value(ERROR_KEY, ERROR, number=2), value("watermark", published(lag=lag()))],
+    )
+    assert (found["state"], found["error"], found["version"]) == ("failed", ERROR, 7)
+    assert found["findings"][0] == {"level": "error", "text": "NullKey: m", "remedy": "r"}
+    assert (found["run"]["task_id"], found["run"]["try_number"], found["run"]["run_id"]) == (
+        "apply",
+        2,
+        "run_2",
+    )
+
+
+def test_a_failed_task_without_a_named_error() -> None:
+    found = item(runs=[run(1, "failed")], tasks=[task("failed")])
+    assert found["state"] == "failed"
+    assert "error" not in found
+    assert "read the end of its log" in found["findings"][0]["remedy"]
+
+
+def test_the_error_of_the_task_before_stops_the_pipeline() -> None:
+    found = item(
+        runs=[run(1, "failed")],
+        tasks=[task("upstream_failed"), task("failed", task_id="wait")],
+        values=[value(ERROR_KEY, ERROR, task_id="wait")],
+    )
+    assert (found["state"], found["error"], found["run"]["task_id"]) == ("failed", ERROR, "wait")
+
+
+def test_a_failure_after_the_pipeline_is_not_its_own() -> None:
+    found = item(
+        runs=[run(1, "failed")],
+        tasks=[task("failed", task_id="report")],
+        values=[value("watermark", published(lag=lag()))],
+    )
+    assert found["state"] == "ok"
+
+
+def test_a_retry_and_a_run_at_work() -> None:
+    assert item(runs=[run(1, "running")], tasks=[task("up_for_retry")])["state"] == "retrying"
+    found = item(
+        runs=[run(2, "running"), run(1)],
+        tasks=[task("running", number=2)],
+        values=[value("watermark", published(lag=lag()))],
+    )
+    assert (found["state"], found["version"], found["run"]["seconds"]) == ("running", 7, None)
+
+
+def test_a_pipeline_without_a_run() -> None:
+    found = item(is_paused=True)
+    assert (found["state"], [one["level"] for one in found["findings"]]) == ("never", ["note", "note"])
+
+
+def test_rows_in_quarantine_and_how_to_replay_them() -> None:
+    content = published(counts={"quarantined": 2}, ingested={"counts": {"quarantined": 1}}, lag=lag())
+    found = item(runs=[run()], values=[value("watermark", content)])
+    assert found["quarantined"] == 3
+    assert found["findings"][0]["remedy"].endswith("delta-cdc replay p=/lake/b")
+
+
+def test_the_event_counts_where_no_run_is_left() -> None:
+    event = Event("p", "one", "gone", "apply", -1, published(5, lag=lag()), NOW)
+    found = item(events=(event,))
+    assert (found["state"], found["version"]) == ("ok", 5)
+
+
+def test_the_newest_figures_win() -> None:
+    event = Event("p", "one", "run_9", "apply", -1, published(9, lag=lag()), NOW)
+    old = published(7, timestamp=(NOW - timedelta(days=1)).isoformat())
+    assert item(runs=[run()], values=[value("watermark", old)], events=(event,))["version"] == 9
+
+
+@pytest.mark.parametrize("broken", [None, 7, "s3://elsewhere/1.json", [], {"pipeline": 3}, {"pipeline": "p"}])
+def test_values_of_another_shape_are_no_figures(broken: Any) -> None:
+    """An XCom backend may store a reference, and people may store anything."""
+    found = item(runs=[run()], values=[value("watermark", broken), value("tables", broken)])
+    assert (found["state"], found.get("version")) == ("ok", None)
+    odd = {
+        "pipeline": "p",
+        "version": "7",
+        "counts": 3,
+        "lag": [],
+        "seconds": {"work": "x"},
+        "timestamp": "then",
+    }
+    assert "version" not in item(runs=[run()], values=[value("watermark", odd)])
+
+
+# -- groups -----------------------------------------------------------------------------------------
+def grouped(
+    summary: dict[str, Any] | None, *tasks: Task, run_state: str = "failed", **rows: Any
+) -> dict[str, Any]:
+    values = [] if summary is None else [value("tables", {"p": summary}, task_id="detect_changes")]
+    return item(
+        of=MAPPED,
+        runs=[run(1, run_state, dag_id="shop")],
+        tasks=tasks,
+        values=[*values, *rows.pop("values", ())],
+        **rows,
+    )
+
+
+def test_a_table_without_work_is_up_to_date_although_others_failed() -> None:
+    other = task("failed", dag_id="shop", map_index=0, name="other")
+    found = grouped({"status": "nothing", "version": 7, "target": "/lake/b", "lag": lag()}, other)
+    assert (found["state"], found["version"], found["target"]) == ("ok", 7, "/lake/b")
+
+
+def test_a_failed_table_shows_how_far_it_is_behind() -> None:
+    own = task("failed", dag_id="shop", map_index=3, name="p")
+    summary = {"status": "work", "version": 7, "lag": lag(4, 60)}
+    found = grouped(summary, own, values=[value(ERROR_KEY, ERROR, map_index=3)])
+    assert (found["state"], found["error"], found["lag_versions"]) == ("failed", ERROR, 4)
+    assert found["run"]["map_index"] == 3
+
+
+def test_a_detection_that_fails_stops_all_tables() -> None:
+    detect = task("failed", dag_id="shop", task_id="detect_changes")
+    found = grouped(None, detect, values=[value(ERROR_KEY, ERROR, task_id="detect_changes")])
+    assert (found["state"], found["error"]) == ("failed", ERROR)
+
+
+def test_a_run_that_left_the_table_out_is_not_its_last_run() -> None:
+    found = grouped({"status": "left out"}, run_state="success")
+    assert "run" not in found
+
+
+def test_the_scheduled_dag_stands_for_a_pipeline_and_the_backfill_is_listed() -> None:
+    both = [
+        Declared("p", dag_id, ("apply",), True, "shop", None, None, (("mode", mode),))
+        for dag_id, mode in (("shop__backfill", "backfill"), ("shop", "incremental"))
+    ]
+    dags = {"shop": Dag("shop", False, True), "shop__backfill": Dag("shop__backfill", False, False)}
+    (found,) = state.overview(Stored(dags=dags, pipelines=both), NOW)["pipelines"]
+    assert found["dag_id"] == "shop"
+    assert [one["dag_id"] for one in found["dags"]] == ["shop__backfill", "shop"]
+
+
+def test_what_one_task_meant() -> None:
+    rows: dict[str, Any] = {
+        "dags": {"shop": Dag("shop", False, True)},
+        "pipelines": [MAPPED, Declared("q", "shop", ("apply",), True, "shop", None, None, ())],
+        "runs": [run(1, "failed", dag_id="shop")],
+        "tasks": [task("failed", dag_id="shop", map_index=1, name="q")],
+        "values": [
+            value("watermark", published(lag=lag()), map_index=0),
+            value("tables", {"p": {"status": "work"}, "q": {"status": "work"}}, task_id="detect_changes"),
+            value(ERROR_KEY, ERROR, map_index=1),
+        ],
+    }
+
+    def shown(task_id: str, map_index: int) -> list[tuple[str, str]]:
+        return [(one["pipeline"], one["state"]) for one in state.of_task(Stored(**rows), task_id, map_index)]
+
+    assert shown("apply", 0) == [("p", "success")]
+    assert shown("apply", 1) == [("q", "failed")]
+    assert shown("detect_changes", -1) == [("p", "success"), ("q", "failed")]
+
+
+# -- totals and history -----------------------------------------------------------------------------
+def test_the_most_urgent_comes_first_and_totals_add_up() -> None:
+    names = {
+        "calm": published(lag=lag()),
+        "slow": published(lag=lag(2, 60)),
+        "red": published(lag=lag(5, 60)),
+    }
+    stored = Stored(
+        dags={name: Dag(name, False, True) for name in names},
+        pipelines=[Declared(name, name, ("apply",), False, None, None, None, ()) for name in names],
+        runs=[
+            run(at, "failed" if name == "red" else "success", dag_id=name) for at, name in enumerate(names)
+        ],
+        tasks=[task("failed", number=2, dag_id="red")],
+        values=[
+            value("watermark", {**content, "pipeline": name}, number=at)
+            for at, (name, content) in enumerate(names.items())
+        ],
+    )
+    shown = state.overview(stored, NOW)
+    assert [one["pipeline"] for one in shown["pipelines"]] == ["red", "slow", "calm"]
+    assert {name: count for name, count in shown["totals"]["states"].items() if count} == {
+        "failed": 1,
+        "behind": 1,
+        "ok": 1,
+    }
+    assert (shown["totals"]["rows"]["inserted"], shown["totals"]["lag_versions"]) == (9, 7)
+
+
+def test_trends_and_commits() -> None:
+    events = [
+        Event("p", "one", "r2", "apply", -1, published(9), NOW, NOW - timedelta(seconds=9), NOW),
+        Event("p", "one", "r1", "apply", -1, published(8, counts={"updated": 1}), NOW),
+    ]
+    assert state.trends(events) == {"p": [1, 4]}
+    newest, oldest = state.commits(events)
+    assert (newest["version"], newest["run_id"], newest["task_seconds"]) == (9, "r2", 9.0)
+    assert (oldest["rows"]["updated"], oldest["started"]) == (1, None)
+
+
+@pytest.mark.parametrize("name", ["reload", "repair_of_a_range", "soft_deletes"])
+def test_figures_of_what_tasks_publish(name: str) -> None:
+    """The golden files hold the XComs of real flows."""
+    file = Path(__file__).parents[2] / "golden" / "published" / f"{name}.json"
+    content = json.loads(file.read_text())["xcom"]
+    found = state.figures(content)
+    assert (found["version"], found["target_version"]) == (content["version"], content["target_version"])
+    assert (found["source"], found["target"]) == ("/lake/source", "/lake/target")
+    assert found["rows"] == {
+        name: content["counts"].get(name, 0) for name in ("inserted", "updated", "deleted")
+    }
+
+
+# -- errors of failed tasks -------------------------------------------------------------------------
+class Instance:
+    def __init__(self, broken: bool = False) -> None:
+        self.pushed: dict[str, Any] = {}
+        self.broken = broken
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        if self.broken:
+            raise OSError("the API does not answer")
+        self.pushed[key] = value
+
+
+def test_a_named_error_is_published() -> None:
+    instance = Instance()
+    on_task_instance_failed(task_instance=instance, error=NullKey("m", remedy="r"))
+    assert instance.pushed == {ERROR_KEY: ERROR}
+    on_task_instance_failed(task_instance=instance, error=NullKey("m" * 9000, remedy="r"))
+    assert len(instance.pushed[ERROR_KEY]["message"]) < 4100
+
+
+@pytest.mark.parametrize("error", [None, "killed", ValueError("of another package")])
+def test_other_errors_are_not_published(error: Any) -> None:
+    instance = Instance()
+    on_task_instance_failed(task_instance=instance, error=error)
+    assert instance.pushed == {}
+
+
+def test_a_database_that_does_not_answer_is_logged(caplog: Any) -> None:
+    on_task_instance_failed(task_instance=Instance(broken=True), error=NullKey("m", remedy="r"))
+    assert "could not be published" in caplog.text
