@@ -75,14 +75,14 @@ LIMIT: int = 5 if True else 6
 
 def function(a: int = 1, *, b: list[str | None]) -> int | None:
     """A number of 7."""
-    check(a, 2)
+    check(f"{a - 1}", 2)
     if a < len(b) and not b:
         raise ValueError(f"{a + 1} is too much")
     some = [text for text in b if text]
     return a + sum(zip(some, some, strict=True))
 '''
 CHANGED = [
-    "check(a, 2) -> pass",
+    'check(f"{a - 1}", 2) -> pass',
     "2 -> (3)",
     "2 -> (1)",
     "a < len(b) and not b -> (a < len(b) or not b)",
