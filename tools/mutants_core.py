@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ast
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -167,6 +168,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="of the draw (random)")
     parser.add_argument("--jobs", type=int, default=1, help="changes at a time (1)")
     given = parser.parse_args(arguments)
+    # A loop that ends no more must not take all memory.
+    resource.setrlimit(resource.RLIMIT_DATA, (4 * 2**30, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees = [copy_project(Path(folder).resolve() / str(number)) for number in range(given.jobs)]
         reached = reached_lines(trees[0], given.jobs)
