@@ -22,7 +22,7 @@ import tempfile
 import tomllib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from py_compile import PycInvalidationMode
@@ -101,7 +101,7 @@ def copy_project(tree: Path) -> Path:
 def run(
     tree: Path, *arguments: str, limit: float | None = None, plugins: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run pytest in ``tree``; after ``limit`` seconds end it with all its processes.
+    """Run pytest in ``tree``, for ``limit`` seconds at most; end what its tests leave behind.
 
     :param plugins: load those that are installed, which takes longer than most tests
     :raises subprocess.TimeoutExpired: the run was ended
@@ -109,21 +109,19 @@ def run(
     # No new bytecode: a defect of the same length, planted within the same second, would go unseen.
     command = [sys.executable, "-B", "-m", "pytest", "-q", *arguments]
     environment = os.environ | ({} if plugins else {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
-    with subprocess.Popen(
-        command,
-        cwd=tree,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    # Into a file: a pipe ends only with the last process that a test has left behind.
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            command, cwd=tree, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
         try:
-            output, _ = process.communicate(timeout=limit)
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return subprocess.CompletedProcess(command, process.returncode, output)
+            process.wait(limit)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        return subprocess.CompletedProcess(command, process.returncode, output.read())
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tools import mutants
-from tools.mutants import Mutant, judged, mistakes, verdict
+from tools.mutants import PASSED, Mutant, judged, mistakes, run, verdict
 from tools.mutants_core import LAYERS, Change, all_changes, survives
 
 if TYPE_CHECKING:
@@ -60,6 +60,13 @@ def test_a_test_without_an_end_is_no_kill(tree: Path, monkeypatch: pytest.Monkey
     problem = verdict(mutant("value.py", "a = 1", "a = 2", "A is one."), tree)
     assert problem == f"{TEST} did not end within 0.01 s"
     assert (tree / "value.py").read_text() == "a = 1\n"
+
+
+def test_a_process_that_a_test_leaves_behind_holds_nothing_up(tree: Path) -> None:
+    (tree / "test_code.py").write_text(
+        "import subprocess\n\n\ndef test_one():\n    subprocess.Popen(['sleep', '600'])\n"
+    )
+    assert run(tree, TEST, limit=60).returncode == PASSED
 
 
 def test_every_copy_is_used_by_one_at_a_time(tmp_path: Path) -> None:
