@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo demo-postgres up test test-full mutants lint types format bench wheel wheel-check docker-check docker-rehearsal constraints clean
+.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core lint types format bench wheel wheel-check docker-check docker-rehearsal constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,10 +35,14 @@ test: setup ## Run the tests; arguments: ARGS="-k seal", ARGS=--cov for branch c
 
 test-full: setup ## Run all tests, the slow ones too, with branch coverage, then the mutants
 	@$(PYTEST) --cov $(ARGS)
-	@$(BIN)/python tools/mutants.py
+	@$(MAKE) --no-print-directory mutants ARGS=
 
-mutants: setup ## Plant known defects and demand that their tests fail
-	@$(BIN)/python tools/mutants.py $(ARGS)
+mutants: setup ## Break each rule, and the pure core at random places, and require that tests fail
+	@$(BIN)/python -m tools.mutants --jobs $(JOBS) $(ARGS)
+	@$(if $(ARGS),,$(BIN)/python -m tools.mutants_core --jobs $(JOBS))
+
+mutants-core: setup ## Change the pure core at every place; hours. ARGS="--number 200 --seed 1" draws some
+	@$(BIN)/python -m tools.mutants_core --jobs $(JOBS) $(or $(ARGS),--all)
 
 lint: setup ## Check style, complexity, words, and what the engine must not touch
 	@$(BIN)/ruff format --check $(PRESENT)

@@ -1258,6 +1258,23 @@ def test_a_commit_names_the_batch_it_saw(world: World) -> None:
     assert world.read(never, target=None).versions == VersionRange(6, 6)
 
 
+def test_a_commit_that_another_run_overtook_leaves_the_next_batch_open(world: World) -> None:
+    """The later batch has arrived nowhere, though it is the open one when this run plans again."""
+    world.read(target=None)
+
+    def overtaken(spec: CommitSpec) -> JobResult:
+        world.committer(replace(spec, run_id="another"))
+        world.source.append()
+        world.next_run()
+        world.read(target=None)
+        return JobResult(status="conflict", message="another run was faster")
+
+    done = commit(world, overtaken)
+    assert (done.applied, done.watermark.version) == (False, 5)
+    assert world.heard("Another run has committed versions")
+    assert world.read(never, target=None).versions == VersionRange(6, 6)
+
+
 def test_a_commit_that_always_loses(world: World) -> None:
     world.read(target=None)
     tried: list[CommitSpec] = []
