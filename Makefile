@@ -6,9 +6,10 @@ export DELTA_CDC_HOME ?= $(CURDIR)/.cache/delta-cdc
 # The provider's operators find their tools beside the interpreter; recipes do the same.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-# Test processes, each with a Spark session of its own; a file's tests stay together.
+# Test processes, each with a Spark session of its own; a file's tests stay together. The files come as they are
+# collected, the dear ones first and unit tests last: else xdist begins with the files that have the most tests.
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))

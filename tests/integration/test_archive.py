@@ -14,6 +14,7 @@ from delta_cdc.launch.environment import child_environment, submit_binary
 from delta_cdc.launch.jars import cache_home, class_path
 from delta_cdc.launch.session import CLASS_PATH, embedded_confs
 from delta_cdc.warmup import make_archive
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +50,7 @@ def _shared(log: Path) -> bool:
     return bool(lines) and all("shared objects file (top)" in line for line in lines)
 
 
-@pytest.mark.parametrize("quick_start", [True, False])
+@pytest.mark.parametrize("quick_start", slow_but([True, False], True))
 def test_an_embedded_driver_maps_it_and_one_with_other_jars_says_nothing(
     tmp_path: Path, quick_start: bool
 ) -> None:

@@ -85,6 +85,7 @@ def test_events_of_a_target(spark: SparkSession, tmp_path: Path, capsys: Said) -
     assert rows(spark, target, "id", "v") == [(1, "b"), (2, "c")]
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_a_file(spark: SparkSession, tmp_path: Path, capsys: Said) -> None:
     """What has been mended in the file is what the records are read by; log and target are both looked at."""
     source, log, target = (tmp_path / name for name in ("landing", "log", "target"))

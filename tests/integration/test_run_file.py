@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from delta_cdc.cli import main
 from delta_cdc.core.sql import quote
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
     from pyspark.sql import SparkSession
 
 
@@ -55,6 +56,7 @@ pipelines:
     assert [line.split()[:2] for line in said[2:]] == [["files", "nothing"], ["table", "nothing"]]
 
 
+@pytest.mark.slow
 def test_two_tables_are_run(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before there is a seal the command line says the keys; from then on the seal says everything."""
     source, target = str(tmp_path / "source"), str(tmp_path / "target")

@@ -183,6 +183,7 @@ def test_a_form_that_contradicts_itself_ends_the_first_task(server: Server, plac
 
 
 # -- by a watcher ---------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_watcher_wakes_a_dag(server: Server, places: Places) -> None:
     table = places.table("woken")
     for version in (0, 1):

@@ -117,5 +117,6 @@ def test_what_the_provider_may_import_of_the_engine() -> None:
     assert lint_engine.dear_findings({"airflow_delta_cdc.a": source}) == []
 
 
+@pytest.mark.slow
 def test_the_rules_hold() -> None:
     assert lint_engine.main() == 0

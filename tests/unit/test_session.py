@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_engine_zip_has_the_same_name_and_sources_each_time(tmp_path: Path) -> None:
-    first, second = session.engine_zip(tmp_path / "a"), session.engine_zip(tmp_path / "b")
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The engine's zip, which no test changes."""
+    return session.engine_zip(tmp_path_factory.mktemp("engine"))
+
+
+def test_the_engine_zip_has_the_same_name_and_sources_each_time(archive: Path, tmp_path: Path) -> None:
+    first, second = archive, session.engine_zip(tmp_path)
     assert first.name == second.name
     one, other = zipfile.ZipFile(first), zipfile.ZipFile(second)
     assert one.namelist() == other.namelist()
@@ -27,11 +33,10 @@ def test_the_engine_zip_has_the_same_name_and_sources_each_time(tmp_path: Path) 
     assert [one.read(name) for name in sources] == [other.read(name) for name in sources]
 
 
-def test_the_engine_zip_is_written_once_and_leaves_no_draft(tmp_path: Path) -> None:
-    first = session.engine_zip(tmp_path)
-    before = first.stat()
-    assert session.engine_zip(tmp_path).stat().st_ino == before.st_ino
-    assert list(tmp_path.iterdir()) == [first]
+def test_the_engine_zip_is_written_once_and_leaves_no_draft(archive: Path) -> None:
+    before = archive.stat()
+    assert session.engine_zip(archive.parent).stat().st_ino == before.st_ino
+    assert list(archive.parent.iterdir()) == [archive]
 
 
 def test_the_engine_zip_is_kept_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,8 +50,8 @@ def test_a_cache_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         session.engine_zip(tmp_path / "file")
 
 
-def test_the_engine_zip_holds_sources_and_their_bytecode_only(tmp_path: Path) -> None:
-    names = zipfile.ZipFile(session.engine_zip(tmp_path)).namelist()
+def test_the_engine_zip_holds_sources_and_their_bytecode_only(archive: Path) -> None:
+    names = zipfile.ZipFile(archive).namelist()
     assert "delta_cdc/launch/session.py" in names
     sources = [name for name in names if name.endswith(".py") and name.startswith("delta_cdc/")]
     assert sorted(names) == sorted([*sources, *(f"{name}c" for name in sources)])
@@ -60,8 +65,7 @@ def _compiled_as(archive: Path) -> str:
     return subprocess.check_output([sys.executable, "-c", program], text=True).strip()
 
 
-def test_a_driver_of_another_python_takes_the_sources(tmp_path: Path) -> None:
-    archive = session.engine_zip(tmp_path)
+def test_a_driver_of_another_python_takes_the_sources(archive: Path, tmp_path: Path) -> None:
     assert _compiled_as(archive) == "delta_cdc/__main__.py"
     other = tmp_path / "other.zip"
     with zipfile.ZipFile(archive) as ours, zipfile.ZipFile(other, "w") as theirs:
@@ -71,8 +75,7 @@ def test_a_driver_of_another_python_takes_the_sources(tmp_path: Path) -> None:
     assert _compiled_as(other) == f"{other}/delta_cdc/__main__.py"
 
 
-def test_the_engine_runs_from_its_zip(tmp_path: Path) -> None:
-    archive = session.engine_zip(tmp_path)
+def test_the_engine_runs_from_its_zip(archive: Path, tmp_path: Path) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(archive)!r}); import delta_cdc.__main__ as m; print(m.__file__)"
     )

@@ -72,7 +72,6 @@ def mixed(folder: Path) -> dict[str, Any]:
                 "source_kind": "snapshot",
                 "stored_as_scd_type": 2,
             },
-            "large": {**keyed, "source": at("orders"), "target": at("large"), "own_application": True},
         },
     }
 
@@ -84,9 +83,8 @@ def test_a_table_of_every_kind(airflow: Airflow, tmp_path: Path) -> None:
     drop(tmp_path / "landing", "a.json", {"op": "I", "id": 1, "name": "e", "n": 1})
     file = group(airflow, "mixed", mixed(tmp_path))
     done = succeeded(airflow.run(file, dag="mixed"))
-    assert done.submits == 2, "one for all, and one for the large table"
+    assert done.submits == 1, "one for all"
     assert values(tmp_path / "current", "id", "name") == [(1, "a"), (2, "b")]
-    assert values(tmp_path / "large", "id", "name") == [(1, "a"), (2, "b")]
     assert values(tmp_path / "history", "id", "name", "__END_AT") == [(1, "a", None), (2, "b", None)]
     assert values(tmp_path / "copies", "id", "name", "__END_AT") == [(1, "x", None), (2, "y", None)]
     assert values(tmp_path / "events", "id", "name", "n") == [(1, "e", 1)]
@@ -96,18 +94,18 @@ def test_a_table_of_every_kind(airflow: Airflow, tmp_path: Path) -> None:
     assert appended["table"]["where"] == "name <> '{{ run_id }}'"
 
     kept = ["appended", "copies", "current", "events", "history"]
-    applies = [f"apply[{name}]" for name in kept] + ["apply_large[large]"]
+    applies = [f"apply[{name}]" for name in kept]
     for name in applies:
         assert done.xcom(name)["applied"]
-    assert set(done.tasks) == {"detect_changes", "run_spark", "detect_changes_large", "publish", *applies}
+    assert set(done.tasks) == {"detect_changes", "run_spark", "publish", *applies}
     assert {name: one["status"] for name, one in done.xcom("run_spark").items()} == dict.fromkeys(
         kept, "applied"
     )
     cut = done.xcom("publish")
     assert {name: one["target_version"] for name, one in cut.items()} == {
-        name: DeltaTable(str(tmp_path / name)).version() for name in (*kept, "large")
+        name: DeltaTable(str(tmp_path / name)).version() for name in kept
     }
-    targets = {(tmp_path / name).as_uri() for name in (*kept, "large", "events_log")}
+    targets = {(tmp_path / name).as_uri() for name in (*kept, "events_log")}
     assert announced(done) == {*targets, "x-delta-cdc-group://mixed"}
     (event,) = (one for one in done.events if one["task"] == "publish")
     assert event["extra"]["tables"] == cut
@@ -117,12 +115,40 @@ def test_a_table_of_every_kind(airflow: Airflow, tmp_path: Path) -> None:
         "detect_changes": "success",
         "run_spark": "success",
         "apply": "skipped",
-        "detect_changes_large": "success",
-        "apply_large": "skipped",
         "publish": "success",
     }
     assert idle.xcom("publish") == cut
     assert idle.events == []
+
+
+@pytest.mark.slow
+def test_a_table_with_an_application_of_its_own(airflow: Airflow, tmp_path: Path) -> None:
+    append(tmp_path / "orders", (1, "a"), (2, "b"))
+    keyed = {"group": "sizes", "keys": ["id"], "source": str(tmp_path / "orders")}
+    configuration = {
+        "groups": {"sizes": {"backfill": False}},
+        "pipelines": {
+            "small": {**keyed, "target": str(tmp_path / "small")},
+            "large": {**keyed, "target": str(tmp_path / "large"), "own_application": True},
+        },
+    }
+    file = group(airflow, "sizes", configuration)
+    done = succeeded(airflow.run(file, dag="sizes"))
+    assert done.submits == 2, "one for all, and one for the large table"
+    for task, name in (("apply[small]", "small"), ("apply_large[large]", "large")):
+        assert values(tmp_path / name, "id", "name") == [(1, "a"), (2, "b")]
+        found = done.xcom(task)
+        assert (found["applied"], found) == (True, done.xcom(task, "watermark"))
+    assert set(done.xcom("publish")) == {"small", "large"}
+    idle = succeeded(airflow.run(file, dag="sizes", forbid_processes=True))
+    assert states(idle) == {
+        "detect_changes": "success",
+        "run_spark": "success",
+        "apply": "skipped",
+        "detect_changes_large": "success",
+        "apply_large": "skipped",
+        "publish": "success",
+    }
 
 
 def feeds(folder: Path, number: int, **settings: Any) -> dict[str, Any]:

@@ -68,7 +68,8 @@ def feed(_feed: str, tmp_table: Table) -> str:
     return shutil.copytree(_feed, tmp_table("source"))
 
 
-@pytest.mark.parametrize("scd", slow_but([1, 2], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("scd", [1, 2])
 def test_a_repair_mends_the_keys_of_its_range_and_moves_no_watermark(
     spark: SparkSession, feed: str, tmp_table: Table, scd: int
 ) -> None:
@@ -109,7 +110,8 @@ def test_a_repair_mends_the_keys_of_its_range_and_moves_no_watermark(
     assert (nothing.applied, held(spark, target)) == (False, before)
 
 
-@pytest.mark.parametrize("scd", slow_but([1, 2], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("scd", [1, 2])
 def test_a_reload_closes_and_opens_at_its_version_and_overwrites_no_history(
     spark: SparkSession, feed: str, tmp_table: Table, scd: int
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_reload_closes_and_opens_at_its_version_and_overwrites_no_history(
     assert {metrics[name] for name in ("numTargetFilesAdded", "numTargetFilesRemoved")} == {"0"}
 
 
+@pytest.mark.slow
 def test_a_log_is_cut_again_for_keys_ranges_or_as_a_whole(spark: SparkSession, tmp_table: Table) -> None:
     log, target = tmp_table("log"), tmp_table("target")
     asked = {"pipeline": "p", "stored_as_scd_type": 2, **LOG}
@@ -199,13 +202,31 @@ def test_rows_behind_the_horizon_are_frozen_and_later_ones_cut_again(
     with pytest.raises(TooLate, match=r"1 event.*k = 1"):
         apply_changes(spark, log, target, **asked)
     assert held(spark, target) == sorted(expected, key=str)
-    shown = apply_changes(spark, log, target, policies={"on_late": "discard"}, dry_run=True, **asked)
-    result = apply_changes(spark, log, target, policies={"on_late": "discard"}, **asked)
+
+
+@pytest.mark.slow
+def test_what_is_late_for_good_is_discarded_and_left_out_ever_after(
+    spark: SparkSession, tmp_table: Table
+) -> None:
+    log, target = tmp_table("log"), tmp_table("target")
+    given = {"pipeline": "p", "stored_as_scd_type": 2, **LOG}
+    tracked = "TBLPROPERTIES ('delta.enableRowTracking' = 'true')"
+    do(spark, f"CREATE TABLE delta.`{log}` ({EVENT}) USING delta {tracked}")
+    put(spark, log, (1, "b", 2, "U", 20), (1, "x", 9, "U", 35), (1, "b", 3, "U", 40))
+    apply_changes(spark, log, target, **given)
+    do(spark, f"ALTER TABLE delta.`{log}` SET TBLPROPERTIES ('delta_cdc.latenessHorizon' = '30')")
+    expected = [(1, "b", 2, 20, 35), (1, "x", 9, 35, 40), (1, "b", 3, 40, None)]
+    put(spark, log, (1, "late", 0, "U", 25))
+    with pytest.raises(TooLate, match=r"1 event.*k = 1"):
+        apply_changes(spark, log, target, **given)
+    assert held(spark, target) == sorted(expected, key=str)
+    shown = apply_changes(spark, log, target, policies={"on_late": "discard"}, dry_run=True, **given)
+    result = apply_changes(spark, log, target, policies={"on_late": "discard"}, **given)
     assert (shown.counts["discarded"], result.counts["discarded"]) == (1, 1)
     assert held(spark, target) == sorted(expected, key=str)
     # Cut again, the key is what it would be without the event that was discarded.
     put(spark, log, (1, "y", 9, "U", 36))
-    apply_changes(spark, log, target, policies={"on_late": "discard"}, **asked)
+    apply_changes(spark, log, target, policies={"on_late": "discard"}, **given)
     mended = [(1, "x", 9, 35, 36), (1, "y", 9, 36, 40)]
     kept = [row for row in expected if row != (1, "x", 9, 35, 40)]
     assert held(spark, target) == sorted([*kept, *mended], key=str)
@@ -225,7 +246,8 @@ def test_nothing_is_discarded_that_a_later_cut_could_not_leave_out(
     assert newest(target) == before
 
 
-@pytest.mark.parametrize("partial", slow_but([False, True], True), ids=["type 2", "type 1, columns kept"])
+@pytest.mark.slow
+@pytest.mark.parametrize("partial", [False, True], ids=["type 2", "type 1, columns kept"])
 def test_what_others_write_between_plan_and_commit_is_seen(
     spark: SparkSession, tmp_table: Table, partial: bool
 ) -> None:

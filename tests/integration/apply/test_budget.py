@@ -13,6 +13,7 @@ import pytest
 
 from delta_cdc import apply_changes, ingest_changes
 from delta_cdc.spark.apply import commit
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +57,9 @@ def beside_writes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Calla
 
 
 @pytest.mark.parametrize(
-    ("arguments", "jobs"), [(KEYED, 4), ({**KEYED, "stored_as_scd_type": 2}, 4)], ids=["type 1", "type 2"]
+    ("arguments", "jobs"),
+    slow_but([(KEYED, 4), ({**KEYED, "stored_as_scd_type": 2}, 4)], (KEYED, 4)),
+    ids=["type 1", "type 2"],
 )
 def test_a_feed(
     spark: SparkSession, tmp_path: Path, beside_writes: Any, arguments: dict[str, Any], jobs: int
@@ -76,7 +79,9 @@ def test_a_feed(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "jobs"), [(LOG, 7), ({**LOG, "stored_as_scd_type": 2}, 7)], ids=["type 1", "type 2"]
+    ("arguments", "jobs"),
+    slow_but([(LOG, 7), ({**LOG, "stored_as_scd_type": 2}, 7)], ({**LOG, "stored_as_scd_type": 2}, 7)),
+    ids=["type 1", "type 2"],
 )
 def test_a_log(
     spark: SparkSession, tmp_path: Path, beside_writes: Any, arguments: dict[str, Any], jobs: int

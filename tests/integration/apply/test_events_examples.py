@@ -17,7 +17,6 @@ from tests.support.event_flow import LogFlow
 from tests.support.event_model import Event, Rules
 from tests.support.event_streams import FIRST, append, create_log
 from tests.support.oracle import rows_of
-from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -305,7 +304,8 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> An
     return give
 
 
-@pytest.mark.parametrize("name", slow_but(CONFIGURATIONS, "type 1 soft", "type 2"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_examples(spark: SparkSession, tmp_path: Path, written: Any, name: str) -> None:
     configuration = CONFIGURATIONS[name]
     arguments = {
@@ -364,7 +364,8 @@ def copied_events() -> list[Event]:
     return events
 
 
-@pytest.mark.parametrize("scd_type", slow_but([1, 2], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("scd_type", [1, 2])
 def test_periodic_copies(spark: SparkSession, tmp_path: Path, scd_type: int) -> None:
     source = str(tmp_path / "source")
     create_log(spark, source, COPY_DDL, ("case", "id"))

@@ -39,6 +39,7 @@ def held(spark: SparkSession, table: str) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, spark.read.format("delta").load(table).collect()), key=str)
 
 
+@pytest.mark.slow
 def test_a_truncate_acts_whatever_stands_in_its_key(spark: SparkSession, tmp_table: Table) -> None:
     log, target = tmp_table("log"), tmp_table("target")
     put(spark, log, (1, "a", "I", 10), (2, "b", "I", 10), (3, "c", "I", 10))
@@ -49,6 +50,7 @@ def test_a_truncate_acts_whatever_stands_in_its_key(spark: SparkSession, tmp_tab
     assert held(spark, target) == [(1, "new")]
 
 
+@pytest.mark.slow
 def test_a_tie_takes_out_what_was_applied_before(spark: SparkSession, tmp_table: Table) -> None:
     log, target = tmp_table("log"), tmp_table("target")
     asked = LOG | {"policies": {"on_conflict": "quarantine"}}
@@ -139,6 +141,7 @@ def test_a_column_that_comes_later_is_added(spark: SparkSession, tmp_table: Tabl
     assert held(spark, target) == [(1, (1, None), None), (2, (2, 5), "new"), (3, None, None)]
 
 
+@pytest.mark.slow
 def test_a_sequence_of_another_type_is_drift(spark: SparkSession, tmp_table: Table) -> None:
     log, target = tmp_table("log"), tmp_table("target")
     put(spark, log, (1, "a", "I", 100))
@@ -149,6 +152,7 @@ def test_a_sequence_of_another_type_is_drift(spark: SparkSession, tmp_table: Tab
     assert held(spark, target) == [(1, "a")]
 
 
+@pytest.mark.slow
 def test_what_an_event_carries_may_not_land(spark: SparkSession, tmp_table: Table) -> None:
     log, target = tmp_table("log"), tmp_table("target")
     schema = "k int, v string, n int, note string, s long, cols array<string>"
@@ -196,6 +200,7 @@ def test_history_before_the_oldest_copy_stands(spark: SparkSession, tmp_table: T
     assert held(spark, target) == right
 
 
+@pytest.mark.slow
 def test_keys_that_two_rows_share_are_refused_where_events_are_partial(
     spark: SparkSession, tmp_table: Table
 ) -> None:

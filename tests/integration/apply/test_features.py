@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from delta_cdc import job
 from delta_cdc.core.spec import ApplyOptions, EnableSpec
 from delta_cdc.delta_log.table import run_sync
@@ -62,6 +64,7 @@ def test_one_bad_table_and_none_is_altered(spark: SparkSession, tmp_path: Path) 
     assert versions(good) == [0]
 
 
+@pytest.mark.slow
 def test_a_schema(spark: SparkSession) -> None:
     spark.sql("CREATE SCHEMA features")
     try:
@@ -89,6 +92,7 @@ def test_a_schema(spark: SparkSession) -> None:
         spark.sql("DROP SCHEMA features CASCADE")
 
 
+@pytest.mark.slow
 def test_a_batch_replaces_the_one_before_and_has_no_feed_of_its_own(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -110,6 +110,7 @@ def test_what_has_no_place_in_the_history_of_its_key(
     assert (ours.number, ours.state.highest_sequence) == (theirs.number, "70")
 
 
+@pytest.mark.slow
 def test_what_has_no_key(spark: SparkSession, tmp_path: Path, source: str) -> None:
     flow = Quarantining(spark, source, str(tmp_path / "rows"), TYPE_1)
     flow.through(0, newest(source))
@@ -127,6 +128,7 @@ def changed_source(spark: SparkSession, path: Path, columns: str, *statements: s
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_missing_key_among_keys_that_lie_apart(spark: SparkSession, tmp_path: Path) -> None:
     """The ranges of texts, dates and numbers of a batch cover no NULL."""
     source = changed_source(
@@ -144,6 +146,7 @@ def test_a_missing_key_among_keys_that_lie_apart(spark: SparkSession, tmp_path: 
     assert flow.results[-1].counts["quarantined"] == 2
 
 
+@pytest.mark.slow
 def test_a_change_that_does_not_land_after_one_without_a_sequence(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -286,6 +289,7 @@ def test_keys_come_back_as_they_were_and_events_stay_readable(spark: SparkSessio
     assert [row["reason"] for row in table_rows(spark, spec.quarantine_uri)] == ["null_key"] * 2
 
 
+@pytest.mark.slow
 def test_one_seal_one_set_of_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,7 +125,6 @@ CONFIGURATIONS: dict[str, Configuration] = {
 QUICK = (
     "type 1, soft, u = 1 is filtered out, v = 'b' is a delete, u does not land",
     "type 2",
-    "type 2 in order of two columns, partitioned by one that does not land",
 )
 
 #: Of these, a dry run of the first range is compared with the range itself.
@@ -229,11 +228,6 @@ def test_a_dry_run_counts_what_the_merge_does(world: World, name: str) -> None:
     assert counted == done
     assert done["inserted"]
     assert done["updated"]
-
-
-def test_type_1_is_the_open_rows_of_type_2(world: World) -> None:
-    opened = [row for row in world.rows("type 2") if row["__END_AT"] is None]
-    assert oracle.rows_of(opened, COLUMNS) == oracle.rows_of(world.rows("type 1"), COLUMNS)
 
 
 def test_the_source_is_what_the_script_says(world: World) -> None:

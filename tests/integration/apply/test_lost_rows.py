@@ -50,6 +50,7 @@ def test_a_step_computes_them_again(spark: SparkSession, flow: Flow) -> None:
     assert len(flow.rows()) == 3
 
 
+@pytest.mark.slow
 def test_a_cluster_that_keeps_losing_them(spark: SparkSession, flow: Flow) -> None:
     """Given up after a few times, by a name that retry rules can match; nothing is written."""
     before, forget, came = versions(flow.target), forgetting(spark), []

@@ -31,7 +31,6 @@ LAYOUTS: dict[str, tuple[list[str], dict[str, str | None]]] = {
     "an expression of a key": (["id", "ts"], {"day": "date(ts)"}),
     "an expression that is a key": (["id", "day"], {"day": "date(ts)"}),
 }
-TYPES = pytest.mark.parametrize("scd_type", slow_but([1, 2], 2))
 
 
 def part(number: int) -> tuple[str, str]:
@@ -85,8 +84,8 @@ def found(spark: SparkSession, target: str, scd_type: int) -> list[tuple[Any, ..
     return oracle.rows_of(table_rows(spark, target), COLUMNS if scd_type == 1 else HISTORY)
 
 
-@TYPES
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("scd_type", slow_but([1, 2], 2))
+@pytest.mark.parametrize("name", slow_but(LAYOUTS, "an expression that is a key"))
 def test_a_merge_opens_the_partitions_of_its_batch(
     spark: SparkSession, tmp_path: Path, source: str, name: str, scd_type: int
 ) -> None:
@@ -126,8 +125,9 @@ def moving(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str
     return path
 
 
-@TYPES
-@pytest.mark.parametrize("name", slow_but(LAYOUTS, "an expression that is a key"))
+@pytest.mark.slow
+@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize("name", LAYOUTS)
 def test_random_rows_that_move_between_partitions(
     spark: SparkSession, tmp_path: Path, moving: str, name: str, scd_type: int
 ) -> None:
@@ -143,7 +143,8 @@ def test_random_rows_that_move_between_partitions(
     assert found(spark, target, scd_type) == expected(spark, moving, keys, scd_type)
 
 
-@TYPES
+@pytest.mark.slow
+@pytest.mark.parametrize("scd_type", [1, 2])
 def test_a_log_in_any_order(spark: SparkSession, tmp_path: Path, scd_type: int) -> None:
     """The newest event of a key wins, in each partition, whichever batch brings it."""
     log, target = str(tmp_path / "log"), str(tmp_path / "target")

@@ -51,7 +51,8 @@ def large(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
-@pytest.mark.parametrize("options", slow_but([TYPE_1, TYPE_2], TYPE_1), ids=["type 1", "type 2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [TYPE_1, TYPE_2], ids=["type 1", "type 2"])
 def test_a_large_share_of_a_target_is_written_anew(
     spark: SparkSession, tmp_path: Path, large: str, options: ApplyOptions
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_batch_that_changes_nothing_opens_and_writes_no_file(
     assert metrics(flow.target)["numTargetFilesAdded"] == 0
 
 
+@pytest.mark.slow
 def test_a_row_moves_to_the_partition_of_its_new_value(spark: SparkSession, tmp_path: Path) -> None:
     source = str(tmp_path / "source")
     frame = spark.range(6).selectExpr("id", "id % 3 AS part", "'a' AS v")
@@ -133,7 +135,8 @@ def test_a_row_moves_to_the_partition_of_its_new_value(spark: SparkSession, tmp_
     ]
 
 
-@pytest.mark.parametrize("options", slow_but([TYPE_1, TYPE_2], TYPE_1), ids=["type 1", "type 2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [TYPE_1, TYPE_2], ids=["type 1", "type 2"])
 def test_the_source_is_read_once(
     spark: SparkSession,
     tmp_path: Path,

@@ -78,7 +78,8 @@ def at(point: str, action: Callable[[], object]) -> Callable[[], None]:
     return failpoints.install(hook)
 
 
-@pytest.mark.parametrize("name", slow_but(OPTIONS, "type 1"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIONS)
 def test_a_known_seal_is_skipped_and_writes_nothing(
     spark: SparkSession, tmp_path: Path, source: str, name: str
 ) -> None:
@@ -123,17 +124,16 @@ def test_a_load_is_one_commit_and_names_its_work(
     assert versions(flow.target)[-1] == before + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "status"),
     [
         ("RESTORE TABLE {} TO VERSION AS OF 0", "stale"),
-        pytest.param("INSERT OVERWRITE {} SELECT 9, 'z'", "stale", marks=pytest.mark.slow),
-        pytest.param("TRUNCATE TABLE {}", "stale", marks=pytest.mark.slow),
-        pytest.param("UPDATE {} SET v = 'by hand' WHERE id = 3", "committed", marks=pytest.mark.slow),
-        pytest.param(
-            "INSERT INTO {} REPLACE WHERE id = 3 SELECT 3, 'by hand'", "committed", marks=pytest.mark.slow
-        ),
-        pytest.param("OPTIMIZE {}", "committed", marks=pytest.mark.slow),
+        ("INSERT OVERWRITE {} SELECT 9, 'z'", "stale"),
+        ("TRUNCATE TABLE {}", "stale"),
+        ("UPDATE {} SET v = 'by hand' WHERE id = 3", "committed"),
+        ("INSERT INTO {} REPLACE WHERE id = 3 SELECT 3, 'by hand'", "committed"),
+        ("OPTIMIZE {}", "committed"),
     ],
 )
 def test_a_target_that_changes_after_planning(
@@ -169,6 +169,7 @@ def test_a_target_that_is_another_table_after_planning(spark: SparkSession, appl
     assert newest_seal(flow.target) is None
 
 
+@pytest.mark.slow
 def test_two_loads_race_for_one_target(spark: SparkSession, tmp_path: Path, source: str) -> None:
     """The second plans while the first writes; both saw no table."""
     one, two = (Flow(spark, source, str(tmp_path / "target"), OPTIONS["type 1"], name) for name in "ab")
@@ -188,6 +189,7 @@ def threads_done(work: Callable[[], object]) -> None:
     thread.join()
 
 
+@pytest.mark.slow
 def test_a_range_without_effect_moves_the_watermark_and_rewrites_no_file(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -221,6 +223,7 @@ def test_a_crash_between_load_and_clustering_heals(spark: SparkSession, tmp_path
     assert detail["clusteringColumns"] == ["id"]
 
 
+@pytest.mark.slow
 def test_a_merge_looks_only_at_files_in_the_bounds_of_its_keys(spark: SparkSession, tmp_path: Path) -> None:
     """Also where the keys lie far apart: files between them are left alone."""
     source = str(tmp_path / "source")
@@ -269,6 +272,7 @@ def test_a_source_made_anew_after_planning(spark: SparkSession, tmp_path: Path, 
     assert newest_seal(flow.target).watermark.version == 0  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_another_spelling_of_the_same_columns_goes_on(
     spark: SparkSession, tmp_path: Path, source: str
 ) -> None:

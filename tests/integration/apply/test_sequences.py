@@ -83,6 +83,7 @@ def test_values_whose_texts_do_not_sort(
     assert sequences.greater(spark, data_type, other, one) == greatest
 
 
+@pytest.mark.slow
 def test_a_part_that_is_never_null_with_partial_columns(spark: SparkSession, tmp_path: Path) -> None:
     """Delta stores the parts of a sequence as nullable, whatever the type of their expressions."""
     source, target = str(tmp_path / "source"), str(tmp_path / "target")

@@ -9,7 +9,6 @@ import pytest
 from delta_cdc.core.spec import ApplyOptions
 from tests.support import oracle
 from tests.support.engine import Flow, columns, commit_info, history_of, newest, staged, versions
-from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -243,14 +242,8 @@ KEYS_OF_TYPES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    slow_but(
-        KEYS_OF_TYPES.items(),
-        ("STRING", KEYS_OF_TYPES["STRING"]),
-    ),
-    ids=KEYS_OF_TYPES,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "values"), KEYS_OF_TYPES.items(), ids=KEYS_OF_TYPES)
 def test_keys_of_every_type(spark: SparkSession, tmp_path: Path, kind: str, values: list[str]) -> None:
     source = str(tmp_path / "source")
     properties = "TBLPROPERTIES ('delta.enableChangeDataFeed'='true')"
@@ -267,6 +260,7 @@ def test_keys_of_every_type(spark: SparkSession, tmp_path: Path, kind: str, valu
     assert found == {(key[0](row), key[1](row)) for row in state.values()}
 
 
+@pytest.mark.slow
 def test_a_key_that_looks_like_a_variable(spark: SparkSession, tmp_path: Path) -> None:
     # Spark would put the environment's value into the text of the MERGE.
     source = str(tmp_path / "source")
@@ -277,6 +271,7 @@ def test_a_key_that_looks_like_a_variable(spark: SparkSession, tmp_path: Path) -
     assert [(row["id"], row["v"]) for row in flow.rows()] == [("${env:HOME}", 2)]
 
 
+@pytest.mark.slow
 def test_the_target_lies_as_asked(spark: SparkSession, tmp_path: Path) -> None:
     """Partition by an expression whose value changes, properties, feed of the target."""
     source = str(tmp_path / "source")
@@ -309,6 +304,7 @@ def test_the_target_lies_as_asked(spark: SparkSession, tmp_path: Path) -> None:
     assert oracle.rows_of(gold.rows(), ("id", "d", "year")) == oracle.rows_of(one.rows(), ("id", "d", "year"))
 
 
+@pytest.mark.slow
 def test_clustering_is_declared_in_a_commit_without_seal(spark: SparkSession, tmp_path: Path) -> None:
     source = str(tmp_path / "source")
     frame = spark.sql("SELECT cast(id AS int) id, cast(id as int) v, X'00' b FROM range(10)")

@@ -252,7 +252,8 @@ def test_columns_of_the_target_cannot_come_from_the_log(
 
 
 # -- keys ---------------------------------------------------------------------------------------
-@pytest.mark.parametrize("scd_type", slow_but([1, 2], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("scd_type", [1, 2])
 def test_keys(spark: SparkSession, tmp_path: Path, scd_type: int) -> None:
     """Two ways to write a key are one key: NaN, zeros, one moment in two zones; late events find it, too."""
     keys = {

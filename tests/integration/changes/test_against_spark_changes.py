@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     Told = Counter[tuple[Any, ...]]
 
+pytestmark = pytest.mark.slow
+
 _SWITCH = "spark.databricks.delta.changelogV2.enabled"
 PAIR = ("update_preimage", "update_postimage")
 FEED = "'delta.enableChangeDataFeed' = 'true'"
@@ -136,7 +138,6 @@ def _without_idle_pairs(rows: Told) -> Told:
     return +kept
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(6))
 def test_random_histories(
     spark: SparkSession, second_opinion: Callable[..., Told], tmp_path: Path, seed: int
@@ -202,7 +203,6 @@ def test_both_rows_of_a_pair_say_the_last_version(
     assert _short(_ours(spark, cases, 1, 5, "min_delta", keys="id"), 6) == [("delete", 5, 6, "a")]
 
 
-@pytest.mark.slow
 def test_rows_that_an_overwrite_brings_back_are_no_changes(
     spark: SparkSession, second_opinion: Callable[..., Told], tmp_path: Path
 ) -> None:
@@ -225,7 +225,6 @@ def test_rows_that_an_overwrite_brings_back_are_no_changes(
     assert not _ours(spark, path, 1, 2, "min_delta", keys="id")
 
 
-@pytest.mark.slow
 def test_ranges_that_spark_refuses(
     spark: SparkSession, second_opinion: Callable[..., Told], tmp_path: Path
 ) -> None:

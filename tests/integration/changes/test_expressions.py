@@ -300,6 +300,7 @@ def test_a_setting_of_the_users_is_put_back(rows: DataFrame) -> None:
         conf.unset(name)
 
 
+@pytest.mark.slow
 def test_what_is_a_function_of_the_row_alone(rows: DataFrame) -> None:
     refused = {text: found for text in ACCEPTED.splitlines() if (found := verdict(rows, text)) is not None}
     assert refused == {}
@@ -317,6 +318,7 @@ def test_a_file_that_a_row_stands_in(session: SparkSession, tmp_path: Path) -> N
         states.resolve(session.read.parquet(str(tmp_path / "rows")), "where", ["_metadata.file_size > 1"])
 
 
+@pytest.mark.slow
 def test_the_one_of_many_that_is_refused(rows: DataFrame) -> None:
     names = [f"id + {number} AS c{number}" for number in range(40)]
     with pytest.raises(InvalidExpression, match=re.escape("select = 'now() AS x' is no function")) as raised:
@@ -425,6 +427,7 @@ def test_options_of_an_adapter(
         adapted(json_records(spark, RECORDS), adapter, options)
 
 
+@pytest.mark.slow
 def test_an_ingest_that_is_refused_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     landing, log = tmp_path / "landing", tmp_path / "log"
     landing.mkdir()

@@ -170,6 +170,7 @@ def test_change_files_and_whole_files_have_one_side_each(make: Callable[..., Sou
     assert add["partitionValues"][manifest_columns.SIDE_VERSION] == "2"
 
 
+@pytest.mark.slow
 def test_tables_mapped_by_id_are_left_to_deltas_reader(make: Callable[..., Source]) -> None:
     """The column of change types has no id in the files; where there are no change files, it isn't needed."""
     source = make(columnMapping_mode="id")
@@ -182,6 +183,7 @@ def test_tables_mapped_by_id_are_left_to_deltas_reader(make: Callable[..., Sourc
     assert bag(found) == bag(source.feed(1, 3).select(*map(quote, found.columns)))
 
 
+@pytest.mark.slow
 def test_without_a_folder_delta_reads(make: Callable[..., Source], monkeypatch: pytest.MonkeyPatch) -> None:
     source = make()
     source.sql(FIRST, "DELETE FROM {t} WHERE id = 4")

@@ -85,7 +85,7 @@ def files(path: str) -> set[tuple[str, int]]:
 
 
 # -- what only the rows tell --------------------------------------------------------------------
-@pytest.mark.parametrize("method", slow_but(CAPTURES, "change_files", "snapshot_diff"))
+@pytest.mark.parametrize("method", slow_but(CAPTURES, "snapshot_diff"))
 @pytest.mark.parametrize("case", NOT_UNIQUE)
 def test_a_key_of_two_rows(spark: SparkSession, table: str, case: str, method: str) -> None:
     starting, ending, example = NOT_UNIQUE[case]

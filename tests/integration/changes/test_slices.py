@@ -203,6 +203,7 @@ SHUFFLES: dict[tuple[str, str, tuple[str, ...]], int] = {
 }
 
 
+@pytest.mark.slow
 def test_how_often_a_query_shuffles(source: Source) -> None:
     source.create("id INT, v STRING")
     source.sql(
@@ -226,6 +227,7 @@ def test_how_often_a_query_shuffles(source: Source) -> None:
 
 
 # -- times ----------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_commit_timestamps_are_those_of_the_feed(source: Source) -> None:
     source.create("id BIGINT", PLAIN)
     source.sql(*["INSERT INTO $T VALUES (1)"] * 3)

@@ -248,12 +248,13 @@ def test_every_capture_turns_the_first_snapshot_into_the_last(
 
 
 # -- schema changes that are more than an added column --------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ("ALTER TABLE {t} RENAME COLUMN name TO other", "name"),
-        pytest.param("ALTER TABLE {t} DROP COLUMN name", "name", marks=pytest.mark.slow),
-        pytest.param("ALTER TABLE {t} ALTER COLUMN n TYPE BIGINT", "n", marks=pytest.mark.slow),
+        ("ALTER TABLE {t} DROP COLUMN name", "name"),
+        ("ALTER TABLE {t} ALTER COLUMN n TYPE BIGINT", "n"),
     ],
 )
 def test_a_schema_change_splits_a_range(make: Callable[[Kind], Made], change: str, says: str) -> None:

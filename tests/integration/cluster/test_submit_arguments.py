@@ -197,6 +197,7 @@ def test_kubernetes_in_cluster_mode(
     assert "hadoop-aws" in stand_in.environment["SPARK_DIST_CLASSPATH"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("identity", ["environment", "connection"])
 def test_the_pod_that_spark_asks_for(s3: Gateway, monkeypatch: pytest.MonkeyPatch, identity: str) -> None:
     """The whole way, to the API: the real ``spark-submit``, the real store, and what would run in the pod."""

@@ -139,6 +139,7 @@ def test_lineage_and_figures_come_from_the_worker(connected: Connect, tmp_path: 
     assert one.spark_ui.replace("{application}", one.application_id).startswith("http://connect/local-")
 
 
+@pytest.mark.slow
 def test_a_rule_of_the_target_is_named_with_the_rows_that_break_it(
     spark: SparkSession, connected: Connect, tmp_path: Path
 ) -> None:
@@ -183,6 +184,7 @@ def test_more_parts_than_the_levels_that_the_server_takes_of_one_plan(connected:
         assert _united([spark.range(1)] * 600).count() == 600
 
 
+@pytest.mark.slow
 def test_expressions_are_judged_by_their_plans(connected: Connect, tmp_path: Path) -> None:
     """A session here is cloned with what a user made in it."""
     source = made(tmp_path)
@@ -259,7 +261,8 @@ def dying(server: ConnectServer, target: Path, seen: str) -> Iterator[None]:
 DEATHS = {"before_commit": True, "restarted": True, "committed": False, "data": None, "log": None}
 
 
-@pytest.mark.parametrize("seen", slow_but(DEATHS, "before_commit"))
+@pytest.mark.slow
+@pytest.mark.parametrize("seen", DEATHS)
 def test_a_server_that_dies(
     server: ConnectServer, connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: str
 ) -> None:
@@ -520,7 +523,8 @@ def test_a_session_of_the_users_stays_as_it_was(connected: Connect, tmp_path: Pa
     assert held(target) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 
 
-@pytest.mark.parametrize("number", slow_but([3, 50], 3))
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [3, 50])
 def test_many_at_once(server: ConnectServer, connected: Connect, tmp_path: Path, number: int) -> None:
     """Each has a session, confs and seals of its own; some race on one target."""
     here, racers = connected(), max(2, number // 5)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.slow
 def test_a_rule_of_a_change_log(spark: SparkSession, tmp_path: Path) -> None:
     flow = Deliveries(spark, tmp_path)
     first, second = event("I", 1, 1, name="a", amount=1), event("I", 2, 4, name="b", amount=99)

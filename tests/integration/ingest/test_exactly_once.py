@@ -71,6 +71,7 @@ def test_dying_anywhere(spark: SparkSession, tmp_path: Path, form: str) -> None:
     assert len(flow.rows("log__ingested")) == len(batches)
 
 
+@pytest.mark.slow
 def test_twins_and_zombies(spark: SparkSession, tmp_path: Path) -> None:
     flow = Deliveries(spark, tmp_path)
     first, second, third = ([event("I", n, n, name=str(n), amount=n)] for n in (1, 2, 3))
@@ -106,7 +107,8 @@ def test_twins_and_zombies(spark: SparkSession, tmp_path: Path) -> None:
     assert len(flow.rows("log__ingested")) == 3
 
 
-@pytest.mark.parametrize("point", slow_but(["planned", "recorded", "before_commit"], "before_commit"))
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["planned", "recorded", "before_commit"])
 def test_two_ingests_at_once(spark: SparkSession, tmp_path: Path, point: str) -> None:
     """One of them tells the batch with its counts; the other tells that there was nothing."""
     flow = Deliveries(spark, tmp_path)
@@ -125,7 +127,8 @@ def test_two_ingests_at_once(spark: SparkSession, tmp_path: Path, point: str) ->
     assert len(flow.events()) == 4
 
 
-@pytest.mark.parametrize("way", slow_but(["keyed", "insert only"], "insert only"))
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["keyed", "insert only"])
 def test_delivered_again(spark: SparkSession, tmp_path: Path, way: str) -> None:
     """The same file, then grown, then changed: what it has more than before is new, and nothing else."""
     given: dict[str, Any] = {"insert_only": True, "keys": None} if way == "insert only" else {}
@@ -203,6 +206,7 @@ def test_a_log_that_is_restored_gets_its_files_again(spark: SparkSession, tmp_pa
     assert not flow.ingest().applied
 
 
+@pytest.mark.slow
 def test_the_record_keeps_all_rows_in_few_files(spark: SparkSession, tmp_path: Path) -> None:
     """Each batch adds a file to the table beside the log; Delta compacts the files while batches come."""
     session, log = session_like(spark), str(tmp_path / "log")

@@ -101,7 +101,8 @@ def test_an_apply_that_fails_or_cannot_run_here(
     assert (missing.status, missing.message[:7]) == ("planned", "not run")
 
 
-@pytest.mark.parametrize("point", slow_but(["planned", "before_commit"], "before_commit"))
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["planned", "before_commit"])
 def test_two_bundles_at_once(spark: SparkSession, tmp_path: Path, point: str) -> None:
     """Of two runs without a name each counts what its own jobs wrote, into the log and into the target."""
     flow = Deliveries(spark, tmp_path)
@@ -194,6 +195,7 @@ def test_parts_of_one_application(
     assert json.loads(done.to_json())["parts"][0]["counts"]["events"] == 1
 
 
+@pytest.mark.slow
 def test_parts_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
     """All of them are about to commit at the same moment, and each commit carries its own seal alone."""
     flows = [Deliveries(spark, tmp_path / f"t{number}") for number in range(3)]
@@ -226,7 +228,8 @@ def _commits(folder: Path) -> list[str]:
     return [file.read_text() for file in sorted(folder.glob("*.json"))]
 
 
-@pytest.mark.parametrize("scd", slow_but([1, 2], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("scd", [1, 2])
 def test_a_log_is_applied_by_hand_with_keys_alone(spark: SparkSession, tmp_path: Path, scd: int) -> None:
     flow = Deliveries(spark, tmp_path, given={"schema": "id INT, name STRING, amount INT"})
     given = {"keys": ["id"], "stored_as_scd_type": scd}
@@ -245,6 +248,7 @@ def test_a_log_is_applied_by_hand_with_keys_alone(spark: SparkSession, tmp_path:
     assert same[0] == same[1]
 
 
+@pytest.mark.slow
 def test_a_log_without_its_properties_is_not_taken_for_a_table(spark: SparkSession, tmp_path: Path) -> None:
     """A process can die between the first commit of a log and the commit with its properties."""
     flow = Deliveries(spark, tmp_path)

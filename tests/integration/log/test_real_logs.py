@@ -12,6 +12,7 @@ from delta_cdc.core.errors import TargetReplaced, TransactionRetentionSet, Water
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, app_id
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.reconcile import reconcile
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +70,7 @@ def test_restore_by_version_and_of_a_restore(target: Target) -> None:
     assert target.proven() == (6, 103)
 
 
+@pytest.mark.slow
 def test_a_restore_by_a_time_needs_a_restore_by_version(target: Target) -> None:
     """Delta's log does not name the zone of the time, so the restored version is not guessed."""
     first = run_sync(DeltaLog(target.path).commit(0))
@@ -84,14 +86,17 @@ def test_a_restore_by_a_time_needs_a_restore_by_version(target: Target) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 1L AS id, 2L AS part",
-        "REPLACE TABLE {t} (id LONG) USING delta",
-        "INSERT OVERWRITE {t} SELECT 1L, 1L",
-        "TRUNCATE TABLE {t}",
+    slow_but(
+        [
+            "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 1L AS id, 2L AS part",
+            "REPLACE TABLE {t} (id LONG) USING delta",
+            "INSERT OVERWRITE {t} SELECT 1L, 1L",
+            "TRUNCATE TABLE {t}",
+            "DELETE FROM {t}",
+            "DELETE FROM {t} WHERE true",
+        ],
         "DELETE FROM {t}",
-        "DELETE FROM {t} WHERE true",
-    ],
+    ),
 )
 def test_a_replacement_ends_the_proof_and_restore_brings_it_back(target: Target, statement: str) -> None:
     target.sql(statement)
@@ -109,6 +114,7 @@ def test_overwriting_by_the_writer_ends_the_proof(target: Target) -> None:
         target.recorded()
 
 
+@pytest.mark.slow
 def test_changes_of_some_rows_leave_the_proof(target: Target) -> None:
     target.sql("INSERT INTO {t} REPLACE WHERE id = 1 SELECT 1L, 1L")
     target.sql("DELETE FROM {t} WHERE id = 2")

@@ -236,80 +236,101 @@ def dying(at: str) -> Callable[[], None]:
     return failpoints.install(hook)
 
 
+class Consumed:
+    """A log, and two targets that are made from it."""
+
+    def __init__(self, spark: SparkSession, table: Table) -> None:
+        self._spark = spark
+        self.log, self.target, self.other = table("log"), table("target"), table("other")
+        self.consumers = [Consumer("p", None, self.target), Consumer("q", self.log, self.other)]
+        spark.sql(f"CREATE TABLE delta.`{self.log}` ({EVENT}) USING delta {TRACKED}")
+        put(spark, self.log, (1, "a", "U", 10), (1, "b", "U", 20), (1, "c", "U", 40), (2, "a", "U", 10))
+
+    def apply(self, pipeline: str = "p", **more: Any) -> None:
+        target = self.target if pipeline == "p" else self.other
+        apply_changes(self._spark, self.log, target, pipeline=pipeline, **{**LOG, **more})
+
+    def expire(self, below: str | None = None, **more: Any) -> dict[str, Any]:
+        return expire_events(self._spark, self.log, consumers=self.consumers, horizon=below, **more)
+
+
 def test_waits_dies_races_and_goes_on(spark: SparkSession, tmp_table: Table) -> None:
-    """One log and two consumers, of which one lags; the driver dies between the two commits of an expiry."""
-    log, target, other = tmp_table("log"), tmp_table("target"), tmp_table("other")
-    spark.sql(f"CREATE TABLE delta.`{log}` ({EVENT}) USING delta {TRACKED}")
-    put(spark, log, (1, "a", "U", 10), (1, "b", "U", 20), (1, "c", "U", 40), (2, "a", "U", 10))
-    consumers = [Consumer("p", None, target), Consumer("q", log, other)]
-
-    def apply(pipeline: str = "p", **more: Any) -> None:
-        apply_changes(spark, log, target if pipeline == "p" else other, pipeline=pipeline, **{**LOG, **more})
-
-    def go(**more: Any) -> dict[str, Any]:
-        return expire_events(spark, log, consumers=consumers, **more)
-
-    none = go(horizon="30")
+    """The driver dies between the two commits of an expiry."""
+    flow = Consumed(spark, tmp_table)
+    none = flow.expire("30")
     assert (none["status"], none["note"]) == ("nothing", "waits until p, q has run once")
-    apply()
-    assert go(horizon="30")["note"] == "waits until q has run once"
-    apply("q")
+    flow.apply()
+    assert flow.expire("30")["note"] == "waits until q has run once"
+    flow.apply("q")
     with pytest.raises(InvalidConfiguration, match=r"'x' of .* is no bigint"):
-        go(horizon="x")
+        flow.expire("x")
     with pytest.raises(InvalidConfiguration, match="lies above 40"):
-        go(horizon="41")
+        flow.expire("41")
     with pytest.raises(InvalidConfiguration, match="bigint, which is no time"):
-        go(keep="interval 1 day")
+        flow.expire(keep="interval 1 day")
     with pytest.raises(InvalidConfiguration, match="No consumer"):
-        expire_events(spark, log, consumers=[], horizon="30")
-    assert properties(log) == {}
-    assert go(horizon="30", dry_run=True)["horizon"] == "30"
-    assert properties(log) == {}
-    assert go(horizon="30")["horizon"] == "30"
-    set_in = newest(log)
-    assert properties(log) == {HORIZON: "30"}
-    assert len(sequences(spark, log)) == 4, "nothing is deleted behind a horizon that was only just set"
+        expire_events(spark, flow.log, consumers=[], horizon="30")
+    assert properties(flow.log) == {}
+    assert flow.expire("30", dry_run=True)["horizon"] == "30"
+    assert properties(flow.log) == {}
+    assert flow.expire("30")["horizon"] == "30"
+    assert properties(flow.log) == {HORIZON: "30"}
+    assert len(sequences(spark, flow.log)) == 4, "nothing is deleted behind a horizon that was only just set"
 
     # An event before the horizon was set would hold it up; this one came after.
-    put(spark, log, (1, "d", "U", 50))
-    counted = go(dry_run=True)
+    put(spark, flow.log, (1, "d", "U", 50))
+    counted = flow.expire(dry_run=True)
     assert counted["deleted"] == 1
-    stale = run_sync(plan_expiry(ExpireSpec("r", log, "35"), consumers)).spec
+    stale = run_sync(plan_expiry(ExpireSpec("r", flow.log, "35"), flow.consumers)).spec
     remove = dying("expired")
     try:
         with pytest.raises(Exception, match="expired"):
-            go(horizon="40")
+            flow.expire("40")
     finally:
         remove()
-    assert sequences(spark, log) == [10, 20, 40, 50]
-    assert properties(log) == {HORIZON: "30"}
-    again = go(horizon="40")
+    assert sequences(spark, flow.log) == [10, 20, 40, 50]
+    assert properties(flow.log) == {HORIZON: "30"}
+    again = flow.expire("40")
     assert (again["deleted"], again["horizon"]) == (0, "40")
-    assert properties(log) == {HORIZON: "40", EXPIRED: "30"}
+    assert properties(flow.log) == {HORIZON: "40", EXPIRED: "30"}
     # A run that was planned at the same moment: it deletes nothing more, and lowers nothing.
     assert stale is not None
     assert job.run(spark, stale).status == "committed"
-    assert properties(log) == {HORIZON: "40", EXPIRED: "30"}
-    assert sequences(spark, log) == [10, 20, 40, 50]
+    assert properties(flow.log) == {HORIZON: "40", EXPIRED: "30"}
+    assert sequences(spark, flow.log) == [10, 20, 40, 50]
 
-    waiting = go(horizon="45")
+
+@pytest.mark.slow
+def test_what_comes_too_late(spark: SparkSession, tmp_table: Table) -> None:
+    """One of two consumers lags."""
+    flow = Consumed(spark, tmp_table)
+    for pipeline in ("p", "q"):
+        flow.apply(pipeline)
+    flow.expire("30")
+    set_in = newest(flow.log)
+    put(spark, flow.log, (1, "d", "U", 50))
+    assert flow.expire("40")["deleted"] == 1
+    assert properties(flow.log) == {HORIZON: "40", EXPIRED: "30"}
+    waiting = flow.expire("45")
     assert waiting["status"] == "nothing"
     assert "waits until p (watermark" in waiting["note"]
-    assert properties(log) == {HORIZON: "40", EXPIRED: "30"}
-    apply()
-    assert "waits until q (watermark" in go()["note"]
+    assert properties(flow.log) == {HORIZON: "40", EXPIRED: "30"}
+    flow.apply()
+    assert "waits until q (watermark" in flow.expire()["note"]
     # Late, and before the horizon that q has not got yet: lawful for nobody any more.
-    put(spark, log, (2, "late", "U", 39))
+    put(spark, flow.log, (2, "late", "U", 39))
     with pytest.raises(TooLate):
-        apply()
-    apply(policies={"on_late": "discard"})
-    apply("q", policies={"on_late": "discard"})
+        flow.apply()
+    flow.apply(policies={"on_late": "discard"})
+    flow.apply("q", policies={"on_late": "discard"})
     expected = [(1, "a", 10, 20), (1, "b", 20, 40), (1, "c", 40, 50), (1, "d", 50, None), (2, "a", 10, None)]
-    assert held(spark, target) == held(spark, other) == expected
-    assert go()["deleted"] == 0, "the one of key 2 that was late is no reason to delete the one before"
-    assert sequences(spark, log) == [10, 20, 39, 40, 50]
-    put(spark, log, (1, "e", "U", 45), (2, "b", "U", 40))
-    apply(policies={"on_late": "discard"})
+    assert held(spark, flow.target) == held(spark, flow.other) == expected
+    assert flow.expire()["deleted"] == 0, (
+        "the one of key 2 that was late is no reason to delete the one before"
+    )
+    assert sequences(spark, flow.log) == [10, 20, 39, 40, 50]
+    put(spark, flow.log, (1, "e", "U", 45), (2, "b", "U", 40))
+    flow.apply(policies={"on_late": "discard"})
     expected[2:] = [
         (1, "c", 40, 45),
         (1, "d", 50, None),
@@ -317,12 +338,12 @@ def test_waits_dies_races_and_goes_on(spark: SparkSession, tmp_table: Table) -> 
         (2, "a", 10, 40),
         (2, "b", 40, None),
     ]
-    assert held(spark, target) == expected
-    assert set_in < newest(log)
-    spark.sql(f"RESTORE delta.`{other}` TO VERSION AS OF 0")
-    spark.sql(f"TRUNCATE TABLE delta.`{other}`")
+    assert held(spark, flow.target) == expected
+    assert set_in < newest(flow.log)
+    spark.sql(f"RESTORE delta.`{flow.other}` TO VERSION AS OF 0")
+    spark.sql(f"TRUNCATE TABLE delta.`{flow.other}`")
     with pytest.raises(ConsumerUnreadable, match="q of"):
-        go()
+        flow.expire()
 
 
 @pytest.mark.slow
@@ -367,6 +388,7 @@ def test_a_target_that_was_restored_behind_a_deletion(spark: SparkSession, tmp_t
         apply_changes(spark, log, target, **asked)
 
 
+@pytest.mark.slow
 def test_a_sequence_of_times_and_a_consumer_of_rows(spark: SparkSession, tmp_table: Table) -> None:
     log, target, copy = tmp_table("log"), tmp_table("target"), tmp_table("copy")
     spark.sql(f"CREATE TABLE delta.`{log}` (k int, v string, op string, s timestamp) USING delta {TRACKED}")

@@ -120,6 +120,7 @@ def data_files(table: str) -> set[str]:
     return {str(file.relative_to(table)) for file in Path(table).rglob("*.parquet")}
 
 
+@pytest.mark.slow
 def test_vacuum_and_its_consumers(spark: SparkSession, tmp_table: Table) -> None:
     source, target, other = tmp_table("source"), tmp_table("target"), tmp_table("other")
     kept = f"'{RETENTION}' = 'interval 24 hours'"

@@ -15,7 +15,6 @@ from delta_cdc import VersionRange
 from delta_cdc.core import errors
 from tests.support.engine import session_like
 from tests.support.holding import hooked, once
-from tests.support.slow import slow_but
 from tests.support.world import Source, expected, held, listing, seals
 
 if TYPE_CHECKING:
@@ -92,6 +91,7 @@ def test_source_log_cleaned_behind_us(through: Through, source: Source, target: 
     assert (listing(source.path), listing(target)) == before
 
 
+@pytest.mark.slow
 def test_target_log_cleaned(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:
@@ -107,6 +107,7 @@ def test_target_log_cleaned(
     assert listing(target) == before
 
 
+@pytest.mark.slow
 def test_source_replaced_without_its_feed(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:
@@ -138,7 +139,8 @@ def test_restored_source_twice_over(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
-@pytest.mark.parametrize("point", slow_but(["planned", "before_commit"], "before_commit"))
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["planned", "before_commit"])
 def test_a_zombie_of_a_dropped_table(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, point: str
 ) -> None:

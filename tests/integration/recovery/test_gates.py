@@ -67,6 +67,7 @@ def hole(spark: SparkSession, source: Source) -> None:
     source.grow(spark, random.Random(2), 1)
 
 
+@pytest.mark.slow
 def test_type_1_goes_on_over_a_hole_in_the_feed(
     spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:
@@ -77,6 +78,7 @@ def test_type_1_goes_on_over_a_hole_in_the_feed(
     assert held(spark, target) == expected(source, 1, 30)
 
 
+@pytest.mark.slow
 def test_type_2_ends_at_a_hole_in_the_feed(
     through: Callable[..., None],
     spark: SparkSession,
@@ -90,6 +92,7 @@ def test_type_2_ends_at_a_hole_in_the_feed(
     assert "DeltaEnableChangeDataFeedOperator" in found.remedy
 
 
+@pytest.mark.slow
 def test_feed_off_before_the_range_does_not_matter(
     spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:
@@ -114,6 +117,7 @@ def test_log_cleaned_behind_us(
     refused(errors.VersionsExpired, says="Version 13 ")
 
 
+@pytest.mark.slow
 def test_log_cleaned_up_to_the_watermark_is_fine(
     through: Callable[..., None], spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
 ) -> None:
@@ -154,6 +158,7 @@ def test_retention_passed(
     refused(errors.VersionsExpired, says="beyond delta.deletedFileRetentionDuration = interval 2 days")
 
 
+@pytest.mark.slow
 def test_inside_retention(
     through: Callable[..., None], spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:
@@ -215,6 +220,7 @@ def test_confs_that_make_loss_silent(
         spark.conf.unset(conf)
 
 
+@pytest.mark.slow
 def test_target_that_forgets_transactions(
     through: Callable[..., None],
     spark: SparkSession,
@@ -249,6 +255,7 @@ def test_range_beyond_the_newest_version(
     refused(errors.RangeNotContiguous, says="newest version", ending_version=31)
 
 
+@pytest.mark.slow
 def test_range_that_was_applied_in_part(
     through: Callable[..., None], spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
 ) -> None:

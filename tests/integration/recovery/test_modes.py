@@ -54,6 +54,7 @@ def test_repaired_by_range_and_by_keys(
     assert apply(scd).versions == VersionRange(21, 30)
 
 
+@pytest.mark.slow
 def test_a_replaced_target_is_reloaded_and_a_reset_taken_back(
     spark: SparkSession, source: Source, target: str, apply: Apply, through: Callable[..., None]
 ) -> None:
@@ -102,6 +103,7 @@ def test_history_is_kept_by_a_reload_and_thrown_away_by_a_reset(
     assert held(spark, target, 2) == history(source, 30)
 
 
+@pytest.mark.slow
 def test_a_reset_from_a_version_applies_what_follows(
     spark: SparkSession, source: Source, target: str, apply: Apply, through: Callable[..., None]
 ) -> None:

@@ -70,6 +70,7 @@ def dying() -> None:
     raise Died
 
 
+@pytest.mark.slow
 def test_a_retry_repeats_the_range_that_was_planned(
     spark: SparkSession, source: Source, target: str, attempt: Try, through: Callable[..., None]
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_try_that_died_between_commit_and_publishing(
     assert listing(target) == before
 
 
+@pytest.mark.slow
 def test_a_try_that_died_just_before_publishing(
     spark: SparkSession, source: Source, target: str, attempt: Try, through: Callable[..., None]
 ) -> None:
@@ -149,6 +151,7 @@ def test_edited_pins(
     assert held(spark, target) == expected(source, 1, 10)
 
 
+@pytest.mark.slow
 def test_the_same_task_twice_at_once(
     spark: SparkSession, source: Source, target: str, attempt: Try, through: Callable[..., None]
 ) -> None:

@@ -138,9 +138,8 @@ def test_two_loads_into_an_existing_empty_table(
     assert_told_once(results, sealed_counts(target))
 
 
-@pytest.mark.parametrize(
-    "given", slow_but([{"run_id": "nightly"}, {}], {}), ids=["one has a name", "none has"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [{"run_id": "nightly"}, {}], ids=["one has a name", "none has"])
 def test_a_range_in_several_commits_twice_at_once(
     spark: SparkSession,
     source: Source,
@@ -175,6 +174,7 @@ def test_what_is_computed_again_twice_at_once(
     assert held(spark, target) == (before if mode == "repair" else expected(source, 1, 30))
 
 
+@pytest.mark.slow
 def test_two_tasks_with_one_run_id_announce_once(
     spark: SparkSession,
     source: Source,

@@ -36,7 +36,6 @@ def sealed_at(target: str, watermark: int) -> int:
 
 
 # -- the target -----------------------------------------------------------------------------------
-@pytest.mark.parametrize("scd", slow_but([1, 2], 2), ids=["scd1", "scd2"])
 def test_restored_by_version(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
@@ -138,6 +137,7 @@ def test_restored_between_planning_and_the_merge(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
+@pytest.mark.slow
 def test_restored_after_the_last_look_before_the_merge(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
@@ -186,7 +186,8 @@ REPLACEMENTS = {
 }
 
 
-@pytest.mark.parametrize("statement", slow_but(REPLACEMENTS, "truncate"))
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", REPLACEMENTS)
 def test_replaced_by_somebody_else(
     spark: SparkSession,
     source: Source,
@@ -252,7 +253,6 @@ def test_dropped(spark: SparkSession, source: Source, target: str, apply: Apply,
 
 # -- the source -----------------------------------------------------------------------------------
 @pytest.mark.slow
-@pytest.mark.parametrize("scd", slow_but([1, 2], 2), ids=["scd1", "scd2"])
 def test_restored_source_is_a_change_like_any_other(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
@@ -264,6 +264,7 @@ def test_restored_source_is_a_change_like_any_other(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
+@pytest.mark.slow
 def test_source_replaced_inside_its_log_goes_on(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
@@ -299,6 +300,7 @@ def test_recreated_source(
     assert listing(target) == before
 
 
+@pytest.mark.slow
 def test_source_copied_back_from_a_backup(
     spark: SparkSession,
     source: Source,

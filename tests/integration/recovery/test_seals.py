@@ -66,6 +66,7 @@ class Killed(BaseException):
     """A driver that is gone: nothing is said, nothing tidied."""
 
 
+@pytest.mark.slow
 def test_killed_between_milestones(
     through: Through, spark: SparkSession, source: Source, target: str, scd: int
 ) -> None:
@@ -151,6 +152,7 @@ def test_an_idle_pipeline_seals_anew(
 
 
 # -- the mirror -----------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_cleaned_log_and_the_copy_of_its_seal(
     through: Through, spark: SparkSession, source: Source, target: str
 ) -> None:
@@ -260,7 +262,8 @@ def test_a_renamed_pipeline_takes_its_target_along(
     assert listing(target) == before
 
 
-@pytest.mark.parametrize("commits_before", slow_but([0, 1, 2], 1), ids=["none", "closed", "adopted"])
+@pytest.mark.slow
+@pytest.mark.parametrize("commits_before", [0, 1, 2], ids=["none", "closed", "adopted"])
 def test_an_adoption_that_is_killed_is_finished(
     through: Through,
     spark: SparkSession,
@@ -287,6 +290,7 @@ def test_an_adoption_that_is_killed_is_finished(
     assert held(spark, target) == expected(source, 1, 15)
 
 
+@pytest.mark.slow
 def test_two_adopt_at_once(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:

@@ -166,6 +166,7 @@ def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
     assert (plan_read(sink.request()).versions, sink.offered) == (VersionRange(21, 30), [(10, 10), (11, 20)])
 
 
+@pytest.mark.slow
 def test_two_reads_and_two_commits_at_once(sink: Sink) -> None:
     """One of them stages the batch and one commits it; the others find it, and say so."""
     reads = at_once(partial(sink.read, 10), "planned")

@@ -13,7 +13,6 @@ from delta_cdc.planning.request import ReadRequest
 from delta_cdc.run.apply import run_apply
 from delta_cdc.run.read import run_read
 from tests.support.holding import hooked, once
-from tests.support.slow import slow_but
 from tests.support.world import expected, held, ranges
 
 if TYPE_CHECKING:
@@ -70,7 +69,8 @@ def died(point: str, step: Callable[[], object]) -> None:
         step()
 
 
-@pytest.mark.parametrize("point", slow_but(["before_commit", "committed"], "committed"))
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["before_commit", "committed"])
 def test_dying_in_either_step(
     spark: SparkSession, source: Source, target: str, steps: Steps, scd: int, point: str
 ) -> None:

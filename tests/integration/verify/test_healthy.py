@@ -33,6 +33,7 @@ def changed_source(spark: SparkSession, path: str) -> str:
     return path
 
 
+@pytest.mark.slow
 def test_targets_of_a_feed(spark: SparkSession, tmp_table: Table) -> None:
     source = changed_source(spark, tmp_table("source"))
     made = Targets(spark, tmp_table)

@@ -43,7 +43,9 @@ COMMITTED = """echo '{"status": "committed", "counts": {"inserted": 3}}' > "$res
 
 
 @pytest.fixture(autouse=True)
-def small_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def small_world(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """No JARs are resolved, and temporary directories can be looked into."""
 
     def class_path(locations: Iterable[str] = (), *, kafka: bool = False) -> str:
@@ -59,7 +61,8 @@ def small_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    monkeypatch.setenv("DELTA_CDC_HOME", str(tmp_path / "home"))
+    # One for all tests: the engine's zip, which is written there, costs more than most of them.
+    monkeypatch.setenv("DELTA_CDC_HOME", str(tmp_path_factory.getbasetemp() / "home"))
     return temporary
 
 

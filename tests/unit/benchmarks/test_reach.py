@@ -65,6 +65,7 @@ def test_some_arms(reach: ModuleType) -> None:
     assert [row[3:6] for row in rows] == [["", "", ""], ["", "", "0.50 (0.50 – 0.50)"]]
 
 
+@pytest.mark.slow
 def test_tuned_is_stock_but_for_its_partitions(reach: ModuleType, tmp_path: Path) -> None:
     environment = {
         **os.environ,

@@ -188,6 +188,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return json.loads(one[2:])
 
 
+@pytest.mark.slow
 def test_events_arrive_late_and_twice_and_none_is_lost(sources: Any) -> None:
     hours, _ = sources
     arrived = [tuple(scan) for batch, _ in hours for scan in batch]
@@ -202,6 +203,7 @@ def test_events_arrive_late_and_twice_and_none_is_lost(sources: Any) -> None:
     assert len({scan[-1] for scan in arrived}) == len(set(arrived))
 
 
+@pytest.mark.slow
 def test_copies_change_from_day_to_day(sources: Any) -> None:
     _, days = sources
     copies = [{article: tuple(rest) for article, *rest in rows} for rows in days]

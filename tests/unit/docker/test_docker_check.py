@@ -146,6 +146,7 @@ def test_a_command_that_is_not_there_is_found(project: Project) -> None:
     assert any("Spark has no class org.apache.spark.deploy.worker.Wroker" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_others_programs_find_what_is_theirs(project: Project) -> None:
     """An unknown key, a relative folder, an unquoted variable."""
     plant(project, "compose.yaml", "    stop_grace_period: 2m", "    stop_grace: 2m")

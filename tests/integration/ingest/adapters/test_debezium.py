@@ -253,6 +253,7 @@ def plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, bytearray) else value
 
 
+@pytest.mark.slow
 def test_every_encoding_by_the_schema_in_the_message(spark: SparkSession) -> None:
     fields = [d.field("id", "int32"), *[field for field, *_ in ENCODINGS]]
     schema = d.envelope_schema(fields)
