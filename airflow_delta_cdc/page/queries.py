@@ -19,7 +19,7 @@ from sqlalchemy import Text, and_, case, cast, func, or_, select, union_all
 
 from airflow_delta_cdc.assets import ALIAS_OF_PIPELINE
 from airflow_delta_cdc.page.declared import Declared, declared
-from airflow_delta_cdc.page.state import KEYS, Dag, Event, Run, Stored, Task, Value
+from airflow_delta_cdc.page.state import KEYS, PUBLISHED_KEY, Dag, Event, Run, Stored, Task, Value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -124,7 +124,7 @@ def stored(session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared]
         pipelines=pipelines,
         # An event of a DAG that the user may not read does not count.
         events=[event for event in newest if event.dag_id in dag_ids],
-        **_of_runs(session, _newest_run_ids(session, dag_ids)),
+        **_of_runs(session, _newest_run_ids(session, dag_ids), pipelines),
     )
 
 
@@ -140,7 +140,7 @@ def history(
         select(DagRun.id).where(DagRun.dag_id.in_(dag_ids)).order_by(DagRun.id.desc()).limit(_MOST_RUNS)
     ).all()
     events = events_of(session, {pipelines[0].pipeline}, dag_ids, most=_MOST_EVENTS)
-    known = Stored(dags=dags, pipelines=pipelines, events=events[:1], **_of_runs(session, ids))
+    known = Stored(dags=dags, pipelines=pipelines, events=events[:1], **_of_runs(session, ids, pipelines))
     return known, events
 
 
@@ -156,7 +156,7 @@ def one_run(
     )
     if number is None:
         return None
-    return Stored(dags=dags, pipelines=pipelines, **_of_runs(session, [number]))
+    return Stored(dags=dags, pipelines=pipelines, **_of_runs(session, [number], pipelines))
 
 
 # -- runs -------------------------------------------------------------------------------------------
@@ -180,8 +180,11 @@ def _newest_run_ids(session: Session, dag_ids: Collection[str]) -> set[int]:
     return {number for _, *numbers in rows for number in numbers if number is not None}
 
 
-def _of_runs(session: Session, ids: Collection[int]) -> dict[str, Any]:
-    """Return runs by their ids, with their task instances and XComs, as arguments of :class:`Stored`."""
+def _of_runs(session: Session, ids: Collection[int], pipelines: Sequence[Declared]) -> dict[str, Any]:
+    """Return runs by their ids, with their task instances and XComs, as arguments of :class:`Stored`.
+
+    Of the values that tasks return, only those of the tasks of ``pipelines``: others may be large.
+    """
     if not ids:
         return {}
     runs: Any = session.execute(
@@ -204,7 +207,14 @@ def _of_runs(session: Session, ids: Collection[int]) -> dict[str, Any]:
     values: Any = session.execute(
         select(
             *(XComModel.dag_run_id, XComModel.task_id, XComModel.map_index, XComModel.key, XComModel.value)
-        ).where(XComModel.dag_run_id.in_(ids), XComModel.key.in_(KEYS))
+        ).where(
+            XComModel.dag_run_id.in_(ids),
+            XComModel.key.in_(KEYS),
+            or_(
+                XComModel.key != PUBLISHED_KEY,
+                XComModel.task_id.in_({name for one in pipelines for name in one.task_ids}),
+            ),
+        )
     )
     return {
         "runs": [Run(*row) for row in runs],

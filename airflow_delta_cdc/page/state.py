@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow_delta_cdc.page.declared import Declared
 
 #: Keys of the XComs that hold figures: of one pipeline, and of all tables of a group.
-PUBLISHED_KEY, TABLES_KEY = "watermark", "tables"
+PUBLISHED_KEY, TABLES_KEY = "return_value", "tables"
 KEYS = (PUBLISHED_KEY, TABLES_KEY, ERROR_KEY)
 #: States of a pipeline, the most urgent first.
 STATES = ("failed", "retrying", "expiring", "late", "behind", "running", "never", "ok")

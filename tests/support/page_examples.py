@@ -96,7 +96,7 @@ def group_run(
         "xcoms": [
             {"task_id": "detect_changes", "key": "tables", "value": {**working, **(detected or {})}},
             *(
-                {"task_id": "apply", "map_index": at[one["pipeline"]], "key": "watermark", "value": one}
+                {"task_id": "apply", "map_index": at[one["pipeline"]], "key": "return_value", "value": one}
                 for one in tables
             ),
             *(
@@ -176,7 +176,7 @@ def nights() -> dict[str, Any]:
                 "dag_id": "parcels",
                 "run_id": f"manual__{number}",
                 "ago": 20000 - number * 12800,
-                "xcoms": [{"task_id": "apply", "key": "watermark", "value": extra}],
+                "xcoms": [{"task_id": "apply", "key": "return_value", "value": extra}],
                 "events": [{"task_id": "apply", "pipeline": "parcel_history", "extra": extra}],
             }
         )
@@ -218,7 +218,7 @@ def thousand(*, groups: int = 14, tables: int = 50, alone: int = 300, runs: int 
                     "dag_id": f"dag_{at}",
                     "run_id": f"manual__{number}",
                     "ago": (runs - number) * _HOUR,
-                    "xcoms": [{"task_id": "apply", "key": "watermark", "value": extra}],
+                    "xcoms": [{"task_id": "apply", "key": "return_value", "value": extra}],
                     "events": [{"task_id": "apply", "pipeline": name, "extra": extra}],
                 }
             )

@@ -127,7 +127,7 @@ def item(
 
 
 def test_a_pipeline_that_has_applied_everything() -> None:
-    found = item(runs=[run()], values=[value("watermark", published(lag=lag()))])
+    found = item(runs=[run()], values=[value("return_value", published(lag=lag()))])
     assert (found["state"], found["findings"]) == ("ok", [])
     assert (found["version"], found["source_version"], found["lag_versions"]) == (7, 7, 0)
     assert (found["rows"], found["quarantined"]) == ({"inserted": 3, "updated": 0, "deleted": 1}, 0)
@@ -147,7 +147,7 @@ def test_a_pipeline_that_has_applied_everything() -> None:
     ids=["no freshness", "older than that", "within it"],
 )
 def test_a_green_run_that_left_changes(more: dict[str, Any], expected: str) -> None:
-    found = item(runs=[run()], values=[value("watermark", published(lag=lag(9, 3600, **more)))])
+    found = item(runs=[run()], values=[value("return_value", published(lag=lag(9, 3600, **more)))])
     assert (found["state"], found["lag_versions"]) == (expected, 9)
     assert found["behind_since"] == "2026-03-01T02:00:00+00:00"
     assert found["findings"][0]["text"].startswith("9 versions are not applied")
@@ -157,13 +157,13 @@ def test_a_pipeline_that_is_late_only_by_now() -> None:
     """It was in time when it published, two hours ago."""
     then = (NOW - timedelta(hours=2)).isoformat()
     content = published(timestamp=then, lag=lag(1, 600, freshness=3600, late=False))
-    assert item(runs=[run()], values=[value("watermark", content)])["state"] == "late"
+    assert item(runs=[run()], values=[value("return_value", content)])["state"] == "late"
 
 
 @pytest.mark.parametrize(("days", "level"), [(1, "warning"), (-1, "error")])
 def test_a_pipeline_that_soon_cannot_go_on(days: int, level: str) -> None:
     until = (NOW + timedelta(days=days)).isoformat()
-    found = item(runs=[run()], values=[value("watermark", published(lag=lag(readable_until=until)))])
+    found = item(runs=[run()], values=[value("return_value", published(lag=lag(readable_until=until)))])
     assert (found["state"], found["findings"][0]["level"]) == ("expiring", level)
     assert "mode reload" in found["findings"][0]["remedy"]
 
@@ -172,7 +172,7 @@ def test_a_failed_task_shows_its_error_and_older_figures() -> None:
     found = item(
         runs=[run(2, "failed"), run(1)],
         tasks=[task("failed", number=2)],
-        values=[value(ERROR_KEY, ERROR, number=2), value("watermark", published(lag=lag()))],
+        values=[value(ERROR_KEY, ERROR, number=2), value("return_value", published(lag=lag()))],
     )
     assert (found["state"], found["error"], found["version"]) == ("failed", ERROR, 7)
     assert found["findings"][0] == {"level": "error", "text": "NullKey: m", "remedy": "r"}
@@ -203,7 +203,7 @@ def test_a_failure_after_the_pipeline_is_not_its_own() -> None:
     found = item(
         runs=[run(1, "failed")],
         tasks=[task("failed", task_id="report")],
-        values=[value("watermark", published(lag=lag()))],
+        values=[value("return_value", published(lag=lag()))],
     )
     assert found["state"] == "ok"
 
@@ -213,7 +213,7 @@ def test_a_retry_and_a_run_at_work() -> None:
     found = item(
         runs=[run(2, "running"), run(1)],
         tasks=[task("running", number=2)],
-        values=[value("watermark", published(lag=lag()))],
+        values=[value("return_value", published(lag=lag()))],
     )
     assert (found["state"], found["version"], found["run"]["seconds"]) == ("running", 7, None)
 
@@ -225,7 +225,7 @@ def test_a_pipeline_without_a_run() -> None:
 
 def test_rows_in_quarantine_and_how_to_replay_them() -> None:
     content = published(counts={"quarantined": 2}, ingested={"counts": {"quarantined": 1}}, lag=lag())
-    found = item(runs=[run()], values=[value("watermark", content)])
+    found = item(runs=[run()], values=[value("return_value", content)])
     assert found["quarantined"] == 3
     assert found["findings"][0]["remedy"].endswith("delta-cdc replay p=/lake/b")
 
@@ -239,13 +239,13 @@ def test_the_event_counts_where_no_run_is_left() -> None:
 def test_the_newest_figures_win() -> None:
     event = Event("p", "one", "run_9", "apply", -1, published(9, lag=lag()), NOW)
     old = published(7, timestamp=(NOW - timedelta(days=1)).isoformat())
-    assert item(runs=[run()], values=[value("watermark", old)], events=(event,))["version"] == 9
+    assert item(runs=[run()], values=[value("return_value", old)], events=(event,))["version"] == 9
 
 
 @pytest.mark.parametrize("broken", [None, 7, "s3://elsewhere/1.json", [], {"pipeline": 3}, {"pipeline": "p"}])
 def test_values_of_another_shape_are_no_figures(broken: Any) -> None:
     """An XCom backend may store a reference, and people may store anything."""
-    found = item(runs=[run()], values=[value("watermark", broken), value("tables", broken)])
+    found = item(runs=[run()], values=[value("return_value", broken), value("tables", broken)])
     assert (found["state"], found.get("version")) == ("ok", None)
     odd = {
         "pipeline": "p",
@@ -255,7 +255,7 @@ def test_values_of_another_shape_are_no_figures(broken: Any) -> None:
         "seconds": {"work": "x"},
         "timestamp": "then",
     }
-    assert "version" not in item(runs=[run()], values=[value("watermark", odd)])
+    assert "version" not in item(runs=[run()], values=[value("return_value", odd)])
 
 
 # -- groups -----------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def test_what_one_task_meant() -> None:
         "runs": [run(1, "failed", dag_id="shop")],
         "tasks": [task("failed", dag_id="shop", map_index=1, name="q")],
         "values": [
-            value("watermark", published(lag=lag()), map_index=0),
+            value("return_value", published(lag=lag()), map_index=0),
             value("tables", {"p": {"status": "work"}, "q": {"status": "work"}}, task_id="detect_changes"),
             value(ERROR_KEY, ERROR, map_index=1),
         ],
@@ -344,7 +344,7 @@ def test_the_most_urgent_comes_first_and_totals_add_up() -> None:
         ],
         tasks=[task("failed", number=2, dag_id="red")],
         values=[
-            value("watermark", {**content, "pipeline": name}, number=at)
+            value("return_value", {**content, "pipeline": name}, number=at)
             for at, (name, content) in enumerate(names.items())
         ],
     )
