@@ -279,6 +279,7 @@ def test_an_apply_publishes_range_counts_and_watermark(world: World) -> None:
         "lag": {
             "source_version": 5,
             "versions": 0,
+            "bytes": 0,
             "seconds": 0.0,
             "readable_until": "2027-02-14T08:00:01+00:00",
         },

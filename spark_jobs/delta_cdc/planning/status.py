@@ -60,6 +60,7 @@ class Lag:
         return {
             "source_version": self.source_version,
             "versions": self.versions,
+            "bytes": self.size,
             "seconds": self.seconds,
             "readable_until": self.readable_until,
         }

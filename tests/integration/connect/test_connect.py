@@ -131,6 +131,7 @@ def test_lineage_and_figures_come_from_the_worker(connected: Connect, tmp_path: 
     assert published["lag"] | {"readable_until": ""} == {
         "source_version": 0,
         "versions": 0,
+        "bytes": 0,
         "seconds": 0,
         "readable_until": "",
         "freshness": None,
