@@ -55,7 +55,7 @@ class Flow:
     select: Sequence[str] = ()
 
 
-def facets(given: Mapping[str, Any], published: Mapping[str, Any] | None) -> OperatorLineage:
+def facets(given: Mapping[str, Any], published: Mapping[str, Any] | None) -> OperatorLineage[Any, Any]:
     """Return the lineage of a task.
 
     :param given: arguments of its table: options of an apply, an ingest or a read

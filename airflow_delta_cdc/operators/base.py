@@ -231,17 +231,17 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         """
         return None
 
-    def get_openlineage_facets_on_start(self) -> OperatorLineage | None:
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any] | None:
         """Return the tables that the task is about to read and to write."""
         given = self.table_arguments()
         return None if given is None else lineage.facets(given, None)
 
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage | None:
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
         """Return what the task read and wrote."""
         given = self.table_arguments()
         return None if given is None else lineage.facets(given, self.published)
 
-    def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage | None:
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
         """Return the same as at the start, unless the task failed after it published."""
         return self.get_openlineage_facets_on_complete(task_instance)
 
