@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from delta_cdc.planning.renewal import seal_due_at
     from delta_cdc.planning.request import CommitRequest, ReadRequest
     from delta_cdc.planning.size import is_small
-    from delta_cdc.planning.status import lag_of
+    from delta_cdc.planning.status import MOST_COMMITS, lag_of
     from delta_cdc.planning.table_properties import already_enabled, described as described_tables, is_path
     from delta_cdc.planning.vacuum import plan_vacuum
     from delta_cdc.planning.verify import VerifyRequest

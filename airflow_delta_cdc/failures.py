@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+#: What Airflow's task runner logs about whatever ended a task.
+_AIRFLOWS_LINE = "Task failed with exception"
+
 
 def described(error: DeltaCdcError) -> str:
     """Return an error for people: its name and message, and the remedy on a line of its own."""
@@ -39,7 +42,9 @@ def show_outside_group() -> None:
 
 
 def _named(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Replace an event about a named error, and its traceback, by the error itself; a structlog processor."""
+    """Replace Airflow's line about a named error, and its traceback, by the error; a structlog processor."""
+    if event.get("event") != _AIRFLOWS_LINE:
+        return event
     error = event.get("exc_info")
     if error is True:
         error = sys.exc_info()[1]

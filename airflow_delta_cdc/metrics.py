@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from delta_cdc.core.metrics import Sample
 
 
+def are_published() -> bool:
+    """Return whether Airflow publishes metrics at all."""
+    return any(conf.getboolean("metrics", name, fallback=False) for name in ("statsd_on", "otel_on"))
+
+
 def emit(samples: Iterable[Sample]) -> None:
     """Publish samples as ``delta_cdc.<name>`` with labels as tags.
 

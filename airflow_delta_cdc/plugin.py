@@ -36,16 +36,15 @@ def watermark(
     :param include_prior_dates: take an earlier run's value if this run has none
     :param map_index: map index of a mapped task; -1 for a task that isn't mapped
     """
-    pull = partial(
-        ti.xcom_pull,
-        task_ids=task_ids,
-        dag_id=dag_id,
-        include_prior_dates=include_prior_dates,
-        map_indexes=map_index,
-    )
-    # The value of a @task.delta_changes is the function's own.
-    published: dict[str, Any] | None = pull(key="watermark") or pull(key="return_value")
-    return published
+    pull = partial(ti.xcom_pull, task_ids=task_ids, dag_id=dag_id, map_indexes=map_index)
+    # This run first, whatever the key: an older run may have another one.
+    for prior in (False, True) if include_prior_dates else (False,):
+        # The value of a @task.delta_changes is the function's own.
+        for key in ("watermark", "return_value"):
+            published: dict[str, Any] | None = pull(key=key, include_prior_dates=prior)
+            if published:
+                return published
+    return None
 
 
 async def page(

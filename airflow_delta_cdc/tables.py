@@ -94,6 +94,8 @@ def pipeline_jobs(
 
     def requested(table: Mapping[str, Any]) -> Requests | DeltaCdcError:
         try:
+            # Needed only after the commit, but a mistake has to be found before it.
+            APPLY["freshness"].read(table.get("freshness"))
             return engine.table_requests(
                 table,
                 run_id=work_id,

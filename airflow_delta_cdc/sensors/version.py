@@ -17,7 +17,7 @@ from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.failures import log_named_errors
 from airflow_delta_cdc.hooks.table import storage_options
-from airflow_delta_cdc.metrics import emit_lag
+from airflow_delta_cdc.metrics import are_published, emit_lag
 from airflow_delta_cdc.names import cached_location
 from airflow_delta_cdc.triggers.base import configured_interval
 from airflow_delta_cdc.triggers.patience import is_final, message_of
@@ -177,10 +177,6 @@ class DeltaVersionSensor(BaseSensorOperator):
         :raises DeltaCdcError: the error that ended the trigger
         """
         if "error" not in event:
-            if arguments.is_given(self.pipeline):
-                with suppress(DeltaCdcError):
-                    # For the metrics: time has passed since the first look.
-                    self._watermark(context)
             return event
         error = DeltaCdcError.from_dict(event["error"])
         if self.never_fail:
@@ -240,10 +236,12 @@ class DeltaVersionSensor(BaseSensorOperator):
         except (TableNotFound, NotADeltaTable):
             # The sensor waits for the table; an apply could not renew the seal either.
             return None
-        with suppress(DeltaCdcError):
-            # What is wrong with the source's log, the look at it says.
-            lag = engine.run_sync(engine.lag_of(source, state, recorded, seal))
-            emit_lag(seal.pipeline, lag.to_dict())
+        if are_published():
+            with suppress(DeltaCdcError):
+                # What is wrong with the source's log, the look at it says.
+                most = engine.MOST_COMMITS
+                lag = engine.run_sync(engine.lag_of(source, state, recorded, seal, most=most))
+                emit_lag(seal.pipeline, lag.to_dict())
         return engine.seal_due_at(state, recorded)
 
     def _first_position(self, context: Context) -> Position:

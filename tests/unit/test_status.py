@@ -14,9 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from delta_cdc.cli import main
 from delta_cdc.core.errors import SourceTableReplaced
 from delta_cdc.core.metrics import METRICS
-from delta_cdc.delta_log.table import run_sync
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.ingest_status import IngestStatus
-from delta_cdc.planning.status import Status, status_async
+from delta_cdc.planning.reconcile import reconcile
+from delta_cdc.planning.status import Status, lag_of, status_async
 from tests.support.ingest_model import Boom, World
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, seal
 from tests.support.tables import NOW, Tables
@@ -53,6 +54,21 @@ def test_behind(tables: Tables) -> None:
     assert found.findings == ()
     assert found.seal is not None
     assert found.seal["number"] == 100
+
+
+def test_a_bound_of_the_commits_to_read(tables: Tables) -> None:
+    tables.sealed(2)
+    source, recorded = DeltaLog(tables.source.uri), reconcile(DeltaLog(tables.target.uri), "p")
+    assert recorded is not None
+    assert recorded.seal is not None
+    state = run_sync(source.snapshot())
+    whole, some = (
+        run_sync(lag_of(DeltaLog(tables.source.uri), state, recorded, recorded.seal, NOW, most=most))
+        for most in (3, 2)
+    )
+    assert (whole.versions, whole.commits, whole.size) == (3, 3, 300)
+    assert (some.versions, some.commits, some.size) == (3, None, None)
+    assert (some.seconds, some.readable_until) == (whole.seconds, whole.readable_until)
 
 
 def test_up_to_date(tables: Tables) -> None:

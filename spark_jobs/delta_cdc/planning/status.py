@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.reconcile import RecordedWatermark
 
+#: The most commits that a run reads to say how far it is behind; on an object store each is a request.
+MOST_COMMITS = 1000
+
 
 @dataclass(frozen=True)
 class Lag:
@@ -40,8 +43,8 @@ class Lag:
 
     :param source_version: the source's newest version
     :param versions: number of source versions after the watermark
-    :param commits: number of those that change data
-    :param size: bytes to read for those commits
+    :param commits: number of those that change data; None if not all of them were read
+    :param size: bytes to read for those commits; None in the same case
     :param seconds: age of the oldest of those commits; 0 if there are no such commits
     :param readable_until: as in :class:`Status`
     :param findings: problems that need attention, one sentence each
@@ -49,8 +52,8 @@ class Lag:
 
     source_version: int
     versions: int
-    commits: int
-    size: int
+    commits: int | None
+    size: int | None
     seconds: float
     readable_until: str | None
     findings: tuple[str, ...] = ()
@@ -238,7 +241,13 @@ async def _compared(
 
 
 async def lag_of(
-    read: DeltaLog, state: TableState, recorded: RecordedWatermark, seal: Seal, now_ms: int | None = None
+    read: DeltaLog,
+    state: TableState,
+    recorded: RecordedWatermark,
+    seal: Seal,
+    now_ms: int | None = None,
+    *,
+    most: int | None = None,
 ) -> Lag:
     """Return how far a watermark is behind its source. Reads only commits that ``read`` has not read yet.
 
@@ -246,16 +255,18 @@ async def lag_of(
     :param state: the source's state
     :param seal: the seal of ``recorded``
     :param now_ms: the time in epoch milliseconds; None: now
+    :param most: the most commits to read; None: all after the watermark
     """
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    unread, lost = await _unread(read, seal, state)
+    unread, lost = await _unread(read, seal, state, most)
+    is_complete = not unread or unread[-1].version == state.version
     changing = [commit for commit in unread if commit.changes_data]
     until, warnings = _terms(state, recorded, unread, now)
     return Lag(
         source_version=state.version,
         versions=max(0, state.version - seal.watermark.version),
-        commits=len(changing),
-        size=sum(commit.bytes_to_read for commit in changing),
+        commits=len(changing) if is_complete else None,
+        size=sum(commit.bytes_to_read for commit in changing) if is_complete else None,
         seconds=max(0, now - changing[0].timestamp) / 1000 if changing else 0.0,
         readable_until=until,
         findings=(*lost, *warnings),
@@ -263,13 +274,14 @@ async def lag_of(
 
 
 async def _unread(
-    read: DeltaLog, seal: Seal, state: TableState
+    read: DeltaLog, seal: Seal, state: TableState, most: int | None
 ) -> tuple[tuple[Commit, ...], tuple[str, ...]]:
+    versions = range(seal.watermark.version + 1, state.version + 1)
     try:
-        return await read.commits(range(seal.watermark.version + 1, state.version + 1)), ()
+        return await read.commits(versions[:most]), ()
     except VersionsExpired as error:
-        first = max(await read.oldest_version(), seal.watermark.version + 1)
-        return await read.commits(range(first, state.version + 1)), (str(error),)
+        first = max(await read.oldest_version(), versions.start)
+        return await read.commits(range(first, versions.stop)[:most]), (str(error),)
 
 
 def _terms(

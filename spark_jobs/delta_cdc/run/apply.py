@@ -17,7 +17,7 @@ from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.plan import Plan, told
 from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
-from delta_cdc.planning.status import lag_of
+from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.written import bytes_of
 from delta_cdc.run.loop import Own, Run, Say, described_range, run_alone
 from delta_cdc.run.outcomes import ApplyResult, counted, summed
@@ -286,7 +286,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             if plan.spec is not None:
                 # The source may have new versions since the plan.
                 source = replace(source, version=await log.newest_version(source.version))
-            return (await lag_of(log, source, recorded, recorded.seal)).to_dict()
+            return (await lag_of(log, source, recorded, recorded.seal, most=MOST_COMMITS)).to_dict()
         except DeltaCdcError as error:
             # The commit is made, and must be published.
             self.say(f"How far {self.written_table()} is behind {source.uri} is unknown: {error}")

@@ -15,7 +15,7 @@ from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.ingest import plan_ingest_async
 from delta_cdc.planning.plan import readable, told
 from delta_cdc.planning.request import Memory
-from delta_cdc.planning.status import lag_of
+from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import asked_of
 
@@ -120,7 +120,13 @@ async def _lag(plan: Plan) -> dict[str, Any] | None:
     recorded = plan.recorded
     if recorded is None or recorded.seal is None:
         return None
-    return (await lag_of(plan.observed.log, plan.source, recorded, recorded.seal)).to_dict()
+    try:
+        lag = await lag_of(plan.observed.log, plan.source, recorded, recorded.seal, most=MOST_COMMITS)
+    except DeltaCdcError as error:
+        # The plan stands: it may be the remedy, such as a reload.
+        logger.warning("How far %s is behind is unknown: %s", plan.source.uri, error)
+        return None
+    return lag.to_dict()
 
 
 def _detected(

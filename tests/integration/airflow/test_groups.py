@@ -138,7 +138,7 @@ def test_a_table_with_an_application_of_its_own(airflow: Airflow, tmp_path: Path
     for task, name in (("apply[small]", "small"), ("apply_large[large]", "large")):
         assert values(tmp_path / name, "id", "name") == [(1, "a"), (2, "b")]
         found = done.xcom(task)
-        assert (found["applied"], found) == (True, done.xcom(task, "watermark"))
+        assert found["applied"]
     assert set(done.xcom("publish")) == {"small", "large"}
     idle = succeeded(airflow.run(file, dag="sizes", forbid_processes=True))
     assert states(idle) == {

@@ -108,14 +108,14 @@ def test_files_for_people_outside(airflow: Airflow, tmp_path: Path) -> None:
     assert folder.name.startswith(f"{0:020d}-{0:020d}-")
     lines = [json.loads(line) for name in first.xcom("deliver") for line in (folder / name).open()]
     assert sorted(line["o_orderkey"] for line in lines) == [1, 2]
-    assert first.xcom("commit", "watermark")["version"] == 0
+    assert first.xcom("commit")["version"] == 0
     # Without a change data feed, by a list of the files that were added.
     orders(source, (3, "P", 30.0), feed=False)
     again = airflow.run(file)
     assert again.state == "success", again.log
     assert again.xcom("read")["counts"] == {**counts, "rows": 1, "insert": 1}
     assert Path(again.xcom("read")["output"]).name.startswith(f"{1:020d}-{1:020d}-")
-    assert again.xcom("commit", "watermark")["version"] == 1
+    assert again.xcom("commit")["version"] == 1
     idle = airflow.run(file, forbid_processes=True)
     assert [idle.tasks[name]["state"] for name in ("read", "deliver", "commit")] == [
         "success",

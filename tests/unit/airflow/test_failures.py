@@ -39,7 +39,11 @@ for fail in (drift, unforeseen, plain):
     try:
         fail()
     except Exception:
-        log.exception("Task failed with %s", fail.__name__)
+        log.exception("Task failed with exception")
+try:
+    drift()
+except Exception:
+    log.exception("A user's own line")
 """
 
 
@@ -56,7 +60,12 @@ def test_a_named_error_is_two_lines_without_a_traceback(entries: list[dict[str, 
 
 
 def test_an_unforeseen_error_keeps_its_traceback(entries: list[dict[str, Any]]) -> None:
-    for entry, names in zip(entries[2:], (["JobFailed", "ZeroDivisionError"], ["KeyError"]), strict=True):
+    for entry, names in zip(entries[2:4], (["JobFailed", "ZeroDivisionError"], ["KeyError"]), strict=True):
         assert entry["event"].startswith("Task failed with ")
         (detail,) = (entry[key] for key in ("exception", "error_detail") if key in entry)
         assert [one["exc_type"] for one in detail] == names
+
+
+def test_other_lines_about_a_named_error_stay_as_they_are(entries: list[dict[str, Any]]) -> None:
+    assert entries[4]["event"] == "A user's own line"
+    assert {"exception", "error_detail"} & set(entries[4])

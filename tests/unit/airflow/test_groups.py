@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pytest
 from airflow.sdk.execution_time.context import OutletEventAccessors
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_delta_cdc.assets import delta_asset, group_alias, pipeline_alias
 from airflow_delta_cdc.groups.base import Item, WorkSavedPlans
@@ -102,6 +102,22 @@ def lake(tmp_path: Path) -> list[dict[str, Any]]:
         fill(one)
     grow(tmp_path, "busy", 2)
     return made
+
+
+def test_an_unknown_lag_stops_no_remedy(lake: list[dict[str, Any]], tmp_path: Path) -> None:
+    """A commit after the watermark is gone: a reload is the remedy, so its table has to be handed on."""
+    grow(tmp_path, "busy", 3)
+    DeltaTable(lake[1]["source"]).create_checkpoint()
+    (tmp_path / "busy_source" / "_delta_log" / f"{1:020d}.json").unlink()
+    _, summary = detect(*lake)
+    assert summary["busy"]["status"] == "failed"
+    (work,), summary = detect({**lake[1], "mode": "reload"})
+    assert (work["failed"], summary["busy"]["status"], summary["busy"]["lag"]) == (False, "work", None)
+
+
+def test_a_wrong_freshness_is_found_before_any_work(lake: list[dict[str, Any]]) -> None:
+    (item,), summary = detect({**lake[1], "freshness": "30 min"})
+    assert (item["failed"], summary["busy"]["status"]) == (True, "failed")
 
 
 def test_only_tables_with_work_are_handed_on(lake: list[dict[str, Any]], tmp_path: Path) -> None:

@@ -67,7 +67,22 @@ class _Ti:
 )
 def test_the_macro_pulls_one_value(keys: tuple[str, ...], key: str) -> None:
     found = watermark(_Ti(*keys), "apply", dag_id="d")  # type: ignore[arg-type]
-    assert found == {"task": "apply", "dag": "d", "key": key, "prior": True}
+    assert found == {"task": "apply", "dag": "d", "key": key, "prior": False}
+
+
+def test_the_macro_takes_this_run_before_an_older_one_with_the_other_key() -> None:
+    class Ti(_Ti):
+        def xcom_pull(self, *, task_ids: str, dag_id: str | None, key: str, **how: object) -> object:
+            has_value = key == ("watermark" if how["include_prior_dates"] else "return_value")
+            return super().xcom_pull(task_ids=task_ids, dag_id=dag_id, key=key, **how) if has_value else None
+
+    found = watermark(Ti("watermark", "return_value"), "apply")  # type: ignore[arg-type]
+    assert found is not None
+    assert (found["key"], found["prior"]) == ("return_value", False)
+    older = watermark(Ti("watermark"), "apply")  # type: ignore[arg-type]
+    assert older is not None
+    assert (older["key"], older["prior"]) == ("watermark", True)
+    assert watermark(Ti("watermark"), "apply", include_prior_dates=False) is None  # type: ignore[arg-type]
 
 
 def test_the_macro_of_a_task_that_published_nothing() -> None:
