@@ -142,9 +142,14 @@ def shuffle_for(session: SparkSession, *, few_rows: bool) -> None:
     :param few_rows: in one task and without adaptive execution; otherwise as in the user's session
     """
     for name, value in _ONE_TASK.items():
-        users_value = session.conf.get(_KEPT + name, None) or str(session.conf.get(name))
-        session.conf.set(_KEPT + name, users_value)
-        session.conf.set(name, value if few_rows else users_value)
+        set_or_restore(session, name, value if few_rows else None)
+
+
+def set_or_restore(session: SparkSession, name: str, value: str | None) -> None:
+    """Set a conf of a private session; None restores the user's value, or Spark's default."""
+    users_value = session.conf.get(_KEPT + name, None) or str(session.conf.get(name))
+    session.conf.set(_KEPT + name, users_value)
+    session.conf.set(name, users_value if value is None else value)
 
 
 @contextmanager

@@ -54,9 +54,10 @@ def large(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [TYPE_1, TYPE_2], ids=["type 1", "type 2"])
 def test_a_large_share_of_a_target_is_written_anew(
-    spark: SparkSession, tmp_path: Path, large: str, options: ApplyOptions
+    spark: SparkSession, tmp_path: Path, large: str, options: ApplyOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deletion vectors over most of a file cost every reader more than the file written anew once."""
+    monkeypatch.setattr(layout, "_WHOLE_FILES_TARGET", 0)
     flow = Flow(spark, large, str(tmp_path / "target"), options).through(0, 1)
     found = metrics(flow.target)
     assert (found["numTargetDeletionVectorsAdded"] > 0, found["numTargetFilesRemoved"]) == (True, 0)
@@ -66,6 +67,24 @@ def test_a_large_share_of_a_target_is_written_anew(
     assert found["numTargetFilesRemoved"] > 0
     assert found["numTargetRowsUpdated"] == ROWS * 8 // 10
     assert not any("deletionVector" in one for one in picked(flow.target, newest(flow.target), "add"))
+
+
+def test_deletion_vectors_are_for_targets_above_a_size(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a small target, the MERGE that writes whole files is the faster one."""
+    source = str(tmp_path / "source")
+    spark.range(100).selectExpr("id", "0 AS v").write.format("delta").options(**FEED).save(source)
+    for version in (1, 2):
+        spark.sql(f"UPDATE delta.`{source}` SET v = {version} WHERE id < 3")
+    flow = Flow(spark, source, str(tmp_path / "target"), TYPE_1).through(0)
+    for version, below in ((1, 0), (2, 1)):
+        # Either commit before this one wrote all files.
+        size = sum(one["size"] for one in picked(flow.target, newest(flow.target), "add"))
+        monkeypatch.setattr(layout, "_WHOLE_FILES_TARGET", size - below)
+        assert flow.apply(version).status == "committed"
+        assert metrics(flow.target)["numTargetDeletionVectorsAdded"] == below
+    assert sorted((row["id"], row["v"]) for row in flow.rows("id < 4")) == [(0, 2), (1, 2), (2, 2), (3, 0)]
 
 
 def test_the_extent_of_a_table_comes_from_its_log(spark: SparkSession, tmp_path: Path) -> None:

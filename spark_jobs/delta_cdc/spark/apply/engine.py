@@ -209,9 +209,7 @@ def _changed_target(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
     if step.planned_on is None:
         return None
     unchanged, size = is_newest(session, spec.target_uri, step.planned_on, single_driver=spec.single_driver)
-    if size is None or size > layout.SMALL_TARGET:
-        # A MERGE shuffles all rows of the files that it rewrites.
-        shuffle_for(session, few_rows=False)
+    layout.fit_to_target(session, size)
     if unchanged:
         return None
     return overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))

@@ -16,7 +16,7 @@ from delta_cdc.core.spec import ApplyStep
 from delta_cdc.core.sql import quote, string, table
 from delta_cdc.spark.apply.commit import look
 from delta_cdc.spark.apply.rows import added_columns
-from delta_cdc.spark.sessions import FEW_BYTES, shuffle_for
+from delta_cdc.spark.sessions import FEW_BYTES, set_or_restore, shuffle_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,10 @@ _MOST_BYTES = 8 * 1024**2
 #: events of each key, so its rows cost more.
 _ONE_TASK = {1: FEW_BYTES, 2: FEW_BYTES // 16}
 #: Bytes of a target up to which one task shuffles the rows that a MERGE rewrites.
-SMALL_TARGET = 128 * 1024**2
+_ONE_TASK_TARGET = 128 * 1024**2
+#: Bytes of a target up to which a MERGE writes whole files. Deletion vectors save bytes, but each MERGE then
+#: scans the target's files once more to find the rows, and later readers open the old files, too.
+_WHOLE_FILES_TARGET = 8 * 1024**2
 #: If one MERGE rewrites a greater share of a target's rows, it writes whole files. Deletion vectors leave the
 #: old rows in place: rewriting half of 1,000,000 rows in 85 MB added 42 MB, so that every later scan opens
 #: 127 MB; whole files cost 85 MB once.
@@ -100,6 +103,18 @@ def has_few_rows(step: TargetStep, options: ApplyOptions) -> bool:
     return (
         0 < sum(read_range.size for read_range in step.read_ranges) <= _ONE_TASK[options.stored_as_scd_type]
     )
+
+
+def fit_to_target(session: SparkSession, size: int | None) -> None:
+    """Set how the MERGEs of a private session shuffle and write.
+
+    :param size: the target's size in bytes; None if unknown
+    """
+    if size is None or size > _ONE_TASK_TARGET:
+        # A MERGE shuffles all rows of the files that it rewrites.
+        shuffle_for(session, few_rows=False)
+    whole_files = size is not None and size <= _WHOLE_FILES_TARGET
+    set_or_restore(session, _DELETION_VECTORS, "false" if whole_files else None)
 
 
 def tuned(
