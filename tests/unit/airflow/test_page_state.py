@@ -16,7 +16,7 @@ from airflow_delta_cdc.form import run_arguments, run_params
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from airflow_delta_cdc.page import state
 from airflow_delta_cdc.page.declared import Declared, declared
-from airflow_delta_cdc.page.failures import ERROR_KEY, on_task_instance_failed
+from airflow_delta_cdc.page.errors import ERROR_KEY, on_task_instance_failed
 from airflow_delta_cdc.page.state import Dag, Event, Run, Stored, Task, Value
 from delta_cdc.core.errors import NullKey
 

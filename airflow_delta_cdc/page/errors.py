@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 @hookimpl
 def on_task_instance_failed(task_instance: Any, error: str | BaseException | None) -> None:
     """Push the error of a task as an XCom, if it is one of this package's."""
-    errors = sys.modules.get("delta_cdc.core.errors")
-    if errors is None or not isinstance(error, errors.DeltaCdcError):
+    known = sys.modules.get("delta_cdc.core.errors")
+    if known is None or not isinstance(error, known.DeltaCdcError):
         # A process that never imported the module did not raise one of its errors.
         return
     value = {
