@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
+from airflow.sdk.log import mask_secret
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_delta_cdc.dags import build_dags
@@ -400,6 +401,17 @@ def test_a_named_error_is_published() -> None:
     assert instance.pushed == {ERROR_KEY: ERROR}
     on_task_instance_failed(task_instance=instance, error=NullKey("m" * 9000, remedy="r"))
     assert len(instance.pushed[ERROR_KEY]["message"]) < 4100
+
+
+def test_secrets_of_connections_are_masked() -> None:
+    mask_secret("hunter2-of-the-store")
+    instance = Instance()
+    # The cut must not leave a part of a secret.
+    message = "m" * 3990 + "hunter2-of-the-store"
+    error = NullKey(message, remedy="say hunter2-of-the-store")
+    on_task_instance_failed(task_instance=instance, error=error)
+    assert "hunter2" not in str(instance.pushed)
+    assert instance.pushed[ERROR_KEY]["remedy"] == "say ***"
 
 
 @pytest.mark.parametrize("error", [None, "killed", ValueError("of another package")])
