@@ -41,9 +41,9 @@ class SparkLink(BaseOperatorLink):
 
     def get_link(self, operator: LinkedTask, *, ti_key: Any) -> str:  # type: ignore[override]
         """Return the URL."""
-        return (
-            operator.spark_ui.replace(APPLICATION, operator.application_id) if operator.application_id else ""
-        )
+        if APPLICATION in operator.spark_ui and not operator.application_id:
+            return ""
+        return operator.spark_ui.replace(APPLICATION, operator.application_id)
 
 
 class PipelineLink(BaseOperatorLink):
