@@ -6,11 +6,15 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlencode
 
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
+from airflow.providers.common.compat.sdk import (
+    AirflowNotFoundException,
+    BaseHook,
+    MappedOperator,
+    conf,
+)
 from airflow.sdk import BaseOperatorLink
-from airflow.sdk.definitions.mappedoperator import MappedOperator
 
-from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError
 
@@ -27,6 +31,7 @@ SPARK_UI, APPLICATION = "spark_ui", "{application}"
 class LinkedTask(Protocol):
     """What the links read of an operator."""
 
+    outlets: list[Any]
     #: The configured URL of Spark's UI, and the id of the newest application; "" without.
     spark_ui: str
     application_id: str
@@ -69,8 +74,11 @@ class PipelineLink(_TaskLink):
 
     def url(self, operator: LinkedTask) -> str:
         """Return the URL."""
-        given = operator.table_arguments()
-        return "" if given is None else _in_airflow(PAGE, **{PAGE_PIPELINE: given["pipeline"]})
+        pipeline = (operator.table_arguments() or {}).get("pipeline")
+        # The page knows the pipelines whose aliases are among the outlets: not reads, nor templated names.
+        if not pipeline or pipeline_alias(pipeline) not in operator.outlets:
+            return ""
+        return _in_airflow(PAGE, **{PAGE_PIPELINE: pipeline})
 
 
 class TargetLink(_TaskLink):
