@@ -186,7 +186,7 @@ const Tag = ({ palette, title, children }) =>
 const State = ({ state }) => h(Tag, { palette: STATES[state]?.palette ?? "gray", title: STATES[state]?.help }, STATES[state]?.label ?? state);
 
 const RUN_PALETTES = { failed: "red", retrying: "yellow", running: "cyan", success: "green" };
-const RunState = ({ state }) => h(Tag, { palette: RUN_PALETTES[state] ?? "gray" }, state);
+const RunState = ({ state, is_dry_run: isDry }) => h(Tag, { palette: RUN_PALETTES[state] ?? "gray" }, isDry ? `dry run: ${state}` : state);
 
 const Muted = ({ children, ...more }) => h("div", { className: "delta-cdc-muted", ...more }, children);
 
@@ -673,7 +673,7 @@ const Runs = ({ runs }) =>
         "tr",
         { key: `${run.dag_id} ${run.run_id}` },
         h("td", { className: "nowrap" }, h(Moment, { iso: run.started })),
-        h("td", null, h(RunState, { state: run.state })),
+        h("td", { className: "nowrap" }, h(RunState, run)),
         h("td", { className: "nowrap" }, duration(run.seconds)),
         h("td", { className: "nowrap" }, run.figures.lag_versions === undefined ? "\u2013" : plural(run.figures.lag_versions, "version")),
         h("td", null, h(To, { to: run.task_id ? taskPath(run) : runPath(run) }, run.run_id)),
@@ -758,11 +758,11 @@ const OfTask = ({ dagId, runId, taskId, mapIndex }) => {
   return h(
     Flex,
     { "data-testid": "delta-cdc-task", direction: "column", gap: 4 },
-    data.pipelines.map(({ pipeline, state, error: failure, figures }) =>
+    data.pipelines.map(({ pipeline, state, is_dry_run, error: failure, figures }) =>
       h(
         Box,
         { borderRadius: "md", borderWidth: 1, key: pipeline, p: 4 },
-        h(Flex, { align: "center", gap: 3, mb: 2 }, h(RunState, { state }), h(To, { isName: true, to: pipelinePath(pipeline) }, pipeline)),
+        h(Flex, { align: "center", gap: 3, mb: 2 }, h(RunState, { is_dry_run, state }), h(To, { isName: true, to: pipelinePath(pipeline) }, pipeline)),
         failure ? h(Finding, { finding: { level: "error", remedy: failure.remedy, text: `${failure.class}: ${failure.message}` } }) : null,
         h(
           Flex,

@@ -37,6 +37,8 @@ _MOST_RUNS, _MOST_EVENTS, _MOST_OF_A_TREND = 30, 200, 20
 _AT_ONCE = 200
 
 _SERIALIZED = SerializedDagModel.metadata.tables["serialized_dag"]
+#: Whether the form of a run says that it writes nothing.
+_IS_DRY_RUN: Any = func.coalesce(DagRun.conf["mode"].as_string(), "") == "dry_run"
 _OF_ALIAS = asset_alias_asset_event_association_table
 
 
@@ -161,13 +163,13 @@ def one_run(
 
 # -- runs -------------------------------------------------------------------------------------------
 def _newest_run_ids(session: Session, dag_ids: Collection[str]) -> set[int]:
-    """Return the ids of the newest run and of the newest finished run of each DAG."""
+    """Return the ids of the newest run and of the newest finished run of each DAG, other than dry runs."""
     finished = case((DagRun.state.in_(("success", "failed")), DagRun.id))
 
     def of(some: Iterable[str]) -> Any:
         return (
             select(DagRun.dag_id, func.max(DagRun.id), func.max(finished))
-            .where(DagRun.dag_id.in_(some))
+            .where(DagRun.dag_id.in_(some), ~_IS_DRY_RUN)
             .group_by(DagRun.dag_id)
         )
 
@@ -190,7 +192,7 @@ def _of_runs(session: Session, ids: Collection[int], pipelines: Sequence[Declare
     runs: Any = session.execute(
         select(
             *(DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_type),
-            *(DagRun.start_date, DagRun.end_date),
+            *(DagRun.start_date, DagRun.end_date, _IS_DRY_RUN),
         ).where(DagRun.id.in_(ids))
     )
     # Where a task has none of its own, the number.
@@ -217,7 +219,7 @@ def _of_runs(session: Session, ids: Collection[int], pipelines: Sequence[Declare
         )
     )
     return {
-        "runs": [Run(*row) for row in runs],
+        "runs": [Run(*row, bool(is_dry_run)) for *row, is_dry_run in runs],
         "tasks": [Task(*row) for row in tasks],
         "values": [
             Value(row.dag_run_id, row.task_id, row.map_index, row.key, XComModel.deserialize_value(row))

@@ -52,7 +52,10 @@ class Dag(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One DAG run."""
+    """One DAG run.
+
+    :param is_dry_run: whether its form says so
+    """
 
     id: int
     dag_id: str
@@ -61,6 +64,7 @@ class Run(NamedTuple):
     run_type: str
     start: datetime | None
     end: datetime | None
+    is_dry_run: bool = False
 
 
 class Task(NamedTuple):
@@ -114,7 +118,7 @@ class Event(NamedTuple):
 class Stored:
     """What the database holds about some pipelines.
 
-    :param runs: the newest run, and the newest finished one, of each DAG
+    :param runs: the newest run, and the newest finished one, of each DAG, other than dry runs; or others
     :param tasks: the task instances of these runs that are in :data:`~.queries.NOTABLE` states
     :param values: XComs of these runs, see :data:`KEYS`
     :param events: the newest event of each pipeline
@@ -156,12 +160,18 @@ class _Outcome:
     error: dict[str, Any] | None = None
     figures: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether the run wrote nothing for the pipeline: by its form, or by the options of the task."""
+        return self.run.is_dry_run or "is_dry_run" in self.figures
+
 
 # -- figures ----------------------------------------------------------------------------------------
 def figures(published: Mapping[str, Any], moment: datetime | None = None) -> dict[str, Any]:
     """Return the figures of one pipeline, from an XCom, a summary of a detection, or an event's extra.
 
-    Whatever a release did not publish is missing, and a value of another type counts as missing.
+    Whatever a release did not publish is missing, and a value of another type counts as missing. What a dry
+    run would do is missing, too: the range and the rows.
 
     :param moment: when they were published, if they don't say so themselves
     """
@@ -181,7 +191,9 @@ def figures(published: Mapping[str, Any], moment: datetime | None = None) -> dic
         **{name: _if_number(published.get(name)) for name in _VERSIONS},
         **{name: _if_number(lag.get(key)) for name, key in _LAG.items()},
     }
-    if "counts" in published or of_ingest:
+    if found["is_dry_run"]:
+        found |= dict.fromkeys(("starting_version", "ending_version"))
+    elif "counts" in published or of_ingest:
         found["rows"] = {name: _number(counts.get(name)) for name in _ROWS}
         found["quarantined"] = _number(counts.get("quarantined")) + _number(of_ingest.get("quarantined"))
     then = _moment(found["as_of"])
@@ -318,7 +330,7 @@ def _item(
             outcome
             for one in dags
             for of_run in facts.get(one.dag_id, ())
-            if (outcome := _outcome(one, of_run)) is not None
+            if (outcome := _outcome(one, of_run)) is not None and not outcome.is_dry_run
         ),
         key=lambda outcome: outcome.run.id,
         reverse=True,
@@ -360,6 +372,7 @@ def _run(outcome: _Outcome) -> dict[str, Any]:
         "run_id": run.run_id,
         "run_type": run.run_type,
         "state": outcome.state,
+        "is_dry_run": outcome.is_dry_run,
         "started": _iso(run.start),
         "seconds": _seconds(run.start, run.end),
     }
@@ -422,7 +435,7 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
         text = f"{item['dag_id']} is paused: no scheduled run starts."
         yield {"level": "note", "text": text, "remedy": "unpause it when runs are wanted."}
     if item["state"] == "never":
-        text = "No run is known yet."
+        text = "No run is known yet, other than dry runs."
         yield {"level": "note", "text": text, "remedy": "start a run: the first one loads the target."}
 
 
@@ -487,7 +500,13 @@ def of_task(stored: Stored, task_id: str, map_index: int) -> list[dict[str, Any]
         if (outcome := _outcome(pipeline, facts)) is not None
     ]
     return [
-        {"pipeline": name, "state": outcome.state, "error": outcome.error, "figures": outcome.figures}
+        {
+            "pipeline": name,
+            "state": outcome.state,
+            "is_dry_run": outcome.is_dry_run,
+            "error": outcome.error,
+            "figures": outcome.figures,
+        }
         for name, outcome in outcomes
     ]
 

@@ -137,6 +137,7 @@ def test_a_pipeline_that_has_applied_everything() -> None:
         "run_id": "run_1",
         "run_type": "scheduled",
         "state": "success",
+        "is_dry_run": False,
         "started": "2026-03-01T02:00:00+00:00",
         "seconds": 42.0,
     }
@@ -229,6 +230,35 @@ def test_rows_in_quarantine_and_how_to_replay_them() -> None:
     found = item(runs=[run()], values=[value("return_value", content)])
     assert found["quarantined"] == 3
     assert found["findings"][0]["remedy"].endswith("delta-cdc replay p=/lake/b")
+
+
+@pytest.mark.parametrize(
+    ("known_by", "dry_state"),
+    [("form", "success"), ("form", "failed"), ("form", "running"), ("operator", "success")],
+)
+def test_a_dry_run_decides_nothing(known_by: str, dry_state: str) -> None:
+    """It wrote nothing, so the failure before it is still the newest that is known."""
+    would = published(counts={"inserted": 500, "quarantined": 7}, dry_run={}, starting_version=8)
+    found = item(
+        runs=[run(3, dry_state)._replace(is_dry_run=known_by == "form"), run(2, "failed"), run(1)],
+        tasks=[task("failed", number=2), *([task("failed", number=3)] if dry_state == "failed" else [])],
+        values=[
+            value("return_value", would, number=3),
+            value(ERROR_KEY, ERROR, number=2),
+            value("return_value", published(lag=lag()), number=1),
+        ],
+    )
+    assert (found["state"], found["run"]["run_id"]) == ("failed", "run_2")
+    assert (found["rows"]["inserted"], found["quarantined"]) == (3, 0)
+    assert [one["text"] for one in found["findings"]] == ["NullKey: m"]
+
+
+def test_what_a_dry_run_would_do_is_not_shown_as_done() -> None:
+    golden = Path(__file__).parents[2] / "golden" / "published" / "dry_run.json"
+    found = state.figures(json.loads(golden.read_text())["xcom"])
+    assert found["is_dry_run"]
+    assert (found["version"], found["lag_versions"]) == (2, 3)
+    assert not {"rows", "quarantined", "starting_version", "ending_version"} & set(found)
 
 
 def test_the_event_counts_where_no_run_is_left() -> None:
