@@ -168,7 +168,8 @@ const taskPath = (run) => {
   const mapped = run.map_index >= 0 ? `/mapped/${run.map_index}` : "";
   return `${runPath(run)}/tasks/${encodeURIComponent(run.task_id)}${mapped}`;
 };
-const pipelinePath = (name) => `${PAGE}?${new URLSearchParams({ pipeline: name })}`;
+/** By its id, because several pipelines may have one name. */
+const pipelinePath = ({ id }) => `${PAGE}?${new URLSearchParams({ pipeline: id })}`;
 
 // -- small parts ---------------------------------------------------------------------------------------------
 const To = ({ to, isName, children }) =>
@@ -319,7 +320,7 @@ const Row = ({ item, trend, withGroup }) => {
     "tr",
     { key: "row" },
     h("td", null, h(State, { state: item.state })),
-    h("td", { style: { maxWidth: 320 } }, h(To, { isName: true, to: pipelinePath(item.pipeline) }, item.pipeline), h(Muted, null, `${place}${short(item.source)} \u2192 ${short(item.target)}`)),
+    h("td", { style: { maxWidth: 320 } }, h(To, { isName: true, to: pipelinePath(item) }, item.pipeline), h(Muted, { title: `${item.source ?? "?"} \u2192 ${item.target ?? "?"}` }, `${place}${short(item.source)} \u2192 ${short(item.target)}`)),
     h("td", { className: "nowrap" }, lag(item), item.behind_since ? h(Muted, { title: item.behind_since }, `for ${ago(item.behind_since).replace(" ago", "")}`) : null),
     h(
       "td",
@@ -350,7 +351,7 @@ const Pipelines = ({ items, withGroup = true }) => {
   const last = Math.max(0, Math.ceil(items.length / PER_SCREEN) - 1);
   const at = Math.min(screen, last);
   const shown = items.slice(at * PER_SCREEN, (at + 1) * PER_SCREEN);
-  const trends = useAnswer("trends", { name: shown.map(({ pipeline }) => pipeline) }, shown.length > 0);
+  const trends = useAnswer("trends", { name: shown.map(({ id }) => id) }, shown.length > 0);
   if (items.length === 0) return h(Box, { p: 6 }, h(Muted, null, "No pipeline is like this."));
   return h(
     Box,
@@ -358,7 +359,7 @@ const Pipelines = ({ items, withGroup = true }) => {
     h(
       Table,
       { columns: COLUMNS, "data-testid": "delta-cdc-pipelines" },
-      shown.map((item) => h(Row, { item, key: item.pipeline, trend: trends.data?.[item.pipeline], withGroup })),
+      shown.map((item) => h(Row, { item, key: item.id, trend: trends.data?.[item.id], withGroup })),
     ),
     last > 0
       ? h(
@@ -688,6 +689,10 @@ const DURATIONS = ["blue", "amber", "teal", "violet", "rose", "gray"];
 const Pipeline = ({ name }) => {
   const { data: item, error, again } = useAnswer("pipeline", { name });
   if (!item) return error ? h(Trouble, { error }) : h(Waiting);
+  return item.pipelines ? h(Pipelines, { items: item.pipelines }) : h(One, { again, error, item });
+};
+
+const One = ({ again, error, item }) => {
   const commits = [...item.commits].reverse();
   const seen = [...item.runs]
     .reverse()
@@ -758,11 +763,11 @@ const OfTask = ({ dagId, runId, taskId, mapIndex }) => {
   return h(
     Flex,
     { "data-testid": "delta-cdc-task", direction: "column", gap: 4 },
-    data.pipelines.map(({ pipeline, state, is_dry_run, error: failure, figures }) =>
+    data.pipelines.map(({ id, pipeline, state, is_dry_run, error: failure, figures }) =>
       h(
         Box,
-        { borderRadius: "md", borderWidth: 1, key: pipeline, p: 4 },
-        h(Flex, { align: "center", gap: 3, mb: 2 }, h(RunState, { is_dry_run, state }), h(To, { isName: true, to: pipelinePath(pipeline) }, pipeline)),
+        { borderRadius: "md", borderWidth: 1, key: id, p: 4 },
+        h(Flex, { align: "center", gap: 3, mb: 2 }, h(RunState, { is_dry_run, state }), h(To, { isName: true, to: pipelinePath({ id }) }, pipeline)),
         failure ? h(Finding, { finding: { level: "error", remedy: failure.remedy, text: `${failure.class}: ${failure.message}` } }) : null,
         h(
           Flex,
@@ -803,9 +808,9 @@ const Strip = () => {
           urgent.map((item) =>
             h(
               Flex,
-              { align: "baseline", gap: 3, key: item.pipeline },
+              { align: "baseline", gap: 3, key: item.id },
               h(State, { state: item.state }),
-              h(To, { isName: true, to: pipelinePath(item.pipeline) }, item.pipeline),
+              h(To, { isName: true, to: pipelinePath(item) }, item.pipeline),
               h(Text, { color: "fg.muted", lineClamp: 1, minW: 0 }, local(item.findings[0]?.text ?? "")),
             ),
           ),

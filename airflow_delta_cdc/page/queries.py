@@ -19,7 +19,17 @@ from sqlalchemy import Text, and_, case, cast, func, or_, select, union_all
 
 from airflow_delta_cdc.assets import ALIAS_OF_PIPELINE
 from airflow_delta_cdc.page.declared import Declared, declared
-from airflow_delta_cdc.page.state import KEYS, PUBLISHED_KEY, Dag, Event, Run, Stored, Task, Value
+from airflow_delta_cdc.page.state import (
+    KEYS,
+    PUBLISHED_KEY,
+    Dag,
+    Event,
+    Run,
+    Stored,
+    Task,
+    Value,
+    of_pipelines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -118,14 +128,13 @@ def _loaded(
 
 def stored(session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared]) -> Stored:
     """Return what is known about some pipelines: of the newest runs, and of their newest events."""
-    names = {one.pipeline for one in pipelines}
     dag_ids = {one.dag_id for one in pipelines}
-    newest = [event for event in _newest_events(session) if event.pipeline in names]
     return Stored(
         dags=dags,
         pipelines=pipelines,
-        # An event of a DAG that the user may not read does not count.
-        events=[event for event in newest if event.dag_id in dag_ids],
+        # Pipelines of one name share the alias: one of them has its newest event here, and the others have what
+        # their runs published.
+        events=_newest_events(session),
         **_of_runs(session, _newest_run_ids(session, dag_ids), pipelines),
     )
 
@@ -141,7 +150,9 @@ def history(
     ids = session.scalars(
         select(DagRun.id).where(DagRun.dag_id.in_(dag_ids)).order_by(DagRun.id.desc()).limit(_MOST_RUNS)
     ).all()
-    events = events_of(session, {pipelines[0].pipeline}, dag_ids, most=_MOST_EVENTS)
+    published = events_of(session, {pipelines[0].pipeline}, dag_ids, most=_MOST_EVENTS)
+    # Other pipelines may have the same name.
+    events = [event for _, event in of_pipelines(published, pipelines)]
     known = Stored(dags=dags, pipelines=pipelines, events=events[:1], **_of_runs(session, ids, pipelines))
     return known, events
 

@@ -29,7 +29,7 @@ _PASSWORD = "for this test only"
 _ROUTES = {
     "/page.js": "",
     "/api/pipelines": "",
-    "/api/trends": "?name=customers&name=parcel_history",
+    "/api/trends": "?name=customers@s3://lake/silver/customers&name=parcel_history@s3://lake/silver/parcel_history",
     "/api/pipeline": "?name=customers",
     "/api/task": "?dag_id=sales&run_id=scheduled__23&task_id=apply&map_index=3",
 }
@@ -218,7 +218,7 @@ def test_a_thousand_pipelines_take_no_more_queries(page: Page) -> None:
     many = page.get("/api/pipelines")
     assert len(json.loads(many["body"])["pipelines"]) == 1008
     assert len(many["sql"]) <= len(few["sql"]) <= 9
-    names = "&".join(f"name=g3_t{number}" for number in range(50))
+    names = "&".join(f"name=g3_t{number}@s3://lake/silver/g3_t{number}" for number in range(50))
     trends = page.get(f"/api/trends?{names}")
     assert len(trends["sql"]) <= 5
     assert len(json.loads(trends["body"])) == 49
@@ -235,6 +235,18 @@ def test_a_changed_dag_is_read_again(page: Page) -> None:
             }
         )
         assert set(page.listed("/api/pipelines?dag_id=grown")) == set(names)
+
+
+def test_a_name_of_several_pipelines_shows_them_all(page: Page) -> None:
+    twins = [
+        {"dag_id": place, "pipelines": {"twin": {"source": "/raw", "target": f"/{place}/twin"}}}
+        for place in ("here", "there")
+    ]
+    page.ask(fill={"dags": twins, "runs": []})
+    both = json.loads(page.get("/api/pipeline?name=twin")["body"])["pipelines"]
+    assert sorted(one["id"] for one in both) == ["twin@/here/twin", "twin@/there/twin"]
+    one = json.loads(page.get("/api/pipeline?name=twin@/there/twin")["body"])
+    assert [dag["dag_id"] for dag in one["dags"]] == ["there"]
 
 
 # -- errors of failed tasks -------------------------------------------------------------------------
