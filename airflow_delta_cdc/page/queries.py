@@ -1,6 +1,7 @@
 """The rows of Airflow's metadata database that the page shows.
 
-All queries are bounded, whatever the age of the database: by the newest runs and events, or by primary keys.
+Most queries are bounded, whatever the age of the database: by the newest runs and events, or by primary keys.
+Two are not: see :func:`_newest_versions` and :func:`_newest_run_ids`.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def _key(row: Any) -> tuple[str, str]:
 
 
 def _newest_versions(session: Session) -> Sequence[Any]:
+    """Return the newest serialized form of each DAG, searched among all versions of all DAGs."""
     newest = (
         select(DagVersion.dag_id, func.max(DagVersion.version_number).label("number"))
         .group_by(DagVersion.dag_id)
@@ -132,8 +134,8 @@ def stored(session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared]
     return Stored(
         dags=dags,
         pipelines=pipelines,
-        # Pipelines of one name share the alias: one of them has its newest event here, and the others have what
-        # their runs published.
+        # Pipelines of one name share the alias: one of them has its newest event here, and the others have
+        # what their runs published.
         events=_newest_events(session),
         **_of_runs(session, _newest_run_ids(session, dag_ids), pipelines),
     )
@@ -174,7 +176,10 @@ def one_run(
 
 # -- runs -------------------------------------------------------------------------------------------
 def _newest_run_ids(session: Session, dag_ids: Collection[str]) -> set[int]:
-    """Return the ids of the newest run and of the newest finished run of each DAG, other than dry runs."""
+    """Return the ids of the newest run and of the newest finished run of each DAG, other than dry runs.
+
+    They are searched among the newest runs of all DAGs; for a DAG without any there, among all its runs.
+    """
     finished = case((DagRun.state.in_(("success", "failed")), DagRun.id))
 
     def of(some: Iterable[str]) -> Any:
@@ -188,7 +193,6 @@ def _newest_run_ids(session: Session, dag_ids: Collection[str]) -> set[int]:
     rows = list(session.execute(of(dag_ids).where(DagRun.id > floor)))
     rest = set(dag_ids) - {row[0] for row in rows}
     if rest:
-        # These DAGs run seldom, so they have few runs.
         rows += session.execute(of(rest))
     return {number for _, *numbers in rows for number in numbers if number is not None}
 
@@ -230,7 +234,7 @@ def _of_runs(session: Session, ids: Collection[int], pipelines: Sequence[Declare
         )
     )
     return {
-        "runs": [Run(*row, bool(is_dry_run)) for *row, is_dry_run in runs],
+        "runs": [Run(*row) for row in runs],
         "tasks": [Task(*row) for row in tasks],
         "values": [
             Value(row.dag_run_id, row.task_id, row.map_index, row.key, XComModel.deserialize_value(row))

@@ -184,7 +184,7 @@ def by_id(pipelines: Iterable[Declared]) -> dict[str, list[Declared]]:
     of_group = {(one.pipeline, one.group): one.target for one in listed if one.group and one.target}
     found: dict[str, list[Declared]] = defaultdict(list)
     for one in listed:
-        place = one.target or of_group.get((one.pipeline, one.group)) or one.group
+        place = one.target or (one.group and of_group.get((one.pipeline, one.group), one.group))
         found[f"{one.pipeline}@{place}" if place else one.pipeline].append(one)
     return found
 

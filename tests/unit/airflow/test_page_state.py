@@ -501,7 +501,7 @@ def test_a_named_error_is_published() -> None:
 def test_secrets_of_connections_are_masked() -> None:
     mask_secret("hunter2-of-the-store")
     instance = Instance()
-    # The cut must not leave a part of a secret.
+    # A shortened message must not end in a part of a secret.
     message = "m" * 3990 + "hunter2-of-the-store"
     error = NullKey(message, remedy="say hunter2-of-the-store")
     on_task_instance_failed(task_instance=instance, error=error)
