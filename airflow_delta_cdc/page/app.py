@@ -110,6 +110,8 @@ def pipeline(user: GetUserDep, session: SessionDep, name: str) -> Response:
             details=DagDetails(id=dag["dag_id"]),
             user=user,
         )
+        # A run by hand, whose form has no choice of tables, is a run of them all.
+        dag["pipelines"] = [one.pipeline for one in visible if one.dag_id == dag["dag_id"]]
     return _json({**item, "commits": state.commits(events), "runs": state.runs(known)})
 
 

@@ -499,33 +499,37 @@ const filled = (values) =>
       .map(([name, value]) => [name, FIELDS[name].isNumber ? Number(value) : value]),
   );
 
-/** Why the values make no sense for this pipeline; undefined if they do. */
+/** Why the values make no sense, whatever has happened since the last look; undefined if they may. */
 const refused = (mode, given, item) => {
   const { starting_version: first, ending_version: last, versions_per_commit: each } = given;
-  const newest = item.source_version;
   for (const [name, value] of Object.entries(given)) {
     if (FIELDS[name].isNumber && (!Number.isInteger(value) || value < (name === "versions_per_commit" ? 1 : 0))) {
       return `${FIELDS[name].label} must be a whole number, ${name === "versions_per_commit" ? 1 : 0} or more.`;
     }
   }
-  for (const value of [first, last]) {
-    if (value !== undefined && newest !== undefined && value > newest) {
-      return `Version ${value} does not exist: the newest one was ${newest} at ${clock(item.as_of)}. A dry run looks again.`;
-    }
-  }
   if (first !== undefined && last !== undefined && first > last) return `The first version ${first} lies after the last one, ${last}.`;
-  if (mode === "backfill" && item.version !== undefined) {
-    if (last !== undefined && last <= item.version) return `Everything up to version ${item.version} is applied already. A repair computes applied versions again.`;
-    if (first !== undefined && first > item.version + 1) return `A backfill goes on from the watermark, so the first version is ${item.version + 1} or lower.`;
-  }
+  if (mode === "backfill" && last <= item.version) return `Everything up to version ${item.version} is applied already. A repair computes applied versions again.`;
   if (mode === "repair") {
     const ways = [first !== undefined || last !== undefined, given.repair_keys !== undefined, given.repair_quarantined !== undefined].filter(Boolean).length;
     if (ways === 0) return "Name versions, or keys.";
     if (ways > 1) return "Name either versions or keys: each says which keys are computed again.";
     if (last !== undefined && first === undefined) return "Name the first version, too.";
-    if (item.version !== undefined && (first > item.version || last > item.version)) return `A repair ends at the watermark, ${item.version}.`;
   }
   return each !== undefined && mode !== "backfill" ? "Only a backfill has several commits." : undefined;
+};
+
+/** What to think of before sending: the figures are those of the last run, and source and target may have grown since. */
+const doubts = (mode, given, item, dag, conf) => {
+  const { starting_version: first, ending_version: last } = given;
+  const then = clock(item.as_of);
+  const highest = Math.max(first ?? 0, last ?? 0);
+  const found = [];
+  if (highest > item.source_version) found.push(`Version ${highest} is not known: the newest one was ${item.source_version} at ${then}. The run looks again.`);
+  if (mode === "backfill" && first > item.version + 1) found.push(`A backfill goes on from the watermark, which was ${item.version} at ${then}: the first version would be ${item.version + 1} or lower.`);
+  if (mode === "repair" && highest > item.version) found.push(`A repair ends at the watermark, which was ${item.version} at ${then}.`);
+  if (!conf.tables && dag.pipelines.length > 1) found.push(`This DAG\u2019s form has no choice of tables: all its pipelines take part: ${dag.pipelines.join(", ")}.`);
+  if (dag.is_paused) found.push(`${dag.dag_id} is paused: the run waits until it is not.`);
+  return found;
 };
 
 /** What a backfill would do, as far as it is known: versions, bytes, commits. */
@@ -615,7 +619,7 @@ const Actions = ({ item, onSent }) => {
           ),
           mode === "backfill" && !why ? h(Text, { "data-testid": "delta-cdc-preview", mb: 3 }, preview(given, item)) : null,
           why ? h(Text, { color: "fg.error", "data-testid": "delta-cdc-refused", mb: 3, role: "alert" }, why) : null,
-          dag.is_paused ? h(Text, { color: "fg.warning", mb: 3 }, `${dag.dag_id} is paused: the run waits until it is not.`) : null,
+          doubts(mode, given, item, dag, conf).map((doubt) => h(Text, { color: "fg.warning", "data-testid": "delta-cdc-doubt", key: doubt, mb: 3 }, doubt)),
           h(Muted, { style: { fontFamily: "monospace", marginBottom: 12 } }, `POST api/v2/dags/${dag.dag_id}/dagRuns ${JSON.stringify({ conf })}`),
           h(
             Flex,

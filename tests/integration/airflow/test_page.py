@@ -199,6 +199,7 @@ def test_one_pipeline(page: Page) -> None:
     found = shown("viewer")
     assert [dag["may_run"] for dag in found["dags"]] == [False, False]
     assert [dag["may_run"] for dag in shown("user")["dags"]] == [True, True]
+    assert all("order_lines" in dag["pipelines"] and len(dag["pipelines"]) == 5 for dag in found["dags"])
     assert (len(found["commits"]), len(found["runs"])) == (24, 24)
     assert (found["commits"][0]["starting_version"], found["commits"][0]["ending_version"]) == (65, 66)
     assert found["runs"][0]["figures"]["lag_versions"] == 9
@@ -387,7 +388,7 @@ def test_the_tabs(window: Window) -> None:
     window.keep("page_task")
 
 
-def test_a_backfill_is_previewed_refused_and_started(window: Window, page: Page) -> None:
+def test_a_backfill_is_previewed_doubted_refused_and_started(window: Window, page: Page) -> None:
     window.open("/plugin/delta-cdc?pipeline=order_lines")
     window.see("[data-testid=delta-cdc-backfill]").click()
     window.see("[name=versions_per_commit]").send_keys("5")
@@ -395,12 +396,15 @@ def test_a_backfill_is_previewed_refused_and_started(window: Window, page: Page)
         window.see("[data-testid=delta-cdc-preview]").text == "9 versions, 248 KiB, 2 commits: versions 67–75"
     )
     window.see("[name=ending_version]").send_keys("99")
-    assert "the newest one was 75" in window.see("[data-testid=delta-cdc-refused]").text
+    assert "the newest one was 75 at " in window.see("[data-testid=delta-cdc-doubt]").text
     window.keep("page_backfill")
     send = "[data-testid=delta-cdc-send]"
-    assert not window.chrome.execute_script(
-        "return document.querySelector(arguments[0]).disabled === false", send
-    )
+    is_off = f"return document.querySelector('{send}').disabled"
+    assert not window.chrome.execute_script(is_off), "the source may have grown since"
+    window.see("[name=ending_version]").clear()
+    window.see("[name=ending_version]").send_keys("66")
+    assert "applied already" in window.see("[data-testid=delta-cdc-refused]").text
+    assert window.chrome.execute_script(is_off)
     window.see("[name=ending_version]").clear()
     window.see("[name=ending_version]").send_keys("70")
     window.see(send).click()
@@ -414,3 +418,15 @@ def test_a_backfill_is_previewed_refused_and_started(window: Window, page: Page)
         "ending_version": 70,
         "versions_per_commit": 5,
     }
+
+
+def test_a_run_of_a_dag_without_a_choice_of_tables_names_all_its_pipelines(
+    window: Window, page: Page
+) -> None:
+    tables = {name: page_examples.table(name) for name in ("left", "right")}
+    page.ask(fill={"dags": [{"dag_id": "by_hand", "pipelines": tables}], "runs": []})
+    window.open("/plugin/delta-cdc?pipeline=left")
+    window.see("[data-testid=delta-cdc-repair]").click()
+    assert window.see("[data-testid=delta-cdc-doubt]").text.endswith(
+        "all its pipelines take part: left, right."
+    )
