@@ -41,7 +41,7 @@ class LinkedTask(Protocol):
 
 
 class _TaskLink(BaseOperatorLink):
-    """A link of a task; "" is none."""
+    """A link of a task; the UI leaves out an empty URL."""
 
     def get_link(self, operator: LinkedTask | MappedOperator, *, ti_key: Any) -> str:  # type: ignore[override]
         """Return the URL."""

@@ -28,7 +28,8 @@ def on_task_instance_failed(task_instance: Any, error: str | BaseException | Non
     if known is None or not isinstance(error, known.DeltaCdcError):
         # A process that never imported the module did not raise one of its errors.
         return
-    # As in the log, which Airflow masks by itself; before the message is shortened, which may leave a part of a secret.
+    # Airflow masks only the log by itself. A shortened message could end in a part of a secret, which nothing
+    # masks any more.
     masked = {name: str(redact(text)) for name, text in error.to_dict().items()}
     value = {
         name: text if len(text) <= _MOST else f"{text[:_MOST]}… (see the log)"

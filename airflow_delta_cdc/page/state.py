@@ -175,7 +175,7 @@ class _Outcome:
 
 # -- what a pipeline is -----------------------------------------------------------------------------
 def by_id(pipelines: Iterable[Declared]) -> dict[str, list[Declared]]:
-    """Return what the DAGs declare, by the ids of the pipelines: the name, and the target.
+    """Return the pipelines of DAGs by their ids: the name, and the target.
 
     The name alone may be that of several pipelines. Where a DAG does not hold the target, another DAG of its
     group may; otherwise the group stands for it.
@@ -190,7 +190,7 @@ def by_id(pipelines: Iterable[Declared]) -> dict[str, list[Declared]]:
 
 
 def of(pipelines: Iterable[Declared], name: str) -> list[Declared]:
-    """Return what the DAGs declare of one pipeline, by its id; by a name, that of all that have it."""
+    """Return one pipeline of each of its DAGs, by its id; by a name, all pipelines that have it."""
     found = by_id(pipelines)
     return found.get(name) or [one for ones in found.values() for one in ones if one.pipeline == name]
 

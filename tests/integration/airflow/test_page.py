@@ -219,7 +219,8 @@ def test_a_thousand_pipelines_take_no_more_queries(page: Page) -> None:
     many = page.get("/api/pipelines")
     assert len(json.loads(many["body"])["pipelines"]) == 1008
     assert len(many["sql"]) <= len(few["sql"]) <= 9
-    names = "&".join(f"name=g3_t{number}@s3://lake/silver/g3_t{number}" for number in range(50))
+    # Airflow shortens the arguments of so many tables, so the group stands for their targets.
+    names = "&".join(f"name=g3_t{number}@group_3" for number in range(50))
     trends = page.get(f"/api/trends?{names}")
     assert len(trends["sql"]) <= 5
     assert len(json.loads(trends["body"])) == 49
