@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlencode
 
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
+from airflow.providers.common.compat.sdk import (
+    AirflowNotFoundException,
+    BaseHook,
+    MappedOperator,
+    conf,
+)
 from airflow.sdk import BaseOperatorLink
 
-from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError
 
@@ -25,6 +31,7 @@ SPARK_UI, APPLICATION = "spark_ui", "{application}"
 class LinkedTask(Protocol):
     """What the links read of an operator."""
 
+    outlets: list[Any]
     #: The configured URL of Spark's UI, and the id of the newest application; "" without.
     spark_ui: str
     application_id: str
@@ -33,38 +40,54 @@ class LinkedTask(Protocol):
         """Return the arguments of the operator's table."""
 
 
-class SparkLink(BaseOperatorLink):
+class _TaskLink(BaseOperatorLink):
+    """A link of a task; the UI leaves out an empty URL."""
+
+    def get_link(self, operator: LinkedTask | MappedOperator, *, ti_key: Any) -> str:  # type: ignore[override]
+        """Return the URL."""
+        # Airflow asks with the mapped operator if the task failed before its arguments were rendered.
+        return "" if isinstance(operator, MappedOperator) else self.url(operator)
+
+    @abstractmethod
+    def url(self, operator: LinkedTask) -> str:
+        """Return the URL."""
+
+
+class SparkLink(_TaskLink):
     """Spark's UI, or its history server, for the application of the task; none without Spark."""
 
     name = "Spark"
     xcom_key = "link_spark"
 
-    def get_link(self, operator: LinkedTask, *, ti_key: Any) -> str:  # type: ignore[override]
+    def url(self, operator: LinkedTask) -> str:
         """Return the URL."""
-        return (
-            operator.spark_ui.replace(APPLICATION, operator.application_id) if operator.application_id else ""
-        )
+        if APPLICATION in operator.spark_ui and not operator.application_id:
+            return ""
+        return operator.spark_ui.replace(APPLICATION, operator.application_id)
 
 
-class PipelineLink(BaseOperatorLink):
+class PipelineLink(_TaskLink):
     """The page of the pipeline in Airflow."""
 
     name = "Delta CDC"
     xcom_key = "link_pipeline"
 
-    def get_link(self, operator: LinkedTask, *, ti_key: Any) -> str:  # type: ignore[override]
+    def url(self, operator: LinkedTask) -> str:
         """Return the URL."""
-        given = operator.table_arguments()
-        return "" if given is None else _in_airflow(PAGE, **{PAGE_PIPELINE: given["pipeline"]})
+        pipeline = (operator.table_arguments() or {}).get("pipeline")
+        # The page knows the pipelines whose aliases are among the outlets: not reads, nor templated names.
+        if not pipeline or pipeline_alias(pipeline) not in operator.outlets:
+            return ""
+        return _in_airflow(PAGE, **{PAGE_PIPELINE: pipeline})
 
 
-class TargetLink(BaseOperatorLink):
+class TargetLink(_TaskLink):
     """The asset of the target, or of the change log without a target."""
 
     name = "Target"
     xcom_key = "link_target"
 
-    def get_link(self, operator: LinkedTask, *, ti_key: Any) -> str:  # type: ignore[override]
+    def url(self, operator: LinkedTask) -> str:
         """Return the URL of the list of assets, reduced to this one; a worker does not know its id."""
         given = operator.table_arguments() or {}
         table = next((given[name] for name in ("target", "log") if arguments.is_given(given.get(name))), None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.plugins_manager import AirflowPlugin
 
 from airflow_delta_cdc import __version__
-from airflow_delta_cdc.page import failures
+from airflow_delta_cdc.page import errors
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -82,4 +82,4 @@ class DeltaCdcPlugin(AirflowPlugin):
         _place("task_instance", "delta-cdc-task"),
         _place("dashboard"),
     ]
-    listeners = [failures]  # noqa: RUF012
+    listeners = [errors]  # noqa: RUF012

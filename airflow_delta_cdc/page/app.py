@@ -47,6 +47,10 @@ def _json(value: Any) -> Response:
     )
 
 
+def _listed(shown: dict[str, Any], most: int | None = None) -> dict[str, Any]:
+    return {**shown, "pipelines": [state.short(one) for one in shown["pipelines"][:most]]}
+
+
 @app.get("/page.js")
 def module() -> Response:
     """Return the ES module of the page."""
@@ -64,32 +68,39 @@ def pipelines(
     dags, visible = _visible(user, session)
     wanted = [one for one in visible if dag_id in (None, one.dag_id)]
     shown = state.overview(queries.stored(session, dags, wanted), datetime.now(UTC))
-    return _json({**shown, "pipelines": [state.short(one) for one in shown["pipelines"][:most]]})
+    return _json(_listed(shown, most))
 
 
 @app.get("/api/trends")
 def trends(
     user: GetUserDep, session: SessionDep, name: Annotated[list[str], Query(max_length=_MOST_NAMES)]
 ) -> Response:
-    """Return the rows that the last commits of some pipelines moved."""
+    """Return the rows that the last commits of some pipelines moved.
+
+    :param name: their ids
+    """
     _, visible = _visible(user, session)
-    wanted = [one for one in visible if one.pipeline in name]
+    found = state.by_id(visible)
+    wanted = [one for key in name for one in found.get(key, ())]
     names, dag_ids = {one.pipeline for one in wanted}, {one.dag_id for one in wanted}
-    return _json(state.trends(queries.events_of(session, names, dag_ids)))
+    return _json(state.trends(queries.events_of(session, names, dag_ids), wanted))
 
 
 @app.get("/api/pipeline")
 def pipeline(user: GetUserDep, session: SessionDep, name: str) -> Response:
     """Return one pipeline: its state, its commits, its runs, and what the user may start.
 
-    The name is no part of the path, because it may have any character.
+    :param name: its id; or a name, and if several pipelines have it, the answer is the list of them. It is no
+        part of the path, because it may have any character.
     """
     dags, visible = _visible(user, session)
-    wanted = [one for one in visible if one.pipeline == name]
+    wanted = state.of(visible, name)
     if not wanted:
         # The same answer, whether the pipeline does not exist or the user may not see it.
         raise HTTPException(404, "There is no such pipeline, or you may not read its DAG.")
     now = datetime.now(UTC)
+    if len(state.by_id(wanted)) > 1:
+        return _json(_listed(state.overview(queries.stored(session, dags, wanted), now)))
     known, events = queries.history(session, dags, wanted)
     (item,) = state.overview(known, now)["pipelines"]
     for dag in item["dags"]:
@@ -99,7 +110,9 @@ def pipeline(user: GetUserDep, session: SessionDep, name: str) -> Response:
             details=DagDetails(id=dag["dag_id"]),
             user=user,
         )
-    return _json({**item, "commits": state.commits(events), "runs": state.runs(known, name)})
+        # A run by hand, whose form has no choice of tables, is a run of them all.
+        dag["pipelines"] = [one.pipeline for one in visible if one.dag_id == dag["dag_id"]]
+    return _json({**item, "commits": state.commits(events), "runs": state.runs(known)})
 
 
 @app.get("/api/task")

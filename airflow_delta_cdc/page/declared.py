@@ -19,7 +19,7 @@ class Declared:
     :param is_mapped: whether such a task is mapped, with the pipeline's name as the name of the map index
     :param group: name of the group; None for a pipeline without a group
     :param source: table as the DAG names it; None if the serialized DAG does not hold it
-    :param target: in the same way
+    :param target: in the same way; the change log, if only an ingest is known
     :param form: fields of the DAG's form (:func:`airflow_delta_cdc.form.run_params`), with their defaults
     """
 
@@ -56,6 +56,7 @@ def declared(dag_id: str, serialized: Mapping[str, Any]) -> tuple[Declared, ...]
         for name in names:
             if not name.startswith(ALIAS_OF_GROUP):
                 found.setdefault(name.removeprefix(ALIAS_OF_PIPELINE), []).append(task)
+    parts = [(pipeline, part) for pipeline, publishing in found.items() for part in _by_target(publishing)]
     return tuple(
         Declared(
             pipeline=pipeline,
@@ -64,11 +65,24 @@ def declared(dag_id: str, serialized: Mapping[str, Any]) -> tuple[Declared, ...]
             is_mapped=any(task.get("_is_mapped") for task in publishing),
             group=groups[0] if groups else None,
             source=_text(tables.get(pipeline, publishing[0]).get("source")),
-            target=_text(tables.get(pipeline, publishing[-1]).get("target")),
+            # An operator has its log under another name, because it has a logger.
+            target=next(
+                filter(None, (_text(written.get(name)) for name in ("target", "log_table", "log"))), None
+            ),
             form=form,
         )
-        for pipeline, publishing in found.items()
+        for pipeline, publishing in parts
+        for written in [tables.get(pipeline, publishing[-1])]
     )
+
+
+def _by_target(tasks: list[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Divide tasks of one name by their targets; a task without one, such as an ingest, is part of each."""
+    targets = dict.fromkeys(target for task in tasks if (target := _text(task.get("target"))) is not None)
+    return [
+        [task for task in tasks if _text(task.get("target")) in (target, None)]
+        for target in targets or (None,)
+    ]
 
 
 def _aliases(task: Mapping[str, Any]) -> Iterator[str] | list[str]:

@@ -168,7 +168,8 @@ const taskPath = (run) => {
   const mapped = run.map_index >= 0 ? `/mapped/${run.map_index}` : "";
   return `${runPath(run)}/tasks/${encodeURIComponent(run.task_id)}${mapped}`;
 };
-const pipelinePath = (name) => `${PAGE}?${new URLSearchParams({ pipeline: name })}`;
+/** By its id, because several pipelines may have one name. */
+const pipelinePath = ({ id }) => `${PAGE}?${new URLSearchParams({ pipeline: id })}`;
 
 // -- small parts ---------------------------------------------------------------------------------------------
 const To = ({ to, isName, children }) =>
@@ -186,7 +187,7 @@ const Tag = ({ palette, title, children }) =>
 const State = ({ state }) => h(Tag, { palette: STATES[state]?.palette ?? "gray", title: STATES[state]?.help }, STATES[state]?.label ?? state);
 
 const RUN_PALETTES = { failed: "red", retrying: "yellow", running: "cyan", success: "green" };
-const RunState = ({ state }) => h(Tag, { palette: RUN_PALETTES[state] ?? "gray" }, state);
+const RunState = ({ state, is_dry_run: isDry }) => h(Tag, { palette: RUN_PALETTES[state] ?? "gray" }, isDry ? `dry run: ${state}` : state);
 
 const Muted = ({ children, ...more }) => h("div", { className: "delta-cdc-muted", ...more }, children);
 
@@ -319,7 +320,7 @@ const Row = ({ item, trend, withGroup }) => {
     "tr",
     { key: "row" },
     h("td", null, h(State, { state: item.state })),
-    h("td", { style: { maxWidth: 320 } }, h(To, { isName: true, to: pipelinePath(item.pipeline) }, item.pipeline), h(Muted, null, `${place}${short(item.source)} \u2192 ${short(item.target)}`)),
+    h("td", { style: { maxWidth: 320 } }, h(To, { isName: true, to: pipelinePath(item) }, item.pipeline), h(Muted, { title: `${item.source ?? "?"} \u2192 ${item.target ?? "?"}` }, `${place}${short(item.source)} \u2192 ${short(item.target)}`)),
     h("td", { className: "nowrap" }, lag(item), item.behind_since ? h(Muted, { title: item.behind_since }, `for ${ago(item.behind_since).replace(" ago", "")}`) : null),
     h(
       "td",
@@ -350,7 +351,7 @@ const Pipelines = ({ items, withGroup = true }) => {
   const last = Math.max(0, Math.ceil(items.length / PER_SCREEN) - 1);
   const at = Math.min(screen, last);
   const shown = items.slice(at * PER_SCREEN, (at + 1) * PER_SCREEN);
-  const trends = useAnswer("trends", { name: shown.map(({ pipeline }) => pipeline) }, shown.length > 0);
+  const trends = useAnswer("trends", { name: shown.map(({ id }) => id) }, shown.length > 0);
   if (items.length === 0) return h(Box, { p: 6 }, h(Muted, null, "No pipeline is like this."));
   return h(
     Box,
@@ -358,7 +359,7 @@ const Pipelines = ({ items, withGroup = true }) => {
     h(
       Table,
       { columns: COLUMNS, "data-testid": "delta-cdc-pipelines" },
-      shown.map((item) => h(Row, { item, key: item.pipeline, trend: trends.data?.[item.pipeline], withGroup })),
+      shown.map((item) => h(Row, { item, key: item.id, trend: trends.data?.[item.id], withGroup })),
     ),
     last > 0
       ? h(
@@ -498,33 +499,37 @@ const filled = (values) =>
       .map(([name, value]) => [name, FIELDS[name].isNumber ? Number(value) : value]),
   );
 
-/** Why the values make no sense for this pipeline; undefined if they do. */
+/** Why the values make no sense, whatever has happened since the last look; undefined if they may. */
 const refused = (mode, given, item) => {
   const { starting_version: first, ending_version: last, versions_per_commit: each } = given;
-  const newest = item.source_version;
   for (const [name, value] of Object.entries(given)) {
     if (FIELDS[name].isNumber && (!Number.isInteger(value) || value < (name === "versions_per_commit" ? 1 : 0))) {
       return `${FIELDS[name].label} must be a whole number, ${name === "versions_per_commit" ? 1 : 0} or more.`;
     }
   }
-  for (const value of [first, last]) {
-    if (value !== undefined && newest !== undefined && value > newest) {
-      return `Version ${value} does not exist: the newest one was ${newest} at ${clock(item.as_of)}. A dry run looks again.`;
-    }
-  }
   if (first !== undefined && last !== undefined && first > last) return `The first version ${first} lies after the last one, ${last}.`;
-  if (mode === "backfill" && item.version !== undefined) {
-    if (last !== undefined && last <= item.version) return `Everything up to version ${item.version} is applied already. A repair computes applied versions again.`;
-    if (first !== undefined && first > item.version + 1) return `A backfill goes on from the watermark, so the first version is ${item.version + 1} or lower.`;
-  }
+  if (mode === "backfill" && last <= item.version) return `Everything up to version ${item.version} is applied already. A repair computes applied versions again.`;
   if (mode === "repair") {
     const ways = [first !== undefined || last !== undefined, given.repair_keys !== undefined, given.repair_quarantined !== undefined].filter(Boolean).length;
     if (ways === 0) return "Name versions, or keys.";
     if (ways > 1) return "Name either versions or keys: each says which keys are computed again.";
     if (last !== undefined && first === undefined) return "Name the first version, too.";
-    if (item.version !== undefined && (first > item.version || last > item.version)) return `A repair ends at the watermark, ${item.version}.`;
   }
   return each !== undefined && mode !== "backfill" ? "Only a backfill has several commits." : undefined;
+};
+
+/** What to think of before sending: the figures are those of the last run, and source and target may have grown since. */
+const doubts = (mode, given, item, dag, conf) => {
+  const { starting_version: first, ending_version: last } = given;
+  const then = clock(item.as_of);
+  const highest = Math.max(first ?? 0, last ?? 0);
+  const found = [];
+  if (highest > item.source_version) found.push(`Version ${highest} is not known: the newest one was ${item.source_version} at ${then}. The run looks again.`);
+  if (mode === "backfill" && first > item.version + 1) found.push(`A backfill goes on from the watermark, which was ${item.version} at ${then}: the first version would be ${item.version + 1} or lower.`);
+  if (mode === "repair" && highest > item.version) found.push(`A repair ends at the watermark, which was ${item.version} at ${then}.`);
+  if (!conf.tables && dag.pipelines.length > 1) found.push(`This DAG\u2019s form has no choice of tables: all its pipelines take part: ${dag.pipelines.join(", ")}.`);
+  if (dag.is_paused) found.push(`${dag.dag_id} is paused: the run waits until it is not.`);
+  return found;
 };
 
 /** What a backfill would do, as far as it is known: versions, bytes, commits. */
@@ -614,7 +619,7 @@ const Actions = ({ item, onSent }) => {
           ),
           mode === "backfill" && !why ? h(Text, { "data-testid": "delta-cdc-preview", mb: 3 }, preview(given, item)) : null,
           why ? h(Text, { color: "fg.error", "data-testid": "delta-cdc-refused", mb: 3, role: "alert" }, why) : null,
-          dag.is_paused ? h(Text, { color: "fg.warning", mb: 3 }, `${dag.dag_id} is paused: the run waits until it is not.`) : null,
+          doubts(mode, given, item, dag, conf).map((doubt) => h(Text, { color: "fg.warning", "data-testid": "delta-cdc-doubt", key: doubt, mb: 3 }, doubt)),
           h(Muted, { style: { fontFamily: "monospace", marginBottom: 12 } }, `POST api/v2/dags/${dag.dag_id}/dagRuns ${JSON.stringify({ conf })}`),
           h(
             Flex,
@@ -673,7 +678,7 @@ const Runs = ({ runs }) =>
         "tr",
         { key: `${run.dag_id} ${run.run_id}` },
         h("td", { className: "nowrap" }, h(Moment, { iso: run.started })),
-        h("td", null, h(RunState, { state: run.state })),
+        h("td", { className: "nowrap" }, h(RunState, run)),
         h("td", { className: "nowrap" }, duration(run.seconds)),
         h("td", { className: "nowrap" }, run.figures.lag_versions === undefined ? "\u2013" : plural(run.figures.lag_versions, "version")),
         h("td", null, h(To, { to: run.task_id ? taskPath(run) : runPath(run) }, run.run_id)),
@@ -688,6 +693,10 @@ const DURATIONS = ["blue", "amber", "teal", "violet", "rose", "gray"];
 const Pipeline = ({ name }) => {
   const { data: item, error, again } = useAnswer("pipeline", { name });
   if (!item) return error ? h(Trouble, { error }) : h(Waiting);
+  return item.pipelines ? h(Pipelines, { items: item.pipelines }) : h(One, { again, error, item });
+};
+
+const One = ({ again, error, item }) => {
   const commits = [...item.commits].reverse();
   const seen = [...item.runs]
     .reverse()
@@ -758,11 +767,11 @@ const OfTask = ({ dagId, runId, taskId, mapIndex }) => {
   return h(
     Flex,
     { "data-testid": "delta-cdc-task", direction: "column", gap: 4 },
-    data.pipelines.map(({ pipeline, state, error: failure, figures }) =>
+    data.pipelines.map(({ id, pipeline, state, is_dry_run, error: failure, figures }) =>
       h(
         Box,
-        { borderRadius: "md", borderWidth: 1, key: pipeline, p: 4 },
-        h(Flex, { align: "center", gap: 3, mb: 2 }, h(RunState, { state }), h(To, { isName: true, to: pipelinePath(pipeline) }, pipeline)),
+        { borderRadius: "md", borderWidth: 1, key: id, p: 4 },
+        h(Flex, { align: "center", gap: 3, mb: 2 }, h(RunState, { is_dry_run, state }), h(To, { isName: true, to: pipelinePath({ id }) }, pipeline)),
         failure ? h(Finding, { finding: { level: "error", remedy: failure.remedy, text: `${failure.class}: ${failure.message}` } }) : null,
         h(
           Flex,
@@ -803,9 +812,9 @@ const Strip = () => {
           urgent.map((item) =>
             h(
               Flex,
-              { align: "baseline", gap: 3, key: item.pipeline },
+              { align: "baseline", gap: 3, key: item.id },
               h(State, { state: item.state }),
-              h(To, { isName: true, to: pipelinePath(item.pipeline) }, item.pipeline),
+              h(To, { isName: true, to: pipelinePath(item) }, item.pipeline),
               h(Text, { color: "fg.muted", lineClamp: 1, minW: 0 }, local(item.findings[0]?.text ?? "")),
             ),
           ),

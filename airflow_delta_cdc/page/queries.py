@@ -1,6 +1,7 @@
 """The rows of Airflow's metadata database that the page shows.
 
-All queries are bounded, whatever the age of the database: by the newest runs and events, or by primary keys.
+Most queries are bounded, whatever the age of the database: by the newest runs and events, or by primary keys.
+Two are not: see :func:`_newest_versions` and :func:`_newest_run_ids`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ from sqlalchemy import Text, and_, case, cast, func, or_, select, union_all
 
 from airflow_delta_cdc.assets import ALIAS_OF_PIPELINE
 from airflow_delta_cdc.page.declared import Declared, declared
-from airflow_delta_cdc.page.state import KEYS, PUBLISHED_KEY, Dag, Event, Run, Stored, Task, Value
+from airflow_delta_cdc.page.state import (
+    KEYS,
+    PUBLISHED_KEY,
+    Dag,
+    Event,
+    Run,
+    Stored,
+    Task,
+    Value,
+    of_pipelines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -37,6 +48,8 @@ _MOST_RUNS, _MOST_EVENTS, _MOST_OF_A_TREND = 30, 200, 20
 _AT_ONCE = 200
 
 _SERIALIZED = SerializedDagModel.metadata.tables["serialized_dag"]
+#: Whether the form of a run says that it writes nothing.
+_IS_DRY_RUN: Any = func.coalesce(DagRun.conf["mode"].as_string(), "") == "dry_run"
 _OF_ALIAS = asset_alias_asset_event_association_table
 
 
@@ -69,6 +82,7 @@ def _key(row: Any) -> tuple[str, str]:
 
 
 def _newest_versions(session: Session) -> Sequence[Any]:
+    """Return the newest serialized form of each DAG, searched among all versions of all DAGs."""
     newest = (
         select(DagVersion.dag_id, func.max(DagVersion.version_number).label("number"))
         .group_by(DagVersion.dag_id)
@@ -116,14 +130,13 @@ def _loaded(
 
 def stored(session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared]) -> Stored:
     """Return what is known about some pipelines: of the newest runs, and of their newest events."""
-    names = {one.pipeline for one in pipelines}
     dag_ids = {one.dag_id for one in pipelines}
-    newest = [event for event in _newest_events(session) if event.pipeline in names]
     return Stored(
         dags=dags,
         pipelines=pipelines,
-        # An event of a DAG that the user may not read does not count.
-        events=[event for event in newest if event.dag_id in dag_ids],
+        # Pipelines of one name share the alias: one of them has its newest event here, and the others have
+        # what their runs published.
+        events=_newest_events(session),
         **_of_runs(session, _newest_run_ids(session, dag_ids), pipelines),
     )
 
@@ -139,7 +152,9 @@ def history(
     ids = session.scalars(
         select(DagRun.id).where(DagRun.dag_id.in_(dag_ids)).order_by(DagRun.id.desc()).limit(_MOST_RUNS)
     ).all()
-    events = events_of(session, {pipelines[0].pipeline}, dag_ids, most=_MOST_EVENTS)
+    published = events_of(session, {pipelines[0].pipeline}, dag_ids, most=_MOST_EVENTS)
+    # Other pipelines may have the same name.
+    events = [event for _, event in of_pipelines(published, pipelines)]
     known = Stored(dags=dags, pipelines=pipelines, events=events[:1], **_of_runs(session, ids, pipelines))
     return known, events
 
@@ -161,13 +176,16 @@ def one_run(
 
 # -- runs -------------------------------------------------------------------------------------------
 def _newest_run_ids(session: Session, dag_ids: Collection[str]) -> set[int]:
-    """Return the ids of the newest run and of the newest finished run of each DAG."""
+    """Return the ids of the newest run and of the newest finished run of each DAG, other than dry runs.
+
+    They are searched among the newest runs of all DAGs; for a DAG without any there, among all its runs.
+    """
     finished = case((DagRun.state.in_(("success", "failed")), DagRun.id))
 
     def of(some: Iterable[str]) -> Any:
         return (
             select(DagRun.dag_id, func.max(DagRun.id), func.max(finished))
-            .where(DagRun.dag_id.in_(some))
+            .where(DagRun.dag_id.in_(some), ~_IS_DRY_RUN)
             .group_by(DagRun.dag_id)
         )
 
@@ -175,7 +193,6 @@ def _newest_run_ids(session: Session, dag_ids: Collection[str]) -> set[int]:
     rows = list(session.execute(of(dag_ids).where(DagRun.id > floor)))
     rest = set(dag_ids) - {row[0] for row in rows}
     if rest:
-        # These DAGs run seldom, so they have few runs.
         rows += session.execute(of(rest))
     return {number for _, *numbers in rows for number in numbers if number is not None}
 
@@ -190,7 +207,7 @@ def _of_runs(session: Session, ids: Collection[int], pipelines: Sequence[Declare
     runs: Any = session.execute(
         select(
             *(DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_type),
-            *(DagRun.start_date, DagRun.end_date),
+            *(DagRun.start_date, DagRun.end_date, _IS_DRY_RUN),
         ).where(DagRun.id.in_(ids))
     )
     # Where a task has none of its own, the number.

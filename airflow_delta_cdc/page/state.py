@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_delta_cdc.page.failures import ERROR_KEY
+from airflow_delta_cdc.page.errors import ERROR_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,7 +52,10 @@ class Dag(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One DAG run."""
+    """One DAG run.
+
+    :param is_dry_run: whether its form says so
+    """
 
     id: int
     dag_id: str
@@ -61,6 +64,7 @@ class Run(NamedTuple):
     run_type: str
     start: datetime | None
     end: datetime | None
+    is_dry_run: bool = False
 
 
 class Task(NamedTuple):
@@ -114,10 +118,10 @@ class Event(NamedTuple):
 class Stored:
     """What the database holds about some pipelines.
 
-    :param runs: the newest run, and the newest finished one, of each DAG
+    :param runs: the newest run, and the newest finished one, of each DAG, other than dry runs; or others
     :param tasks: the task instances of these runs that are in :data:`~.queries.NOTABLE` states
     :param values: XComs of these runs, see :data:`KEYS`
-    :param events: the newest event of each pipeline
+    :param events: the newest event of each pipeline, and of others, which do not count
     """
 
     dags: Mapping[str, Dag]
@@ -134,12 +138,19 @@ class _Facts:
 
     run: Run
     tasks: list[Task] = field(default_factory=list)
-    #: By pipeline: what the tasks published, and what the detection found.
-    published: dict[str, dict[str, Any]] = field(default_factory=dict)
-    published_by: dict[str, tuple[str, int]] = field(default_factory=dict)
+    #: What the tasks published, by pipeline and task: the map index, and the value.
+    published: dict[tuple[str, str], tuple[int, dict[str, Any]]] = field(default_factory=dict)
+    #: What the detection found, by pipeline.
     detected: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: By task and map index.
     errors: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+
+    def published_by(self, pipeline: Declared) -> tuple[str, int, dict[str, Any]] | None:
+        """Return the last task of a pipeline that published, its map index, and the value."""
+        for task_id in reversed(pipeline.task_ids):
+            if (found := self.published.get((pipeline.pipeline, task_id))) is not None:
+                return task_id, *found
+        return None
 
 
 @dataclass(frozen=True)
@@ -156,12 +167,62 @@ class _Outcome:
     error: dict[str, Any] | None = None
     figures: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether the run wrote nothing for the pipeline: by its form, or by the options of the task."""
+        return self.run.is_dry_run or "is_dry_run" in self.figures
+
+
+# -- what a pipeline is -----------------------------------------------------------------------------
+def by_id(pipelines: Iterable[Declared]) -> dict[str, list[Declared]]:
+    """Return the pipelines of DAGs by their ids: the name, and the target.
+
+    The name alone may be that of several pipelines. Where a DAG does not hold the target, another DAG of its
+    group may; otherwise the group stands for it.
+    """
+    listed = list(pipelines)
+    of_group = {(one.pipeline, one.group): one.target for one in listed if one.group and one.target}
+    found: dict[str, list[Declared]] = defaultdict(list)
+    for one in listed:
+        place = one.target or (one.group and of_group.get((one.pipeline, one.group), one.group))
+        found[f"{one.pipeline}@{place}" if place else one.pipeline].append(one)
+    return found
+
+
+def of(pipelines: Iterable[Declared], name: str) -> list[Declared]:
+    """Return one pipeline of each of its DAGs, by its id; by a name, all pipelines that have it."""
+    found = by_id(pipelines)
+    return found.get(name) or [one for ones in found.values() for one in ones if one.pipeline == name]
+
+
+def _ids(pipelines: Iterable[Declared]) -> dict[tuple[str, str, str], str]:
+    """Return the ids by name, DAG and task."""
+    return {
+        (one.pipeline, one.dag_id, task_id): key
+        for key, ones in by_id(pipelines).items()
+        for one in ones
+        for task_id in one.task_ids
+    }
+
+
+def of_pipelines(events: Iterable[Event], pipelines: Iterable[Declared]) -> list[tuple[str, Event]]:
+    """Return the events that tasks of some pipelines published, each with the id of its pipeline.
+
+    An event of a DAG that the user may not read does not count.
+
+    :param pipelines: those of DAGs that the user may read
+    """
+    ids = _ids(pipelines)
+    found = [(ids.get((event.pipeline, event.dag_id, event.task_id)), event) for event in events]
+    return [(key, event) for key, event in found if key is not None]
+
 
 # -- figures ----------------------------------------------------------------------------------------
 def figures(published: Mapping[str, Any], moment: datetime | None = None) -> dict[str, Any]:
     """Return the figures of one pipeline, from an XCom, a summary of a detection, or an event's extra.
 
-    Whatever a release did not publish is missing, and a value of another type counts as missing.
+    Whatever a release did not publish is missing, and a value of another type counts as missing. What a dry
+    run would do is missing, too: the range and the rows.
 
     :param moment: when they were published, if they don't say so themselves
     """
@@ -181,7 +242,9 @@ def figures(published: Mapping[str, Any], moment: datetime | None = None) -> dic
         **{name: _if_number(published.get(name)) for name in _VERSIONS},
         **{name: _if_number(lag.get(key)) for name, key in _LAG.items()},
     }
-    if "counts" in published or of_ingest:
+    if found["is_dry_run"]:
+        found |= dict.fromkeys(("starting_version", "ending_version"))
+    elif "counts" in published or of_ingest:
         found["rows"] = {name: _number(counts.get(name)) for name in _ROWS}
         found["quarantined"] = _number(counts.get("quarantined")) + _number(of_ingest.get("quarantined"))
     then = _moment(found["as_of"])
@@ -217,8 +280,7 @@ def _facts(stored: Stored) -> dict[str, list[_Facts]]:
         elif value.key == ERROR_KEY:
             facts.errors[value.task_id, value.map_index] = value.value
         elif isinstance(value.value.get("pipeline"), str):
-            facts.published[value.value["pipeline"]] = value.value
-            facts.published_by[value.value["pipeline"]] = value.task_id, value.map_index
+            facts.published[value.value["pipeline"], value.task_id] = value.map_index, value.value
     by_dag: dict[str, list[_Facts]] = defaultdict(list)
     for facts in sorted(by_id.values(), key=lambda facts: facts.run.id, reverse=True):
         by_dag[facts.run.dag_id].append(facts)
@@ -227,7 +289,7 @@ def _facts(stored: Stored) -> dict[str, list[_Facts]]:
 
 def _outcome(pipeline: Declared, facts: _Facts) -> _Outcome | None:
     """Return what a run means for a pipeline; None if the run left the pipeline out."""
-    published = facts.published.get(pipeline.pipeline)
+    *_, published = facts.published_by(pipeline) or (None,)
     detected = facts.detected.get(pipeline.pipeline)
     if published is None and detected is not None and detected.get("status") == "left out":
         return None
@@ -262,7 +324,7 @@ def _is_of(task: Task, pipeline: Declared) -> bool:
 
 def _is_unknown(pipeline: Declared, facts: _Facts) -> bool:
     """Return whether the run has ended before it knew anything about the pipeline."""
-    return pipeline.pipeline not in facts.published and pipeline.pipeline not in facts.detected
+    return facts.published_by(pipeline) is None and pipeline.pipeline not in facts.detected
 
 
 def _others(facts: _Facts, pipeline: Declared) -> list[Task]:
@@ -278,12 +340,12 @@ def _others(facts: _Facts, pipeline: Declared) -> list[Task]:
 def overview(stored: Stored, now: datetime) -> dict[str, Any]:
     """Return all pipelines, the most urgent first, with totals."""
     facts = _facts(stored)
-    events = {event.pipeline: event for event in stored.events}
-    by_name: dict[str, list[Declared]] = defaultdict(list)
-    for one in stored.pipelines:
-        by_name[one.pipeline].append(one)
-    items = [_item(name, dags, stored.dags, facts, events.get(name), now) for name, dags in by_name.items()]
-    items.sort(key=lambda item: (STATES.index(item["state"]), item["pipeline"]))
+    events = dict(of_pipelines(stored.events, stored.pipelines))
+    items = [
+        _item(key, dags, stored.dags, facts, events.get(key), now)
+        for key, dags in by_id(stored.pipelines).items()
+    ]
+    items.sort(key=lambda item: (STATES.index(item["state"]), item["id"]))
     totals = {state: sum(item["state"] == state for item in items) for state in STATES}
     rows = {name: sum(item.get("rows", {}).get(name, 0) for item in items) for name in _ROWS}
     return {
@@ -305,9 +367,9 @@ def short(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _item(
-    name: str,
-    dags: Sequence[Declared],
-    by_id: Mapping[str, Dag],
+    key: str,
+    declared_in: Sequence[Declared],
+    dags: Mapping[str, Dag],
     facts: Mapping[str, Sequence[_Facts]],
     event: Event | None,
     now: datetime,
@@ -316,17 +378,19 @@ def _item(
     outcomes = sorted(
         (
             outcome
-            for one in dags
+            for one in declared_in
             for of_run in facts.get(one.dag_id, ())
-            if (outcome := _outcome(one, of_run)) is not None
+            if (outcome := _outcome(one, of_run)) is not None and not outcome.is_dry_run
         ),
         key=lambda outcome: outcome.run.id,
         reverse=True,
     )
     last = outcomes[0] if outcomes else None
     # The scheduled DAG stands for the pipeline, not the one for backfills.
-    main = next((one for one in dags if by_id[one.dag_id].has_schedule), dags[0])
-    declared = {name: text for one in dags for name, text in (("source", one.source), ("target", one.target))}
+    main = next((one for one in declared_in if dags[one.dag_id].has_schedule), declared_in[0])
+    declared = {
+        name: text for one in declared_in for name, text in (("source", one.source), ("target", one.target))
+    }
     of_event = figures(event.extra, event.timestamp) if event is not None else {}
     known = [outcome.figures for outcome in outcomes if "version" in outcome.figures]
     is_newer = not known or (of_event.get("as_of", "") > known[0].get("as_of", ""))
@@ -334,13 +398,14 @@ def _item(
     if last is not None and last.figures:
         shown |= {name: last.figures[name] for name in ("rows", "quarantined") if name in last.figures}
     item = {
-        "pipeline": name,
+        "id": key,
+        "pipeline": main.pipeline,
         "group": main.group,
         "dag_id": main.dag_id,
-        "is_paused": by_id[main.dag_id].is_paused,
+        "is_paused": dags[main.dag_id].is_paused,
         "dags": [
-            {"dag_id": one.dag_id, "form": dict(one.form), "is_paused": by_id[one.dag_id].is_paused}
-            for one in dags
+            {"dag_id": one.dag_id, "form": dict(one.form), "is_paused": dags[one.dag_id].is_paused}
+            for one in declared_in
         ],
         **shown,
     }
@@ -360,6 +425,7 @@ def _run(outcome: _Outcome) -> dict[str, Any]:
         "run_id": run.run_id,
         "run_type": run.run_type,
         "state": outcome.state,
+        "is_dry_run": outcome.is_dry_run,
         "started": _iso(run.start),
         "seconds": _seconds(run.start, run.end),
     }
@@ -422,7 +488,7 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
         text = f"{item['dag_id']} is paused: no scheduled run starts."
         yield {"level": "note", "text": text, "remedy": "unpause it when runs are wanted."}
     if item["state"] == "never":
-        text = "No run is known yet."
+        text = "No run is known yet, other than dry runs."
         yield {"level": "note", "text": text, "remedy": "start a run: the first one loads the target."}
 
 
@@ -455,13 +521,12 @@ def commits(events: Iterable[Event]) -> list[dict[str, Any]]:
     ]
 
 
-def runs(stored: Stored, pipeline: str) -> list[dict[str, Any]]:
-    """Return what each run meant for a pipeline, the newest first."""
+def runs(stored: Stored) -> list[dict[str, Any]]:
+    """Return what each run meant for one pipeline, the newest first."""
     facts = _facts(stored)
     outcomes = [
         outcome
         for one in stored.pipelines
-        if one.pipeline == pipeline
         for of_run in facts.get(one.dag_id, ())
         if (outcome := _outcome(one, of_run)) is not None
     ]
@@ -477,27 +542,36 @@ def of_task(stored: Stored, task_id: str, map_index: int) -> list[dict[str, Any]
     (facts,) = (one for some in _facts(stored).values() for one in some)
     at = (task_id, map_index)
     names = {task.name for task in facts.tasks if (task.task_id, task.map_index) == at}
+    own = [one for one in stored.pipelines if task_id in one.task_ids]
+    ids = _ids(stored.pipelines)
     outcomes = [
-        (pipeline.pipeline, outcome)
-        for pipeline in stored.pipelines
+        (pipeline, outcome)
+        for pipeline in own or stored.pipelines
         if task_id not in pipeline.task_ids
         or not pipeline.is_mapped
-        or facts.published_by.get(pipeline.pipeline) == at
+        or (facts.published_by(pipeline) or ())[:2] == at
         or pipeline.pipeline in names
         if (outcome := _outcome(pipeline, facts)) is not None
     ]
     return [
-        {"pipeline": name, "state": outcome.state, "error": outcome.error, "figures": outcome.figures}
-        for name, outcome in outcomes
+        {
+            "id": ids[pipeline.pipeline, pipeline.dag_id, pipeline.task_ids[0]],
+            "pipeline": pipeline.pipeline,
+            "state": outcome.state,
+            "is_dry_run": outcome.is_dry_run,
+            "error": outcome.error,
+            "figures": outcome.figures,
+        }
+        for pipeline, outcome in outcomes
     ]
 
 
-def trends(events: Iterable[Event]) -> dict[str, list[int]]:
-    """Return the rows that the last commits of each pipeline moved, the oldest first."""
-    by_name: dict[str, list[int]] = defaultdict(list)
-    for event in events:
-        by_name[event.pipeline].append(sum(figures(event.extra).get("rows", {}).values()))
-    return {name: numbers[::-1] for name, numbers in by_name.items()}
+def trends(events: Iterable[Event], pipelines: Iterable[Declared]) -> dict[str, list[int]]:
+    """Return the rows that the last commits of each pipeline moved, the oldest first, by its id."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for key, event in of_pipelines(events, pipelines):
+        found[key].append(sum(figures(event.extra).get("rows", {}).values()))
+    return {key: numbers[::-1] for key, numbers in found.items()}
 
 
 # -- values -----------------------------------------------------------------------------------------

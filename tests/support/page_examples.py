@@ -194,6 +194,8 @@ def nights() -> dict[str, Any]:
             "xcoms": [{"task_id": "apply", "key": "delta_cdc_error", "value": strange}],
         }
     )
+    # A look that went well mends nothing.
+    runs.append({"dag_id": "strange", "run_id": "manual__2", "conf": {"mode": "dry_run"}})
     return {"dags": dags, "runs": runs}
 
 

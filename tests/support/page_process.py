@@ -88,6 +88,7 @@ def _run(
     tasks: Any = (),
     xcoms: Any = (),
     events: Any = (),
+    conf: dict[str, Any] | None = None,
 ) -> None:
     from airflow.models.asset import (
         AssetAliasModel,
@@ -110,6 +111,7 @@ def _run(
         start_date=start,
         run_after=start,
         logical_date=start,
+        conf=conf,
     )
     run.end_date = end
     session.add(run)

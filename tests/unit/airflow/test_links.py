@@ -13,11 +13,13 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.groups.run_spark import RunSparkOperator
 from airflow_delta_cdc.operators import (
+    DeltaApplyChangesOperator,
     DeltaIngestChangesOperator,
     DeltaReadChangesOperator,
     DeltaVacuumOperator,
 )
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
+from delta_cdc.core.errors import JobFailed
 from delta_cdc.core.spec import JobResult
 from tests.unit.airflow.test_apply_operator import Ti, operator
 from tests.unit.airflow.test_groups import item, task
@@ -90,6 +92,39 @@ def test_spark(
     one.run_job(context, SPEC)
     assert ti.pushed.get("link_spark") == during
     assert links(one)["Spark"] == after
+
+
+def test_a_link_without_the_application_stays_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch, connect: Callable[..., str]
+) -> None:
+    class Runtime:
+        def run(self, *_: Any) -> JobResult:
+            raise JobFailed("m", remedy="r")
+
+    monkeypatch.setattr("airflow_delta_cdc.operators.base.runtime_for", lambda _: Runtime())
+    for ui, expected in (("http://connect:4040/", "http://connect:4040/"), ("http://h/{application}/", "")):
+        one = operator(spark_conn_id=connect(host="local", spark_ui=ui))
+        context: Any = {"ti": Ti()}
+        with pytest.raises(JobFailed):
+            one.run_job(context, SPEC)
+        assert links(one)["Spark"] == expected
+
+
+def test_a_pipeline_that_the_page_does_not_know_has_no_link() -> None:
+    read = DeltaReadChangesOperator(task_id="r", pipeline="p", table="/lake/t", staging="/lake/st")
+    templated = operator(pipeline="{{ params.name }}")
+    templated.pipeline = "rendered"
+    for one in (read, templated):
+        assert links(one)["Delta CDC"] == ""
+
+
+def test_a_mapped_task_that_was_not_rendered_has_no_links() -> None:
+    """Airflow asks with the mapped operator, which has none of the operator's methods."""
+    with DAG("d"):
+        mapped = DeltaApplyChangesOperator.partial(
+            task_id="apply", pipeline="p", source="/lake/a", keys=["id"]
+        ).expand(target=["/lake/b"])
+    assert links(mapped) == {"Delta CDC": "", "Target": "", "Spark": ""}
 
 
 def test_airflow_keeps_the_keys_of_the_links() -> None:

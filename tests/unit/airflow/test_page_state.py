@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG
+from airflow.sdk.log import mask_secret
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_delta_cdc.dags import build_dags
 from airflow_delta_cdc.form import run_arguments, run_params
-from airflow_delta_cdc.operators import DeltaApplyChangesOperator
+from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaIngestChangesOperator
 from airflow_delta_cdc.page import state
 from airflow_delta_cdc.page.declared import Declared, declared
-from airflow_delta_cdc.page.failures import ERROR_KEY, on_task_instance_failed
+from airflow_delta_cdc.page.errors import ERROR_KEY, on_task_instance_failed
 from airflow_delta_cdc.page.state import Dag, Event, Run, Stored, Task, Value
 from delta_cdc.core.errors import NullKey
 
@@ -136,6 +138,7 @@ def test_a_pipeline_that_has_applied_everything() -> None:
         "run_id": "run_1",
         "run_type": "scheduled",
         "state": "success",
+        "is_dry_run": False,
         "started": "2026-03-01T02:00:00+00:00",
         "seconds": 42.0,
     }
@@ -230,6 +233,35 @@ def test_rows_in_quarantine_and_how_to_replay_them() -> None:
     assert found["findings"][0]["remedy"].endswith("delta-cdc replay p=/lake/b")
 
 
+@pytest.mark.parametrize(
+    ("known_by", "dry_state"),
+    [("form", "success"), ("form", "failed"), ("form", "running"), ("operator", "success")],
+)
+def test_a_dry_run_decides_nothing(known_by: str, dry_state: str) -> None:
+    """It wrote nothing, so the failure before it is still the newest that is known."""
+    would = published(counts={"inserted": 500, "quarantined": 7}, dry_run={}, starting_version=8)
+    found = item(
+        runs=[run(3, dry_state)._replace(is_dry_run=known_by == "form"), run(2, "failed"), run(1)],
+        tasks=[task("failed", number=2), *([task("failed", number=3)] if dry_state == "failed" else [])],
+        values=[
+            value("return_value", would, number=3),
+            value(ERROR_KEY, ERROR, number=2),
+            value("return_value", published(lag=lag()), number=1),
+        ],
+    )
+    assert (found["state"], found["run"]["run_id"]) == ("failed", "run_2")
+    assert (found["rows"]["inserted"], found["quarantined"]) == (3, 0)
+    assert [one["text"] for one in found["findings"]] == ["NullKey: m"]
+
+
+def test_what_a_dry_run_would_do_is_not_shown_as_done() -> None:
+    golden = Path(__file__).parents[2] / "golden" / "published" / "dry_run.json"
+    found = state.figures(json.loads(golden.read_text())["xcom"])
+    assert found["is_dry_run"]
+    assert (found["version"], found["lag_versions"]) == (2, 3)
+    assert not {"rows", "quarantined", "starting_version", "ending_version"} & set(found)
+
+
 def test_the_event_counts_where_no_run_is_left() -> None:
     event = Event("p", "one", "gone", "apply", -1, published(5, lag=lag()), NOW)
     found = item(events=(event,))
@@ -308,6 +340,70 @@ def test_the_scheduled_dag_stands_for_a_pipeline_and_the_backfill_is_listed() ->
     assert [one["dag_id"] for one in found["dags"]] == ["shop__backfill", "shop"]
 
 
+def apart(*pipelines: Declared, **rows: Any) -> dict[str, dict[str, Any]]:
+    dags = {one.dag_id: Dag(one.dag_id, False, True) for one in pipelines}
+    shown = state.overview(Stored(dags=dags, pipelines=pipelines, **rows), NOW)["pipelines"]
+    return {one["id"]: one for one in shown}
+
+
+def test_pipelines_of_one_name_with_other_targets_stay_apart() -> None:
+    """Names default to the last part of the target."""
+    d, e = (replace(ALONE, dag_id=dag_id, target=f"/{dag_id}/b") for dag_id in ("d", "e"))
+    event = Event("p", "e", "run_1", "apply", -1, published(9, lag=lag()), NOW)
+    found = apart(
+        *(d, e),
+        runs=[run(1, dag_id="e"), run(2, "failed", dag_id="d")],
+        tasks=[task("failed", number=2, dag_id="d")],
+        values=[value("return_value", published(lag=lag()))],
+        events=[event],
+    )
+    assert {key: (one["state"], one["dag_id"]) for key, one in found.items()} == {
+        "p@/d/b": ("failed", "d"),
+        "p@/e/b": ("ok", "e"),
+    }
+    assert "version" not in found["p@/d/b"]
+    assert state.trends([event], [d, e]) == {"p@/e/b": [4]}
+    assert state.of([d, e], "p@/e/b") == [e]
+    assert state.of([d, e], "p") == [d, e]
+
+
+def test_tasks_of_one_dag_that_write_other_targets_are_other_pipelines() -> None:
+    with DAG("both") as dag:
+        for place in ("here", "there"):
+            DeltaApplyChangesOperator(
+                task_id=place, source=f"/raw/{place}", target=f"/{place}/b", keys=["id"]
+            )
+    here, there = declared("both", serialized(dag))
+    assert [(one.pipeline, one.task_ids, one.target) for one in (here, there)] == [
+        ("b", ("here",), "/here/b"),
+        ("b", ("there",), "/there/b"),
+    ]
+    rows: dict[str, Any] = {
+        "runs": [run(1, "failed", dag_id="both")],
+        "tasks": [task("failed", dag_id="both", task_id="there")],
+        "values": [value("return_value", published(pipeline="b", lag=lag()), task_id="here")],
+    }
+    found = apart(here, there, **rows)
+    assert {key: one["state"] for key, one in found.items()} == {"b@/here/b": "ok", "b@/there/b": "failed"}
+    stored = Stored(dags={}, pipelines=[here, there], **rows)
+    for task_id in ("here", "there"):
+        (meant,) = state.of_task(stored, task_id, -1)
+        assert meant["id"] == f"b@/{task_id}/b"
+
+
+def test_an_ingest_is_known_by_its_log() -> None:
+    with DAG("i") as dag:
+        DeltaIngestChangesOperator(task_id="ingest", source="/landing", log="/lake/log", keys=["id"])
+    assert [one.target for one in declared("i", serialized(dag))] == ["/lake/log"]
+
+
+def test_dags_of_one_group_have_the_same_pipeline_although_one_does_not_say_its_target() -> None:
+    """Airflow shortens long arguments of one of them."""
+    hidden = replace(MAPPED, dag_id="shop__backfill")
+    (found,) = apart(replace(MAPPED, target="/lake/b"), hidden).values()
+    assert [one["dag_id"] for one in found["dags"]] == ["shop", "shop__backfill"]
+
+
 def test_what_one_task_meant() -> None:
     rows: dict[str, Any] = {
         "dags": {"shop": Dag("shop", False, True)},
@@ -363,7 +459,7 @@ def test_trends_and_commits() -> None:
         Event("p", "one", "r2", "apply", -1, published(9), NOW, NOW - timedelta(seconds=9), NOW),
         Event("p", "one", "r1", "apply", -1, published(8, counts={"updated": 1}), NOW),
     ]
-    assert state.trends(events) == {"p": [1, 4]}
+    assert state.trends(events, [ALONE]) == {"p@/lake/b": [1, 4]}
     newest, oldest = state.commits(events)
     assert (newest["version"], newest["run_id"], newest["task_seconds"]) == (9, "r2", 9.0)
     assert (oldest["rows"]["updated"], oldest["started"]) == (1, None)
@@ -400,6 +496,17 @@ def test_a_named_error_is_published() -> None:
     assert instance.pushed == {ERROR_KEY: ERROR}
     on_task_instance_failed(task_instance=instance, error=NullKey("m" * 9000, remedy="r"))
     assert len(instance.pushed[ERROR_KEY]["message"]) < 4100
+
+
+def test_secrets_of_connections_are_masked() -> None:
+    mask_secret("hunter2-of-the-store")
+    instance = Instance()
+    # A shortened message must not end in a part of a secret.
+    message = "m" * 3990 + "hunter2-of-the-store"
+    error = NullKey(message, remedy="say hunter2-of-the-store")
+    on_task_instance_failed(task_instance=instance, error=error)
+    assert "hunter2" not in str(instance.pushed)
+    assert instance.pushed[ERROR_KEY]["remedy"] == "say ***"
 
 
 @pytest.mark.parametrize("error", [None, "killed", ValueError("of another package")])

@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from airflow.listeners import hookimpl
+from airflow.providers.common.compat.sdk import redact
 
 #: The key of the XCom: ``class``, ``message`` and ``remedy`` of the error. The next try deletes it.
 ERROR_KEY = "delta_cdc_error"
@@ -23,13 +24,16 @@ _log = logging.getLogger(__name__)
 @hookimpl
 def on_task_instance_failed(task_instance: Any, error: str | BaseException | None) -> None:
     """Push the error of a task as an XCom, if it is one of this package's."""
-    errors = sys.modules.get("delta_cdc.core.errors")
-    if errors is None or not isinstance(error, errors.DeltaCdcError):
+    known = sys.modules.get("delta_cdc.core.errors")
+    if known is None or not isinstance(error, known.DeltaCdcError):
         # A process that never imported the module did not raise one of its errors.
         return
+    # Airflow masks only the log by itself. A shortened message could end in a part of a secret, which nothing
+    # masks any more.
+    masked = {name: str(redact(text)) for name, text in error.to_dict().items()}
     value = {
         name: text if len(text) <= _MOST else f"{text[:_MOST]}… (see the log)"
-        for name, text in error.to_dict().items()
+        for name, text in masked.items()
     }
     try:
         task_instance.xcom_push(key=ERROR_KEY, value=value)
