@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from selenium.webdriver import Chrome
+    from selenium.webdriver.remote.webelement import WebElement
 
 #: How browser and driver are called, depending on the distribution.
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -46,6 +47,45 @@ def chromium(profile: Path, *, width: int = 1280, height: int = 1300) -> Iterato
         yield browser
     finally:
         browser.quit()
+
+
+class Window:
+    """What a test does with Airflow's pages.
+
+    :param chrome: the browser
+    :param url: where the API server is
+    """
+
+    #: Seconds after which something must be wrong.
+    _PATIENCE = 300
+
+    def __init__(self, chrome: Chrome, url: str) -> None:
+        self.chrome = chrome
+        self.url = url
+
+    def log_in(self, user: str, password: str) -> None:
+        """Log in, and wait for the home page."""
+        self.open("/")
+        self.see("[name=username]").send_keys(user)
+        self.see("[name=password]").send_keys(password)
+        self.see("button[type=submit]").click()
+        self.see("nav, [href='/dags']")
+
+    def open(self, path: str) -> None:
+        """Load a page."""
+        self.chrome.get(f"{self.url}{path}")
+
+    def see(self, selector: str) -> WebElement:
+        """Return an element when it can be used.
+
+        :param selector: CSS, or XPath where it begins with a slash
+        """
+        from selenium.webdriver.common.by import By
+        from selenium.webdriver.support.expected_conditions import element_to_be_clickable
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        by = By.XPATH if selector.startswith("/") else By.CSS_SELECTOR
+        return WebDriverWait(self.chrome, self._PATIENCE).until(element_to_be_clickable((by, selector)))
 
 
 def _found(names: tuple[str, ...]) -> str | None:

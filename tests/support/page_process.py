@@ -263,9 +263,12 @@ class _Requests:
         import uvicorn
 
         server = uvicorn.Server(uvicorn.Config(self.client.app, port=port, log_level="warning"))
-        Thread(target=server.run, daemon=True).start()
+        thread = Thread(target=server.run, daemon=True)
+        thread.start()
         while not server.started:
-            time.sleep(0.05)
+            # uvicorn has no event for it; a server that cannot start ends its thread.
+            thread.join(0.05)
+            assert thread.is_alive(), f"the server on port {port} did not start"
 
 
 def main() -> None:

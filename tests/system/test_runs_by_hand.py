@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from selenium.webdriver import Chrome
-    from selenium.webdriver.remote.webelement import WebElement
 
 _DETECT = "detect_changes"
 #: One operator with the form; the example.
@@ -150,8 +148,8 @@ def pages(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         warnings.warn(f"NOT TESTED: the trigger form in a browser: {missing}", stacklevel=1)
         pytest.skip(missing)
     with browser.chromium(tmp_path_factory.mktemp("chromium")) as window:
-        opened = Pages(window, server)
-        opened.log_in()
+        opened = Pages(window, server.url)
+        opened.log_in(USER, server.password)
         yield opened
 
 
@@ -206,40 +204,8 @@ def noted(server: Server, before: int) -> Any:
 
 
 # -- in the browser -------------------------------------------------------------------------------
-class Pages:
-    """What a test does with Airflow's pages.
-
-    :param window: the browser
-    """
-
-    #: Seconds after which something must be wrong.
-    _PATIENCE = 300
-
-    def __init__(self, window: Chrome, server: Server) -> None:
-        self.window = window
-        self.server = server
-
-    def log_in(self) -> None:
-        self.window.get(self.server.url)
-        self.see("[name=username]").send_keys(USER)
-        self.see("[name=password]").send_keys(self.server.password)
-        self.see("button[type=submit]").click()
-        self.see("nav, [href='/dags']")
-
-    def open(self, path: str) -> None:
-        self.window.get(f"{self.server.url}{path}")
-
-    def see(self, selector: str) -> WebElement:
-        """Return an element when it can be used.
-
-        :param selector: CSS, or XPath where it begins with a slash
-        """
-        from selenium.webdriver.common.by import By
-        from selenium.webdriver.support.expected_conditions import element_to_be_clickable
-        from selenium.webdriver.support.wait import WebDriverWait
-
-        by = By.XPATH if selector.startswith("/") else By.CSS_SELECTOR
-        return WebDriverWait(self.window, self._PATIENCE).until(element_to_be_clickable((by, selector)))
+class Pages(browser.Window):
+    """The browser with the forms."""
 
     def fill(self, field: str, text: str) -> None:
         self.see(f"[name=element_{field}]").send_keys(text)
@@ -248,7 +214,7 @@ class Pages:
         """Keep a picture of the page among the artefacts."""
         folder = PROJECT / ".cache" / "screenshots"
         folder.mkdir(parents=True, exist_ok=True)
-        assert self.window.save_screenshot(str(folder / f"{name}.png"))
+        assert self.chrome.save_screenshot(str(folder / f"{name}.png"))
 
 
 def test_a_backfill_from_the_form(server: Server, places: Places, pages: Pages) -> None:

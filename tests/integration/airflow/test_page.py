@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from selenium.webdriver import Chrome
-    from selenium.webdriver.remote.webelement import WebElement
-
     from tests.integration.airflow.conftest import Airflow
 
 _PASSWORD = "for this test only"
@@ -274,37 +271,8 @@ def test_a_failed_task_publishes_its_error(airflow: Airflow) -> None:
 
 
 # -- in the browser ---------------------------------------------------------------------------------
-class Window:
-    """What a test does with the pages."""
-
-    #: Seconds after which something must be wrong.
-    _PATIENCE = 120
-
-    def __init__(self, chrome: Chrome, url: str) -> None:
-        self.chrome = chrome
-        self.url = url
-
-    def log_in(self) -> None:
-        self.open("/")
-        self.see("[name=username]").send_keys("admin")
-        self.see("[name=password]").send_keys(_PASSWORD)
-        self.see("button[type=submit]").click()
-        self.see("nav, [href='/dags']")
-
-    def open(self, path: str) -> None:
-        self.chrome.get(f"{self.url}{path}")
-
-    def see(self, selector: str) -> WebElement:
-        """Return an element when it can be used.
-
-        :param selector: CSS, or XPath where it begins with a slash
-        """
-        from selenium.webdriver.common.by import By
-        from selenium.webdriver.support.expected_conditions import element_to_be_clickable
-        from selenium.webdriver.support.wait import WebDriverWait
-
-        by = By.XPATH if selector.startswith("/") else By.CSS_SELECTOR
-        return WebDriverWait(self.chrome, self._PATIENCE).until(element_to_be_clickable((by, selector)))
+class Window(browser.Window):
+    """The browser with the page."""
 
     def theme(self, name: str) -> None:
         self.chrome.execute_script("localStorage.setItem('theme', arguments[0])", name)
@@ -327,7 +295,7 @@ def window(page: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Win
     page.serve()
     with browser.chromium(tmp_path_factory.mktemp("chromium"), width=1500, height=1100) as chrome:
         opened = Window(chrome, page.url)
-        opened.log_in()
+        opened.log_in("admin", _PASSWORD)
         yield opened
 
 
