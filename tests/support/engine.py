@@ -120,6 +120,7 @@ class Flow:
             target_uri=self.target,
             options=self.options,
             steps=steps,
+            target_bytes=recorded_size(self.target),
         )
 
     def run(self, *steps: Step) -> JobResult:
@@ -181,6 +182,12 @@ class Flow:
     def rows(self, where: str = "true") -> list[dict[str, Any]]:
         """Return the target's rows."""
         return table_rows(self.spark, self.target, where)
+
+
+def recorded_size(table: str) -> int | None:
+    """Return the size of a table's files as its newest checksum file records it, as a plan has it."""
+    files = sorted((Path(table) / "_delta_log").glob("*.crc"))
+    return json.loads(files[-1].read_text())["tableSizeBytes"] if files else None
 
 
 def table_rows(spark: SparkSession, table: str, where: str = "true") -> list[dict[str, Any]]:

@@ -404,6 +404,8 @@ class ApplySpec:
     :param dry_run: compute what would be written, and write nothing
     :param may_lack_layout: the target may lack its clustering or a property, because a crash followed its
         creation: the job checks it after the commit
+    :param target_bytes: size of the target's files, as its log recorded it at planning time; None if the log
+        did not. It only decides how the job shuffles and writes
     """
 
     pipeline: str
@@ -417,6 +419,7 @@ class ApplySpec:
     quarantine_uri: str = ""
     dry_run: bool = False
     may_lack_layout: bool = True
+    target_bytes: int | None = None
     job: Literal["apply"] = "apply"
 
 

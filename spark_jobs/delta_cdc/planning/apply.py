@@ -198,7 +198,8 @@ async def _from_watermark(request: ApplyRequest, observed: Observation, seal: Se
     known = appended_events.since(seal.state.horizons, chosen.tracked_from)
     before = replace(seal.state, horizons=known)
     first = replace(steps[0], planned_on=observed.planned_on, before=before)
-    return modes.planned(request, observed, (first, *steps[1:]), chosen.versions, *chosen.notes, *step_notes)
+    notes = (*chosen.notes, *step_notes)
+    return await modes.planned(request, observed, (first, *steps[1:]), chosen.versions, *notes)
 
 
 async def _steps(
@@ -259,7 +260,7 @@ async def _seal_alone(request: ApplyRequest, observed: Observation, seal: Seal, 
     :raises SchemaChangeInRange: a seal is due, and its range drops, renames or retypes a column
     """
     if observed.before:
-        return modes.planned(request, observed, (), None, *found.notes)
+        return await modes.planned(request, observed, (), None, *found.notes)
     assert observed.recorded is not None
     due = renewal_due(observed.source, observed.recorded, observed.now_ms)
     if due is None:
@@ -273,7 +274,7 @@ async def _seal_alone(request: ApplyRequest, observed: Observation, seal: Seal, 
         planned_on=observed.planned_on,
         before=replace(seal.state, horizons=appended_events.since(seal.state.horizons, found.tracked_from)),
     )
-    return modes.planned(request, observed, (step,), None, *found.notes, *notes, due)
+    return await modes.planned(request, observed, (step,), None, *found.notes, *notes, due)
 
 
 # -- initial load -------------------------------------------------------------------------------
@@ -291,23 +292,23 @@ async def _load(request: ApplyRequest, observed: Observation) -> Plan:
     first = _first_version(request, observed)
     if first is None:
         load, at = await load_step(observed, ending, declared=request.sets_baseline)
-        return _load_alone(request, observed, load, at)
+        return await _load_alone(request, observed, load, at)
     _check_first(observed, first, ending)
     load, at = await _load_before(observed, first, declared=request.sets_baseline)
     found = await ranges.choose_after(observed, first - 1, ending, ()) if first <= ending else None
     if not isinstance(found, ranges.Chosen):
-        return _load_alone(request, observed, load, at)
+        return await _load_alone(request, observed, load, at)
     load = replace(load, horizons=appended_events.since(load.horizons, found.tracked_from))
     steps, step_notes = await _steps(request, observed, found, load.seal_number + 1)
-    return modes.planned(request, observed, (load, *steps), found.versions, *found.notes, *step_notes)
+    return await modes.planned(request, observed, (load, *steps), found.versions, *found.notes, *step_notes)
 
 
-def _load_alone(request: ApplyRequest, observed: Observation, load: LoadStep, at: TableState) -> Plan:
+async def _load_alone(request: ApplyRequest, observed: Observation, load: LoadStep, at: TableState) -> Plan:
     version = load.ending_version
     validation.check_columns(request.options, at.schema_columns, observed.source.uri, version)
     versions = None if load.is_empty else VersionRange(version, version)
     warnings = feed_warning(at) if request.options.source_kind == "change_feed" else ()
-    return modes.planned(request, observed, (load,), versions, *warnings)
+    return await modes.planned(request, observed, (load,), versions, *warnings)
 
 
 def _first_version(request: ApplyRequest, observed: Observation) -> int | None:
@@ -408,4 +409,4 @@ async def _from_staging(request: ApplyRequest, observed: Observation, uri: str) 
             staging=load.staging,
             before=seal.state,
         )
-    return modes.planned(request, observed, (step,), VersionRange(step.starting_version, ending))
+    return await modes.planned(request, observed, (step,), VersionRange(step.starting_version, ending))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from delta_cdc.planning.ranges import Nothing
 
 
-def planned(
+async def planned(
     request: ApplyRequest,
     observed: Observation,
     steps: tuple[TargetStep, ...],
@@ -67,6 +67,10 @@ def planned(
         or observed.recorded.may_lack_layout(request.options.target_properties),
     )
     validation.check_seal_of_apply(spec)
+    if observed.recorded is not None:
+        target = DeltaLog(request.target, request.storage_options)
+        size = await target.checksum_size(observed.recorded.target.version)
+        spec = replace(spec, target_bytes=size)
     return observed.plan(spec, versions, *notes)
 
 
@@ -107,7 +111,7 @@ async def reload(request: ApplyRequest, observed: Observation, because: DeltaCdc
         f"{reason_text} All keys of {canonical_uri(request.target)} are compared with version {ending} of "
         f"{observed.source.uri} (reload)."
     )
-    return planned(request, observed, (step,), VersionRange(ending, ending), note.strip())
+    return await planned(request, observed, (step,), VersionRange(ending, ending), note.strip())
 
 
 async def _state_before(
@@ -237,13 +241,13 @@ async def repair(
     needs_history = validation.needs_history(request.options)
     if not (by_range or (needs_history and first <= watermark)):
         # The source as of the watermark is sufficient; also if no change followed the load.
-        return planned(request, observed, (template,), VersionRange(min(first, last), last))
+        return await planned(request, observed, (template,), VersionRange(min(first, last), last))
     read_to = watermark if needs_history else last
     parts = await _read(observed, asked, first, read_to, one_by_one=one_by_one)
     if isinstance(parts, ranges.Nothing):
         if by_range:
             return observed.nothing(watermark, *parts.notes)
-        return planned(request, observed, (template,), VersionRange(first, last), *parts.notes)
+        return await planned(request, observed, (template,), VersionRange(first, last), *parts.notes)
     read_steps, notes = parts
     if needs_history and len(read_steps) > 1:
         raise RangeTooLong(
@@ -252,7 +256,7 @@ async def repair(
             remedy="start later: history before the start stands.",
         )
     steps = tuple(_part(template, at_, one, whole=len(read_steps) == 1) for at_, one in enumerate(read_steps))
-    return planned(request, observed, steps, VersionRange(first, last), *notes)
+    return await planned(request, observed, steps, VersionRange(first, last), *notes)
 
 
 def _part(template: RepairStep, position: int, read_step: ApplyStep, *, whole: bool) -> RepairStep:

@@ -109,7 +109,9 @@ async def _of_steps(spec: ApplySpec | ReadSpec, options: dict[str, str] | None) 
     planned_on = next((step.planned_on for step in steps if step.planned_on is not None), None)
     if read is None or planned_on is None or isinstance(spec, ReadSpec):
         return read
-    target = await table_size(spec.target_uri, planned_on.version, options)
+    target = spec.target_bytes
+    if target is None:
+        target = await table_size(spec.target_uri, planned_on.version, options)
     # Each step may read all of the target.
     return None if target is None else read + target * len(steps)
 

@@ -5,9 +5,8 @@ The files are few and small, and named by their exact paths, so that this costs 
 
 from __future__ import annotations
 
-import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -21,66 +20,44 @@ if TYPE_CHECKING:
 
 def commit_hash(session: SparkSession, table_uri: str, version: int) -> str | None:
     """Return the SHA-256 (hex) of a version's commit file; None if there is no such file."""
-    hashes = _read(session, table_uri, version, ["json"])
-    return hashes[0]["hash"] if hashes else None
+    try:
+        hashes = _file(session, table_uri, version).select(F.sha2("content", 256).alias("hash")).collect()
+    except Exception as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise
+        return None
+    return str(hashes[0]["hash"])
 
 
 def is_newest(
     session: SparkSession, table_uri: str, planned_on: TableVersion, *, single_driver: bool
-) -> tuple[bool, int | None]:
-    """Return whether a planned version is still the table's newest one, and the table's size in bytes.
+) -> bool:
+    """Return whether a planned version is still the table's newest one.
 
     :param single_driver: only one driver writes. Several drivers on S3 use Delta's log store with DynamoDB,
         and its newest commit may not be among the files yet
-    :return: False also if the plan did not record the hash of the commit file. The size is None if it is
-        unknown: Delta writes it into a file beside the commit, other writers do not
+    :return: False also if the plan did not record the hash of the commit file
     """
-    if is_s3(table_uri) and not single_driver:
-        return False, None
+    if planned_on.commit_hash is None or (is_s3(table_uri) and not single_driver):
+        return False
     version = planned_on.version
-    files = _read(session, table_uri, version, ["json", "crc"]) or _read(
-        session, table_uri, version, ["json"]
-    )
-    hashes = {row["hash"] for row in files}
-    size = next((_size(row["checksum"]) for row in files if row["checksum"] is not None), None)
-    same = planned_on.commit_hash is not None and planned_on.commit_hash in hashes
-    return same and not _exists(session, table_uri, version + 1), size
-
-
-def _read(session: SparkSession, table_uri: str, version: int, suffixes: list[str]) -> list[Any]:
-    """Return the hash of each file, and the text of a checksum file; [] if one of the files is missing."""
-    is_checksum = F.col("path").endswith(".crc")
-    try:
-        files = _files(session, table_uri, version, suffixes)
-        text = F.when(is_checksum, F.col("content").cast("string"))
-        return files.select(F.sha2("content", 256).alias("hash"), text.alias("checksum")).collect()
-    except Exception as error:
-        if "PATH_NOT_FOUND" not in str(error):
-            raise
-        return []
+    is_same = commit_hash(session, table_uri, version) == planned_on.commit_hash
+    return is_same and not _exists(session, table_uri, version + 1)
 
 
 def _exists(session: SparkSession, table_uri: str, version: int) -> bool:
     try:
         # Over Connect, only the analysis looks for the file.
-        return bool(_files(session, table_uri, version, ["json"]).columns)
+        return bool(_file(session, table_uri, version).columns)
     except Exception as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise
         return False
 
 
-def _files(session: SparkSession, table_uri: str, version: int, suffixes: list[str]) -> DataFrame:
+def _file(session: SparkSession, table_uri: str, version: int) -> DataFrame:
     # The reader treats its path as a pattern.
     folder = re.sub(r"([\\*?\[\]{}^,])", r"\\\1", table_uri.rstrip("/"))
-    paths = [f"{folder}/_delta_log/{version:020d}.{suffix}" for suffix in suffixes]
-    # At least two: Spark logs a warning with a stack trace for a single path that looks like a pattern.
-    return session.read.format("binaryFile").load(paths if len(paths) > 1 else paths * 2)
-
-
-def _size(checksum: str) -> int | None:
-    try:
-        size = json.loads(checksum)["tableSizeBytes"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return size if isinstance(size, int) else None
+    path = f"{folder}/_delta_log/{version:020d}.json"
+    # Twice: Spark logs a warning with a stack trace for a single path that looks like a pattern.
+    return session.read.format("binaryFile").load([path, path])

@@ -147,9 +147,16 @@ def shuffle_for(session: SparkSession, *, few_rows: bool) -> None:
 
 def set_or_restore(session: SparkSession, name: str, value: str | None) -> None:
     """Set a conf of a private session; None restores the user's value, or Spark's default."""
-    users_value = session.conf.get(_KEPT + name, None) or str(session.conf.get(name))
-    session.conf.set(_KEPT + name, users_value)
-    session.conf.set(name, users_value if value is None else value)
+    users_value = session.conf.get(_KEPT + name, None)
+    if users_value is None:
+        # Delta's confs have no value, not even a default, before its classes are loaded.
+        users_value = session.conf.get(name, None) or ""
+        session.conf.set(_KEPT + name, users_value)
+    wanted = users_value if value is None else value
+    if wanted:
+        session.conf.set(name, wanted)
+    else:
+        session.conf.unset(name)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -243,6 +244,7 @@ def test_a_small_batch_goes_to_the_rows_of_the_target(
     session = spark.newSession()
     session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     merge = Merge("t", session.range(10), ("s.id = t.id",), ())
+    context: Any = SimpleNamespace(session=session, options=TYPE_1, spec=SimpleNamespace(target_bytes=None))
     cases = (
         (layout.MOST_SENT, 1024, True),
         (layout.MOST_SENT + 1, 1024, False),
@@ -250,7 +252,7 @@ def test_a_small_batch_goes_to_the_rows_of_the_target(
         (10, None, False),
     )
     for changed, size, sent in cases:
-        found = layout.tuned(session, merge, TYPE_1, changed=changed, rewritten=0, size=size)
+        found = layout.tuned(context, merge, changed=changed, rewritten=0, size=size)
         plan = found.source.join(session.range(1000), "id")._jdf.queryExecution().sparkPlan().toString()
         assert ("BroadcastHashJoin" in plan, "SortMergeJoin" in plan) == (sent, not sent), plan
 
@@ -293,11 +295,21 @@ def test_a_key_that_partitions_the_target_is_listed(
     assert made.bounds["part"] == (values[0], values[-1])
 
 
+@pytest.mark.parametrize(("left_out", "kept"), [(1500, True), (500, False)])
+def test_ranges_that_skip_little_are_left_out(spark: SparkSession, left_out: int, kept: bool) -> None:
+    """Spark would check each of them for every row of the target."""
+    from pyspark.sql import functions as F
+
+    rows = spark.range(500).selectExpr(f"id * 20 + IF(id < 250, 0, {left_out}) AS k")
+    found = batch.materialise(rows, keyed(rows), {batch.CHANGES: F.count("*")}).ranges
+    assert bool(found.get("k")) == kept
+
+
 def test_the_ranges_of_all_keys_take_one_job(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
     rows = spark.range(40).selectExpr(
-        "id * 1000 AS a", "-id * 5000 AS b", "date_add(DATE'2020-01-01', CAST(id % 2 AS INT) * 700) AS d"
+        "id * id AS a", "-id * id * id AS b", "date_add(DATE'2020-01-01', CAST(id % 2 AS INT) * 700) AS d"
     )
     jobs = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs
     before = jobs()

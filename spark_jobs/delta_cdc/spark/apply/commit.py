@@ -112,7 +112,7 @@ def changed_since(
     session: SparkSession, target: str, planned_on: TableVersion, *, single_driver: bool
 ) -> TableState | None:
     """Return the target's state if it may have changed since it was planned on; None if it has not."""
-    unchanged, _ = is_newest(session, target, planned_on, single_driver=single_driver)
+    unchanged = is_newest(session, target, planned_on, single_driver=single_driver)
     return None if unchanged else look(session, target)
 
 

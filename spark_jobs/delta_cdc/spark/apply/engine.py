@@ -26,13 +26,13 @@ from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import from_events, from_feed, layout, load, repair
-from delta_cdc.spark.apply.commit import Outcome, commit, look, nothing_added, overtaken
+from delta_cdc.spark.apply.commit import Outcome, changed_since, commit, look, nothing_added, overtaken
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.changes import feed
-from delta_cdc.spark.commit_files import commit_hash, is_newest
+from delta_cdc.spark.commit_files import commit_hash
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
-from delta_cdc.spark.sessions import private_session, shuffle_for
+from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyOptions, ApplySpec, RowStep, TargetStep
@@ -173,7 +173,7 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
 def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
     description = _described(spec, step)
     log.info("%s: preparing %s", spec.pipeline, description)
-    shuffle_for(session, few_rows=layout.has_few_rows(step, spec.options))
+    layout.fit(session, spec, step)
     prepared = _prepare(session, spec, step)
     failpoints.reached("planned")
     with ThreadPoolExecutor(1) as pool:
@@ -208,11 +208,8 @@ def _changed_target(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
     """Return why the target is not as planned; None if it is, or if a step creates it."""
     if step.planned_on is None:
         return None
-    unchanged, size = is_newest(session, spec.target_uri, step.planned_on, single_driver=spec.single_driver)
-    layout.fit_to_target(session, size)
-    if unchanged:
-        return None
-    return overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
+    state = changed_since(session, spec.target_uri, step.planned_on, single_driver=spec.single_driver)
+    return None if state is None else overtaken(session, spec.target_uri, step.planned_on, state)
 
 
 def _destination(session: SparkSession, spec: ApplySpec, prepared: PreparedStep) -> Destination:

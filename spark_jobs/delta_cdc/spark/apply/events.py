@@ -247,6 +247,7 @@ def checked(context: StepContext, events: Events) -> b.Batch:
             "highest": as_text(F.max(sequence), order_type),
         },
         only=valid & ~is_truncate,
+        with_ranges=context.skips_files,
     )
     refuse_invalid(context, batch, events.shape)
     totals = batch.totals

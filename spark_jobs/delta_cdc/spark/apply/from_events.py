@@ -458,9 +458,7 @@ def prepared(
     # An event changes at most three rows of history.
     changed = _UNKNOWN if context.size is None else 3 * context.size
     size = sum(read_range.size for read_range in context.read_ranges)
-    merge = layout.tuned(
-        context.session, merge, options, changed=changed, rewritten=context.size or 0, size=size
-    )
+    merge = layout.tuned(context, merge, changed=changed, rewritten=context.size or 0, size=size)
     log.debug("%s", merge.statement)
     return context.prepared(merge, shape, highest, newest(tuple(truncates), _KEPT_TRUNCATES))
 
@@ -531,6 +529,7 @@ def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> b.
             "highest": highest,
         },
         only=valid,
+        with_ranges=context.skips_files,
     )
     context.count(events=batch.totals["events"])
     events.refuse_invalid(context, batch, shape)

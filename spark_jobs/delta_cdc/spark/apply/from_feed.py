@@ -81,9 +81,8 @@ def _merge(context: StepContext, by_version: DataFrame, shape: Shape, *, evolve:
         statement = difference.merge_states(target, source, shape, options, pruning, evolve=evolve)
     log.debug("%s", statement.statement)
     statement = layout.tuned(
-        context.session,
+        context,
         statement,
-        options,
         changed=totals[b.CHANGES],
         rewritten=totals["rewritten"],
         # Another job read the staged batch.
@@ -121,6 +120,7 @@ def _materialised(
             **totals,
         },
         only=changed,
+        with_ranges=context.skips_files,
     )
     b.refuse(batch.totals, batch.rows, shape, context, conditions)
     context.counts = {**{name: batch.totals[name] for name in counted}, **context.counts}

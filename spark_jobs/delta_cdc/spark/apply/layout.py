@@ -21,8 +21,9 @@ from delta_cdc.spark.sessions import FEW_BYTES, set_or_restore, shuffle_for
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import ApplyOptions, TargetStep
+    from delta_cdc.core.spec import ApplyOptions, ApplySpec, TargetStep
     from delta_cdc.spark.apply.merge import Merge
+    from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
 _MAX_CLUSTERING_COLUMNS = 4
@@ -41,9 +42,6 @@ _MANY_ROWS = 10_000
 MOST_SENT = 100_000
 #: It does so up to this many (compressed) bytes, by the source's log, so that a small driver can hold them.
 _MOST_BYTES = 8 * 1024**2
-#: SCD type -> bytes of changes, by the source's log, up to which one task shuffles them. A history sorts the
-#: events of each key, so its rows cost more.
-_ONE_TASK = {1: FEW_BYTES, 2: FEW_BYTES // 16}
 #: Bytes of a target up to which one task shuffles the rows that a MERGE rewrites.
 _ONE_TASK_TARGET = 128 * 1024**2
 #: Bytes of a target up to which a MERGE writes whole files. Deletion vectors save bytes, but each MERGE then
@@ -53,15 +51,20 @@ _WHOLE_FILES_TARGET = 8 * 1024**2
 #: old rows in place: rewriting half of 1,000,000 rows in 85 MB added 42 MB, so that every later scan opens
 #: 127 MB; whole files cost 85 MB once.
 _COPY_FROM = 0.5
+#: Changes with fewer bytes than this share of the target's cannot rewrite that many rows.
+_SMALL_SHARE = 1 / 16
 
 
-def extent(session: SparkSession, uri: str) -> tuple[int, int]:
+def extent(session: SparkSession, uri: str, size: int | None = None) -> tuple[int, int]:
     """Return the number of rows and of bytes of a table; only the bytes include rows that vectors hide.
 
     Delta answers from its log, without opening a data file.
+
+    :param size: the bytes, if they are known
     """
     rows = session.sql(f"SELECT count(*) AS n FROM {table(uri)}").collect()[0]["n"]
-    size = session.sql(f"DESCRIBE DETAIL {table(uri)}").select("sizeInBytes").collect()[0][0]
+    if size is None:
+        size = session.sql(f"DESCRIBE DETAIL {table(uri)}").select("sizeInBytes").collect()[0][0]
     return rows, size
 
 
@@ -93,39 +96,31 @@ def _rows_per_file(rows: int, size: int, options: ApplyOptions) -> int | None:
     return max(1, file_size(options) * rows // size) if rows and size else None
 
 
-def has_few_rows(step: TargetStep, options: ApplyOptions) -> bool:
+def is_small(target_bytes: int | None) -> bool:
+    """Return whether a target is so small that each MERGE may write all of it again.
+
+    :param target_bytes: None if unknown
+    """
+    return target_bytes is not None and target_bytes <= _WHOLE_FILES_TARGET
+
+
+def fit(session: SparkSession, spec: ApplySpec, step: TargetStep) -> None:
+    """Set how the statements of a step shuffle and write, in a private session."""
+    shuffle_for(session, few_rows=_has_few_rows(step))
+    set_or_restore(session, _DELETION_VECTORS, "false" if is_small(spec.target_bytes) else None)
+
+
+def _has_few_rows(step: TargetStep) -> bool:
     """Return whether the changes of a step are few; False if their size is unknown.
 
     Several tasks would keep their number in the materialised batch, and force it on the target in a join.
     """
     if not isinstance(step, ApplyStep) or step.staging is not None:
         return False
-    return (
-        0 < sum(read_range.size for read_range in step.read_ranges) <= _ONE_TASK[options.stored_as_scd_type]
-    )
+    return 0 < sum(read_range.size for read_range in step.read_ranges) <= FEW_BYTES
 
 
-def fit_to_target(session: SparkSession, size: int | None) -> None:
-    """Set how the MERGEs of a private session shuffle and write.
-
-    :param size: the target's size in bytes; None if unknown
-    """
-    if size is None or size > _ONE_TASK_TARGET:
-        # A MERGE shuffles all rows of the files that it rewrites.
-        shuffle_for(session, few_rows=False)
-    whole_files = size is not None and size <= _WHOLE_FILES_TARGET
-    set_or_restore(session, _DELETION_VECTORS, "false" if whole_files else None)
-
-
-def tuned(
-    session: SparkSession,
-    merge: Merge,
-    options: ApplyOptions,
-    *,
-    changed: int,
-    rewritten: int,
-    size: int | None,
-) -> Merge:
+def tuned(context: StepContext, merge: Merge, *, changed: int, rewritten: int, size: int | None) -> Merge:
     """Return a MERGE that rewrites whole files if deletion vectors would cost more, and writes no huge files.
 
     A source of few rows is broadcast, because Spark does not trust the size of a checkpoint and would
@@ -135,15 +130,24 @@ def tuned(
     :param rewritten: maximum number of target rows that it updates or deletes
     :param size: number of bytes that were read for it, by the source's log; None if unknown
     """
-    if changed <= MOST_SENT and size is not None and size <= _MOST_BYTES:
+    session, options, target_bytes = context.session, context.options, context.spec.target_bytes
+    is_sent = changed <= MOST_SENT and size is not None and size <= _MOST_BYTES
+    if is_sent:
         merge = replace(merge, source=merge.source.hint("broadcast"))
-    else:
-        # The join shuffles the target.
+    if not is_sent or target_bytes is None or target_bytes > _ONE_TASK_TARGET:
+        # The join shuffles the target, or the MERGE many rows of the files that it rewrites.
         shuffle_for(session, few_rows=False)
     copies = options.target_properties.get("delta.enableDeletionVectors", "true").lower() == "false"
-    if changed < _MANY_ROWS and not copies:
+    if not copies and changed < _MANY_ROWS:
         return merge
-    rows, bytes_ = extent(session, merge.target)
+    if size and target_bytes is not None:
+        # Without a look at the table's rows: whole files, or a share of the rows that only vectors suit.
+        whole_files = is_small(target_bytes)
+        written = size + target_bytes if whole_files else size
+        vectors = not copies and size < _SMALL_SHARE * target_bytes
+        if (whole_files or vectors) and written <= file_size(options):
+            return merge
+    rows, bytes_ = extent(session, merge.target, target_bytes)
     confs = {}
     if rewritten > _COPY_FROM * rows:
         confs[_DELETION_VECTORS] = "false"

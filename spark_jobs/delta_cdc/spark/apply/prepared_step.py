@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.spec import ApplyStep, LoadStep, RepairStep, ranges_of
 from delta_cdc.spark import quarantine
-from delta_cdc.spark.apply import events
+from delta_cdc.spark.apply import events, layout
 from delta_cdc.spark.apply.rows import RAW
 from delta_cdc.spark.apply.sequences import as_text, greater
 from delta_cdc.spark.changes import states
@@ -96,6 +96,11 @@ class StepContext:
     def read_ranges(self) -> list[ReadRange]:
         """Return the ranges that the step reads."""
         return ranges_of((self.step,))
+
+    @property
+    def skips_files(self) -> bool:
+        """Return whether the target may have many files, of which the MERGE can skip some."""
+        return bool(self.options.partition_by) or not layout.is_small(self.spec.target_bytes)
 
     @property
     def staging(self) -> Staging | None:
