@@ -24,6 +24,7 @@ def rows(spark: SparkSession, table: Path, *columns: str) -> list[tuple[Any, ...
     )
 
 
+@pytest.mark.slow
 def test_records_of_a_log(spark: SparkSession, tmp_path: Path, capsys: Said) -> None:
     """An operation nobody had told of, and half a record."""
     source, log = tmp_path / "landing", tmp_path / "log"

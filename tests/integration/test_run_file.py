@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.slow
 def test_a_file_is_run(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A table, and files by way of their log; what fails stops no other; the second run has nothing to do."""
     path = {name: str(tmp_path / name) for name in ("bronze", "silver", "files", "log", "current", "none")}

@@ -217,6 +217,7 @@ class Pages(browser.Window):
         assert self.chrome.save_screenshot(str(folder / f"{name}.png"))
 
 
+@pytest.mark.slow
 def test_a_backfill_from_the_form(server: Server, places: Places, pages: Pages) -> None:
     """Versions 1-4 in milestones of two, into a target that isn't there yet."""
     before = applications(places)

@@ -135,6 +135,7 @@ def killed_at(point: str, run: Callable[[], object]) -> None:
         remove()
 
 
+@pytest.mark.slow
 def test_what_a_look_finds(stream: Callable[..., Stream]) -> None:
     """Without Spark: what is next is what the log's record and the broker say, and nothing else."""
     one = stream(partitions=2)

@@ -254,6 +254,7 @@ class Consumed:
         return expire_events(self._spark, self.log, consumers=self.consumers, horizon=below, **more)
 
 
+@pytest.mark.slow
 def test_waits_dies_races_and_goes_on(spark: SparkSession, tmp_table: Table) -> None:
     """The driver dies between the two commits of an expiry."""
     flow = Consumed(spark, tmp_table)
