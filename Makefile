@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core lint types format bench wheel wheel-check docker-check docker-rehearsal constraints clean
+.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core lint types format bench jar wheel wheel-check docker-check docker-rehearsal constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,7 +61,10 @@ format: setup ## Format the code and fix what can be fixed
 bench: setup ## Run the benchmarks
 	@for file in $$(grep -l __main__ benchmarks/*.py); do $(BIN)/python $$file $(ARGS) || exit 1; done
 
-wheel: setup ## Build wheel and source distribution into dist/
+jar: setup ## Compile java/ into the JAR of the log store for S3; needs a JDK
+	@$(BIN)/python -m tools.jar
+
+wheel: setup jar ## Build wheel and source distribution into dist/
 	@$(BIN)/python -m build --no-isolation --outdir dist .
 
 docker-check: setup ## Check docker/ without an engine: compose file, Dockerfile, install steps, commands

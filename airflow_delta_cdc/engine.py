@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from delta_cdc.launch.class_data_archive import ClassDataArchive
     from delta_cdc.launch.environment import child_environment, release as release_of, submit_binary
     from delta_cdc.launch.jars import cache_home, installed_delta, needed as needed_jars, s3_jars
+    from delta_cdc.launch.log_store import log_store_confs
     from delta_cdc.launch.session import (
         CLASS_PATH,
         DEFAULT_JAVA_OPTIONS,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = (
     *("airflow_delta_cdc", "spark_jobs", "tests", "tools", "dags", "demo", "benchmarks", "docker", "docs"),
-    *("pyproject.toml", "constraints.txt", ".dockerignore", "README.md", "LICENSE"),
+    *("java", "pyproject.toml", "constraints.txt", ".dockerignore", "README.md", "LICENSE"),
 )
 #: Exit codes of pytest. Any other one (no test collected, a broken import) means that something else than the
 #: test stopped the mutant.

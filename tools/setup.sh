@@ -90,6 +90,9 @@ except EnvironmentNotReady as error:
 PY
 echo "$key" >"$stamp"
 
+# A Java runtime without a compiler runs everything else.
+.venv/bin/python -m tools.jar >/dev/null || echo "setup: no JAR of the log store for S3; see docs/object-storage.md" >&2
+
 # Nothing needs it; every Spark of the tests starts in less time with it.
 .venv/bin/python - <<'PY' || echo "setup: no class-data archive; Spark starts as ever" >&2
 from delta_cdc.launch.class_data_archive import ClassDataArchive

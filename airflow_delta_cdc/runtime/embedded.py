@@ -76,6 +76,8 @@ class EmbeddedStart:
         # The hook sets the master. The warehouse is in the run's own folder, and is deleted with it.
         del confs["spark.master"]
         confs["spark.sql.warehouse.dir"] = str(directory / "warehouse")
+        if ours:
+            confs |= engine.log_store_confs(self._places, theirs, file)
         hook.confs = {**confs, **theirs, engine.JAVA_OPTIONS: confs[engine.JAVA_OPTIONS]}
 
     @contextlib.contextmanager

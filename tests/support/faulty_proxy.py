@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 #: ``slow_down``: 503, nothing passed on. ``lost_request``: the connection breaks, nothing passed on.
 #: ``lost_answer``: carried out, then the connection breaks. ``slow``: passed on after a while. ``cut``: half
-#: of the answer's body, then the connection breaks. ``error``: carried out, then 500.
-Kind = Literal["slow_down", "lost_request", "lost_answer", "slow", "cut", "error"]
+#: of the answer's body, then the connection breaks. ``error``: carried out, then 500. ``silent``: carried out,
+#: then nothing until the client gives up; not among :data:`KINDS`, as clients wait for minutes by default.
+Kind = Literal["slow_down", "lost_request", "lost_answer", "slow", "cut", "error", "silent"]
 KINDS: tuple[Kind, ...] = ("slow_down", "lost_request", "lost_answer", "slow", "cut", "error")
 
 _SLOW_SECONDS = 0.2
@@ -194,6 +195,10 @@ class FaultyProxy:
         answer = self._asked(start, headers, body)
         if kind == "lost_answer":
             _break(client)
+            return False
+        if kind == "silent":
+            client.settimeout(_HOLD_SECONDS)
+            client.recv(1)
             return False
         if kind == "error":
             return _refused(client, request, kind)

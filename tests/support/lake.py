@@ -15,6 +15,7 @@ from tests.support.faulty_proxy import FaultyProxy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.faulty_proxy import Kind, Request
     from tests.support.s3_gateway import Gateway
 
 _NUMBERS = itertools.count(1)
@@ -71,6 +72,18 @@ class Lake:
             if file.is_file() and not (self.folder / name).exists():
                 obstore.put(store, name, file)
         return self.uri(root.name)
+
+
+class IgnoresTheCondition:
+    """A store that takes a conditional PUT for any other: what is there is deleted before the request arrives."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._objects = lake.folder.parent
+
+    def __call__(self, request: Request) -> Kind | None:
+        if request.conditional and request.method == "PUT":
+            (self._objects / request.key).unlink(missing_ok=True)
+        return None
 
 
 @contextmanager

@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import os
 from importlib.metadata import PackageNotFoundError
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.launch import environment, jars
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -26,6 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 HASHES = jars.delta_jars().hashes
+LOG_STORE = Path("/log-store.jar")
 
 
 def fill(home: Path, wanted: jars.JarSet | None = None) -> Path:
@@ -56,7 +53,10 @@ def test_the_connector_to_kafka_is_resolved_only_where_it_is_needed(home: Path) 
     assert len(added) == 4
 
 
-def test_the_jars_of_s3_are_resolved_only_where_a_location_is_there(home: Path) -> None:
+def test_the_jars_of_s3_are_resolved_only_where_a_location_is_there(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jars, "log_store_jar", lambda: LOG_STORE)
     fill(home)
     elsewhere = ["/local", "gs://bucket/t", "abfss://c@a.dfs.core.windows.net/t", "/s3:/t"]
     assert jars.needed(elsewhere) == jars.needed()
@@ -65,8 +65,11 @@ def test_the_jars_of_s3_are_resolved_only_where_a_location_is_there(home: Path) 
             jars.needed(["/local", uri])
     folder = fill(home, jars.s3_jars())
     added = jars.needed(["/local", "s3://lake/t"])[len(jars.needed()) :]
-    assert added == tuple(folder / name for name in sorted(jars.s3_jars().hashes))
+    assert added == (*(folder / name for name in sorted(jars.s3_jars().hashes)), LOG_STORE)
     assert jars.class_path(["s3a://lake/t"]).count(os.pathsep) == 7 + len(added) - 1
+    # An installation without it uses Delta's own log store.
+    monkeypatch.setattr(jars, "log_store_jar", lambda: None)
+    assert LOG_STORE not in jars.needed(["s3://lake/t"])
 
 
 def test_the_coordinates_are_those_of_delta_spark() -> None:

@@ -6,17 +6,15 @@ import re
 import subprocess
 import sys
 import zipfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import delta_cdc
+from delta_cdc.core.commit_safety import CONDITIONAL_STORE
 from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.launch import environment, session
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -176,6 +174,24 @@ def test_a_session_is_public(started: _Builder) -> None:
     assert started.name == "delta-cdc"
     assert started.confs.items() >= session.delta_confs().items()
     assert started.confs[session.CLASS_PATH] == "/ours.jar"
+
+
+def test_on_s3_a_session_commits_with_our_log_store(
+    started: _Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But where the JARs, or the log store, are the user's own."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setattr("delta_cdc.launch.log_store.log_store_jar", lambda: Path("/log-store.jar"))
+    conf = "spark.delta.logStore.s3a.impl"
+    cases: tuple[tuple[dict[str, Any], str | None], ...] = (
+        ({}, CONDITIONAL_STORE),
+        ({"jars": False}, None),
+        ({conf: "mine"}, "mine"),
+    )
+    for given, log_store in cases:
+        started.confs.clear()
+        session.get_session("a", locations=["s3://lake/t"], **given)
+        assert started.confs.get(conf) == log_store
 
 
 def test_a_class_path_of_the_users_own_comes_behind_ours(

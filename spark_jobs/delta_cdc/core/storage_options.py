@@ -78,6 +78,7 @@ _CANONICAL = {name: line.split()[0] for line in _NAMES.strip().splitlines() for 
 #: Scheme of Hadoop's file system for S3, and the other schemes of that store.
 _HADOOP_S3 = "s3a"
 _ALSO_S3 = ("s3", "s3n")
+S3_SCHEMES = (_HADOOP_S3, *_ALSO_S3)
 #: The region that the log reader signs for, if a store other than Amazon's has no configured region.
 _REGION = "us-east-1"
 #: S3 encryption: obstore's values, and those of S3A.
@@ -85,7 +86,7 @@ _ENCRYPTION = {"AES256": "SSE-S3", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-K
 
 #: Prefixes of a store's options, and the schemes of its locations.
 _KINDS = {
-    "aws": (_HADOOP_S3, *_ALSO_S3),
+    "aws": S3_SCHEMES,
     "azure": ("abfs", "abfss", "az", "adl", "azure"),
     "google": ("gs",),
 }
@@ -145,7 +146,7 @@ def hadoop_uri(uri: str) -> str:
 
 def is_s3(uri: str) -> bool:
     """Return whether a location is on S3 or an S3-compatible store."""
-    return uri.partition(":")[0].lower() in (_HADOOP_S3, *_ALSO_S3)
+    return uri.partition(":")[0].lower() in S3_SCHEMES
 
 
 def same_store(uri: str, storage_options: Mapping[str, str]) -> bool:

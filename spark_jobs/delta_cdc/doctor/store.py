@@ -18,6 +18,7 @@ from delta_cdc.core.uris import canonical_uri
 from delta_cdc.delta_log.store import open_store
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.doctor.report import Check, Result, failed, ok, skipped, warning
+from delta_cdc.launch.log_store import log_store_confs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -186,15 +187,17 @@ def table(
 
 
 def commits(uri: str, confs: Mapping[str, str]) -> Result:
-    """Check the log store that Spark commits with: on S3, the default one supports only one driver.
+    """Check the log store that Spark commits with: on S3, Delta's default supports only one driver.
 
-    :param confs: of Spark
+    :param confs: of Spark, without those that the provider adds
     """
     try:
-        refuse_unsafe_confs(confs, hadoop_uri(uri), single_driver=False)
+        of_log_store = log_store_confs([uri], confs)
+        refuse_unsafe_confs({**of_log_store, **confs}, hadoop_uri(uri), single_driver=False)
     except UnsafeLogStore as error:
         return warning(error.message.rstrip("."), error.remedy)
-    return ok(f"the log store that Spark uses for {uri} keeps several drivers apart")
+    needs = ", if the store honours If-None-Match" if of_log_store else ""
+    return ok(f"the log store that Spark uses for {uri} keeps several drivers apart{needs}")
 
 
 def _remedy(error: Exception, verb: str) -> str:

@@ -32,6 +32,7 @@ from xml.sax.saxutils import quoteattr
 from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.core.storage_options import is_s3
 from delta_cdc.launch.environment import bundled_version, java_binary, release, require_java, spark_home
+from delta_cdc.launch.log_store import log_store_jar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -385,11 +386,14 @@ def jar_sets(locations: Iterable[str] = (), *, kafka: bool = False) -> tuple[Jar
 
 
 def needed(locations: Iterable[str] = (), *, kafka: bool = False) -> tuple[Path, ...]:
-    """Return the paths of all the JARs of :func:`jar_sets`.
+    """Return the paths of all the JARs of :func:`jar_sets`, and of our log store where a location is on S3.
 
     :raises EnvironmentNotReady: see there and :meth:`JarSet.jars`
     """
-    return tuple(jar for jar_set in jar_sets(locations, kafka=kafka) for jar in jar_set.jars())
+    locations = list(locations)
+    resolved = [jar for jar_set in jar_sets(locations, kafka=kafka) for jar in jar_set.jars()]
+    log_store = log_store_jar() if any(map(is_s3, locations)) else None
+    return (*resolved, *([log_store] if log_store else []))
 
 
 def class_path(locations: Iterable[str] = (), *, kafka: bool = False) -> str:

@@ -22,6 +22,7 @@ from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.launch.class_data_archive import ClassDataArchive, quoted
 from delta_cdc.launch.environment import child_environment, require_java
 from delta_cdc.launch.jars import HOME_VARIABLE, cache_home, class_path
+from delta_cdc.launch.log_store import log_store_confs
 from delta_cdc.launch.spark_defaults import spark_default
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ def get_session(
         of ``spark-defaults.conf`` are appended
     :raises EnvironmentNotReady: Java is missing or too old, or the JARs cannot be resolved
     """
+    locations = list(locations)
     ours = embedded_confs(
         cores,
         quick_start=quick_start,
@@ -167,7 +169,8 @@ def get_session(
         java_options=spark_default(JAVA_OPTIONS, extra),
         default_java_options=spark_default(DEFAULT_JAVA_OPTIONS, extra),
     )
-    confs = {**ours, **extra, CLASS_PATH: ours[CLASS_PATH], JAVA_OPTIONS: ours[JAVA_OPTIONS]}
+    of_log_store = log_store_confs(locations, extra) if jars else {}
+    confs = {**ours, **of_log_store, **extra, CLASS_PATH: ours[CLASS_PATH], JAVA_OPTIONS: ours[JAVA_OPTIONS]}
     os.environ.update(child_environment())
     from pyspark.sql import SparkSession
 

@@ -34,8 +34,8 @@ def is_newest(
 ) -> bool:
     """Return whether a planned version is still the table's newest one.
 
-    :param single_driver: only one driver writes. Several drivers on S3 use Delta's log store with DynamoDB,
-        and its newest commit may not be among the files yet
+    :param single_driver: only one driver writes. Several drivers on S3 may use Delta's log store with
+        DynamoDB, and its newest commit may not be among the files yet
     :return: False also if the plan did not record the hash of the commit file
     """
     if planned_on.commit_hash is None or (is_s3(table_uri) and not single_driver):

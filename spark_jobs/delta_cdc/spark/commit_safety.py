@@ -3,8 +3,9 @@
 Delta selects a log store by the scheme of a location and by the confs that Spark was started with; the confs
 of a session have no effect. On file systems with atomic create-if-absent (local disks, HDFS, Azure,
 Google) Delta's default is safe for any number of drivers. On S3 it is safe for one: its log store checks
-whether the version exists, and then writes it unconditionally. None of Delta's other stores makes S3A send a
-condition, so on S3 they are no better; ``S3DynamoDBLogStore`` keeps the versions in a DynamoDB table.
+whether the version exists, and then writes it unconditionally. Delta's other stores of release 4.4 are no
+better there, except for ``S3DynamoDBLogStore``, which keeps the versions in a DynamoDB table. Our own
+(``java/``) makes S3A send a condition, and tests whether the store honours it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from delta_cdc.core.commit_safety import CONF_OF_ALL, conf_for, refuse_unsafe_confs
+from delta_cdc.core.commit_safety import (
+    CONDITIONAL_STORE,
+    CONF_OF_ALL,
+    SINGLE_DRIVER_CONF,
+    conf_for,
+    log_store,
+    refuse_unsafe_confs,
+)
 from delta_cdc.core.storage_options import is_s3
 from delta_cdc.spark.sessions import asking_java
 
@@ -34,9 +42,19 @@ def refuse_unsafe_log_store(spark: SparkSession, uri: str, *, single_driver: boo
     :param single_driver: the user guarantees that there is only one
     :raises UnsafeLogStore: names the conf
     """
-    if is_s3(uri):
-        confs = _started_with(spark, (conf_for(uri), CONF_OF_ALL))
-        refuse_unsafe_confs(confs, uri, single_driver=single_driver)
+    if not is_s3(uri):
+        return
+    confs = _started_with(spark, (conf_for(uri), CONF_OF_ALL))
+    refusal = _refusal(spark, uri) if log_store(confs, uri) == CONDITIONAL_STORE else ""
+    refuse_unsafe_confs(confs, uri, single_driver=single_driver, refusal=refusal)
+    if refusal:
+        # Private sessions take this over from the user's session.
+        spark.conf.set(SINGLE_DRIVER_CONF, "true")
+
+
+def _refusal(spark: SparkSession, uri: str) -> str:
+    """Return why our log store cannot commit at a location; it remembers the answer per bucket."""
+    return str(spark.sql(asking_java((CONDITIONAL_STORE, "refusal", uri))).collect()[0][0])
 
 
 def _started_with(spark: SparkSession, names: Sequence[str]) -> dict[str, str]:

@@ -81,9 +81,8 @@ def test_an_answer_that_was_lost_is_asked_for(on_lake: SparkSession, lake: Lake,
     """The commit was made, and Spark is never told: neither of a load, nor of an apply, over and over."""
     for end in (2, source.newest):
         lake.proxy.faults = Once("lost_answer", to_target, times=1_000)
-        with pytest.raises(DeltaCdcError):
-            applied(on_lake, lake, 2, ending_version=end)
-        assert lake.proxy.struck, "it was a commit that failed"
+        assert applied(on_lake, lake, 2, ending_version=end).applied
+        assert lake.proxy.struck, "it was a commit whose answer was lost"
         lake.proxy.struck.clear()
         lake.proxy.faults = no_fault
         assert ranges(lake.path("target"))[-1][1] == end, "and it was made"

@@ -1,10 +1,12 @@
-"""S3 from a cluster, and from a server of Spark Connect: the same targets, and the same refusal."""
+"""S3 from a cluster, and from a server of Spark Connect: the same targets, the same refusal, no promise needed."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,16 +16,17 @@ from deltalake import write_deltalake
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator
 from delta_cdc.core.errors import UnsafeLogStore
 from delta_cdc.launch.jars import class_path
+from delta_cdc.launch.log_store import log_store_confs
 from tests.integration.airflow.test_examples import rows
 from tests.integration.cluster.test_standalone import context
 from tests.support.connect_server import connect_server
+from tests.support.faulty_proxy import no_fault
+from tests.support.lake import IgnoresTheCondition
 from tests.support.s3_gateway import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.spark_cluster import SMALL, spark_cluster
 from tests.support.world import listing
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.lake import Lake
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -55,19 +58,23 @@ def operator(lake: Lake, source: str, **more: Any) -> DeltaApplyChangesOperator:
         target=lake.uri(f"{source}_target"),
         keys=["id"],
         delta_conn_id="store",
-        **{"single_driver": True, **more},
+        **more,
     )
 
 
 def is_right(lake: Lake, **more: Any) -> None:
-    """Refused without a word about the driver; then a feed, and copies by lists of files, twice each."""
+    """Refused where the store ignores conditions; then a feed, and copies by lists of files, twice each."""
     write(lake, "feed", [1, 2])
     write(lake, "copies", [1, 2], feed=False)
-    before = listing(lake.path(""))
+    # Another bucket, as a driver remembers what it found out about one.
+    other = dataclasses.replace(lake, name=f"{lake.name}-other", folder=Path(f"{lake.folder}-other"))
+    other.folder.mkdir()
+    write(other, "feed", [1, 2])
+    lake.proxy.faults = IgnoresTheCondition(lake)
     with pytest.raises(UnsafeLogStore):
-        operator(lake, "feed", single_driver=False, **more).execute(context())
-    assert {name: data for name, data in listing(lake.path("")).items() if name in before} == before
-    assert not (lake.folder / "feed_target").exists()
+        operator(other, "feed", **more).execute(context())
+    lake.proxy.faults = no_fault
+    assert not listing(other.path("feed_target"))
     kinds: dict[str, dict[str, Any]] = {
         "feed": {"stored_as_scd_type": 2},
         "copies": {"source_kind": "snapshot"},
@@ -84,7 +91,7 @@ def is_right(lake: Lake, **more: Any) -> None:
 
 
 def enabled(lake: Lake, **more: Any) -> None:
-    """Turn the feed of a table on, which is refused without a word about the driver as well."""
+    """Turn the feed of a table on, which commits to the source of other writers."""
     write(lake, "plain", [1], feed=False)
 
     def enable(**how: Any) -> list[dict[str, Any]]:
@@ -92,9 +99,7 @@ def enabled(lake: Lake, **more: Any) -> None:
             task_id="enable", table=lake.uri("plain"), delta_conn_id="store", **how, **more
         ).execute(context())
 
-    with pytest.raises(UnsafeLogStore):
-        enable()
-    (done,) = enable(single_driver="True")
+    (done,) = enable()
     assert (done["table"], done["changed"], done["first_readable_version"]) == (lake.uri("plain"), True, 1)
     (again,) = enable()
     assert again["changed"] is False
@@ -118,6 +123,7 @@ def test_a_server_of_spark_connect(lake: Lake, tmp_path: Path, monkeypatch: pyte
         "spark.hadoop.fs.s3a.endpoint": lake.proxy.endpoint,
         "spark.hadoop.fs.s3a.endpoint.region": REGION,
         "spark.hadoop.fs.s3a.path.style.access": "true",
+        **log_store_confs([lake.uri("")], {}),
     }
     (tmp_path / "server").mkdir()
     with connect_server(tmp_path / "server", **of_store) as server:

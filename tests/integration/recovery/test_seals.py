@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,10 +18,11 @@ from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from tests.support.holding import hooked, once
 from tests.support.slow import slow_but
+from tests.support.started_with import started_with
 from tests.support.world import Source, commits, expected, held, listing, ranges, seals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
@@ -324,23 +324,6 @@ def test_restored_to_before_its_adoption(
 
 
 # -- one driver -----------------------------------------------------------------------------------
-@contextmanager
-def started_with(spark: SparkSession, name: str) -> Iterator[Callable[[str], None]]:
-    """Give what sets a conf as if Spark had been started with it."""
-    conf: Any = spark.sparkContext._jsc.sc().conf()
-    properties: Any = spark.sparkContext._jvm.java.lang.System
-
-    def tell(value: str) -> None:
-        conf.set(name, value)
-        properties.setProperty(name, value)
-
-    try:
-        yield tell
-    finally:
-        conf.remove(name)
-        properties.clearProperty(name)
-
-
 def test_the_log_store_of_a_session_does_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """The day this fails, Delta looks at a session's confs, and so may we."""
     name = "spark.delta.logStore.file.impl"
@@ -359,18 +342,19 @@ def test_the_log_store_of_a_session_does_nothing(spark: SparkSession, tmp_path: 
 def test_s3_needs_a_log_store_for_several_drivers(spark: SparkSession, scheme: str) -> None:
     conf = f"spark.delta.logStore.{scheme}.impl"
     uri = f"{scheme}://bucket/table"
-    with pytest.raises(errors.UnsafeLogStore, match=conf):
-        refuse_unsafe_log_store(spark, uri, single_driver=False)
-    refuse_unsafe_log_store(spark, uri, single_driver=True)
     for elsewhere in ("/local/table", "gs://b/t", "abfss://c@a.dfs.core.windows.net/t"):
         refuse_unsafe_log_store(spark, elsewhere, single_driver=False)
-    spark.conf.set(conf, "io.delta.storage.S3DynamoDBLogStore")
-    try:
-        with pytest.raises(errors.UnsafeLogStore, match="in a session, it does nothing"):
-            refuse_unsafe_log_store(spark, uri, single_driver=False)
-    finally:
-        spark.conf.unset(conf)
     with started_with(spark, conf) as tell:
+        tell("")
+        with pytest.raises(errors.UnsafeLogStore, match=conf):
+            refuse_unsafe_log_store(spark, uri, single_driver=False)
+        refuse_unsafe_log_store(spark, uri, single_driver=True)
+        spark.conf.set(conf, "io.delta.storage.S3DynamoDBLogStore")
+        try:
+            with pytest.raises(errors.UnsafeLogStore, match="in a session, it does nothing"):
+                refuse_unsafe_log_store(spark, uri, single_driver=False)
+        finally:
+            spark.conf.unset(conf)
         tell("io.delta.storage.S3DynamoDBLogStore")
         refuse_unsafe_log_store(spark, uri, single_driver=False)
         # Delta's others are safe where they are at home, and on S3 none of them sends a condition.
@@ -385,8 +369,10 @@ def test_one_driver_is_said_once(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delta_cdc.core.commit_safety._warned", set())
-    for number in range(3):
-        refuse_unsafe_log_store(spark, f"s3a://bucket/{number}", single_driver=True)
+    with started_with(spark, "spark.delta.logStore.s3a.impl") as tell:
+        tell("")
+        for number in range(3):
+            refuse_unsafe_log_store(spark, f"s3a://bucket/{number}", single_driver=True)
     refuse_unsafe_log_store(spark, "/local/table", single_driver=True)
     said = [line for line in caplog.messages if "single_driver" in line]
     assert len(said) == 1

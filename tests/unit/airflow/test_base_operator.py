@@ -58,6 +58,8 @@ def small_world(
     monkeypatch.setattr(
         jars.JarSet, "jars", lambda self: tuple(Path(f"/jars/{name}.jar") for name in names[self.title])
     )
+    for module in ("jars", "log_store"):
+        monkeypatch.setattr(f"delta_cdc.launch.{module}.log_store_jar", lambda: Path("/jars/log.jar"))
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))

@@ -19,6 +19,7 @@ from airflow_delta_cdc.operators import (
 from airflow_delta_cdc.runtime.storage import add_storage
 from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
 from delta_cdc.core import spec as specs
+from delta_cdc.core.commit_safety import CONDITIONAL_STORE
 from delta_cdc.core.errors import DeltaConnectionNotFound, InvalidConfiguration
 from delta_cdc.core.spec import (
     ApplyOptions,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["small_world"]
 
 SECRET = "s3cr3t/of+nobody="
+_LOG_STORE = "spark.delta.logStore.s3a.impl"
 S3A = "spark.hadoop.fs.s3a."
 
 
@@ -296,12 +298,19 @@ def test_the_jars_of_s3_go_where_a_job_reaches_it(
     spec = specs.EnableSpec("r", ("/t" if told else "s3://lake/t",), {"a": "b"})
     ran(operator(**told), spec)
     assert stand_in.option("--driver-class-path") == ["/jars/delta.jar:/jars/s3.jar"]
+    assert stand_in.confs[_LOG_STORE] == CONDITIONAL_STORE
     on_cluster = connect(host="spark://master:7077")
     ran(operator(spark_conn_id=on_cluster, **told), spec)
-    assert stand_in.option("--jars") == ["/jars/a.jar,/jars/b.jar,/jars/s.jar"]
+    assert stand_in.option("--jars") == ["/jars/a.jar,/jars/b.jar,/jars/s.jar,/jars/log.jar"]
+    assert stand_in.confs[_LOG_STORE] == CONDITIONAL_STORE
+    ran(operator(spark_conn_id=on_cluster, conf={_LOG_STORE: "mine"}, **told), spec)
+    assert stand_in.confs[_LOG_STORE] == "mine"
+    ran(operator(jars="/delta.jar", **told), spec)
+    assert _LOG_STORE not in stand_in.confs
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__DELTA_JARS", "provided")
     ran(operator(spark_conn_id=on_cluster, **told), spec)
     assert stand_in.option("--jars") == []
+    assert _LOG_STORE not in stand_in.confs
 
 
 def test_yarn_gets_kafkas_options_by_the_private_properties(

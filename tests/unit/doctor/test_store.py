@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,6 @@ from tests.support.logs import FEED, LogTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from delta_cdc.doctor import Result
     from tests.support.s3_gateway import Gateway
@@ -160,14 +160,17 @@ def test_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("confs", "status"),
     [
-        ({}, "warning"),
+        ({}, "ok"),
         ({"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}, "ok"),
         # Not the scheme by which Spark is told.
         ({"spark.delta.logStore.s3.impl": "io.delta.storage.S3DynamoDBLogStore"}, "warning"),
         ({"spark.delta.logStore.class": "io.delta.storage.S3SingleDriverLogStore"}, "warning"),
     ],
 )
-def test_the_safety_of_commits_on_s3(confs: dict[str, str], status: str) -> None:
+def test_the_safety_of_commits_on_s3(
+    confs: dict[str, str], status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delta_cdc.launch.log_store.log_store_jar", lambda: Path("/log-store.jar"))
     found = store.commits("s3://lake/t", confs)
     assert found.status == status
     if status == "warning":

@@ -1,0 +1,140 @@
+"""Many drivers that commit to one table at once, through a log store of Delta's interface, and what came of it.
+
+Each driver is a process with a JVM of its own (``java/CommitStorm.java``), as only the store keeps real drivers
+apart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from delta_cdc.launch.environment import java_binary, spark_home
+from delta_cdc.launch.jars import needed
+from tests.support.s3_gateway import ACCESS_KEY, REGION, SECRET_KEY
+from tools.jar import built, compiled
+
+if TYPE_CHECKING:
+    from tests.support.lake import Lake
+
+_SOURCE = Path(__file__).resolve().parent / "java" / "CommitStorm.java"
+_SECONDS = 1_800
+
+#: S3A repeats in a hurry, and gives an answer up after the shortest time that it allows.
+_S3A = {
+    "endpoint.region": REGION,
+    "path.style.access": "true",
+    "connection.ssl.enabled": "false",
+    "access.key": ACCESS_KEY,
+    "secret.key": SECRET_KEY,
+    "retry.interval": "20ms",
+    "retry.throttle.interval": "20ms",
+    "connection.timeout": "15s",
+}
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The class path of a driver, with the log store as its sources are now."""
+
+    class_path: str
+
+    @classmethod
+    def compiled(cls, folder: Path) -> Programs:
+        """Compile the log store and the driver into a new folder."""
+        jar = built(folder / "jar")
+        compiled([_SOURCE], folder / "classes", jar)
+        jars = [path for path in needed(["s3://lake"]) if not path.name.startswith("delta-cdc-")]
+        parts = [folder / "classes", jar, *jars, spark_home() / "jars" / "*"]
+        return cls(os.pathsep.join(map(str, parts)))
+
+
+@dataclass(frozen=True)
+class Storm:
+    """What drivers said, and what the log holds.
+
+    :param said: by driver, its lines
+    :param held: by version, (driver, number) of its commit
+    :param failures: by driver that failed, the end of its output of errors
+    :param drivers: how many there were
+    :param commits: how many each was to make
+    """
+
+    said: dict[int, list[list[str]]]
+    held: dict[int, tuple[int, int]]
+    failures: dict[int, str]
+    drivers: int
+    commits: int
+
+    @property
+    def unclear(self) -> int:
+        """Return how often a driver was not told whether its commit was made."""
+        return sum(line[0] == "unclear" for lines in self.said.values() for line in lines)
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each commit that is not in the log exactly once, where its driver believes."""
+        found = [f"driver {driver} failed: {text}" for driver, text in self.failures.items()]
+        if sorted(self.held) != list(range(self.drivers * self.commits)):
+            found.append(f"{len(self.held)} versions up to {max(self.held, default=-1)}")
+        times = Counter(self.held.values())
+        for driver in range(self.drivers):
+            believed = {int(line[1]): int(line[2]) for line in self.said[driver] if line[0] == "committed"}
+            for number in range(self.commits):
+                commit = (driver, number)
+                if times[commit] != 1:
+                    found.append(f"commit {commit} is in the log {times[commit]} times")
+                elif self.held.get(believed.get(number, -1)) != commit:
+                    found.append(f"commit {commit} is not where its driver believes")
+        return found
+
+
+def storm(
+    lake: Lake, programs: Programs, log_store: str, *, drivers: int, commits: int, pause: int = 0
+) -> Storm:
+    """Let drivers commit to one new table at once, and wait for them.
+
+    :param log_store: its class
+    :param commits: of each driver
+    :param pause: the longest pause before a commit, in ms
+    """
+    table = "storm"
+    (lake.folder / table / "_delta_log").mkdir(parents=True)
+    confs = {**_S3A, "endpoint": lake.proxy.endpoint, "fast.upload.buffer": "bytebuffer"}
+    processes = [
+        subprocess.Popen(
+            [
+                *(str(java_binary()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                *("-cp", programs.class_path, "CommitStorm"),
+                *(log_store, f"s3a://{lake.name}/{table}/_delta_log", str(driver), str(commits), str(pause)),
+                *(f"fs.s3a.{name}={value}" for name, value in confs.items()),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for driver in range(drivers)
+    ]
+    try:
+        outputs = [process.communicate(timeout=_SECONDS) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    said = {number: [line.split() for line in text.splitlines()] for number, (text, _) in enumerate(outputs)}
+    failures = {
+        number: outputs[number][1][-2000:] for number, process in enumerate(processes) if process.returncode
+    }
+    return Storm(said, held(lake.folder / table / "_delta_log"), failures, drivers, commits)
+
+
+def held(log: Path) -> dict[int, tuple[int, int]]:
+    """Return by version, (driver, number) of the commit in it."""
+    found = {}
+    for file in log.glob("*.json"):
+        information = json.loads(file.read_text())["commitInfo"]
+        found[int(file.stem)] = (information["driver"], information["number"])
+    return found
