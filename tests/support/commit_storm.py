@@ -1,7 +1,7 @@
-"""Many drivers that commit to one table at once, through a log store of Delta's interface, and what came of it.
+"""Many drivers that commit to one table at once through a log store, and the log that they leave.
 
-Each driver is a process with a JVM of its own (``java/CommitStorm.java``), as only the store keeps real drivers
-apart.
+Each driver is a process with a JVM of its own (``java/CommitStorm.java``), because only the store keeps real
+drivers apart.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ class Programs:
 
 @dataclass(frozen=True)
 class Storm:
-    """What drivers said, and what the log holds.
+    """What drivers reported, and what the log holds.
 
-    :param said: by driver, its lines
+    :param reports: by driver, its lines
     :param held: by version, (driver, number) of its commit
     :param failures: by driver that failed, the end of its output of errors
     :param drivers: how many there were
     :param commits: how many each was to make
     """
 
-    said: dict[int, list[list[str]]]
+    reports: dict[int, list[list[str]]]
     held: dict[int, tuple[int, int]]
     failures: dict[int, str]
     drivers: int
@@ -73,17 +73,17 @@ class Storm:
 
     @property
     def unclear(self) -> int:
-        """Return how often a driver was not told whether its commit was made."""
-        return sum(line[0] == "unclear" for lines in self.said.values() for line in lines)
+        """Return how often a driver could not know whether its commit was made."""
+        return sum(line[0] == "unclear" for lines in self.reports.values() for line in lines)
 
     def problems(self) -> list[str]:
-        """Return a sentence for each commit that is not in the log exactly once, where its driver believes."""
+        """Return a sentence for each commit that is not in the log once, where its driver believes it is."""
         found = [f"driver {driver} failed: {text}" for driver, text in self.failures.items()]
         if sorted(self.held) != list(range(self.drivers * self.commits)):
             found.append(f"{len(self.held)} versions up to {max(self.held, default=-1)}")
         times = Counter(self.held.values())
         for driver in range(self.drivers):
-            believed = {int(line[1]): int(line[2]) for line in self.said[driver] if line[0] == "committed"}
+            believed = {int(line[1]): int(line[2]) for line in self.reports[driver] if line[0] == "committed"}
             for number in range(self.commits):
                 commit = (driver, number)
                 if times[commit] != 1:
@@ -124,11 +124,12 @@ def storm(
     finally:
         for process in processes:
             process.kill()
-    said = {number: [line.split() for line in text.splitlines()] for number, (text, _) in enumerate(outputs)}
-    failures = {
-        number: outputs[number][1][-2000:] for number, process in enumerate(processes) if process.returncode
-    }
-    return Storm(said, held(lake.folder / table / "_delta_log"), failures, drivers, commits)
+    reports, failures = {}, {}
+    for driver, (output, errors) in enumerate(outputs):
+        reports[driver] = [line.split() for line in output.splitlines()]
+        if processes[driver].returncode:
+            failures[driver] = errors[-2000:]
+    return Storm(reports, held(lake.folder / table / "_delta_log"), failures, drivers, commits)
 
 
 def held(log: Path) -> dict[int, tuple[int, int]]:

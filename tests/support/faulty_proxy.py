@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 #: ``slow_down``: 503, nothing passed on. ``lost_request``: the connection breaks, nothing passed on.
 #: ``lost_answer``: carried out, then the connection breaks. ``slow``: passed on after a while. ``cut``: half
-#: of the answer's body, then the connection breaks. ``error``: carried out, then 500. ``silent``: carried out,
-#: then nothing until the client gives up; not among :data:`KINDS`, as clients wait for minutes by default.
+#: of the answer's body, then the connection breaks. ``error``: carried out, then 500. ``silent``: carried
+#: out, then nothing until the client gives up; not in :data:`KINDS`, as clients wait for minutes by default.
 Kind = Literal["slow_down", "lost_request", "lost_answer", "slow", "cut", "error", "silent"]
 KINDS: tuple[Kind, ...] = ("slow_down", "lost_request", "lost_answer", "slow", "cut", "error")
 

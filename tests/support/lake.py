@@ -75,7 +75,7 @@ class Lake:
 
 
 class IgnoresTheCondition:
-    """A store that takes a conditional PUT for any other: what is there is deleted before the request arrives."""
+    """A store that overwrites on a conditional PUT: the object is deleted before the request arrives."""
 
     def __init__(self, lake: Lake) -> None:
         self._objects = lake.folder.parent

@@ -12,6 +12,7 @@ import pytest
 from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.launch import environment, jars
 
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty cache folder, on a machine without Java."""

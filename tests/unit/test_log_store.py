@@ -43,7 +43,9 @@ def test_without_the_jar_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_store_that_refuses_makes_ours_unsafe() -> None:
     refuse_unsafe_confs(OURS, "s3a://lake/t", single_driver=False)
-    with pytest.raises(UnsafeLogStore, match=r"S3ConditionalLogStore: .* It ignores If-None-Match\.") as caught:
+    with pytest.raises(
+        UnsafeLogStore, match=r"S3ConditionalLogStore: .* It ignores If-None-Match\."
+    ) as caught:
         refuse_unsafe_confs(OURS, "s3a://lake/t", single_driver=False, refusal="It ignores If-None-Match.")
     assert "S3DynamoDBLogStore" in caught.value.remedy
     refuse_unsafe_confs(OURS, "s3a://lake/t", single_driver=True, refusal="It ignores If-None-Match.")

@@ -16,6 +16,7 @@ from delta_cdc.core.commit_safety import CONDITIONAL_STORE
 from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.launch import environment, session
 
+
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The engine's zip, which no test changes."""

@@ -74,8 +74,8 @@ def refuse_unsafe_confs(
 
 
 _OUR_STORE = (
-    f"start Spark with {{conf}} set to {CONDITIONAL_STORE} and with its JAR (delta-cdc jars --s3 prints the path), "
-    "on every writer; set later, in a session, it does nothing."
+    f"start Spark with {{conf}} set to {CONDITIONAL_STORE} and with its JAR (delta-cdc jars --s3 prints the "
+    "path), on every writer; set later, in a session, it does nothing."
 )
 _OTHER_STORE = (
     "use a store that honours If-None-Match, with S3A of Hadoop 3.4.2 or later; or "

@@ -1,4 +1,4 @@
-"""S3 from a cluster, and from a server of Spark Connect: the same targets, the same refusal, no promise needed."""
+"""S3 from a cluster, and from a server of Spark Connect: the same targets, and the same refusal."""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ def write(lake: Lake, name: str, **configuration: str) -> str:
     return lake.uri(name)
 
 
-def test_one_driver_has_to_be_vouched_for_where_the_store_ignores_conditions(on_lake: SparkSession, lake: Lake, tmp_path: Path) -> None:
+def test_one_driver_has_to_be_vouched_for_where_the_store_ignores_conditions(
+    on_lake: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
     plain, ready = write(lake, "plain"), write(lake, "ready", delta__enableChangeDataFeed="true")
     local = str(tmp_path / "local")
     on_lake.range(1).write.format("delta").save(local)

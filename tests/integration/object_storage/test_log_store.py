@@ -171,12 +171,12 @@ def test_several_drivers_need_no_promise(on_lake: SparkSession, lake: Lake) -> N
 
 @pytest.mark.usefixtures("source")
 def test_deltas_default_needs_a_word_about_the_driver(on_lake: SparkSession, lake: Lake) -> None:
-    """A session that was started with another log store, as the server of somebody else."""
+    """A session that was started with another log store, as an older server is."""
     before = listing(lake.path(""))
-    asked: list[Request] = []
+    requests: list[Request] = []
 
     def note(request: Request) -> Kind | None:
-        asked.append(request)
+        requests.append(request)
         return None
 
     lake.proxy.faults = note
@@ -185,7 +185,7 @@ def test_deltas_default_needs_a_word_about_the_driver(on_lake: SparkSession, lak
         with pytest.raises(UnsafeLogStore, match="S3SingleDriverLogStore"):
             applied(on_lake, lake)
     assert listing(lake.path("")) == before
-    assert not [request for request in asked if request.method in ("PUT", "POST", "DELETE")]
+    assert not [request for request in requests if request.method in ("PUT", "POST", "DELETE")]
 
 
 @pytest.mark.usefixtures("source")
