@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,30 +107,38 @@ def storm(
     table = "storm"
     (lake.folder / table / "_delta_log").mkdir(parents=True)
     confs = {**_S3A, "endpoint": lake.proxy.endpoint, "fast.upload.buffer": "bytebuffer"}
-    processes = [
-        subprocess.Popen(
-            [
-                *(str(java_binary()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-                *("-cp", programs.class_path, "CommitStorm"),
-                *(log_store, f"s3a://{lake.name}/{table}/_delta_log", str(driver), str(commits), str(pause)),
-                *(f"fs.s3a.{name}={value}" for name, value in confs.items()),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for driver in range(drivers)
-    ]
-    try:
-        outputs = [process.communicate(timeout=_SECONDS) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    reports, failures = {}, {}
-    for driver, (output, errors) in enumerate(outputs):
-        reports[driver] = [line.split() for line in output.splitlines()]
-        if processes[driver].returncode:
-            failures[driver] = errors[-2000:]
+    with ExitStack() as stack:
+        # Files, because a driver whose pipe is full would wait.
+        outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2 * drivers)]
+        processes = [
+            subprocess.Popen(
+                [
+                    *(str(java_binary()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                    *("-cp", programs.class_path, "CommitStorm"),
+                    *(
+                        log_store,
+                        f"s3a://{lake.name}/{table}/_delta_log",
+                        str(driver),
+                        str(commits),
+                        str(pause),
+                    ),
+                    *(f"fs.s3a.{name}={value}" for name, value in confs.items()),
+                ],
+                stdout=outputs[2 * driver],
+                stderr=outputs[2 * driver + 1],
+            )
+            for driver in range(drivers)
+        ]
+        try:
+            codes = [process.wait(_SECONDS) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        for output in outputs:
+            output.seek(0)
+        texts = [output.read() for output in outputs]
+    reports = {driver: [line.split() for line in texts[2 * driver].splitlines()] for driver in range(drivers)}
+    failures = {driver: texts[2 * driver + 1][-2000:] for driver in range(drivers) if codes[driver]}
     return Storm(reports, held(lake.folder / table / "_delta_log"), failures, drivers, commits)
 
 

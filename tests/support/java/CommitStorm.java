@@ -53,7 +53,7 @@ public final class CommitStorm {
             } catch (FileAlreadyExistsException taken) {
                 version++;
             } catch (IOException unclear) {
-                System.out.println("unclear " + number + " " + version + " " + unclear);
+                System.out.println("unclear " + number + " " + version + " " + unclear.getClass().getName());
                 if (action.equals(read(store, file))) {
                     System.out.println("committed " + number + " " + version);
                     return version;
