@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _SOURCE = Path(__file__).resolve().parent / "java" / "CommitStorm.java"
 _SECONDS = 1_800
+_REPORTS = ("committed ", "unclear ")
 
 #: S3A repeats in a hurry, and gives an answer up after the shortest time that it allows.
 _S3A = {
@@ -137,7 +138,11 @@ def storm(
         for output in outputs:
             output.seek(0)
         texts = [output.read() for output in outputs]
-    reports = {driver: [line.split() for line in texts[2 * driver].splitlines()] for driver in range(drivers)}
+    # Hadoop's own log is in the same output.
+    reports = {
+        driver: [line.split() for line in texts[2 * driver].splitlines() if line.startswith(_REPORTS)]
+        for driver in range(drivers)
+    }
     failures = {driver: texts[2 * driver + 1][-2000:] for driver in range(drivers) if codes[driver]}
     return Storm(reports, held(lake.folder / table / "_delta_log"), failures, drivers, commits)
 
