@@ -1,8 +1,8 @@
 # ruff: noqa: F401
 """What Airflow before 3.3 lacks: no other module of the provider asks which release it runs on.
 
-Names that only moved come from Airflow's own ``airflow.providers.common.compat.sdk``. See ``docs/versions.md``
-for what an older release does less.
+Names that only moved come from Airflow's own ``airflow.providers.common.compat.sdk``. What an older release
+does less: ``docs/versions.md``.
 """
 
 from __future__ import annotations

@@ -106,8 +106,8 @@ KAFKA: Mapping[str, tuple[str, ...]] = {
 
 #: The JARs of Hadoop's file system for S3, with the SDK of its build, by the version of Hadoop in Spark.
 #: Hadoop names the SDK's bundle, half a gigabyte with every service of Amazon's; ``*`` are only the modules
-#: that S3A uses, with their dependencies. They include parts of large files (copies go through Netty, which Spark
-#: ships) and roles (sts). Client-side encryption and SSO are omitted: no setting of ours uses them.
+#: that S3A uses, with their dependencies. They include parts of large files (copies go through Netty, which
+#: Spark ships) and roles (sts). Client-side encryption and SSO are omitted: no setting of ours uses them.
 S3: Mapping[str, tuple[str, ...]] = {
     "3.5.0": (
         "org.apache.hadoop:hadoop-aws:3.5.0",
