@@ -101,7 +101,7 @@ class SparkRefusal(Exception):
     __module__ = "pyspark.errors"
 
 
-def test_work_goes_on_without_a_conf_that_a_platform_refuses(caplog: pytest.LogCaptureFixture) -> None:
+def test_work_goes_on_without_a_conf_that_a_platform_refuses(caplog: Any) -> None:
     platform: Any = Platform()
     with caplog.at_level("INFO"):
         assert sessions.set_where_allowed(platform, {"taken": "1", "refused": "1"}) == ["taken"]

@@ -20,9 +20,13 @@ import time
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from delta_cdc.core.spark_versions import PAIRS, Pair
 from delta_cdc.launch.jars import cache_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "versions.md"
@@ -76,6 +80,11 @@ class Environment:
         subprocess.run(install, check=True)
         stamp.write_text(text)
 
+    def version(self) -> str:
+        """Return the version of Python in the environment."""
+        code = "import platform; print(platform.python_version())"
+        return subprocess.check_output([str(self.interpreter), "-c", code], text=True).strip()
+
     def run(self, log: Path) -> dict[str, str]:
         """Run the cases; return the error of each case by its title, "" without one.
 
@@ -84,17 +93,18 @@ class Environment:
         with tempfile.TemporaryDirectory(prefix="delta-cdc-matrix-") as folder:
             variables = _variables(Path(folder))
             if self.kind == "airflow":
-                _run_logged([str(self.interpreter), "-m", "airflow", "db", "migrate"], variables, log)
+                list(_lines([str(self.interpreter), "-m", "airflow", "db", "migrate"], variables, log))
             work = Path(folder) / "work"
             work.mkdir()
             command = [str(self.interpreter), "-m", f"tools.matrix.{self.kind}_cases", str(work)]
-            output = _run_logged(command, variables, log)
-        lines = (line for line in output.splitlines() if line.startswith('{"case"'))
-        answers = [json.loads(line) for line in lines]
-        for answer in answers:
-            state = f"FAILED: {answer['error'][:300]}" if answer["error"] else "ok"
-            print(f"  {answer['case']:45} {answer['seconds']:6.1f} s  {state}", flush=True)
-        return {answer["case"]: answer["error"] for answer in answers}
+            errors = {}
+            for line in _lines(command, variables, log):
+                if line.startswith('{"case"'):
+                    answer = json.loads(line)
+                    errors[answer["case"]] = answer["error"]
+                    state = f"FAILED: {answer['error'][:300]}" if answer["error"] else "ok"
+                    print(f"  {answer['case']:45} {answer['seconds']:6.1f} s  {state}", flush=True)
+        return errors
 
 
 def _interpreter(release: str) -> str:
@@ -156,27 +166,32 @@ def _variables(folder: Path) -> dict[str, str]:
     }
 
 
-def _run_logged(command: list[str], variables: dict[str, str], log: Path) -> str:
-    """Run a process, and return what it wrote to standard output."""
+def _lines(command: list[str], variables: dict[str, str], log: Path) -> Iterator[str]:
+    """Run a process, and yield each line of its standard output as it comes."""
     with log.open("a") as sink:
-        done = subprocess.run(
-            command, env=variables, cwd=ROOT, stdout=subprocess.PIPE, stderr=sink, text=True, check=False
+        process = subprocess.Popen(
+            command, env=variables, cwd=ROOT, stdout=subprocess.PIPE, stderr=sink, text=True
         )
-        sink.write(done.stdout)
-    return done.stdout
+        assert process.stdout is not None
+        for line in process.stdout:
+            sink.write(line)
+            yield line
+        if process.wait():
+            error = f"exit code {process.returncode}"
+            yield json.dumps({"case": "the process ends by itself", "error": error, "seconds": 0.0})
 
 
 # -- the page ---------------------------------------------------------------------------------------
-def written(page: str, kind: str, results: dict[str, dict[str, str]]) -> str:
+def written(page: str, kind: str, results: dict[str, tuple[str, dict[str, str]]]) -> str:
     """Return a page with a table that has the results of some columns; the others stay as they are.
 
     :param kind: the table, which stands between two marks
-    :param results: for each column, the error of each case
+    :param results: for each column, the version of Python, and the error of each case
     """
     start, end = (_MARK.format(kind, word) for word in ("starts", "ends"))
     before, _, rest = page.partition(start)
     old, _, after = rest.partition(end)
-    columns = {**_columns(old), **{title: _cells(cases) for title, cases in results.items()}}
+    columns = {**_columns(old), **{title: _cells(*found) for title, found in results.items()}}
     order = [one.title for one in environments() if one.kind == kind and one.title in columns]
     cases = list(dict.fromkeys(case for title in order for case in columns[title]))
     rows = [
@@ -188,8 +203,8 @@ def written(page: str, kind: str, results: dict[str, dict[str, str]]) -> str:
     return f"{before}{start}\n\n{table}\n\n{end}{after}"
 
 
-def _cells(cases: dict[str, str]) -> dict[str, str]:
-    return {case: "**fails**" if error else "yes" for case, error in cases.items()}
+def _cells(python: str, errors: dict[str, str]) -> dict[str, str]:
+    return {"Python": python, **{case: "**fails**" if error else "yes" for case, error in errors.items()}}
 
 
 def _columns(table: str) -> dict[str, dict[str, str]]:
@@ -216,11 +231,12 @@ def main() -> int:
         log = environment.folder / "matrix.log"
         log.unlink(missing_ok=True)
         start = time.monotonic()
-        errors = environment.run(log)
+        found = (environment.version(), environment.run(log))
+        errors = found[1]
         print(f"  {time.monotonic() - start:.0f} s; {log}", flush=True)
         is_wrong |= not errors or any(errors.values())
         if given.write:
-            PAGE.write_text(written(PAGE.read_text(), environment.kind, {environment.title: errors}))
+            PAGE.write_text(written(PAGE.read_text(), environment.kind, {environment.title: found}))
     return 1 if is_wrong else 0
 
 

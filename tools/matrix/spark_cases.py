@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 _FEED = "'delta.enableChangeDataFeed' = 'true'"
 _TRACKED = "'delta.enableRowTracking' = 'true', 'delta.enableDeletionVectors' = 'true'"
+#: To compile each of many tiny queries takes longer than to interpret it.
+_CONFS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.log.level": "ERROR",
+}
 Rows = list[tuple[Any, ...]]
 
 
@@ -313,27 +319,25 @@ def _kill(folder: Path) -> None:
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
     failpoints.install(at)
-    tables = Tables(get_session("killed", cores=2, quick_start=True), folder)
+    tables = Tables(get_session("killed", cores=2, quick_start=True, **_CONFS), folder)
     apply_changes(tables.spark, tables.path("s"), tables.path("t"), pipeline="p", keys=["id"])
 
 
 def _connect(folder: Path) -> None:
-    """Apply changes through Spark Connect, whose server is this process's own."""
+    """Apply changes through a Spark Connect server of this environment."""
     from pyspark.sql import SparkSession
 
-    from delta_cdc.launch.session import embedded_confs
+    from tests.support.connect_server import connect_server
 
-    builder = SparkSession.builder.remote("local[2]")
-    for name, value in embedded_confs(2, quick_start=True).items():
-        if name != "spark.master":
-            builder = builder.config(name, value)
-    tables = Tables(builder.getOrCreate(), folder)
-    try:
-        apply_changes(tables.spark, tables.path("s"), tables.path("t"), pipeline="p", keys=["id"])
-        tables.change("s")
-        apply_changes(tables.spark, tables.path("s"), tables.path("t"), pipeline="p", keys=["id"])
-    except VersionsUnsupported as error:
-        print(type(error).__name__, error)
+    (folder / "server").mkdir()
+    with connect_server(folder / "server") as server:
+        tables = Tables(SparkSession.builder.remote(server.url).getOrCreate(), folder)
+        try:
+            apply_changes(tables.spark, tables.path("s"), tables.path("t"), pipeline="p", keys=["id"])
+            tables.change("s")
+            apply_changes(tables.spark, tables.path("s"), tables.path("t"), pipeline="p", keys=["id"])
+        except VersionsUnsupported as error:
+            print(type(error).__name__, error)
 
 
 def main() -> None:
@@ -341,7 +345,7 @@ def main() -> None:
     if sys.argv[1] in ("kill", "connect"):
         {"kill": _kill, "connect": _connect}[sys.argv[1]](Path(sys.argv[2]))
         return
-    spark = get_session("matrix", cores=2, quick_start=True)
+    spark = get_session("matrix", cores=2, quick_start=True, **_CONFS)
     for title, case in CASES.items():
         folder = Path(sys.argv[1]) / title.replace(" ", "-").replace(",", "")
         folder.mkdir()
