@@ -35,6 +35,7 @@ AIRFLOWS = ("3.3.2", "3.2.2", "3.1.8")
 _SPARK_PROVIDER = "apache-airflow-providers-apache-spark"
 #: The supported releases of Python: the environments take turns.
 _PYTHONS = ("3.12", "3.13", "3.11")
+_FAILS = "**fails**"
 _MARK = "<!-- {} {} -->"
 
 
@@ -86,7 +87,7 @@ class Environment:
         return subprocess.check_output([str(self.interpreter), "-c", code], text=True).strip()
 
     def run(self, log: Path) -> dict[str, str]:
-        """Run the cases; return the error of each case by its title, "" without one.
+        """Run the cases; return the cell of the table by the title of each case.
 
         :param log: receives what the process prints
         """
@@ -97,14 +98,14 @@ class Environment:
             work = Path(folder) / "work"
             work.mkdir()
             command = [str(self.interpreter), "-m", f"tools.matrix.{self.kind}_cases", str(work)]
-            errors = {}
+            cells = {}
             for line in _lines(command, variables, log):
                 if line.startswith('{"case"'):
                     answer = json.loads(line)
-                    errors[answer["case"]] = answer["error"]
-                    state = f"FAILED: {answer['error'][:300]}" if answer["error"] else "ok"
+                    cells[answer["case"]] = answer["cell"]
+                    state = f"{answer['cell']} {answer['error'][:300]}"
                     print(f"  {answer['case']:45} {answer['seconds']:6.1f} s  {state}", flush=True)
-        return errors
+        return cells
 
 
 def _interpreter(release: str) -> str:
@@ -178,20 +179,21 @@ def _lines(command: list[str], variables: dict[str, str], log: Path) -> Iterator
             yield line
         if process.wait():
             error = f"exit code {process.returncode}"
-            yield json.dumps({"case": "the process ends by itself", "error": error, "seconds": 0.0})
+            answer = {"case": "the process ends by itself", "cell": _FAILS, "error": error, "seconds": 0.0}
+            yield json.dumps(answer)
 
 
 # -- the page ---------------------------------------------------------------------------------------
-def written(page: str, kind: str, results: dict[str, tuple[str, dict[str, str]]]) -> str:
+def written(page: str, kind: str, results: dict[str, dict[str, str]]) -> str:
     """Return a page with a table that has the results of some columns; the others stay as they are.
 
     :param kind: the table, which stands between two marks
-    :param results: for each column, the version of Python, and the error of each case
+    :param results: the cells of each column by their titles
     """
     start, end = (_MARK.format(kind, word) for word in ("starts", "ends"))
     before, _, rest = page.partition(start)
     old, _, after = rest.partition(end)
-    columns = {**_columns(old), **{title: _cells(*found) for title, found in results.items()}}
+    columns = {**_columns(old), **results}
     order = [one.title for one in environments() if one.kind == kind and one.title in columns]
     cases = list(dict.fromkeys(case for title in order for case in columns[title]))
     rows = [
@@ -201,10 +203,6 @@ def written(page: str, kind: str, results: dict[str, tuple[str, dict[str, str]]]
     ]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"{before}{start}\n\n{table}\n\n{end}{after}"
-
-
-def _cells(python: str, errors: dict[str, str]) -> dict[str, str]:
-    return {"Python": python, **{case: "**fails**" if error else "yes" for case, error in errors.items()}}
 
 
 def _columns(table: str) -> dict[str, dict[str, str]]:
@@ -231,12 +229,12 @@ def main() -> int:
         log = environment.folder / "matrix.log"
         log.unlink(missing_ok=True)
         start = time.monotonic()
-        found = (environment.version(), environment.run(log))
-        errors = found[1]
+        cells = environment.run(log)
         print(f"  {time.monotonic() - start:.0f} s; {log}", flush=True)
-        is_wrong |= not errors or any(errors.values())
+        is_wrong |= not cells or _FAILS in cells.values()
+        column = {environment.title: {"Python": environment.version(), **cells}}
         if given.write:
-            PAGE.write_text(written(PAGE.read_text(), environment.kind, {environment.title: found}))
+            PAGE.write_text(written(PAGE.read_text(), environment.kind, column))
     return 1 if is_wrong else 0
 
 

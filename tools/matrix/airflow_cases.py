@@ -116,7 +116,9 @@ def main() -> None:
         except Exception as raised:  # noqa: BLE001 - the table has it
             traceback.print_exc()
             error = f"{type(raised).__name__}: {raised}"
-        print(json.dumps({"case": title, "error": error, "seconds": time.monotonic() - start}), flush=True)
+        cell = "**fails**" if error else "yes"
+        answer = {"case": title, "cell": cell, "error": error, "seconds": time.monotonic() - start}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -275,18 +275,19 @@ def killed(tables: Tables) -> None:
     assert tables.rows("t", "id", "v") == _CHANGED
 
 
-def connect(tables: Tables) -> None:
+def connect(tables: Tables) -> str:
     tables.source("s")
     ended = _child("connect", tables.folder)
     assert ended.returncode == 0, ended.stderr[-2000:]
     if numbers(tables.spark.version) < numbers(CONNECT_SINCE):
         assert VersionsUnsupported.__name__ in ended.stdout, ended.stdout
-    else:
-        assert tables.rows("t", "id", "v") == _CHANGED
+        return "refused by name"
+    assert tables.rows("t", "id", "v") == _CHANGED
+    return "yes"
 
 
-#: The cases by their titles in the table.
-CASES: dict[str, Callable[[Tables], None]] = {
+#: The cases by their titles in the table; what one returns stands there, or else "yes".
+CASES: dict[str, Callable[[Tables], str | None]] = {
     "change feed, type 1": feed_type_1,
     "change feed, type 2": feed_type_2,
     "change log, type 1": log_type_1,
@@ -350,13 +351,15 @@ def main() -> None:
         folder = Path(sys.argv[1]) / title.replace(" ", "-").replace(",", "")
         folder.mkdir()
         start = time.monotonic()
-        error = ""
+        error, cell = "", None
         try:
-            case(Tables(spark.newSession(), folder))
+            cell = case(Tables(spark.newSession(), folder))
         except Exception as raised:  # noqa: BLE001 - the table has it
             traceback.print_exc()
             error = f"{type(raised).__name__}: {raised}"
-        print(json.dumps({"case": title, "error": error, "seconds": time.monotonic() - start}), flush=True)
+        cell = "**fails**" if error else cell or "yes"
+        answer = {"case": title, "cell": cell, "error": error, "seconds": time.monotonic() - start}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":
