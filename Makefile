@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core lint types format bench jar wheel wheel-check docker-check docker-rehearsal constraints clean
+.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core matrix lint types format bench jar wheel wheel-check docker-check docker-rehearsal constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ mutants: setup ## Break each rule, and the pure core at random places, and requi
 
 mutants-core: setup ## Change the pure core at every place; hours. ARGS="--number 200 --seed 1" draws some
 	@$(BIN)/python -m tools.mutants_core --jobs $(JOBS) $(or $(ARGS),--all)
+
+matrix: setup ## Run the cases of each supported version of Spark, Delta and Airflow; ARGS="--only 'Spark 4.1'"
+	@PYTHONPATH=spark_jobs $(BIN)/python -m tools.matrix --write $(ARGS)
 
 lint: setup ## Check style, complexity, words, and what the engine must not touch
 	@$(BIN)/ruff format --check $(PRESENT)

@@ -34,7 +34,7 @@ def keep(
     :param source: the source as the user wrote it
     :param backup: :attr:`delta_cdc.run.outcomes.ApplyResult.backup`
     """
-    inlet = _asset(inlets, source)
+    inlet = _asset(context, inlets, source)
     if inlet is None:
         return
     if backup is None:
@@ -49,7 +49,7 @@ def keep(
 
 def kept(context: Context, inlets: Sequence[Any], source: Any, pipeline: str) -> Any:
     """Return the copy of the seal, as JSON; None if there is no copy, or the store does not answer."""
-    inlet = _asset(inlets, source)
+    inlet = _asset(context, inlets, source)
     if inlet is None:
         return None
     try:
@@ -65,8 +65,9 @@ def _key(pipeline: str) -> str:
     return f"committed:{pipeline}"
 
 
-def _asset(inlets: Sequence[Any], source: Any) -> Any:
-    if not is_literal(source):
+def _asset(context: Context, inlets: Sequence[Any], source: Any) -> Any:
+    """Return the inlet whose state store has the copy; None before Airflow 3.3, which has no such stores."""
+    if not is_literal(source) or "asset_state_store" not in context:
         return None
     source_asset = delta_asset(source)
     return next((inlet for inlet in inlets if inlet == source_asset), None)

@@ -10,11 +10,12 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, AssetAny, CronDataIntervalTimetable, get_parsing_context
+from airflow.sdk import DAG, AssetAny, get_parsing_context
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import is_literal
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias, written_assets
+from airflow_delta_cdc.compat import CronDataIntervalTimetable
 from airflow_delta_cdc.deadline import freshness_deadline
 from airflow_delta_cdc.form import run_params
 from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator

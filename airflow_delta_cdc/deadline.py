@@ -6,9 +6,9 @@ import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
+from airflow_delta_cdc.compat import AsyncCallback, accepted
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option_schema import APPLY
 
@@ -46,7 +46,10 @@ def freshness_deadline(
         ) from error
     interval = timedelta(seconds=seconds)
     return DeadlineAlert(
-        reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=interval, callback=called, name="freshness"
+        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        interval=interval,
+        callback=called,
+        **accepted(DeadlineAlert, name="freshness"),
     )
 
 

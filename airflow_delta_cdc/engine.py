@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from delta_cdc.doctor.store import RoundTrip
     from delta_cdc.job import run as run_spec
     from delta_cdc.launch.class_data_archive import ClassDataArchive
-    from delta_cdc.launch.environment import child_environment, release as release_of, submit_binary
-    from delta_cdc.launch.jars import cache_home, installed_delta, needed as needed_jars, s3_jars
+    from delta_cdc.launch.environment import child_environment, require_one_pyspark, submit_binary
+    from delta_cdc.launch.jars import cache_home, needed as needed_jars, s3_jars
     from delta_cdc.launch.log_store import log_store_confs
     from delta_cdc.launch.session import (
         CLASS_PATH,
@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         end as end_session,
         is_connect as is_connect_session,
         is_lost as is_session_lost,
+        require_clones,
     )
 # isort: on
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import Param
-from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.failures import log_named_errors, show_outside_group

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import conf
-from airflow.sdk.observability import stats
+from airflow.providers.common.compat.sdk import Stats, conf
 
 from delta_cdc.core.metrics import commit_samples, effort_samples, lag_samples
 
@@ -34,9 +34,9 @@ def emit(samples: Iterable[Sample]) -> None:
         if not has_tags:
             name = ".".join([name, *(_part(value) for value in tags.values())])
         if sample.metric.kind == "counter":
-            stats.incr(name, int(sample.value), tags=tags)
+            Stats.incr(name, int(sample.value), tags=tags)
         else:
-            stats.gauge(name, sample.value, tags=tags)
+            Stats.gauge(name, sample.value, tags=tags)
 
 
 def emit_lag(pipeline: str, lag: Mapping[str, Any] | None) -> None:
@@ -63,4 +63,4 @@ def _of_run(published: Mapping[str, Any]) -> Iterator[Sample]:
 
 def _part(value: str) -> str:
     """Return a label's value as a part of a name: a dot would begin another part."""
-    return stats.normalize_name_for_stats(value.replace(".", "__"), log_warning=False)
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", value.replace(".", "__"))

@@ -29,12 +29,13 @@ LAYERS: Layers = {
     "run": ("core", "delta_log", "planning"),
 }
 #: Of the provider. Edges: the DAG factory, the command line and the doctor.
-_BASE = ("engine", "arguments", "failures")
+_BASE = ("engine", "arguments", "failures", "compat")
 _SHARED = (*_BASE, "assets", "hooks", "backup", "kafka", "metrics", "lineage", "links")
 PROVIDER_LAYERS: Layers = {
     "engine": (),
+    "compat": (),
     "arguments": (),
-    "retry": (),
+    "retry": ("compat",),
     "failures": (),
     "form": _BASE,
     "assets": _BASE,

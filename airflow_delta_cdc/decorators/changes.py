@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import (
     AirflowSkipException,
     DecoratedOperator,
+    determine_kwargs,
     task_decorator_factory,
 )
 
@@ -154,8 +155,6 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         return reader.load(spark_uri(batch.staging))
 
     def _called(self, context: Context, batch: ReadResult, changes: DataFrame) -> Any:
-        from airflow.sdk.bases.decorator import determine_kwargs
-
         args = [changes, *list(self.op_args)[1:]]
         available: dict[str, Any] = {**context, BATCH: batch.to_dict(), **self.op_kwargs}
         return self.python_callable(*args, **determine_kwargs(self.python_callable, args, available))

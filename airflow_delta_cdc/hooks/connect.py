@@ -20,9 +20,11 @@ from delta_cdc.core.errors import (
     EnvironmentNotReady,
     InvalidConfiguration,
     SparkServerUnreachable,
+    VersionsUnsupported,
 )
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.secrets import redacted
+from delta_cdc.core.spark_versions import pair_of, release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,7 +80,8 @@ class DeltaCdcConnectHook(SparkConnectHook):
 
         :param confs: confs to set on the session
         :raises SparkServerUnreachable: the server does not answer
-        :raises EnvironmentNotReady: the server has another release of Spark or Delta, or no Delta
+        :raises EnvironmentNotReady: the server has another release of Spark, or no Delta
+        :raises VersionsUnsupported: its Spark and Delta are no pair that works, or pyspark is damaged
         :raises InvalidConfiguration: the connection or a conf cannot be used
         """
         with connect_mode():
@@ -106,6 +109,7 @@ class DeltaCdcConnectHook(SparkConnectHook):
         return address if has_port else f"{address}:{DEFAULT_PORT}"
 
     def _connected(self) -> SparkSession:
+        engine.require_one_pyspark()
         try:
             from pyspark.sql.connect.client.core import DefaultChannelBuilder
             from pyspark.sql.connect.session import SparkSession
@@ -142,12 +146,13 @@ class DeltaCdcConnectHook(SparkConnectHook):
     def _check(self, spark: SparkSession) -> None:
         from pyspark import __version__ as ours
 
+        engine.require_clones(spark)
         try:
             theirs = spark.version
             extensions, catalog = spark.conf.get(_EXTENSIONS, ""), spark.conf.get(_CATALOG, "")
         except Exception as error:  # noqa: BLE001 - the client's own text may hold the token
             raise self._named(error) from None
-        if engine.release_of(theirs) != engine.release_of(ours):
+        if release(theirs) != release(ours):
             raise EnvironmentNotReady(
                 f"The Spark Connect server {self.server} runs Spark {theirs}, and this worker has pyspark "
                 f"{ours}.",
@@ -159,13 +164,9 @@ class DeltaCdcConnectHook(SparkConnectHook):
                 remedy="start it with Delta's JARs on its driver's class path (delta-cdc jars lists them), "
                 f"and with {_EXTENSIONS} and {_CATALOG} as docs/connections.md says.",
             )
-        self._check_delta(spark)
+        self._check_delta(spark, theirs)
 
-    def _check_delta(self, spark: SparkSession) -> None:
-        remedy = (
-            f"start the server with the JARs of Delta {engine.release_of(engine.installed_delta())} on its "
-            "driver's class path: delta-cdc jars lists them."
-        )
+    def _check_delta(self, spark: SparkSession, spark_version: str) -> None:
         try:
             theirs = engine.delta_version(spark)
         except Exception as error:  # noqa: BLE001 - see above
@@ -175,14 +176,14 @@ class DeltaCdcConnectHook(SparkConnectHook):
             raise EnvironmentNotReady(
                 f"The Spark Connect server {self.server} does not tell the version of its Delta: "
                 f"{self._reason(error)}",
-                remedy=remedy,
+                remedy="start it with Delta's JARs on its driver's class path: delta-cdc jars lists them.",
             ) from None
-        if engine.release_of(theirs) != engine.release_of(engine.installed_delta()):
-            raise EnvironmentNotReady(
-                f"The Spark Connect server {self.server} runs Delta {theirs}, and this provider is for Delta "
-                f"{engine.installed_delta()}.",
-                remedy=remedy,
-            )
+        try:
+            pair_of(spark_version, theirs)
+        except VersionsUnsupported as error:
+            raise VersionsUnsupported(
+                f"The Spark Connect server {self.server}: {error.message}", remedy=error.remedy
+            ) from None
 
     def _set(self, spark: SparkSession, confs: Mapping[str, Any]) -> None:
         for name, value in confs.items():

@@ -8,9 +8,10 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
-from airflow.sdk.log import amask_secret, mask_secret
+from airflow.sdk.log import mask_secret
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.compat import amask_secret
 from delta_cdc.core.errors import DeltaCdcError, DeltaConnectionNotFound, InvalidConfiguration
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.secrets import redacted, secrets

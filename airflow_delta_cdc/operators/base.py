@@ -11,6 +11,7 @@ from airflow.providers.common.compat.sdk import conf as configuration
 
 from airflow_delta_cdc import lineage
 from airflow_delta_cdc.arguments import take
+from airflow_delta_cdc.compat import of_base_operator
 from airflow_delta_cdc.failures import log_named_errors
 from airflow_delta_cdc.hooks.table import storage_options
 from airflow_delta_cdc.kafka import kafka_options
@@ -196,7 +197,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
                 f"{type(self).__name__} was given {', '.join(sorted(reserved))}, which it sets itself.",
                 remedy="name the connection with spark_conn_id, and leave the others out.",
             )
-        super().__init__(durable=durable, **kwargs)
+        super().__init__(**of_base_operator({"durable": durable, **kwargs}))
         self.spark_conn_id = spark_conn_id
         self.delta_conn_id = delta_conn_id
         self.storage_options = storage_options

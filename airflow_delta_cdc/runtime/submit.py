@@ -13,6 +13,7 @@ from airflow.providers.common.compat.openlineage.utils.spark import (
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.compat import HAS_STATE_STORES
 from airflow_delta_cdc.runtime.embedded import EmbeddedStart
 from airflow_delta_cdc.runtime.exchange import (
     SECTION,
@@ -56,6 +57,12 @@ FINGERPRINT_KEY = "spark_job_fingerprint"
 
 #: The key that records the success of the driver's pod. A deleted pod has no phase any more.
 SUCCEEDED_KEY = "k8s_driver_status"
+
+#: What follows where a retry cannot find the application of an earlier try.
+_ONE_COMMITS = (
+    "Only one of the two can commit, but for tables on S3 without a log store for several drivers "
+    "(single_driver)."
+)
 
 #: The statuses that YARN and Kubernetes report for an application that has ended.
 _ENDED = frozenset({"SUCCEEDED", "FAILED", "NOTFOUND"})
@@ -222,12 +229,19 @@ class SubmitRuntime:
     def _is_durable(self, hook: DeltaCdcSubmitHook) -> bool:
         if not hook.is_cluster:
             return False
+        if not HAS_STATE_STORES:
+            self._operator.log.warning(
+                "Airflow before 3.3 keeps no application of a task, so a retry submits again instead of "
+                "finding the running one. %s",
+                _ONE_COMMITS,
+            )
+            return False
         if self._operator.durable and not hook.is_tracked:
             self._operator.log.warning(
                 "The connection %r has no tracking of applications, so a retry submits again instead of "
-                "finding the running one. Only one of the two can commit, but for tables on S3 without a log "
-                "store for several drivers (single_driver).",
+                "finding the running one. %s",
                 self._operator.spark_conn_id,
+                _ONE_COMMITS,
             )
         return bool(self._operator.durable and hook.is_tracked)
 

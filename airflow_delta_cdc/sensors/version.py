@@ -8,8 +8,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
-from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand, is_literal
@@ -129,6 +129,8 @@ class DeltaVersionSensor(BaseSensorOperator):
         self.deferrable = deferrable
         self.delta_conn_id = delta_conn_id
         self.storage_options = storage_options
+        #: The baseline of the first look, where Airflow has no task state store.
+        self._first: Position | None = None
         if is_literal(table):
             self.add_inlets([delta_asset(table)])
 
@@ -250,10 +252,19 @@ class DeltaVersionSensor(BaseSensorOperator):
         table = self._located(context, "table", self.table)
         key = f"baseline:{delta_asset(table).uri}"[:512]
         store = context.get("task_state_store")
-        saved = engine.position_from_json(store.get(key)) if store is not None else None
+        if store is None and self.reschedule and not self.deferrable:
+            raise InvalidConfiguration(
+                f"The sensor {self.task_id} has no baseline, and this Airflow keeps none between two looks "
+                "in mode reschedule.",
+                remedy="give pipeline and target, or baseline_version; or let it wait with deferrable=True.",
+                argument="mode",
+            )
+        saved = self._first if store is None else engine.position_from_json(store.get(key))
         if saved is None:
             saved = engine.run_sync(engine.position_now(table, storage_options=self._storage_options()))
-            if store is not None:
+            if store is None:
+                self._first = saved
+            else:
                 store.set(key, engine.position_to_json(saved))
         return saved
 

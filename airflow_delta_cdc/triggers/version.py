@@ -23,9 +23,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
-from airflow.triggers.shared_stream import SharedStreamProducer
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.compat import HAS_STATE_STORES, SharedStreamProducer, asset_state_store
 from airflow_delta_cdc.triggers.base import WatchingTrigger
 from airflow_delta_cdc.triggers.patience import Patience, is_final
 
@@ -120,10 +120,17 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
             yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield events without acknowledgement, so the cursor does not move; Airflow doesn't call this."""
-        async with aclosing(_Versions(self).open_stream()) as stream:  # type: ignore[type-var]
-            async for payload, _ in stream:
+        """Yield events without acknowledgement, so the cursor does not move.
+
+        Only Airflow before 3.3 calls this. The position lives as long as the trigger: one that starts again
+        makes an event for the table as it is, so no change goes unnoticed.
+        """
+        versions = _Versions(self)
+        async with aclosing(versions.open_stream()) as stream:  # type: ignore[type-var]
+            async for payload, position in stream:
                 yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
+                if not HAS_STATE_STORES:
+                    versions.go_on_after(position)
 
     def cursor_key(self) -> str:
         """Return the key in the asset's state store: several triggers may watch one asset."""
@@ -158,6 +165,10 @@ class _Versions(SharedStreamProducer):
                 break
             self._cursor.position = item.broker_payload
         await self._cursor.save()
+
+    def go_on_after(self, position: Position) -> None:
+        """Move the cursor without acknowledgement."""
+        self._cursor.position = position
 
     async def _open(self) -> Watch:
         watch = self._watch
@@ -206,7 +217,8 @@ class _Cursor:
             # The position is not saved yet, but it is newer than the stored one.
             assert self.position is not None
             return self.position
-        entry = await self._store().aget(self._key)
+        store = asset_state_store(self._asset_name)
+        entry = None if store is None else await store.aget(self._key)
         if isinstance(entry, dict):
             # The entry has the table only for people who read the store.
             entry = {name: value for name, value in entry.items() if name != "table"}
@@ -219,7 +231,9 @@ class _Cursor:
         if moved is None or moved == self._saved:
             return
         try:
-            await self._store().aset(self._key, {"table": self._table, **engine.position_to_json(moved)})
+            store = asset_state_store(self._asset_name)
+            if store is not None:
+                await store.aset(self._key, {"table": self._table, **engine.position_to_json(moved)})
         except Exception as error:  # noqa: BLE001
             if not self._warned:
                 _log.warning(
@@ -234,9 +248,3 @@ class _Cursor:
             self._warned = True
             return
         self._saved, self._warned = moved, False
-
-    def _store(self) -> Any:
-        from airflow.sdk.definitions.asset import AssetNameRef
-        from airflow.sdk.execution_time.context import AssetStateStoreAccessors
-
-        return AssetStateStoreAccessors(inlets=[AssetNameRef(name=self._asset_name)])

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from delta_cdc.core.errors import EnvironmentNotReady
+from delta_cdc.core.errors import EnvironmentNotReady, VersionsUnsupported
+from delta_cdc.core.spark_versions import KAFKA, PAIRS, S3
 from delta_cdc.launch import environment, jars
 
 
@@ -92,9 +93,10 @@ def spark_of(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None
 
 def test_a_delta_spark_without_known_jars_names_the_pairs_that_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jars, "version", {"delta-spark": "4.4.1"}.__getitem__)
-    with pytest.raises(EnvironmentNotReady, match=r"delta-spark 4\.4\.1 with pyspark 4\.2") as caught:
+    with pytest.raises(VersionsUnsupported, match=r"Spark 4\.2\.0 with Delta 4\.4\.1 is no pair") as caught:
         jars.needed()
-    assert "install delta-spark 4.4.0 with pyspark 4.2 with Scala 2.13;" in caught.value.remedy
+    for pair in PAIRS:
+        assert f"Spark {pair.spark} with Delta {pair.delta}" in caught.value.remedy
 
 
 def test_a_spark_without_known_jars_names_the_pairs_that_work(
@@ -103,12 +105,12 @@ def test_a_spark_without_known_jars_names_the_pairs_that_work(
     names = ("spark-core_2.13-4.3.1", "scala-library-2.13.18", "hadoop-client-api-3.6.0")
     spark_of(tmp_path / "newer", monkeypatch, *names)
     cases = (
-        (jars.delta_jars, "4.3 ", "4.2 "),
+        (jars.delta_jars, "Spark 4.3.1 with Delta 4.4.0", "Spark 4.1.3 with Delta 4.4.0"),
         (jars.kafka_jars, "4.3.1", "4.2.0"),
         (jars.s3_jars, "3.6.0", "3.5.0"),
     )
     for one, found, works in cases:
-        with pytest.raises(EnvironmentNotReady, match=found) as caught:
+        with pytest.raises(VersionsUnsupported, match=found) as caught:
             one()
         assert works in caught.value.remedy
 
@@ -134,7 +136,31 @@ def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(jars, "version", missing)
     with pytest.raises(EnvironmentNotReady, match="delta-spark is not installed") as caught:
         jars.delta_jars()
-    assert "install delta-spark 4.4.0 with pyspark 4.2" in caught.value.remedy
+    assert "Spark 4.2.0 with Delta 4.4.0" in caught.value.remedy
+
+
+def test_every_line_of_spark_has_its_own_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are there with their hashes, each set in a folder of its own, with the JAR that is built for it."""
+    folders = set()
+    for number, pair in enumerate(PAIRS):
+        names = (f"spark-core_2.13-{pair.spark}", "hadoop-client-api-3.5.0")
+        with monkeypatch.context() as patch:
+            spark_of(tmp_path / str(number), patch, *names)
+            patch.setattr(jars, "version", {"delta-spark": pair.delta}.__getitem__)
+            made = jars.delta_jars()
+            assert made.hashes.keys() == {jars._file_name(name) for name in pair.jars}
+            assert jars.kafka_jars().hashes.keys() == {jars._file_name(name) for name in KAFKA[pair.spark]}
+        folders.add(made.folder)
+    assert len(folders) == len(PAIRS)
+
+
+def test_every_hash_is_of_a_jar_that_a_line_needs() -> None:
+    listed = [line.split()[1] for line in jars._HASHES.read_text().splitlines()]
+    wanted = [*(pair.jars for pair in PAIRS), *KAFKA.values(), *S3.values()]
+    assert sorted(listed) == sorted(set(listed))
+    assert set(listed) == {name for coordinates in wanted for name in jars._hashes(coordinates)}
+    for coordinates in wanted:
+        assert all(jars._hashes([one]) for one in coordinates), coordinates
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "manifest", "foreign"])

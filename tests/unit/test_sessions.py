@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import types as T
 from pyspark.sql.connect import expressions
 
-from delta_cdc.core.errors import EnvironmentNotReady
+from delta_cdc.core.errors import EnvironmentNotReady, VersionsUnsupported
+from delta_cdc.core.spark_versions import CONNECT_SINCE
 from delta_cdc.spark import sessions
 
 NAME = "pyspark_types_to_proto_types"
@@ -62,6 +64,58 @@ def test_a_release_of_pyspark_without_the_replaced_name_is_refused(monkeypatch: 
     named = pytest.raises(EnvironmentNotReady, match=NAME)
     with named, sessions._cloned(Session("any")):
         pass
+
+
+def test_a_client_that_clones_no_session_is_refused() -> None:
+    with (
+        pytest.raises(VersionsUnsupported, match="cannot clone a session") as caught,
+        sessions._cloned(object()),
+    ):
+        pass
+    assert CONNECT_SINCE in caught.value.remedy
+
+
+class Platform:
+    """A session whose platform takes one conf and no other."""
+
+    def __init__(self, *, error: str = "CANNOT_MODIFY_CONFIG") -> None:
+        self.conf = self
+        self.values: dict[str, str] = {}
+        self._error = error
+
+    def get(self, name: str, default: str | None) -> str | None:
+        return self.values.get(name, default)
+
+    def set(self, name: str, value: str) -> None:
+        if name != "taken":
+            raise SparkRefusal(f"[{self._error}] {name}")
+        self.values[name] = value
+
+    def unset(self, name: str) -> None:
+        self.values.pop(name)
+
+
+class SparkRefusal(Exception):
+    """An error of the client."""
+
+    __module__ = "pyspark.errors"
+
+
+def test_work_goes_on_without_a_conf_that_a_platform_refuses(caplog: Any) -> None:
+    platform: Any = Platform()
+    with caplog.at_level("INFO"):
+        assert sessions.set_where_allowed(platform, {"taken": "1", "refused": "1"}) == ["taken"]
+    assert "refused" in caplog.text
+    sessions.shuffle_for(platform, few_rows=True)
+    assert platform.values == {"taken": "1"}
+    assert sessions.set_where_allowed(platform, {"taken": None}) == ["taken"]
+    assert platform.values == {}
+
+
+def test_a_lost_server_is_no_refusal() -> None:
+    lost: Any = Platform(error="INVALID_HANDLE.SESSION_CLOSED")
+    with pytest.raises(SparkRefusal):
+        sessions.set_where_allowed(lost, {"refused": "1"})
 
 
 def test_the_name_is_replaced_once(monkeypatch: pytest.MonkeyPatch) -> None:

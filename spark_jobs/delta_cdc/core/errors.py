@@ -303,6 +303,10 @@ class EnvironmentNotReady(DeltaCdcError):
     """Java, Spark or the Delta JARs are missing or too old."""
 
 
+class VersionsUnsupported(EnvironmentNotReady):
+    """The versions of Spark, its client and Delta do not work together."""
+
+
 class JobFailed(DeltaCdcError, retryable=True):
     """The Spark application ended without a result, or with an error that has no class here."""
 

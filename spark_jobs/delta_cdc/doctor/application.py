@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from delta_cdc.core.errors import VersionsUnsupported
 from delta_cdc.core.reasons import reason
+from delta_cdc.core.spark_versions import pair_of, release
 from delta_cdc.core.storage_options import hadoop_uri, properties_text, spark_storage
 from delta_cdc.doctor import store
 from delta_cdc.doctor.machine import spark_version
 from delta_cdc.doctor.report import Check, Result, failed, ok, skipped, warning
-from delta_cdc.launch.environment import child_environment, release, spark_home, submit_binary
-from delta_cdc.launch.jars import installed_delta, jar_sets
+from delta_cdc.launch.environment import child_environment, spark_home, submit_binary
+from delta_cdc.launch.jars import jar_sets
 from delta_cdc.launch.processes import stop
 from delta_cdc.launch.session import delta_confs
 from delta_cdc.launch.storage_secrets import write_private
@@ -251,12 +253,10 @@ class Spark:
             )
         if "delta" in answer:
             text = f"{text}, Delta {answer['delta']}"
-            if release(answer["delta"]) != release(installed_delta()):
-                return failed(
-                    f"{text}; this provider is for Delta {installed_delta()}",
-                    f"replace the JARs on the class path there by those of Delta "
-                    f"{release(installed_delta())}: delta-cdc jars lists them.",
-                )
+            try:
+                pair_of(answer["version"], answer["delta"])
+            except VersionsUnsupported as error:
+                return failed(f"{text}, which is no pair that this package runs on", error.remedy)
         if self._table is None:
             return ok(f"{text}, a query ran (name a place with --storage to try a MERGE)")
         if answer.get("merged") != _MERGED:

@@ -18,9 +18,11 @@ from delta_cdc.doctor.report import Check, Result, failed, ok, skipped, warning
 from delta_cdc.launch.class_data_archive import ClassDataArchive
 from delta_cdc.launch.environment import (
     MINIMUM_JAVA,
+    ONE_PYSPARK,
     bundled_version,
     java_binary,
     parse_java_version,
+    pyspark_versions,
     spark_home,
 )
 from delta_cdc.launch.jars import (
@@ -42,7 +44,7 @@ MINIMUM_PYTHON = (3, 11)
 #: Package, its minimum release, the first unsupported one.
 _PANDAS = (("pandas", (2, 2), (3,)),)
 _AIRFLOW = (
-    ("apache-airflow", (3, 3, 2), (4,)),
+    ("apache-airflow", (3, 1), (4,)),
     ("apache-airflow-providers-apache-spark", (6, 3, 4), (7,)),
 )
 #: Any location on S3.
@@ -135,19 +137,10 @@ def spark_version(home: Path) -> str | None:
 def pyspark() -> Result:
     """Compare pyspark, pyspark-client (installed over it), the installed code, and its JARs."""
     home = spark_home()
-    packages = {name: _installed(name) for name in ("pyspark", "pyspark-client")}
-    code = re.search(r"__version__[^\"']*[\"']([^\"']+)", _text(home / "version.py"))
-    versions = {
-        **{name: installed for name, installed in packages.items() if installed},
-        **({"code": code.group(1)} if code else {}),
-        **({"JARs": jvm} if (jvm := spark_version(home)) else {}),
-    }
+    versions = pyspark_versions(home)
     text = ", ".join(f"{name} {installed}" for name, installed in versions.items())
     if len(set(versions.values())) > 1:
-        return failed(
-            f"{text} share {home}, and differ in their versions",
-            "reinstall pyspark and pyspark-client, both in one version (pip install --force-reinstall).",
-        )
+        return failed(f"{text} share {home}, and differ in their versions", ONE_PYSPARK)
     return ok(text)
 
 
@@ -184,14 +177,6 @@ def _installed(package: str) -> str | None:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        # The comparison works without an unreadable file.
-        return ""
 
 
 # -- folders and JARs ---------------------------------------------------------------------------

@@ -13,20 +13,19 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from delta_cdc.core.errors import EnvironmentNotReady
+from delta_cdc.core.errors import EnvironmentNotReady, VersionsUnsupported
 
-#: Oldest Java that Spark 4.2 runs on.
+#: Oldest Java that Spark 4 runs on.
 MINIMUM_JAVA = 17
 
+#: The remedy where pyspark and pyspark-client differ.
+ONE_PYSPARK = "reinstall pyspark and pyspark-client, both in one version (pip install --force-reinstall)."
+
 _JAVA_REMEDY = f"install a Java runtime >= {MINIMUM_JAVA} and put it on PATH, or point JAVA_HOME to it."
-
-
-def release(version: str) -> str:
-    """Return major and minor version, which compatible versions of Spark, or of Delta, share."""
-    return ".".join(version.split(".")[:2])
 
 
 def spark_home() -> Path:
@@ -59,6 +58,41 @@ def bundled_version(artifact: str, home: Path | None = None) -> str | None:
     return next((name.group(1) for name in names if name), None)
 
 
+def pyspark_versions(home: Path) -> dict[str, str]:
+    """Return the versions of all that shares pyspark's folder: both packages, the code, the JVM side.
+
+    :param home: the folder; what has no version there is left out
+    """
+    packages = {name: _installed(name) for name in ("pyspark", "pyspark-client")}
+    code = re.search(r"__version__[^\"']*[\"']([^\"']+)", _text(home / "version.py"))
+    jars = bundled_version(r"spark-core_[\d.]+", home) if (home / "jars").is_dir() else None
+    found = {**packages, "code": code and code.group(1), "JARs": jars}
+    return {name: version for name, version in found.items() if version}
+
+
+def require_one_pyspark() -> None:
+    """Check that pyspark and pyspark-client, which install into one folder, have one version.
+
+    :raises VersionsUnsupported: they differ: the last one that was installed has overwritten the other
+    """
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        # :func:`spark_home` raises where Spark is needed.
+        return
+    home = Path(spec.origin).resolve().parent
+    found = pyspark_versions(home)
+    if len(set(found.values())) > 1:
+        text = ", ".join(f"{name} {version}" for name, version in found.items())
+        raise VersionsUnsupported(f"{text} share {home}, and differ in their versions.", remedy=ONE_PYSPARK)
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def submit_binary() -> Path:
     """Return the absolute path of ``spark-submit``.
 
@@ -74,8 +108,9 @@ def child_environment(*, driver_here: bool = True) -> dict[str, str]:
 
     :param driver_here: whether the driver runs on this machine. On another machine the driver keeps the
         cluster's interpreter, because ours only exists on this machine.
-    :raises EnvironmentNotReady: see :func:`spark_home`
+    :raises EnvironmentNotReady: see :func:`spark_home` and :func:`require_one_pyspark`
     """
+    require_one_pyspark()
     home = {"SPARK_HOME": str(spark_home())}
     if not driver_here:
         return home

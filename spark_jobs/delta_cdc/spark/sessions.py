@@ -10,9 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-from delta_cdc.core.errors import EnvironmentNotReady
+from delta_cdc.core.errors import EnvironmentNotReady, VersionsUnsupported
+from delta_cdc.core.spark_versions import CONNECT_SINCE, release
 from delta_cdc.core.sql import string
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ _CONFS = {
     "spark.sql.session.timeZone": "UTC",
     # ${env:…} in a key, a column name or a path is plain text, not a variable.
     "spark.sql.variable.substitute": "false",
+}
+#: Without these, work takes longer and gives the same rows.
+_FASTER = {
     # Each dependent value doubles the inferred constraints; dozens of columns would take minutes.
     "spark.sql.constraintPropagation.enabled": "false",
     # The batch has a checkpoint before the MERGE; Delta would write it a second time.
@@ -110,11 +115,13 @@ def private_session(spark: SparkSession) -> Iterator[SparkSession]:
     if is_connect(spark):
         with _cloned(spark) as session:
             _set(session, {**_CONFS, **_CONNECT_CONFS})
+            set_where_allowed(session, _FASTER)
             yield session
         return
     session = spark.newSession()
     session_confs = _new_session_confs.get(spark)
     if session_confs is None:
+        _require_one_version(spark)
         session_confs = _new_session_confs[spark] = dict(session.conf.getAll)
     # newSession does not copy runtime confs.
     for key, value in dict(spark.conf.getAll).items():
@@ -123,7 +130,21 @@ def private_session(spark: SparkSession) -> Iterator[SparkSession]:
         if key != LAST_COMMIT and session_confs.get(key) != value and settable:
             session.conf.set(key, value)
     _set(session, _CONFS)
+    set_where_allowed(session, _FASTER)
     yield session
+
+
+def _require_one_version(spark: SparkSession) -> None:
+    """Check that PySpark's code and its JVM are of one release.
+
+    :raises VersionsUnsupported: pyspark-client of another release was installed over pyspark
+    """
+    if release(pyspark.__version__) != release(spark.version):
+        raise VersionsUnsupported(
+            f"The session runs Spark {spark.version}, and the code of pyspark in "
+            f"{pyspark.__path__[0]} is {pyspark.__version__}.",
+            remedy="install pyspark and pyspark-client again, both in the version of that Spark.",
+        )
 
 
 #: Bytes of input, by the source's log or listing, up to which one task shuffles all rows.
@@ -146,17 +167,14 @@ def shuffle_for(session: SparkSession, *, few_rows: bool) -> None:
 
 
 def set_or_restore(session: SparkSession, name: str, value: str | None) -> None:
-    """Set a conf of a private session; None restores the user's value, or Spark's default."""
+    """Set a conf of a private session that only saves time; None restores the user's value or the default."""
     users_value = session.conf.get(_KEPT + name, None)
     if users_value is None:
         # Delta's confs have no value, not even a default, before its classes are loaded.
         users_value = session.conf.get(name, None) or ""
-        session.conf.set(_KEPT + name, users_value)
-    wanted = users_value if value is None else value
-    if wanted:
-        session.conf.set(name, wanted)
-    else:
-        session.conf.unset(name)
+        if not set_where_allowed(session, {_KEPT + name: users_value}):
+            return
+    set_where_allowed(session, {name: (users_value if value is None else value) or None})
 
 
 @contextmanager
@@ -183,9 +201,34 @@ def _set(session: SparkSession, confs: Mapping[str, str]) -> None:
         session.conf.set(key, value)
 
 
+def set_where_allowed(session: SparkSession, confs: Mapping[str, str | None]) -> list[str]:
+    """Set confs that the work can do without; return the names of those that the session took.
+
+    A managed platform may refuse a conf that the same release of Spark takes elsewhere.
+
+    :param confs: None unsets a conf
+    :raises Exception: the server of the session was lost
+    """
+    taken = []
+    for name, value in confs.items():
+        try:
+            if value is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, value)
+        except Exception as error:
+            if is_lost(error):
+                raise
+            log.info("This Spark does not let a session set %s; the work goes on without it.", name)
+        else:
+            taken.append(name)
+    return taken
+
+
 @contextmanager
 def _cloned(spark: Any) -> Iterator[SparkSession]:
     """Clone a Spark Connect session; the clone is this thread's active session inside the ``with`` block."""
+    require_clones(spark)
     _send_plain_strings()
     session = spark.cloneSession()
     # The client of a clone has PySpark's default retries, which take more than ten minutes.
@@ -210,6 +253,19 @@ def _cloned(spark: Any) -> Iterator[SparkSession]:
             if not siblings:
                 _open.pop(spark.session_id, None)
         close(session)
+
+
+def require_clones(spark: Any) -> None:
+    """Check that a Spark Connect session can be cloned.
+
+    :raises VersionsUnsupported: PySpark's client is too old for it
+    """
+    if not hasattr(spark, "cloneSession"):
+        raise VersionsUnsupported(
+            f"The client of Spark Connect in pyspark {pyspark.__version__} cannot clone a session.",
+            remedy=f"install pyspark and pyspark-client {CONNECT_SINCE} or newer here and on the server, or "
+            "give a connection of type spark.",
+        )
 
 
 def _send_plain_strings() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.spark.apply import merge
 from tests.support import oracle
 from tests.support.engine import Flow, columns, commit_info, history_of, newest, staged, versions
 
@@ -103,6 +104,28 @@ def test_a_column_added_between_and_inside_ranges(spark: SparkSession, tmp_path:
     names = (*columns(source), *HISTORY)
     expected = oracle.scd2(history, tracked=columns(source))
     assert oracle.rows_of(between.rows(), names) == oracle.rows_of(expected, names)
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_a_column_is_added_by_a_conf_of_one_statement_or_by_a_clause(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_allowed: bool
+) -> None:
+    """By the conf that every pair knows, or by the clause where Spark refuses it, as it does a static one."""
+    if not is_allowed:
+        monkeypatch.setattr(merge, "SCHEMA_EVOLUTION", {"spark.sql.warehouse.dir": "elsewhere"})
+    source = str(tmp_path / "source")
+    frame = spark.sql("SELECT 1 AS id, 'a' AS v")
+    frame.write.format("delta").option("delta.enableChangeDataFeed", "true").save(source)
+    flow = Flow(spark, source, str(tmp_path / "target"), ApplyOptions(keys=("id",))).through(0)
+    extra = spark.sql("SELECT 2 AS id, 'b' AS v, 3 AS extra")
+    extra.write.format("delta").mode("append").option("mergeSchema", "true").save(source)
+    before = dict(spark.conf.getAll)
+    assert flow.apply(start=1).status == "committed"
+    assert sorted(tuple(row) for row in flow.rows().select("id", "v", "extra").collect()) == [
+        (1, "a", None),
+        (2, "b", 3),
+    ]
+    assert dict(spark.conf.getAll) == before
 
 
 def test_an_added_column_is_refused_where_evolution_is_off(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from delta_cdc.core.spark_versions import PAIRS
 from delta_cdc.doctor import Questions, examined
 from delta_cdc.launch.jars import installed_delta
 from delta_cdc.launch.session import CLASS_PATH
@@ -43,11 +44,12 @@ def test_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert f"Delta {installed_delta()}" in found["connect-job"].found
         assert list((tmp_path / "lake").iterdir()) == [], "nothing is left behind"
 
-        monkeypatch.setattr("delta_cdc.doctor.application.installed_delta", lambda: "4.3.0")
-        other = looked(Questions(timeout=_TIMEOUT), url)["connect-job"]
+        with monkeypatch.context() as other_pairs:
+            other_pairs.setattr("delta_cdc.core.spark_versions.PAIRS", PAIRS[1:])
+            other = looked(Questions(timeout=_TIMEOUT), url)["connect-job"]
         assert other.status == "failed"
-        assert f"Delta {installed_delta()}; this provider is for Delta 4.3.0" in other.found
-        assert "delta-cdc jars" in other.remedy
+        assert f"Delta {installed_delta()}, which is no pair" in other.found
+        assert f"{PAIRS[1]}" in other.remedy
 
         monkeypatch.setattr("delta_cdc.doctor.application.spark_version", lambda _: "4.1.0")
         other = looked(Questions(timeout=_TIMEOUT), url)["connect-job"]

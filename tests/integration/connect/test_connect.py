@@ -28,7 +28,9 @@ from delta_cdc.core.errors import (
     TableNotFound,
     TargetConstraintViolated,
     UnsafeLogStore,
+    VersionsUnsupported,
 )
+from delta_cdc.core.spark_versions import PAIRS
 from delta_cdc.core.spec import ApplyOptions, JobResult
 from delta_cdc.launch.session import CLASS_PATH
 from delta_cdc.spark import catalog, sessions
@@ -463,8 +465,8 @@ def test_what_a_server_cannot_do(
             task.execute(context())
         assert TOKEN not in str(caught.value)
     with monkeypatch.context() as other:
-        other.setattr("delta_cdc.launch.jars.installed_delta", lambda: "4.3.0")
-        with pytest.raises(EnvironmentNotReady, match=r"runs Delta 4\.4.* is for Delta 4\.3\.0"):
+        other.setattr("delta_cdc.core.spark_versions.PAIRS", PAIRS[1:])
+        with pytest.raises(VersionsUnsupported, match=r"Spark 4\.2\.0 with Delta 4\.4\.0 is no pair"):
             applying(here, source, target).execute(context())
     monkeypatch.setattr("pyspark.__version__", "4.1.9")
     with pytest.raises(EnvironmentNotReady, match=r"runs Spark 4\.2.* has pyspark 4\.1\.9"):
@@ -486,7 +488,7 @@ def test_the_log_store_is_the_one_that_the_server_was_started_with(connected: Co
 OTHER_DELTAS = {
     "nothing": "was started without Delta",
     "confs alone": "does not tell the version of its Delta",
-    "another release": r"runs Delta 4\.3\.0, and this provider is for Delta 4\.4\.",
+    "another release": r"Spark 4\.2\.0 with Delta 4\.3\.0 is no pair",
 }
 
 

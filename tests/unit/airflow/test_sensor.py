@@ -65,6 +65,23 @@ def test_the_baseline_is_pinned_at_the_first_look(tmp_path: Path) -> None:
     assert poke(sensor(tmp_path / "t"), store).is_done
 
 
+def test_the_baseline_without_a_state_store(tmp_path: Path) -> None:
+    """As on Airflow before 3.3: one process keeps it, and a sensor in many processes is refused."""
+    append(tmp_path / "t", [1])
+    without: Any = {}
+    task = sensor(tmp_path / "t")
+    assert not task.poke(without).is_done
+    append(tmp_path / "t", [2])
+    assert task.poke(without).is_done
+    task = sensor(tmp_path / "t", mode="reschedule", deferrable=False)
+    with pytest.raises(InvalidConfiguration, match="no baseline") as caught:
+        task.poke(without)
+    assert "deferrable" in caught.value.remedy
+    assert (
+        sensor(tmp_path / "t", mode="reschedule", deferrable=False, baseline_version=0).poke(without).is_done
+    )
+
+
 def test_without_a_target_everything_is_new(tmp_path: Path) -> None:
     append(tmp_path / "t", [1])
     found = poke(sensor(tmp_path / "t", pipeline="p", target=str(tmp_path / "target")))

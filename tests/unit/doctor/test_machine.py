@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delta_cdc.cli import main
-from delta_cdc.core.errors import EnvironmentNotReady
+from delta_cdc.core.errors import VersionsUnsupported
 from delta_cdc.doctor import machine
-from delta_cdc.launch.environment import spark_home
+from delta_cdc.launch.environment import child_environment, spark_home
 from delta_cdc.launch.jars import JarSet, delta_jars
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def test_pyspark_and_its_client_of_two_versions(tmp_path: Path, monkeypatch: pyt
     assert found.status == "failed"
     assert "pyspark 4.2.0, pyspark-client 4.1.0" in found.found
     assert "one version" in found.remedy
+    with pytest.raises(VersionsUnsupported, match=r"pyspark 4\.2\.0, pyspark-client 4\.1\.0"):
+        child_environment()
 
 
 @pytest.mark.parametrize(
@@ -118,15 +120,15 @@ def test_a_package_of_a_wrong_version(
 
 def test_a_spark_for_which_delta_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jars").mkdir()
-    for name in ("spark-core_2.13-4.1.1", "scala-library-2.13.17"):
+    for name in ("spark-core_2.13-4.3.0", "scala-library-2.13.17"):
         (tmp_path / "jars" / f"{name}.jar").touch()
     monkeypatch.setattr("delta_cdc.launch.environment.spark_home", lambda: tmp_path)
     [check] = [one for one in machine.checks(timeout=60) if one.name == "delta-jars"]
-    with pytest.raises(EnvironmentNotReady, match=r"pyspark 4\.1") as caught:
+    with pytest.raises(VersionsUnsupported, match=r"Spark 4\.3\.0") as caught:
         check.look()
-    assert "pyspark 4.2" in caught.value.remedy
+    assert "Spark 4.2.0" in caught.value.remedy
     monkeypatch.setattr("delta_cdc.doctor.machine.spark_home", lambda: tmp_path)
-    (tmp_path / "jars" / "spark-core_2.13-4.1.1.jar").unlink()
+    (tmp_path / "jars" / "spark-core_2.13-4.3.0.jar").unlink()
     assert "no spark-core" in machine.spark().found
 
 

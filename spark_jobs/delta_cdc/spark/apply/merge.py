@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql import DataFrame, SparkSession
 
 from delta_cdc.core import sql
+from delta_cdc.core.spark_versions import SCHEMA_EVOLUTION
 from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.sessions import set_where_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +63,8 @@ class Merge:
 
     :param on: conditions of ON, joined by AND
     :param clauses: in order; the first clause whose condition is true acts
-    :param confs: Spark confs for this statement only
+    :param evolve: whether the statement adds columns to the target
+    :param confs: Spark confs for this statement only, which save time
     """
 
     target: str
@@ -73,30 +76,30 @@ class Merge:
 
     @property
     def statement(self) -> str:
-        """Return the SQL text."""
+        """Return the SQL text, as a reader can run it."""
+        return self._text(evolve=self.evolve)
+
+    def _text(self, *, evolve: bool) -> str:
         return sql.merge(
             target=self.target,
             source_view=_VIEW,
             on=self.on,
             clauses=map(str, self.clauses),
-            evolve=self.evolve,
+            evolve=evolve,
         )
 
     def run(self, session: SparkSession) -> None:
         """Run the statement."""
         self.source.createOrReplaceTempView(_VIEW)
-        previous = {name: session.conf.get(name, None) for name in self.confs}
+        evolution = SCHEMA_EVOLUTION if self.evolve else {}
+        previous = {name: session.conf.get(name, None) for name in (*self.confs, *evolution)}
+        taken = set_where_allowed(session, {**self.confs, **evolution})
         try:
-            for name, value in self.confs.items():
-                session.conf.set(name, value)
-            session.sql(self.statement)
+            # A platform that refuses the conf has the clause, which Delta before 4.4 refuses.
+            session.sql(self._text(evolve=self.evolve and not evolution.keys() <= set(taken)))
         finally:
             session.catalog.dropTempView(_VIEW)
-            for name, value_before in previous.items():
-                if value_before is None:
-                    session.conf.unset(name)
-                else:
-                    session.conf.set(name, value_before)
+            set_where_allowed(session, {name: previous[name] for name in taken})
 
     def counted(self, session: SparkSession) -> dict[str, int]:
         """Return how many rows the statement would insert, update and delete. Nothing is written.

@@ -1,0 +1,67 @@
+# ruff: noqa: F401
+"""What Airflow before 3.3 lacks: no other module of the provider asks which release it runs on.
+
+Names that only moved come from Airflow's own ``airflow.providers.common.compat.sdk``. What an older release
+does less: ``docs/versions.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.log import mask_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow.sdk import CronDataIntervalTimetable as CronDataIntervalTimetable
+    from airflow.sdk.definitions.callback import AsyncCallback as AsyncCallback
+    from airflow.sdk.log import amask_secret as amask_secret
+    from airflow.triggers.shared_stream import SharedStreamProducer as SharedStreamProducer
+else:
+    from airflow.sdk.definitions.deadline import AsyncCallback
+
+    try:
+        from airflow.sdk import CronDataIntervalTimetable
+    except ImportError:
+        from airflow.timetables.interval import CronDataIntervalTimetable
+    try:
+        from airflow.sdk.log import amask_secret
+    except ImportError:
+
+        async def amask_secret(secret):
+            """Mask a secret from within an event loop."""
+            await asyncio.to_thread(mask_secret, secret)
+
+    try:
+        from airflow.triggers.shared_stream import SharedStreamProducer
+    except ImportError:
+        SharedStreamProducer = object
+
+#: Whether tasks and assets have state stores. Resumable jobs and retry policies came in the same release.
+HAS_STATE_STORES = SharedStreamProducer is not object
+
+
+def of_base_operator(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an operator without those that this Airflow's base class does not know."""
+    if HAS_STATE_STORES:
+        return arguments
+    return {name: value for name, value in arguments.items() if name not in ("durable", "retry_policy")}
+
+
+def accepted(called: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+    """Return those of some arguments that a function or class of this Airflow knows."""
+    known = inspect.signature(called).parameters
+    return {name: value for name, value in arguments.items() if name in known}
+
+
+def asset_state_store(name: str) -> Any:
+    """Return the state store of the asset with a name, in a triggerer; None without state stores."""
+    if not HAS_STATE_STORES:
+        return None
+    from airflow.sdk.definitions.asset import AssetNameRef
+    from airflow.sdk.execution_time.context import AssetStateStoreAccessors
+
+    return AssetStateStoreAccessors(inlets=[AssetNameRef(name=name)])

@@ -1,0 +1,1 @@
+"""The matrix of supported versions: see ``__main__``."""
