@@ -109,6 +109,11 @@ def test_a_fingerprint_names_one_plan_and_one_step_of_it() -> None:
     assert specs.step_fingerprint(APPLY, 7).startswith(specs.fingerprint(APPLY))
 
 
+def test_the_targets_size_is_no_part_of_a_fingerprint() -> None:
+    """A retry plans on the target as its own commit left it."""
+    assert specs.fingerprint(replace(APPLY, target_bytes=1)) == specs.fingerprint(APPLY)
+
+
 def test_a_result_reads_back_whole() -> None:
     result = specs.JobResult("committed", {"inserted": 3}, "done", ({"table": "t"},))
     assert specs.JobResult.from_json(result.to_json()) == result

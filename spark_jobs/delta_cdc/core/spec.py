@@ -405,7 +405,7 @@ class ApplySpec:
     :param may_lack_layout: the target may lack its clustering or a property, because a crash followed its
         creation: the job checks it after the commit
     :param target_bytes: size of the target's files, as its log recorded it at planning time; None if the log
-        did not. It only decides how the job shuffles and writes
+        did not. It only decides how the job shuffles and writes; not part of the fingerprint
     """
 
     pipeline: str
@@ -913,13 +913,18 @@ def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec) -> str:
 
 
 def _unprepared(spec: ApplySpec | ReadSpec) -> ApplySpec | ReadSpec:
-    """Return a spec as planned, before file manifests were written."""
+    """Return a spec before file manifests were written, and without the target's size.
+
+    The retry of a committed step meets a target of another size, and has to know its work again.
+    """
     steps: Any = tuple(
         replace(step, read_ranges=tuple(replace(one, by_manifest=False) for one in step.read_ranges))
         if isinstance(step, ApplyStep | RepairStep)
         else step
         for step in spec.steps
     )
+    if isinstance(spec, ApplySpec):
+        spec = replace(spec, target_bytes=None)
     return replace(spec, steps=steps, manifests_uri="")
 
 
