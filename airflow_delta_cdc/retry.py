@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc.compat import HAS_STATE_STORES
 from delta_cdc.core.errors import ConcurrentModification, DeltaCdcError, OutcomeUnknown, TablesFailed, named
@@ -18,40 +18,34 @@ _LATER: list[type[BaseException] | str] = [
 ]
 
 
+#: Errors, seconds until the next try, and the reason for the log.
+_RETRIED: list[tuple[Any, int, str]] = [
+    (_SOON, 15, "another writer was faster, or the outcome is not known yet"),
+    (_LATER, 60, "the Spark application died, or a server or the object store did not answer"),
+    (TablesFailed, 60, "some tables failed, and a retry only does what is left"),
+]
+
+
 def _policy() -> ExceptionRetryPolicy:
     from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 
-    return ExceptionRetryPolicy(
-        rules=[
-            RetryRule(
-                exception=_SOON,
-                match_subclasses=False,
-                action=RetryAction.RETRY,
-                retry_delay=timedelta(seconds=15),
-                reason="another writer was faster, or the outcome is not known yet",
-            ),
-            RetryRule(
-                exception=_LATER,
-                match_subclasses=False,
-                action=RetryAction.RETRY,
-                retry_delay=timedelta(minutes=1),
-                reason="the Spark application died, or a server or the object store did not answer",
-            ),
-            RetryRule(
-                exception=TablesFailed,
-                # Of TablesRefused each table needs a person.
-                match_subclasses=False,
-                action=RetryAction.RETRY,
-                retry_delay=timedelta(minutes=1),
-                reason="some tables failed, and a retry only does what is left",
-            ),
-            RetryRule(
-                exception=DeltaCdcError,
-                action=RetryAction.FAIL,
-                reason="trying again changes nothing; the error names the remedy",
-            ),
-        ]
+    retried = [
+        RetryRule(
+            exception=errors,
+            # Of TablesRefused, a subclass of TablesFailed, each table needs a person.
+            match_subclasses=False,
+            action=RetryAction.RETRY,
+            retry_delay=timedelta(seconds=delay),
+            reason=reason,
+        )
+        for errors, delay, reason in _RETRIED
+    ]
+    last = RetryRule(
+        exception=DeltaCdcError,
+        action=RetryAction.FAIL,
+        reason="trying again changes nothing; the error names the remedy",
     )
+    return ExceptionRetryPolicy(rules=[*retried, last])
 
 
 #: For ``retry_policy=`` of a task. After a lost race or an unknown outcome, Airflow retries soon. If an

@@ -915,7 +915,7 @@ def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec) -> str:
 def _unprepared(spec: ApplySpec | ReadSpec) -> ApplySpec | ReadSpec:
     """Return a spec before file manifests were written, and without the target's size.
 
-    The retry of a committed step meets a target of another size, and has to know its work again.
+    Two plans of the same work may differ in the size: Delta writes it to the log after the commit.
     """
     steps: Any = tuple(
         replace(step, read_ranges=tuple(replace(one, by_manifest=False) for one in step.read_ranges))

@@ -9,17 +9,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import EnvironmentNotReady
+from delta_cdc.core.spark_versions import numbers
 from delta_cdc.doctor.report import Check, Result, failed, ok, skipped, warning
 from delta_cdc.launch.class_data_archive import ClassDataArchive
 from delta_cdc.launch.environment import (
     MINIMUM_JAVA,
     ONE_PYSPARK,
     bundled_version,
+    installed_version,
     java_binary,
     parse_java_version,
     pyspark_versions,
@@ -151,7 +152,7 @@ def pandas() -> Result:
 
 def airflow() -> Result:
     """Check Airflow and its Spark provider; the engine needs neither."""
-    if not any(_installed(name) for name, _, _ in _AIRFLOW):
+    if not any(installed_version(name) for name, _, _ in _AIRFLOW):
         return skipped("Airflow is not installed, and the engine alone does not need it")
     return _releases(_AIRFLOW)
 
@@ -160,23 +161,12 @@ def _releases(packages: Iterable[tuple[str, tuple[int, ...], tuple[int, ...]]]) 
     """Check that packages are installed in supported releases."""
     texts, required = [], []
     for name, least, limit in packages:
-        installed = _installed(name)
+        installed = installed_version(name)
         texts.append(f"{name} {installed or 'missing'}")
-        if not installed or not least <= _numbers(installed) < limit:
+        if not installed or not least <= numbers(installed) < limit:
             required.append(f"{name} >= {'.'.join(map(str, least))}, < {limit[0]}")
     text = ", ".join(texts)
     return failed(text, f"install {' and '.join(required)}.") if required else ok(text)
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
 
 
 # -- folders and JARs ---------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def pyspark_versions(home: Path) -> dict[str, str]:
 
     :param home: the folder; what has no version there is left out
     """
-    packages = {name: _installed(name) for name in ("pyspark", "pyspark-client")}
+    packages = {name: installed_version(name) for name in ("pyspark", "pyspark-client")}
     code = re.search(r"__version__[^\"']*[\"']([^\"']+)", _text(home / "version.py"))
     jars = bundled_version(r"spark-core_[\d.]+", home) if (home / "jars").is_dir() else None
     found = {**packages, "code": code and code.group(1), "JARs": jars}
@@ -86,7 +86,8 @@ def require_one_pyspark() -> None:
         raise VersionsUnsupported(f"{text} share {home}, and differ in their versions.", remedy=ONE_PYSPARK)
 
 
-def _installed(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """Return the version of an installed package; None without one."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -53,6 +53,10 @@ async def planned(
     :param steps: those after :attr:`Observation.before`
     :raises InvalidConfiguration: the options are too long for a seal
     """
+    size = None
+    if observed.recorded is not None:
+        target = DeltaLog(request.target, request.storage_options)
+        size = await target.checksum_size(observed.recorded.target.version)
     spec = ApplySpec(
         pipeline=request.pipeline,
         run_id=request.run_id,
@@ -65,12 +69,9 @@ async def planned(
         dry_run=request.dry_run,
         may_lack_layout=observed.recorded is None
         or observed.recorded.may_lack_layout(request.options.target_properties),
+        target_bytes=size,
     )
     validation.check_seal_of_apply(spec)
-    if observed.recorded is not None:
-        target = DeltaLog(request.target, request.storage_options)
-        size = await target.checksum_size(observed.recorded.target.version)
-        spec = replace(spec, target_bytes=size)
     return observed.plan(spec, versions, *notes)
 
 
