@@ -222,9 +222,10 @@ def checked(context: StepContext, events: Events) -> b.Batch:
     """Materialise a batch of events once; refuse or quarantine invalid events.
 
     Besides the counts by reason, the totals are ``events``; ``shared``, the number of valid events that share
-    key and sequence with another event; ``late``, the number of events at or below the
-    highest sequence applied so far; ``late_truncates``, the number of truncates among these; ``truncates``,
-    the sequences of truncates as text, ascending; and ``highest``, the greatest sequence as text.
+    key and sequence with another event; ``partial``, the number of valid upserts that lack columns; ``late``,
+    the number of events at or below the highest sequence applied so far; ``late_truncates``, the number of
+    truncates among these; ``truncates``, the sequences of truncates as text, ascending; and ``highest``, the
+    greatest sequence as text.
     """
     order_type, step = events.shape.order_type, context.step
     assert order_type is not None
@@ -241,6 +242,7 @@ def checked(context: StepContext, events: Events) -> b.Batch:
             "events": F.count("*"),
             **{reason: F.count_if(_is(reason)) for reason in (*INVALID, LATE)},
             "shared": F.count_if(valid & F.col(SHARED)),
+            "partial": F.count_if(valid & (F.col(KIND) == UPSERT) & F.col(AUTHORED).isNotNull()),
             "late": F.count_if(late),
             "late_truncates": F.count_if(late & is_truncate),
             "truncates": _texts(F.when(is_truncate, F.col(states.SEQUENCE)), order_type),

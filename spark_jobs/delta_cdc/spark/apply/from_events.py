@@ -136,8 +136,7 @@ def apply(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
         shuffle_for(session, few_rows=False)
     if context.options.source_kind == "snapshot":
         highest, pruning = _newest(context, sequences, shape), []
-        shared = bool(totals["shared"])
-        computed = [_in_order(context, valid, shape, (), shared=shared, everything=True, snapshots=sequences)]
+        computed = [_in_order(context, batch, valid, shape, (), everything=True, snapshots=sequences)]
     elif totals["late_truncates"]:
         computed, pruning = [from_all_events(context, KeySelection(), valid, shape, ())], []
     else:
@@ -194,9 +193,8 @@ def _by_lateness(
     context: StepContext, batch: b.Batch, valid: DataFrame, shape: Shape, pruning: Sequence[str]
 ) -> list[ComputedRows]:
     everything, applied = bool(batch.totals["truncates"]), context.step.highest_sequence
-    shared = bool(batch.totals["shared"])
     if not batch.totals["late"]:
-        return [_in_order(context, valid, shape, pruning, shared=shared, everything=everything)]
+        return [_in_order(context, batch, valid, shape, pruning, everything=everything)]
     assert applied is not None
     assert shape.order_type is not None
     late = F.col(states.SEQUENCE) <= from_text(applied, shape.order_type)
@@ -206,7 +204,7 @@ def _by_lateness(
     in_order = valid.join(keys, on=list(shape.keys), how="left_anti")
     if not everything and in_order.isEmpty():
         return [recomputed]
-    current = _in_order(context, in_order, shape, pruning, shared=shared, everything=everything, without=keys)
+    current = _in_order(context, batch, in_order, shape, pruning, everything=everything, without=keys)
     return [recomputed, current]
 
 
@@ -246,11 +244,16 @@ def operations(
     shape: Shape,
     *,
     compared: bool = True,
+    partial: bool = True,
     growing: bool = False,
     in_place: bool = True,
 ) -> DataFrame:
-    """Return the operations that change the target from the base of each timeline to its last event."""
-    entries = intervals.inherited(entries, shape, context.options)
+    """Return the operations that change the target from the base of each timeline to its last event.
+
+    :param partial: some events may lack columns
+    """
+    if partial:
+        entries = intervals.inherited(entries, shape, context.options)
     if context.has_history:
         runs = intervals.runs(entries, shape)
         changed = difference.against_base(runs, shape, growing=growing, in_place=in_place)
@@ -266,26 +269,29 @@ def _written(rows: DataFrame, shape: Shape) -> DataFrame:
 
 def _in_order(
     context: StepContext,
+    batch: b.Batch,
     valid: DataFrame,
     shape: Shape,
     pruning: Sequence[str],
     *,
-    shared: bool,
     everything: bool,
     without: DataFrame | None = None,
     snapshots: DataFrame | None = None,
 ) -> ComputedRows:
-    """Compute rows of keys from the target's current rows and the new events.
+    """Compute rows of keys from the new events, and from the target's current rows if these matter.
 
-    :param shared: some events have the same key and sequence
+    Of type 1, the current rows do not matter if every event carries all columns.
+
+    :param valid: valid events of ``batch``, whose totals say what to expect
     :param everything: all keys of the target are affected (truncates, snapshots), not only those with events
     :param without: keys to exclude
     :param snapshots: the sequences of the snapshots; None for a log
     """
-    resolved = conflicts.resolved(context, valid, shape) if shared else valid
+    resolved = conflicts.resolved(context, valid, shape) if batch.totals["shared"] else valid
     is_truncate = F.col(events.KIND) == events.TRUNCATE
     entries = timeline.of_events(resolved.where(~is_truncate), shape)
-    compared = context.has_history or everything or context.options.is_partial
+    partial = bool(batch.totals["partial"])
+    compared = context.has_history or everything or partial
     if compared:
         if everything:
             pruning, selection = (), KeySelection(without=without)
@@ -298,7 +304,8 @@ def _in_order(
         entries = timeline.with_absences(entries, snapshots, shape)
     elif everything:
         entries = timeline.with_truncates(entries, resolved.where(is_truncate), shape)
-    return ComputedRows(operations(context, entries, shape, compared=compared), compared, lazy=compared)
+    changed = operations(context, entries, shape, compared=compared, partial=partial)
+    return ComputedRows(changed, compared, lazy=compared)
 
 
 def from_all_events(
@@ -455,8 +462,8 @@ def prepared(
             lazy=any(part.lazy for part in computed),
             evolve=evolve,
         )
-    # An event changes at most three rows of history.
-    changed = _UNKNOWN if context.size is None else 3 * context.size
+    # An event changes one row, or at most three rows of history.
+    changed = _UNKNOWN if context.size is None else context.size * (3 if context.has_history else 1)
     size = sum(read_range.size for read_range in context.read_ranges)
     merge = layout.tuned(context, merge, changed=changed, rewritten=context.size or 0, size=size)
     log.debug("%s", merge.statement)

@@ -7,7 +7,7 @@ the keys, so these are no leaves.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import and_
+from operator import and_, or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -123,20 +123,23 @@ def carried(plain: DataFrame, options: ApplyOptions) -> Column:
 
 
 def authored(parts: Sequence[Leaf], options: ApplyOptions, state: Column, carried: Column) -> Column:
-    """Return which columns and fields an upsert carries, as booleans in order; NULL if events carry all.
+    """Return which columns and fields an upsert carries, as booleans in order; NULL if it carries all.
 
     :param state: struct of the upsert's values
     :param carried: array of the names that it carries (``columns_to_update``); NULL means all
     """
-    if not options.is_partial:
+    if not options.is_partial or not parts:
         return F.lit(None).cast("array<boolean>")
     if options.columns_to_update is None:
+        kept_nulls = [leaf.of(state).isNull() for leaf in parts if _keeps_null(leaf, options)]
         flags = [leaf.of(state).isNotNull() if _keeps_null(leaf, options) else F.lit(True) for leaf in parts]
-        return F.array(*flags)
+        return F.when(balanced(or_, [F.lit(False), *kept_nulls]), F.array(*flags))
     names = F.transform(carried, F.lower)
+    columns = F.array(*[F.lit(name) for name in dict.fromkeys(leaf.path[0].lower() for leaf in parts)])
     carries_leaf = [F.arrays_overlap(names, F.array(*[F.lit(name) for name in leaf.names])) for leaf in parts]
     # A NULL element makes the comparison NULL; it names no column.
-    return F.array(*[carried.isNull() | F.coalesce(flag, F.lit(False)) for flag in carries_leaf])
+    flags = [F.coalesce(flag, F.lit(False)) for flag in carries_leaf]
+    return F.when(F.size(F.array_except(columns, names)) > 0, F.array(*flags))
 
 
 def names_unknown(shape: Shape, options: ApplyOptions, carried: Column, columns: Sequence[str]) -> Column:
