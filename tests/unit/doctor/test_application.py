@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delta_cdc.doctor import Questions
-from delta_cdc.doctor.application import _reason
+from delta_cdc.doctor.application import FEED_OF_NEW_TABLES, Spark, _reason
 from delta_cdc.doctor.report import examined
 from tests.support.processes import ends
 
@@ -41,7 +41,7 @@ def test_whoever_loses_patience_leaves_nothing_behind(
     monkeypatch.setattr("delta_cdc.doctor.application.submit_binary", lambda: submit)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     asked = Questions(confs={"spark.jars": "/mine.jar"})
-    address, job = asked.checks_of_spark("local[1]")
+    address, job, _ = asked.checks_of_spark("local[1]")
     assert address.look().status == "skipped"
 
     started: list[int] = []
@@ -56,6 +56,19 @@ def test_whoever_loses_patience_leaves_nothing_behind(
         list(examined([job], timeout=60, secrets=asked.secrets))
     assert ends(*started)
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "status"), [("true", "ok"), ("false", "warning"), ("", "warning"), (None, "skipped")]
+)
+def test_whether_new_tables_record_their_changes(value: str | None, status: str) -> None:
+    spark = Spark("local[1]", Questions())
+    spark._feed = value
+    result = spark.checks()[-1].look()
+    assert result.status == status
+    if value is not None:
+        assert f"{FEED_OF_NEW_TABLES} is {value or 'not set'}" in result.found
+    assert ("DeltaEnableChangeDataFeedOperator" in result.remedy) == (status == "warning")
 
 
 def test_what_an_application_raised_is_told_in_full() -> None:
