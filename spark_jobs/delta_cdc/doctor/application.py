@@ -48,7 +48,7 @@ _SMALL = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-#: The conf by which new tables get a change data feed without being asked for one.
+#: The conf by which new tables get a change data feed without a property of their own.
 FEED_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.enableChangeDataFeed"
 _DELTA_EXTENSION = "DeltaSparkSessionExtension"
 _IMPORTANT = re.compile(

@@ -133,6 +133,27 @@ def test_what_a_server_says_is_told_in_full(monkeypatch: pytest.MonkeyPatch, nam
     assert said.endswith(f": Rpc: {name or 'INTERNAL'}: no ***; last error: none")
 
 
+@pytest.mark.parametrize("calls_java", [True, False])
+def test_a_server_that_does_not_tell_the_version_of_its_delta(
+    monkeypatch: pytest.MonkeyPatch, caplog: Any, calls_java: bool
+) -> None:
+    """Its JARs are missing, or it lets no query call Java: then the pair is not compared."""
+    monkeypatch.setattr(hooks.engine, "calls_java", lambda _: calls_java)
+
+    def refused(_: Any) -> str:
+        raise ValueError("[ROUTINE_NOT_FOUND] java_method")
+
+    monkeypatch.setattr(hooks.engine, "delta_version", refused)
+    hook = DeltaCdcConnectHook(connection(monkeypatch, host="spark"))
+    session: Any = None
+    if calls_java:
+        with pytest.raises(EnvironmentNotReady, match="does not tell the version of its Delta"):
+            hook._check_delta(session, "4.2.0")
+        return
+    hook._check_delta(session, "4.2.0")
+    assert "lets no query call Java" in caplog.text
+
+
 def test_headers_of_a_managed_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """They go with each request, as PySpark's client sends them, and are seen nowhere."""
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
