@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.conf import RuntimeConfig
@@ -13,6 +13,7 @@ from delta_cdc.api.verify import verify_table
 from delta_cdc.core.errors import SparkRestricted
 from delta_cdc.core.spec import OptimizeSpec, VacuumSpec
 from delta_cdc.core.sql import table
+from delta_cdc.spark.sessions import LAST_COMMIT
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -25,13 +26,21 @@ SEAL = (
     "spark.databricks.delta.write.txnVersion",
     "spark.databricks.delta.commitInfo.userMetadata",
 )
-#: All that a session has to take.
-NEEDED = ("spark.sql.session.timeZone", "spark.sql.variable.substitute", *SEAL)
+#: All that a session has to take; the time zone is UTC already.
+NEEDED = ("spark.sql.variable.substitute", *SEAL)
 
 
 def restricted(monkeypatch: pytest.MonkeyPatch, allowed: Collection[str]) -> set[str]:
-    """Let sessions take some confs only; return the names of those that they refuse, as they occur."""
-    original, refused = RuntimeConfig.set, set()
+    """Let sessions take some confs only; return the names of those that they refuse, as they occur.
+
+    Those of Delta cannot be read either, but the one that Delta sets itself.
+    """
+    original, read, refused = RuntimeConfig.set, RuntimeConfig.get, set()
+
+    def unreadable(self: RuntimeConfig, key: str, default: Any = None) -> Any:
+        if key.startswith("spark.databricks.") and key not in (*allowed, LAST_COMMIT):
+            raise ValueError(f"[CONFIG_NOT_AVAILABLE] Configuration {key} is not available.")
+        return read(self, key, default)
 
     def refusing(self: RuntimeConfig, key: str, value: object) -> None:
         if key not in allowed:
@@ -40,6 +49,7 @@ def restricted(monkeypatch: pytest.MonkeyPatch, allowed: Collection[str]) -> set
         original(self, key, value)  # type: ignore[arg-type]
 
     monkeypatch.setattr(RuntimeConfig, "set", refusing)
+    monkeypatch.setattr(RuntimeConfig, "get", unreadable)
     return refused
 
 
@@ -85,7 +95,7 @@ def test_maintenance_without_the_confs_that_save_time(
     assert SEAL[2] in refused
 
 
-@pytest.mark.parametrize("name", ["spark.sql.variable.substitute", *SEAL])
+@pytest.mark.parametrize("name", NEEDED)
 def test_whatever_rows_depend_on_is_refused_by_name(
     spark: SparkSession, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -180,10 +180,10 @@ def shuffle_for(session: SparkSession, *, few_rows: bool) -> None:
 
 def set_or_restore(session: SparkSession, name: str, value: str | None) -> None:
     """Set a conf of a private session that only saves time; None restores the user's value or the default."""
-    users_value = session.conf.get(_KEPT + name, None)
+    users_value = value_of(session, _KEPT + name)
     if users_value is None:
         # Delta's confs have no value, not even a default, before its classes are loaded.
-        users_value = session.conf.get(name, None) or ""
+        users_value = value_of(session, name) or ""
         if not set_where_allowed(session, {_KEPT + name: users_value}):
             return
     set_where_allowed(session, {name: (users_value if value is None else value) or None})
@@ -198,7 +198,7 @@ def confs_for_a_moment(session: SparkSession, confs: Mapping[str, str]) -> Itera
     :raises SparkRestricted: names a conf that the session refuses
     """
     with _lent:
-        previous = {name: session.conf.get(name, None) for name in confs}
+        previous = {name: value_of(session, name) for name in confs}
         try:
             require_confs(session, confs)
             yield
@@ -222,13 +222,23 @@ def require_confs(session: SparkSession, confs: Mapping[str, str | None], *, at_
         except Exception as error:
             if is_lost(error):
                 raise
-            if session.conf.get(name, None) == value:
+            if value_of(session, name) == value:
                 continue
             start = f"start that Spark with {name}={value}, or " if at_start and value is not None else ""
             raise SparkRestricted(
                 f"This Spark does not let a session set {name}, which the work needs: {reason(error)}",
                 remedy=f"{start}run on a Spark whose sessions may set it: see docs/platforms.md.",
             ) from error
+
+
+def value_of(session: SparkSession, name: str) -> str | None:
+    """Return the value of a conf; None if it has none, or if the session lets it be neither set nor read."""
+    try:
+        return session.conf.get(name, None)
+    except Exception as error:
+        if is_lost(error):
+            raise
+        return None
 
 
 def _set(session: SparkSession, name: str, value: str | None) -> None:

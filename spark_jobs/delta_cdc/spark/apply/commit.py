@@ -16,7 +16,7 @@ from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, Seal, TableVersion, app_id
 from delta_cdc.spark.apply.constraints import Destination, refused
 from delta_cdc.spark.commit_files import is_newest
-from delta_cdc.spark.sessions import LAST_COMMIT, require_confs
+from delta_cdc.spark.sessions import LAST_COMMIT, require_confs, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -176,7 +176,7 @@ def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into
         if refusal is None:
             raise
         raise refusal from error
-    version = session.conf.get(LAST_COMMIT, None)
+    version = value_of(session, LAST_COMMIT)
     if version is None:
         return Outcome("skipped", message=f"a seal >= {seal.number} of pipeline {seal.pipeline} exists")
     return Outcome("committed", version=int(version))

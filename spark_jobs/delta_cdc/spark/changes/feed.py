@@ -22,7 +22,7 @@ from delta_cdc.core.reserved_columns import AFTER_TYPES, BEFORE_TYPES, CHANGE_TY
 from delta_cdc.core.spec import ApplyStep, LoadStep, StateStep
 from delta_cdc.core.sql import quote, table
 from delta_cdc.spark.commit_files import commit_hash
-from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connect
+from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connect, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ def refuse_forbidden_confs(session: SparkSession) -> None:
     :raises ForbiddenConf: names the conf
     """
     for name in FORBIDDEN_CONFS:
-        if str(session.conf.get(name, "false")).lower() == "true":
+        if str(value_of(session, name)).lower() == "true":
             raise ForbiddenConf(
                 f"The Spark conf {name} is true: missing or unreadable changes would be skipped in silence.",
                 remedy=f"unset {name} for this job; if files are missing, the range must be loaded again.",
@@ -110,7 +110,7 @@ def _as_of(session: SparkSession, reader: DataFrameReader, source: str, at: int)
     """
     confs = SCHEMA_AS_OF
     if is_connect(session):
-        if any(session.conf.get(name, None) != value for name, value in confs.items()):
+        if any(value_of(session, name) != value for name, value in confs.items()):
             return None
         confs = {}
     try:
