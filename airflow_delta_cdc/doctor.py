@@ -113,9 +113,8 @@ class Connections:
             hook = DeltaCdcConnectHook(conn_id)
             server = hook.server
             password = hook.get_connection(conn_id).password
-            if password:
-                self._secrets.add(password)
-            self._server = hook.get_connection_url()
+            self._secrets.update(filter(None, (password, *hook.headers.values())))
+            self._server = hook.url
             return engine.check_ok(f"{conn_id} is a Spark Connect server, {server}")
         self._hook = DeltaCdcSubmitHook(conn_id=conn_id)
         mode = "cluster" if self._hook.is_cluster else "client"
@@ -127,10 +126,10 @@ class Connections:
         if self._server is not None:
             yield from self._asked.checks_of_spark(self._server)
         elif self._hook is not None:
-            address, job = self._asked.checks_of_spark(self._hook.master)
+            address, job, defaults = self._asked.checks_of_spark(self._hook.master)
             yield address
             if not self._hook.is_cluster:
-                yield job
+                yield from (job, defaults)
                 return
             yield engine.Check("results-folder", self._results_folder)
             yield engine.Check(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+from airflow.sdk.log import mask_secret
 
 from airflow_delta_cdc import engine
 from delta_cdc.core.errors import (
@@ -41,6 +43,8 @@ KEEPALIVE, KEEPALIVE_ANSWER = 330_000, 20_000
 
 #: The default port of a connection.
 DEFAULT_PORT = 15002
+
+_log = logging.getLogger(__name__)
 
 _MODE = "SPARK_CONNECT_MODE_ENABLED"
 _EXTENSIONS, _DELTA = "spark.sql.extensions", "DeltaSparkSessionExtension"
@@ -73,6 +77,36 @@ class DeltaCdcConnectHook(SparkConnectHook):
         :raises InvalidConfiguration: the connection names no server
         """
         return f"sc://{self._address()}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of each request, which a proxy before a managed server asks for.
+
+        :raises InvalidConfiguration: the connection's extra ``headers`` holds something else
+        """
+        headers = self.get_connection(self._conn_id).extra_dejson.get("headers") or {}
+        reserved = (self.PARAM_TOKEN, self.PARAM_USE_SSL, self.PARAM_USER_ID, "user_agent", "session_id")
+        if not isinstance(headers, dict) or not all(
+            name not in reserved and re.fullmatch("[a-z0-9_.-]+", name) and isinstance(value, str)
+            for name, value in headers.items()
+        ):
+            raise InvalidConfiguration(
+                f"The extra headers of the connection {self._conn_id!r} are no headers of gRPC.",
+                remedy='give a JSON object of texts, with names in lower case, such as {"x-name": "value"}; '
+                f"{', '.join(reserved)} are fields of the connection, or none of yours.",
+            )
+        for value in headers.values():
+            mask_secret(value)
+        return dict(headers)
+
+    @property
+    def url(self) -> str:
+        """The URL of the server with all parameters, some of which are secrets.
+
+        Airflow's own URL ends a token at some characters.
+        """
+        parameters = (f"{name}={quote(value, safe='')}" for name, value in self._parameters().items())
+        return f"{self.server}/;{';'.join(parameters)}"
 
     @contextmanager
     def session(self, confs: Mapping[str, Any]) -> Iterator[SparkSession]:
@@ -108,6 +142,16 @@ class DeltaCdcConnectHook(SparkConnectHook):
             ) from None
         return address if has_port else f"{address}:{DEFAULT_PORT}"
 
+    def _parameters(self) -> dict[str, str]:
+        connection = self.get_connection(self._conn_id)
+        parameters = {
+            **self.headers,
+            self.PARAM_USER_ID: connection.login,
+            self.PARAM_TOKEN: connection.password,
+            self.PARAM_USE_SSL: connection.extra_dejson.get(self.PARAM_USE_SSL),
+        }
+        return {name: str(value) for name, value in parameters.items() if value not in (None, "")}
+
     def _connected(self) -> SparkSession:
         engine.require_one_pyspark()
         try:
@@ -128,16 +172,8 @@ class DeltaCdcConnectHook(SparkConnectHook):
         for name in ("grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"):
             builder.setChannelOption(name, KEEPALIVE_ANSWER)
         builder.setChannelOption("grpc.http2.max_pings_without_data", 0)
-        connection = self.get_connection(self._conn_id)
-        parameters = {
-            self.PARAM_USER_ID: connection.login,
-            self.PARAM_TOKEN: connection.password,
-            self.PARAM_USE_SSL: connection.extra_dejson.get(self.PARAM_USE_SSL),
-        }
-        for name, value in parameters.items():
-            if value not in (None, ""):
-                # Not by the URL, where some characters would end the token.
-                builder.set(name, str(value))
+        for name, value in self._parameters().items():
+            builder.set(name, value)
         spark = SparkSession.builder.channelBuilder(builder).create()
         spark.client.set_retry_policies([_patience(PATIENCE)])
         return spark  # type: ignore[return-value]  # the Connect class has the same methods
@@ -172,6 +208,13 @@ class DeltaCdcConnectHook(SparkConnectHook):
         except Exception as error:  # noqa: BLE001 - see above
             if engine.is_session_lost(error):
                 raise self._named(error) from None
+            if not engine.calls_java(spark):
+                _log.warning(
+                    "The server %s lets no query call Java, so the version of its Delta is not known, and "
+                    "not compared with its Spark.",
+                    self.server,
+                )
+                return
             # The confs may name missing classes: Spark only warns about those of extensions.
             raise EnvironmentNotReady(
                 f"The Spark Connect server {self.server} does not tell the version of its Delta: "
@@ -219,9 +262,10 @@ class DeltaCdcConnectHook(SparkConnectHook):
         )
 
     def _reason(self, error: Exception) -> str:
-        """Return the reason without the token, which the client's own text may contain."""
+        """Return the reason without token and headers, which the client's own text may contain."""
         token = self.get_connection(self._conn_id).password
-        return redacted(reason(error), {"token": token} if token else None)
+        hidden = {f"{name}_token": value for name, value in self.headers.items()}
+        return redacted(reason(error), hidden | ({"token": token} if token else {}))
 
 
 def _patience(seconds: float) -> Any:

@@ -87,7 +87,7 @@ def run(
             else:
                 result = _RUNS[type(job)](spark, job)
         except Exception as error:  # noqa: BLE001 - the result names the error
-            return failed(error, _locations(job))
+            return failed(error, _locations(job), spark)
         failpoints.reached("finished")
         return _worked(result, began)
 
@@ -227,7 +227,7 @@ def apply_after(
         say = partial(log.info, "%s: %s", request.pipeline)
         outcome = run_apply(request, execute=partial(execute, spark, options, scratch), say=say)
     except Exception as error:  # noqa: BLE001 - the ingest stays committed; the result names the error
-        return failed(error, locations)
+        return failed(error, locations, spark)
     message = f"target version {outcome.target_version}"
     return JobResult(
         "committed" if outcome.applied else "skipped", counts=dict(outcome.counts), message=message

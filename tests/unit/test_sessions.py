@@ -10,9 +10,12 @@ import pytest
 from pyspark.sql import types as T
 from pyspark.sql.connect import expressions
 
-from delta_cdc.core.errors import EnvironmentNotReady, VersionsUnsupported
+from delta_cdc.core.errors import EnvironmentNotReady, SparkRestricted, VersionsUnsupported
 from delta_cdc.core.spark_versions import CONNECT_SINCE
 from delta_cdc.spark import sessions
+from delta_cdc.spark.apply.commit import sealed
+from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
+from delta_cdc.spark.named_errors import failed
 
 NAME = "pyspark_types_to_proto_types"
 
@@ -116,6 +119,103 @@ def test_a_lost_server_is_no_refusal() -> None:
     lost: Any = Platform(error="INVALID_HANDLE.SESSION_CLOSED")
     with pytest.raises(SparkRefusal):
         sessions.set_where_allowed(lost, {"refused": "1"})
+
+
+def test_a_conf_that_rows_depend_on_is_required() -> None:
+    platform: Any = Platform()
+    sessions.require_confs(platform, {"taken": "1"})
+    assert platform.values == {"taken": "1"}
+    with pytest.raises(SparkRestricted, match=r"set refused, .*CANNOT_MODIFY_CONFIG") as caught:
+        sessions.require_confs(platform, {"refused": "1"})
+    assert "start that Spark with refused=1" in caught.value.remedy
+    with pytest.raises(SparkRestricted) as caught:
+        sessions.require_confs(platform, {"refused": "1"}, at_start=False)
+    assert "start" not in caught.value.remedy
+    platform.values["refused"] = "1"
+    sessions.require_confs(platform, {"refused": "1"})
+    lost: Any = Platform(error="INVALID_HANDLE.SESSION_CLOSED")
+    with pytest.raises(SparkRefusal):
+        sessions.require_confs(lost, {"refused": "1"})
+
+
+def test_a_seal_that_is_refused_leaves_nothing_in_the_session() -> None:
+    platform: Any = Platform()
+    seal: Any = SimpleNamespace(to_json=lambda: "{}", pipeline="p", number=7)
+    with pytest.raises(SparkRestricted, match=r"write\.txnAppId"), sealed(platform, seal):
+        raise AssertionError("the statement must not run")
+    assert platform.values == {}
+
+
+class Server:
+    """A server of Spark Connect that refuses some things, by the names of what is called.
+
+    :param refused: ``cloneSession``, ``localCheckpoint``, ``java_method``, or ``everything``
+    """
+
+    def __init__(self, *refused: str, error: str = "[NOT_SUPPORTED] not here") -> None:
+        self._refused, self._error = refused, error
+        self.statements: list[str] = []
+
+    def _do(self, name: str) -> Any:
+        if {name, "everything"} & {*self._refused}:
+            raise SparkRefusal(self._error)
+        return self
+
+    def cloneSession(self) -> Any:  # noqa: N802 - PySpark's name
+        return self._do("cloneSession")
+
+    def sql(self, text: str) -> Any:
+        self.statements.append(text)
+        return self._do("java_method" if "java_method" in text else "sql")
+
+    def range(self, _: int) -> Any:
+        return self
+
+    def localCheckpoint(self, *, eager: bool) -> Any:  # noqa: N802 - PySpark's name
+        assert not eager, "a cluster without executors would wait for ever"
+        return self._do("localCheckpoint")
+
+    def collect(self) -> Any:
+        return self._do("collect")
+
+
+def test_a_server_that_clones_no_session_is_named() -> None:
+    refused: Any = Server("cloneSession")
+    with pytest.raises(SparkRestricted, match=r"clone a session: .*not here"):
+        sessions._clone(refused)
+    broken: Any = Server("everything")
+    with pytest.raises(SparkRefusal):
+        sessions._clone(broken)
+    lost: Any = Server("cloneSession", error="INVALID_HANDLE.SESSION_CLOSED")
+    with pytest.raises(SparkRefusal):
+        sessions._clone(lost)
+
+
+@pytest.mark.parametrize(
+    ("refused", "restricted"), [("localCheckpoint", True), ("everything", False), ("", False)]
+)
+def test_a_job_without_a_known_reason_asks_whether_spark_is_restricted(
+    refused: str, restricted: bool
+) -> None:
+    """Only where Spark works, and refuses: one that is broken may be whole at the next try."""
+    spark: Any = Server(refused)
+    result = failed(SparkRefusal("[SOMETHING] else"), "/lake/t", spark)
+    assert result.error is not None
+    assert result.error["class"] == ("SparkRestricted" if restricted else "JobFailed")
+    named: Any = Server("everything")
+    assert failed(SparkRestricted("a.", remedy="b."), "/lake/t", named).message == "a. Remedy: b."
+
+
+def test_a_spark_that_hides_its_log_store_writes_to_s3_by_the_users_word_only(caplog: Any) -> None:
+    spark: Any = Server("java_method")
+    refuse_unsafe_log_store(spark, "/lake/t", single_driver=False)
+    with pytest.raises(SparkRestricted, match="which log store commits to s3://lake/t"):
+        refuse_unsafe_log_store(spark, "s3://lake/t", single_driver=False)
+    refuse_unsafe_log_store(spark, "s3://lake/t", single_driver=True)
+    assert "single_driver: This Spark does not let a query call Java" in caplog.text
+    broken: Any = Server("collect", error="INVALID_HANDLE.SESSION_CLOSED")
+    with pytest.raises(SparkRefusal):
+        refuse_unsafe_log_store(broken, "s3://lake/t", single_driver=True)
 
 
 def test_the_name_is_replaced_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ def test_a_pair_is_found_by_its_own_versions(pair: Pair) -> None:
     ("spark", "delta", "tested"),
     [
         ("4.2.9", "4.4.0", "4.2.0"),
-        ("4.1.1-amzn-0", "4.2.0", "4.1.1"),
+        ("4.1.1-amzn-0", "4.2.0-amzn-0", "4.1.1"),
         ("4.0.1", "4.0.1", "4.0.4"),
     ],
 )
@@ -37,6 +37,7 @@ def test_other_patches_and_vendors_of_a_line(spark: str, delta: str, tested: str
         ("4.3.0", "4.4.0"),
         ("4.2.0", "4.2.0"),
         ("4.2.0", "4.4.1"),
+        ("4.0.2-amzn-0", "4.0.0-amzn-1-spark"),
         ("4.1.3", "4.2.0"),
         ("4.0.0", "4.4.0"),
         ("3.5.8", "4.0.1"),

@@ -307,6 +307,10 @@ class VersionsUnsupported(EnvironmentNotReady):
     """The versions of Spark, its client and Delta do not work together."""
 
 
+class SparkRestricted(EnvironmentNotReady):
+    """This Spark refuses a conf, a function or a call that correct rows depend on."""
+
+
 class JobFailed(DeltaCdcError, retryable=True):
     """The Spark application ended without a result, or with an error that has no class here."""
 

@@ -60,8 +60,9 @@ class Pair:
     jars: tuple[str, ...]
 
     def accepts(self, spark: str, delta: str) -> bool:
-        """Return whether versions of Spark and Delta are of this pair."""
-        return delta == self.delta and numbers(self.since) <= numbers(spark) < numbers(self.below)
+        """Return whether versions of Spark and Delta are of this pair; a vendor's suffix does not count."""
+        is_delta = numbers(delta) == numbers(self.delta)
+        return is_delta and numbers(self.since) <= numbers(spark) < numbers(self.below)
 
     def __str__(self) -> str:
         return f"Spark {self.spark} with Delta {self.delta}"

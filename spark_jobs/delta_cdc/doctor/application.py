@@ -28,7 +28,7 @@ from delta_cdc.launch.jars import jar_sets
 from delta_cdc.launch.processes import stop
 from delta_cdc.launch.session import delta_confs
 from delta_cdc.launch.storage_secrets import write_private
-from delta_cdc.spark.sessions import DELTA_VERSION_QUERY
+from delta_cdc.spark.sessions import DELTA_VERSION_QUERY, JAVA_QUERY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +48,8 @@ _SMALL = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
+#: The conf by which new tables get a change data feed without a property of their own.
+FEED_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.enableChangeDataFeed"
 _DELTA_EXTENSION = "DeltaSparkSessionExtension"
 _IMPORTANT = re.compile(
     r"Exception|Error|ERROR|WARN .*(not accepted|refused|Failed)|Initial job has not accepted"
@@ -73,6 +75,8 @@ class Spark:
         self._is_reachable = False
         self._process: subprocess.Popen[bytes] | None = None
         self._is_given_up = False
+        #: The value of :data:`FEED_OF_NEW_TABLES`; None before an application has read it.
+        self._feed: str | None = None
 
     @property
     def _is_connect(self) -> bool:
@@ -81,7 +85,11 @@ class Spark:
     def checks(self) -> list[Check]:
         """Return the checks, in the order in which they must run."""
         name = "connect" if self._is_connect else "master"
-        return [Check(f"{name}-address", self._address), Check(f"{name}-job", self._job, self._give_up)]
+        return [
+            Check(f"{name}-address", self._address),
+            Check(f"{name}-job", self._job, self._give_up),
+            Check(f"{name}-defaults", self._defaults),
+        ]
 
     # -- the address ----------------------------------------------------------------------------
     def _address(self) -> Result:
@@ -130,7 +138,23 @@ class Spark:
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         leftover = self._forget(is_made="merged" in answer)
+        self._feed = answer.get("feed")
         return self._judged(answer, log, leftover)
+
+    def _defaults(self) -> Result:
+        """Tell whether tables that sessions of this Spark create record their changes."""
+        if self._feed is None:
+            return skipped("no application has read the confs of its sessions")
+        if self._feed.lower() == "true":
+            return ok(
+                f"{FEED_OF_NEW_TABLES} is true: tables that sessions create here have a change data feed"
+            )
+        return warning(
+            f"{FEED_OF_NEW_TABLES} is {self._feed or 'not set'}: tables that sessions create here have no "
+            "change data feed of their own accord",
+            "set it to true where Spark that creates source tables is started; or turn the feed on table by "
+            "table, with DeltaEnableChangeDataFeedOperator.",
+        )
 
     def _run(self, directory: Path) -> tuple[dict[str, Any], str]:
         """Run the probe; return its last answer, and the informative lines of Spark's log."""
@@ -140,6 +164,8 @@ class Spark:
             "folder": hadoop_uri(self._table) if self._table else None,
             "extension": _DELTA_EXTENSION,
             "delta": DELTA_VERSION_QUERY,
+            "java": JAVA_QUERY,
+            "feed": FEED_OF_NEW_TABLES,
         }
         write_private(request, json.dumps(content))
         probe = directory / "delta_cdc_probe.py"
@@ -251,7 +277,7 @@ class Spark:
                 f"{text}, without Delta's extension (spark.sql.extensions is {answer['extensions']!r})",
                 "start the server with Delta's JARs on its class path, and with its extension and catalog.",
             )
-        if "delta" in answer:
+        if answer.get("delta"):
             text = f"{text}, Delta {answer['delta']}"
             try:
                 pair_of(answer["version"], answer["delta"])

@@ -41,7 +41,8 @@ def main() -> None:
             answer["extensions"] = spark.conf.get(_EXTENSIONS, "") or ""
             if request["extension"] in answer["extensions"]:
                 # Spark continues without an extension whose class is missing.
-                answer["delta"] = spark.sql(request["delta"]).collect()[0][0]
+                answer["delta"] = _delta(spark, request)
+            answer["feed"] = spark.conf.get(request["feed"], "") or ""
             if request.get("folder"):
                 came_to("merge")
                 answer["merged"] = _merge(spark, request["folder"])
@@ -64,6 +65,18 @@ def _session(request: dict[str, Any]) -> SparkSession:
     for name in ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"):
         spark.conf.set(name, "2")
     return spark
+
+
+def _delta(spark: SparkSession, request: dict[str, Any]) -> str | None:
+    """Return the version of Delta; None if this Spark lets no query call Java."""
+    try:
+        return str(spark.sql(request["delta"]).collect()[0][0])
+    except Exception:
+        try:
+            spark.sql(request["java"]).collect()
+        except Exception:  # noqa: BLE001 - what every JVM has is refused, too
+            return None
+        raise
 
 
 def _merge(spark: SparkSession, folder: str) -> int:

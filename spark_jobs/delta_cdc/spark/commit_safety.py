@@ -23,8 +23,9 @@ from delta_cdc.core.commit_safety import (
     log_store,
     refuse_unsafe_confs,
 )
+from delta_cdc.core.errors import SparkRestricted
 from delta_cdc.core.storage_options import is_s3
-from delta_cdc.spark.sessions import asking_java
+from delta_cdc.spark.sessions import asking_java, calls_java
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,15 +42,36 @@ def refuse_unsafe_log_store(spark: SparkSession, uri: str, *, single_driver: boo
     :param uri: location of the table, as passed to Spark
     :param single_driver: the user guarantees that there is only one
     :raises UnsafeLogStore: names the conf
+    :raises SparkRestricted: this Spark does not tell which log store it uses
     """
     if not is_s3(uri):
         return
-    confs = _started_with(spark, (conf_for(uri), CONF_OF_ALL))
+    try:
+        confs = _started_with(spark, (conf_for(uri), CONF_OF_ALL))
+    except Exception:
+        if calls_java(spark):
+            raise
+        _refuse_unknown_log_store(uri, single_driver=single_driver)
+        return
     refusal = _refusal(spark, uri) if log_store(confs, uri) == CONDITIONAL_STORE else ""
     refuse_unsafe_confs(confs, uri, single_driver=single_driver, refusal=refusal)
     if refusal:
         # Private sessions take this over from the user's session.
         spark.conf.set(SINGLE_DRIVER_CONF, "true")
+
+
+def _refuse_unknown_log_store(uri: str, *, single_driver: bool) -> None:
+    unknown = (
+        "This Spark does not let a query call Java (java_method), so it does not tell which log store "
+        f"commits to {uri}, and whether two drivers may write there at once."
+    )
+    if not single_driver:
+        raise SparkRestricted(
+            unknown,
+            remedy="run on a Spark that allows java_method; or set single_driver=True if the platform makes "
+            "commits safe itself, or no second driver can ever write to this table. See docs/platforms.md.",
+        )
+    log.warning("single_driver: %s", unknown)
 
 
 def _refusal(spark: SparkSession, uri: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
@@ -10,6 +11,8 @@ from delta_cdc.core.errors import (
     EnvironmentNotReady,
     ExecutorLost,
     InvalidExpression,
+    JobFailed,
+    JobRefused,
     KeyNotUnique,
     NotADeltaTable,
     SchemaChangeInRange,
@@ -23,7 +26,10 @@ from delta_cdc.core.spec import JobResult
 from delta_cdc.spark.apply import constraints
 from delta_cdc.spark.apply.batch import DUPLICATE_MARK, LOST_ROWS
 from delta_cdc.spark.changes.queries import named_in_plan
-from delta_cdc.spark.sessions import is_lost
+from delta_cdc.spark.sessions import is_lost, restriction
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 #: Error classes of Delta and Spark -> our name and remedy. First match wins.
 _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
@@ -72,9 +78,15 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
 )
 
 
-def failed(error: Exception, place: str) -> JobResult:
-    """Return the result of a failed job, with its named error."""
+def failed(error: Exception, place: str, spark: SparkSession) -> JobResult:
+    """Return the result of a failed job, with its named error.
+
+    :param spark: the session of the job. If the error has no name, or one that a refusal may have, the
+        session shows whether it allows what each job needs
+    """
     failure = named(error, place)
+    if failure is not error and type(failure) in (InvalidExpression, JobFailed, JobRefused):
+        failure = restriction(spark) or failure
     if failure is not error:
         # The engine's errors are complete. For other errors, the log needs the whole traceback.
         traceback.print_exception(error)

@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary, WeakSet
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-from delta_cdc.core.errors import EnvironmentNotReady, VersionsUnsupported
+from delta_cdc.core.errors import EnvironmentNotReady, SparkRestricted, VersionsUnsupported
+from delta_cdc.core.reasons import reason
 from delta_cdc.core.spark_versions import CONNECT_SINCE, release
 from delta_cdc.core.sql import string
 
@@ -38,11 +39,12 @@ _FASTER = {
     "spark.databricks.delta.merge.materializeSource": "none",
 }
 
-#: This conf allows reading a change feed with the columns of an older version. Over Connect, each use
-#: analyses the plan again, so the conf has to stay set.
-SCHEMA_AS_OF = "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema"
-_CONNECT_CONFS = {
-    SCHEMA_AS_OF: "true",
+#: With these confs, Delta accepts ``versionAsOf`` together with ``readChangeFeed`` as the version of the
+#: schema; the second conf is for tables with column mapping, which by default use the schema of
+#: ``endingVersion`` and accept no other. A session that refuses them can read a feed with the columns of
+#: now only.
+SCHEMA_AS_OF = {
+    "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema": "true",
     "spark.databricks.delta.changeDataFeed.defaultSchemaModeForColumnMappingTable": "legacy",
 }
 
@@ -93,6 +95,8 @@ def asking_java(*calls: tuple[str, ...]) -> str:
     return f"SELECT {called} FROM VALUES (0)"
 
 
+#: Calls what every JVM has.
+JAVA_QUERY = asking_java(("java.lang.System", "lineSeparator"))
 #: Reads the version from Delta's own JAR, without a table.
 DELTA_VERSION_QUERY = asking_java(("io.delta.package", "VERSION"))
 
@@ -114,8 +118,7 @@ def private_session(spark: SparkSession) -> Iterator[SparkSession]:
     """
     if is_connect(spark):
         with _cloned(spark) as session:
-            _set(session, {**_CONFS, **_CONNECT_CONFS})
-            set_where_allowed(session, _FASTER)
+            _configure(session)
             yield session
         return
     session = spark.newSession()
@@ -124,14 +127,23 @@ def private_session(spark: SparkSession) -> Iterator[SparkSession]:
         _require_one_version(spark)
         session_confs = _new_session_confs[spark] = dict(session.conf.getAll)
     # newSession does not copy runtime confs.
-    for key, value in dict(spark.conf.getAll).items():
+    changed = {
+        key: value
+        for key, value in dict(spark.conf.getAll).items()
         # Copy names that Spark does not know, too: a user set them, for instance for a file system.
-        settable = session.conf.isModifiable(key) or not key.startswith("spark.")
-        if key != LAST_COMMIT and session_confs.get(key) != value and settable:
-            session.conf.set(key, value)
-    _set(session, _CONFS)
-    set_where_allowed(session, _FASTER)
+        if key != LAST_COMMIT
+        and session_confs.get(key) != value
+        and (session.conf.isModifiable(key) or not key.startswith("spark."))
+    }
+    # A session that refuses a conf did not get it from its user either.
+    set_where_allowed(session, changed)
+    _configure(session)
     yield session
+
+
+def _configure(session: SparkSession) -> None:
+    require_confs(session, _CONFS)
+    set_where_allowed(session, {**SCHEMA_AS_OF, **_FASTER})
 
 
 def _require_one_version(spark: SparkSession) -> None:
@@ -168,10 +180,10 @@ def shuffle_for(session: SparkSession, *, few_rows: bool) -> None:
 
 def set_or_restore(session: SparkSession, name: str, value: str | None) -> None:
     """Set a conf of a private session that only saves time; None restores the user's value or the default."""
-    users_value = session.conf.get(_KEPT + name, None)
+    users_value = value_of(session, _KEPT + name)
     if users_value is None:
         # Delta's confs have no value, not even a default, before its classes are loaded.
-        users_value = session.conf.get(name, None) or ""
+        users_value = value_of(session, name) or ""
         if not set_where_allowed(session, {_KEPT + name: users_value}):
             return
     set_where_allowed(session, {name: (users_value if value is None else value) or None})
@@ -182,23 +194,58 @@ def confs_for_a_moment(session: SparkSession, confs: Mapping[str, str]) -> Itera
     """Set confs of a session that may belong to the user; always restore the previous values.
 
     Threads wait for each other, because otherwise two of them could restore each other's values.
+
+    :raises SparkRestricted: names a conf that the session refuses
     """
     with _lent:
-        previous = {name: session.conf.get(name, None) for name in confs}
+        previous = {name: value_of(session, name) for name in confs}
         try:
-            _set(session, confs)
+            require_confs(session, confs)
             yield
         finally:
-            for name, previous_value in previous.items():
-                if previous_value is None:
-                    session.conf.unset(name)
-                else:
-                    session.conf.set(name, previous_value)
+            set_where_allowed(session, previous)
 
 
-def _set(session: SparkSession, confs: Mapping[str, str]) -> None:
-    for key, value in confs.items():
-        session.conf.set(key, value)
+def require_confs(session: SparkSession, confs: Mapping[str, str | None], *, at_start: bool = True) -> None:
+    """Set confs that correct rows depend on.
+
+    A session that refuses a conf, but has its value already, is as good.
+
+    :param confs: None unsets a conf
+    :param at_start: whether the user may set the conf when Spark starts, instead
+    :raises SparkRestricted: names the conf that the session refuses
+    :raises Exception: the server of the session was lost
+    """
+    for name, value in confs.items():
+        try:
+            _set(session, name, value)
+        except Exception as error:
+            if is_lost(error):
+                raise
+            if value_of(session, name) == value:
+                continue
+            start = f"start that Spark with {name}={value}, or " if at_start and value is not None else ""
+            raise SparkRestricted(
+                f"This Spark does not let a session set {name}, which the work needs: {reason(error)}",
+                remedy=f"{start}run on a Spark whose sessions may set it: see docs/platforms.md.",
+            ) from error
+
+
+def value_of(session: SparkSession, name: str) -> str | None:
+    """Return the value of a conf; None if it has none, or if the session lets it be neither set nor read."""
+    try:
+        return session.conf.get(name, None)
+    except Exception as error:
+        if is_lost(error):
+            raise
+        return None
+
+
+def _set(session: SparkSession, name: str, value: str | None) -> None:
+    if value is None:
+        session.conf.unset(name)
+    else:
+        session.conf.set(name, value)
 
 
 def set_where_allowed(session: SparkSession, confs: Mapping[str, str | None]) -> list[str]:
@@ -212,10 +259,7 @@ def set_where_allowed(session: SparkSession, confs: Mapping[str, str | None]) ->
     taken = []
     for name, value in confs.items():
         try:
-            if value is None:
-                session.conf.unset(name)
-            else:
-                session.conf.set(name, value)
+            _set(session, name, value)
         except Exception as error:
             if is_lost(error):
                 raise
@@ -230,7 +274,7 @@ def _cloned(spark: Any) -> Iterator[SparkSession]:
     """Clone a Spark Connect session; the clone is this thread's active session inside the ``with`` block."""
     require_clones(spark)
     _send_plain_strings()
-    session = spark.cloneSession()
+    session = _clone(spark)
     # The client of a clone has PySpark's default retries, which take more than ten minutes.
     session.client.set_retry_policies(spark.client.get_retry_policies())
     with _opening:
@@ -253,6 +297,54 @@ def _cloned(spark: Any) -> Iterator[SparkSession]:
             if not siblings:
                 _open.pop(spark.session_id, None)
         close(session)
+
+
+def _clone(spark: Any) -> Any:
+    try:
+        return spark.cloneSession()
+    except Exception as error:
+        if is_lost(error) or not _answers(spark, "SELECT 1"):
+            raise
+        raise SparkRestricted(
+            f"The Spark Connect server refuses to clone a session: {reason(error)}",
+            remedy="run on a server that clones sessions, or give a connection of type spark: the confs of "
+            "a commit must not reach other statements. See docs/platforms.md.",
+        ) from error
+
+
+def _answers(spark: Any, query: str) -> bool:
+    try:
+        spark.sql(query).collect()
+    except Exception as error:
+        if is_lost(error):
+            raise
+        return False
+    return True
+
+
+def calls_java(spark: SparkSession) -> bool:
+    """Return whether this Spark lets a query call static methods of Java (:func:`asking_java`)."""
+    return _answers(spark, JAVA_QUERY)
+
+
+def restriction(spark: SparkSession) -> SparkRestricted | None:
+    """Return why a Spark that works cannot keep rows that it computed; None if it can, or does not work.
+
+    A job that failed without a known reason asks this. Nothing is computed, unless Spark refuses.
+    """
+    try:
+        spark.range(1).localCheckpoint(eager=False)
+    except Exception as error:  # noqa: BLE001 - the job's own error is the better one
+        try:
+            spark.range(1).collect()
+        except Exception:  # noqa: BLE001 - Spark does not work at all
+            return None
+        return SparkRestricted(
+            f"This Spark refuses DataFrame.localCheckpoint, by which a commit writes the rows that were "
+            f"checked: {reason(error)}",
+            remedy="run on a Spark that allows it: see docs/platforms.md.",
+        )
+    return None
 
 
 def require_clones(spark: Any) -> None:
@@ -318,9 +410,11 @@ def hide_statements(session: SparkSession) -> None:
 
     A Spark Connect server shows the text of each request, including reader options, on its page and in its
     event log.
+
+    :raises SparkRestricted: the session refuses the conf
     """
     if is_connect(session):
-        session.conf.set("spark.sql.redaction.string.regex", "(?s).+")
+        require_confs(session, {"spark.sql.redaction.string.regex": "(?s).+"})
 
 
 def analysed(frame: DataFrame) -> DataFrame:

@@ -21,7 +21,7 @@ from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.changes import feed, queries
 from delta_cdc.spark.changes import rows as change
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
-from delta_cdc.spark.sessions import private_session
+from delta_cdc.spark.sessions import private_session, set_where_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,7 +49,8 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
     refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
     with private_session(spark) as session:
         # An automatic compaction between two commits of this job would look like a commit of another writer.
-        session.conf.set(_AUTO_COMPACT, "false")
+        # Where it cannot be turned off, the job plans again after it.
+        set_where_allowed(session, {_AUTO_COMPACT: "false"})
         return _run_steps(session, spec)
 
 

@@ -133,6 +133,55 @@ def test_what_a_server_says_is_told_in_full(monkeypatch: pytest.MonkeyPatch, nam
     assert said.endswith(f": Rpc: {name or 'INTERNAL'}: no ***; last error: none")
 
 
+@pytest.mark.parametrize("calls_java", [True, False])
+def test_a_server_that_does_not_tell_the_version_of_its_delta(
+    monkeypatch: pytest.MonkeyPatch, caplog: Any, calls_java: bool
+) -> None:
+    """Its JARs are missing, or it lets no query call Java: then the pair is not compared."""
+    monkeypatch.setattr(hooks.engine, "calls_java", lambda _: calls_java)
+
+    def refused(_: Any) -> str:
+        raise ValueError("[ROUTINE_NOT_FOUND] java_method")
+
+    monkeypatch.setattr(hooks.engine, "delta_version", refused)
+    hook = DeltaCdcConnectHook(connection(monkeypatch, host="spark"))
+    session: Any = None
+    if calls_java:
+        with pytest.raises(EnvironmentNotReady, match="does not tell the version of its Delta"):
+            hook._check_delta(session, "4.2.0")
+        return
+    hook._check_delta(session, "4.2.0")
+    assert "lets no query call Java" in caplog.text
+
+
+def test_headers_of_a_managed_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go with each request, as PySpark's client sends them, and are seen nowhere."""
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+    from pyspark.sql.connect.session import SparkSession
+
+    headers = {"x-cluster": "one;two=3", "x-proxy-auth": TOKEN}
+    conn_id = connection(monkeypatch, host="spark", port=1, extra={"headers": headers})
+    hook = DeltaCdcConnectHook(conn_id)
+    assert dict(DefaultChannelBuilder(hook.url).metadata()) == headers
+    builders: list[Any] = []
+
+    def created(self: Any) -> Any:
+        builders.append(self._channel_builder)
+        return SimpleNamespace(client=SimpleNamespace(set_retry_policies=lambda _: None))
+
+    monkeypatch.setattr(SparkSession.Builder, "create", created)
+    hook._connected()
+    assert dict(builders[0].metadata()) == headers
+    assert hook._named(ValueError(f"no {headers['x-cluster']}")).message.endswith("no ***")
+
+
+@pytest.mark.parametrize("headers", ["x", {"X-Upper": "1"}, {"token": "1"}, {"x": 1}, {"x y": "1"}])
+def test_headers_that_no_client_sends_are_refused(monkeypatch: pytest.MonkeyPatch, headers: Any) -> None:
+    hook = DeltaCdcConnectHook(connection(monkeypatch, host="spark", extra={"headers": headers}))
+    with pytest.raises(InvalidConfiguration, match="extra headers of the connection 'remote'"):
+        _ = hook.headers
+
+
 @pytest.mark.parametrize("disconnected", [False, True])
 def test_a_server_that_is_given_up_stays_so(monkeypatch: pytest.MonkeyPatch, disconnected: bool) -> None:
     """Each request has its own time, but for those after the one that was given up."""

@@ -130,7 +130,12 @@ def test_an_option_in_another_spelling_wins_over_the_connections(
         ({}, {"spark-connection": "failed"}, "SparkConnectionNotFound"),
         (
             {"host": f"spark://{_CLOSED}"},
-            {"spark-connection": "ok", "master-address": "failed", "master-job": "skipped"},
+            {
+                "spark-connection": "ok",
+                "master-address": "failed",
+                "master-job": "skipped",
+                "master-defaults": "skipped",
+            },
             "deploy mode client",
         ),
         (
@@ -140,7 +145,12 @@ def test_an_option_in_another_spelling_wins_over_the_connections(
         ),
         (
             {"conn_type": "spark_connect", "host": "sc://127.0.0.1:1"},
-            {"spark-connection": "ok", "connect-address": "failed", "connect-job": "skipped"},
+            {
+                "spark-connection": "ok",
+                "connect-address": "failed",
+                "connect-job": "skipped",
+                "connect-defaults": "skipped",
+            },
             "Spark Connect server, sc://127.0.0.1:1",
         ),
     ],

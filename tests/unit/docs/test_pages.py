@@ -79,7 +79,11 @@ def test_every_error_has_its_row() -> None:
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
-        assert "://" not in link
+        if "://" in link:
+            # Pages of vendors say what could not be tested here; nothing else leads out.
+            assert page.name == "platforms.md"
+            assert re.match(r"https://[a-z.]+/", link)
+            continue
         assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from delta_cdc.doctor import Questions
-from delta_cdc.doctor.application import _reason
+from delta_cdc.doctor.application import FEED_OF_NEW_TABLES, Spark, _reason
+from delta_cdc.doctor.probe import _delta
 from delta_cdc.doctor.report import examined
 from tests.support.processes import ends
 
@@ -41,7 +42,7 @@ def test_whoever_loses_patience_leaves_nothing_behind(
     monkeypatch.setattr("delta_cdc.doctor.application.submit_binary", lambda: submit)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     asked = Questions(confs={"spark.jars": "/mine.jar"})
-    address, job = asked.checks_of_spark("local[1]")
+    address, job, _ = asked.checks_of_spark("local[1]")
     assert address.look().status == "skipped"
 
     started: list[int] = []
@@ -56,6 +57,40 @@ def test_whoever_loses_patience_leaves_nothing_behind(
         list(examined([job], timeout=60, secrets=asked.secrets))
     assert ends(*started)
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "status"), [("true", "ok"), ("false", "warning"), ("", "warning"), (None, "skipped")]
+)
+def test_whether_new_tables_record_their_changes(value: str | None, status: str) -> None:
+    spark = Spark("local[1]", Questions())
+    spark._feed = value
+    result = spark.checks()[-1].look()
+    assert result.status == status
+    if value is not None:
+        assert f"{FEED_OF_NEW_TABLES} is {value or 'not set'}" in result.found
+    assert ("DeltaEnableChangeDataFeedOperator" in result.remedy) == (status == "warning")
+
+
+@pytest.mark.parametrize("java", [True, False])
+def test_the_probe_of_a_spark_that_refuses_java(java: bool) -> None:
+    """It does not tell the version of its Delta, which is no failure; a class that is missing is one."""
+
+    class Refusing:
+        def sql(self, query: str) -> Refusing:
+            if query == "delta" or not java:
+                raise ValueError(query)
+            return self
+
+        def collect(self) -> None:
+            """Every JVM answers."""
+
+    spark: Any = Refusing()
+    if not java:
+        assert _delta(spark, {"delta": "delta", "java": "java"}) is None
+        return
+    with pytest.raises(ValueError, match="delta"):
+        _delta(spark, {"delta": "delta", "java": "java"})
 
 
 def test_what_an_application_raised_is_told_in_full() -> None:

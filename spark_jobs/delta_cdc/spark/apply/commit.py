@@ -16,7 +16,7 @@ from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, Seal, TableVersion, app_id
 from delta_cdc.spark.apply.constraints import Destination, refused
 from delta_cdc.spark.commit_files import is_newest
-from delta_cdc.spark.sessions import LAST_COMMIT
+from delta_cdc.spark.sessions import LAST_COMMIT, require_confs, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,7 +53,10 @@ class Outcome:
 
 @contextmanager
 def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
-    """Set the three confs that put the seal into the commit of the statement in the ``with`` block."""
+    """Set the three confs that put the seal into the commit of the statement in the ``with`` block.
+
+    :raises SparkRestricted: names a conf that the session refuses
+    """
     text = seal.to_json()
     if len(text) > MAX_SEAL_BYTES:
         # Planning refuses options that are too long, so here a value or type from the data is too long.
@@ -63,12 +66,14 @@ def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
             remedy="give sequence_by (sequence_column of an ingest) short values, such as numbers or times.",
         )
     confs = {_TXN_APP: app_id(seal.pipeline), _TXN_VERSION: str(seal.number), _USER_METADATA: text}
+    taken = []
     try:
         for key, value in confs.items():
-            session.conf.set(key, value)
+            require_confs(session, {key: value}, at_start=False)
+            taken.append(key)
         yield
     finally:
-        for key in confs:
+        for key in taken:
             session.conf.unset(key)
 
 
@@ -160,7 +165,7 @@ def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into
     :raises TargetConstraintViolated: one of the table's rules refuses rows
     :raises TargetSchemaClash: the rows do not fit the table's columns
     """
-    session.conf.unset(LAST_COMMIT)
+    require_confs(session, {LAST_COMMIT: None})
     try:
         with sealed(session, seal):
             write()
@@ -171,7 +176,7 @@ def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into
         if refusal is None:
             raise
         raise refusal from error
-    version = session.conf.get(LAST_COMMIT, None)
+    version = value_of(session, LAST_COMMIT)
     if version is None:
         return Outcome("skipped", message=f"a seal >= {seal.number} of pipeline {seal.pipeline} exists")
     return Outcome("committed", version=int(version))

@@ -16,7 +16,7 @@ from delta_cdc.core.spec import ApplyStep
 from delta_cdc.core.sql import quote, string, table
 from delta_cdc.spark.apply.commit import look
 from delta_cdc.spark.apply.rows import added_columns
-from delta_cdc.spark.sessions import FEW_BYTES, set_or_restore, shuffle_for
+from delta_cdc.spark.sessions import FEW_BYTES, set_or_restore, shuffle_for, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,7 +152,7 @@ def tuned(context: StepContext, merge: Merge, *, changed: int, rewritten: int, s
     if rewritten > _COPY_FROM * rows:
         confs[_DELETION_VECTORS] = "false"
     row_limit = _rows_per_file(rows, bytes_, options)
-    if row_limit is not None and int(session.conf.get(_ROWS_PER_FILE, None) or 0) == 0:
+    if row_limit is not None and int(value_of(session, _ROWS_PER_FILE) or 0) == 0:
         confs[_ROWS_PER_FILE] = str(row_limit)
     return replace(merge, confs={**merge.confs, **confs})
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from delta_cdc.core import sql
 from delta_cdc.core.spark_versions import SCHEMA_EVOLUTION
 from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark.sessions import set_where_allowed
+from delta_cdc.spark.sessions import set_where_allowed, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -92,7 +92,7 @@ class Merge:
         """Run the statement."""
         self.source.createOrReplaceTempView(_VIEW)
         evolution = SCHEMA_EVOLUTION if self.evolve else {}
-        previous = {name: session.conf.get(name, None) for name in (*self.confs, *evolution)}
+        previous = {name: value_of(session, name) for name in (*self.confs, *evolution)}
         taken = set_where_allowed(session, {**self.confs, **evolution})
         try:
             # A platform that refuses the conf has the clause, which Delta before 4.4 refuses.

@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
-from delta_cdc.core.errors import ForbiddenConf, SchemaChangeInRange, VersionsExpired, WrongReader
+from delta_cdc.core.errors import (
+    ForbiddenConf,
+    SchemaChangeInRange,
+    SparkRestricted,
+    VersionsExpired,
+    WrongReader,
+)
 from delta_cdc.core.reserved_columns import AFTER_TYPES, BEFORE_TYPES, CHANGE_TYPE, METADATA_COLUMNS
 from delta_cdc.core.spec import ApplyStep, LoadStep, StateStep
 from delta_cdc.core.sql import quote, table
 from delta_cdc.spark.commit_files import commit_hash
-from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connect
+from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connect, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,20 +43,11 @@ def refuse_forbidden_confs(session: SparkSession) -> None:
     :raises ForbiddenConf: names the conf
     """
     for name in FORBIDDEN_CONFS:
-        if str(session.conf.get(name, "false")).lower() == "true":
+        if str(value_of(session, name)).lower() == "true":
             raise ForbiddenConf(
                 f"The Spark conf {name} is true: missing or unreadable changes would be skipped in silence.",
                 remedy=f"unset {name} for this job; if files are missing, the range must be loaded again.",
             )
-
-
-#: With the first conf, Delta accepts ``versionAsOf`` together with ``readChangeFeed`` as the version of the
-#: schema. Tables with column mapping also need the second; by default they use the schema of
-#: ``endingVersion``.
-_SCHEMA_AS_OF = (
-    {SCHEMA_AS_OF: "true"},
-    {"spark.databricks.delta.changeDataFeed.defaultSchemaModeForColumnMappingTable": "legacy"},
-)
 
 
 def change_rows(
@@ -65,13 +62,13 @@ def change_rows(
     """Read the change feed of ``[starting_version, ending_version]``.
 
     :param columns: the table's columns as of version ``at``
-    :param at: the version whose columns and types the rows get, at least ``ending_version``. By default,
-        Delta's reader uses the newest ones, and then cannot read older changes after a type was widened or
-        the table was replaced
+    :param at: the version whose columns and types the rows get, at least ``ending_version``, whatever the
+        session's own schema mode is. By default, Delta's reader uses the newest ones, and then cannot read
+        older changes after a type was widened or the table was replaced
     :return: ``columns`` + ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
     :raises WrongReader: the reader ignored ``readChangeFeed`` and returned the table itself
-    :raises SchemaChangeInRange: the schema has changed since, and the session is a user's Spark Connect
-        session, in which the schema cannot be chosen
+    :raises SchemaChangeInRange: the schema has changed since, and it cannot be chosen in this session: a
+        user's Spark Connect session, or one that refuses the confs for it
     """
     reader = (
         session.read.format("delta")
@@ -79,12 +76,8 @@ def change_rows(
         .option("startingVersion", starting_version)
         .option("endingVersion", ending_version)
     )
-    if not is_connect(session):
-        rows = _loaded(session, reader, source, at)
-        refuse_without_metadata(rows, source)
-    elif session.conf.get(SCHEMA_AS_OF, "false") == "true":
-        as_of = reader.option("versionAsOf", at)
-        rows = as_of.load(source)
+    rows = _as_of(session, reader, source, at)
+    if rows is not None:
         refuse_without_metadata(rows, source)
     else:
         rows = reader.load(source)
@@ -108,29 +101,29 @@ def refuse_without_metadata(rows: DataFrame, source: str) -> None:
         )
 
 
-def _loaded(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame:
-    """Load with the schema as of a version. Delta resolves it here, so the confs are not needed later."""
-    confs: dict[str, str] = {}
-    for further_confs in _SCHEMA_AS_OF:
-        confs |= further_confs
-        try:
-            with confs_for_a_moment(session, confs):
-                return reader.option("versionAsOf", at).load(source)
-        except Exception as error:
-            # Only tables with column mapping need the second conf.
-            if "DELTA_ILLEGAL_OPTION" not in str(error) or further_confs is _SCHEMA_AS_OF[-1]:
-                raise
-    raise AssertionError("every attempt returns or raises")
+def _as_of(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame | None:
+    """Load with the schema as of a version; None if the session cannot choose it.
+
+    The session gets the confs for the moment of the load, in which Delta resolves the schema. Over Connect,
+    each use of a DataFrame analyses its plan again, so the session must have them for good: the engine's own
+    do (:mod:`delta_cdc.spark.sessions`), and a user's session is not touched.
+    """
+    confs = SCHEMA_AS_OF
+    if is_connect(session):
+        if any(value_of(session, name) != value for name, value in confs.items()):
+            return None
+        confs = {}
+    try:
+        with confs_for_a_moment(session, confs):
+            return reader.option("versionAsOf", at).load(source)
+    except SparkRestricted:
+        return None
 
 
 def _refuse_other_schema(
     session: SparkSession, rows: DataFrame, source: str, columns: Sequence[str], at: int
 ) -> None:
-    """Refuse rows whose schema differs from that of a version, in a user's Spark Connect session.
-
-    Over Connect, each use analyses a plan again, so confs cannot be set only for the load. The engine's own
-    sessions have the conf set permanently (:mod:`delta_cdc.spark.sessions`); a user's session is not touched.
-    """
+    """Refuse rows whose schema differs from that of a version."""
     types_then = {field.name: field.dataType for field in snapshot_rows(session, source, at, columns).schema}
     types_now = {field.name: field.dataType for field in rows.schema}
     changed_columns = [name for name in columns if types_now.get(name) != types_then[name]]
@@ -138,7 +131,8 @@ def _refuse_other_schema(
         raise SchemaChangeInRange(
             f"The change feed of {source} can only be read with a schema newer than that of version {at}: "
             f"{', '.join(changed_columns)} changed since.",
-            remedy="read it with a Spark session that is not remote, or with a later ending_version.",
+            remedy="read it with a Spark session that is not remote and may set "
+            f"{' and '.join(SCHEMA_AS_OF)}, or with a later ending_version.",
         )
 
 

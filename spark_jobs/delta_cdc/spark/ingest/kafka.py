@@ -28,6 +28,7 @@ from delta_cdc.core.kafka_options import for_java
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.topics import servers_of
 from delta_cdc.spark.ingest import lines
+from delta_cdc.spark.sessions import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -127,7 +128,7 @@ def handed_over(session: SparkSession) -> dict[str, str] | None:
     """
     path = os.environ.get(OPTIONS_VARIABLE)
     try:
-        text = Path(path).read_text(encoding="utf-8") if path else session.conf.get(OPTIONS_CONF, None)
+        text = Path(path).read_text(encoding="utf-8") if path else value_of(session, OPTIONS_CONF)
         options = json.loads(text) if text else None
     except (OSError, ValueError) as error:
         options = error

@@ -12,6 +12,7 @@ from delta_cdc.core.change_log import RAW, UNDECODED
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.reader_options import check_format_options
 from delta_cdc.spark.ingest import columnar, delimited, lines
+from delta_cdc.spark.sessions import set_where_allowed
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import IngestOptions, IngestSpec, SourceFile
@@ -36,7 +37,7 @@ def read(
     """
     options, files = spec.options, readable(spec)
     check_format_options(options.format, options.format_options)
-    session.conf.set(_LISTING_TASKS, "16")
+    set_where_allowed(session, {_LISTING_TASKS: "16"})
     if options.format == "parquet":
         return columnar.read(session, files, options.format_options, needs_rows=needs_rows)
     if options.format == "csv":

@@ -13,6 +13,7 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.sql import quote, table
+from delta_cdc.spark.sessions import require_confs, set_where_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,8 @@ def run(session: SparkSession, spec: OptimizeSpec) -> JobResult:
     text = statement(spec)
     log.info("%s", text)
     try:
-        with marked(session, maintenance_tags.written("optimize", **maintenance_tags.layout(spec))):
+        tag = maintenance_tags.written("optimize", **maintenance_tags.layout(spec))
+        with marked(session, tag, required=False):
             metrics = session.sql(text).collect()[0]["metrics"]
     except Exception as error:
         if not any(name in str(error) for name in _UNFIT):
@@ -76,10 +78,18 @@ def statement(spec: OptimizeSpec) -> str:
 
 
 @contextmanager
-def marked(session: SparkSession, text: str) -> Iterator[None]:
-    """Write a maintenance tag into the commit of the statement inside the ``with`` block."""
-    session.conf.set(maintenance_tags.CONF, text)
+def marked(session: SparkSession, text: str, *, required: bool = True) -> Iterator[None]:
+    """Write a maintenance tag into the commit of the statement inside the ``with`` block.
+
+    :param required: whether others must recognise the commit; without its tag, only work is repeated
+    :raises SparkRestricted: the session refuses the conf, and the tag is required
+    """
+    tag = {maintenance_tags.CONF: text}
+    if required:
+        require_confs(session, tag, at_start=False)
+    taken = required or set_where_allowed(session, tag)
     try:
         yield
     finally:
-        session.conf.unset(maintenance_tags.CONF)
+        if taken:
+            session.conf.unset(maintenance_tags.CONF)

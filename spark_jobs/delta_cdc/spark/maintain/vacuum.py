@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.sql import set_properties, table
+from delta_cdc.spark.sessions import set_where_allowed, value_of
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import VacuumSpec
@@ -36,13 +37,13 @@ def run(session: SparkSession, spec: VacuumSpec) -> JobResult:
     if spec.properties and not spec.dry_run:
         session.sql(set_properties(spec.table_uri, spec.properties))
         log.info("%s: set %s", spec.table_uri, spec.properties)
-    session.conf.set(_LOGGED, "true")
+    set_where_allowed(session, {_LOGGED: "true"})
     # VACUUM starts thousands of tasks for a table of any size; small tables need few.
     tasks = max(2, -(-(spec.files or 0) // _FILES_PER_TASK))
     for name in _PARTITIONS if spec.files is not None else ():
-        value = session.conf.get(name, None)
+        value = value_of(session, name)
         if value is None or tasks < int(value):
-            session.conf.set(name, str(tasks))
+            set_where_allowed(session, {name: str(tasks)})
     text = f"VACUUM {table(spec.table_uri)}{' LITE' if spec.lite else ''}{' DRY RUN' if spec.dry_run else ''}"
     log.info("%s", text)
     try:

@@ -21,7 +21,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.spec import JobResult
 from delta_cdc.spark import named_errors
 from delta_cdc.spark.changes import feed
-from delta_cdc.spark.sessions import private_session
+from delta_cdc.spark.sessions import private_session, set_where_allowed
 from delta_cdc.spark.verify import current, rows, source
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def run(spark: SparkSession, spec: VerifySpec) -> JobResult:
     log.info("checking version %s of %s", spec.target_version, spec.target_uri)
     with private_session(spark) as session:
         # The paths of tables contain the version (rows.address).
-        session.conf.set(_BY_NAME, "true")
+        set_where_allowed(session, {_BY_NAME: "true"})
         try:
             checks = rows.checked(session, spec, [name for name in spec.checks if name in OF_ROWS])
             if CURRENT_EQUALS_HISTORY in spec.checks:
