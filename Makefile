@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core matrix lint types format bench jar wheel wheel-check docker-check docker-rehearsal constraints clean
+.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core matrix lint types format bench jar wheel wheel-check docs docker-check docker-rehearsal constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,11 @@ jar: setup ## Compile java/ into the JAR of the log store for S3; needs a JDK
 wheel: setup jar ## Build wheel and source distribution into dist/
 	@$(BIN)/python -m build --no-isolation --outdir dist .
 
+docs: setup ## Build the documentation site, with search, into build/docs/html; ARGS=--external fetches other sites
+	@.cache/docs/bin/python -c '' 2>/dev/null || $(BIN)/python -m venv --clear .cache/docs
+	@.cache/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt
+	@.cache/docs/bin/python -m tools.site $(ARGS)
+
 docker-check: setup ## Check docker/ without an engine: compose file, Dockerfile, install steps, commands
 	@$(BIN)/python -m tools.docker_check $(ARGS)
 
@@ -85,6 +90,8 @@ constraints: setup ## Pin the newest versions that pyproject.toml allows, for th
 	@$(BIN)/uv pip compile --quiet --python-version 3.12 --python-platform linux --generate-hashes --no-header \
 		--no-emit-index-url --constraint constraints.txt pyproject.toml docker/requirements.in \
 		--output-file docker/requirements.txt
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes --no-header \
+		--no-emit-index-url --constraint constraints.txt --group docs --output-file docs/requirements.txt
 
 clean: ## Remove everything that is made, .venv included
 	rm -rf .venv .cache .demo .airflow dist build

@@ -227,6 +227,7 @@ def skip_waiting(context: Context) -> None:
 
     Pass it as ``pre_execute`` of a sensor; the next task needs ``trigger_rule="none_failed"``.
 
+    :param context: the task's context, which Airflow passes
     :raises InvalidConfiguration: fields of the form contradict each other
     :raises AirflowSkipException: the form names a mode other than incremental
     """

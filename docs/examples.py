@@ -1,8 +1,8 @@
-"""Run the examples of ``docs/changes.md`` and ``docs/applying.md``, and write what they print into the pages.
+"""Run the examples of some pages, and write what they print into these pages.
 
-Run ``python docs/examples.py`` after a change of an example, and commit both; a test compares. With names of
-pages (``python docs/examples.py applying.md``) only these are run. A block of SQL
-is run statement by statement, a line ``$ delta-cdc …`` in a block ``console`` as the command, and a block of
+Run ``python docs/examples.py`` after a change of an example, and commit both; a test compares. The pages of a
+group run one after the other over the same tables; ``python docs/examples.py events`` runs one group. A block of SQL
+is run statement by statement, a block of YAML whose first line names a file is written there, a line ``$ delta-cdc …`` in a block ``console`` as the command, and a block of
 Python as it is; a block ``text`` after it has what it prints. All of it happens below ``/lake/``, which
 is a temporary folder. Commits are shown a minute apart, because the true times change with every run.
 """
@@ -19,12 +19,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
 _DOCS = Path(__file__).parent
-PAGES = (_DOCS / "changes.md", _DOCS / "applying.md")
+#: Pages by group, in the order in which they run.
+GROUPS = {
+    "queries": ("explanation/change-queries.md", "howto/read-changes.md"),
+    "events": (
+        *("explanation/late-events.md", "reference/events.md", "howto/snapshots.md"),
+        *("howto/quarantine.md", "howto/change-options.md", "howto/dry-run.md"),
+    ),
+    "tutorials": ("tutorials/many-tables.md", "tutorials/debezium.md", "tutorials/backfill.md"),
+    "coming-from": (
+        *("coming-from/databricks-auto-cdc.md", "coming-from/dbt-snapshots.md", "coming-from/mack.md"),
+        *("coming-from/merge.md", "coming-from/foreach-batch.md"),
+    ),
+}
 
-_BLOCK = re.compile(r"^```(sql|console|python)\n(.*?)^```\n(?:\n```text\n.*?^```\n)?", re.M | re.S)
+_BLOCK = re.compile(r"^```(sql|console|python|yaml)\n(.*?)^```\n(?:\n```text\n.*?^```\n)?", re.M | re.S)
 #: A line that ends with a commit's time, after its version: of a table, and of CSV.
 _TIMES = (
     re.compile(r"^(?P<before> *(?P<version>\d+) .*)[\d-]{10}(?P<between> )[\d:]{8}(?P<after>Z)$", re.M),
@@ -35,16 +49,19 @@ _TIMES = (
 _SEAL = re.compile(r"\bseal \d{13}\b")
 
 
-def rendered(page: str, spark: SparkSession, folder: Path) -> str:
-    """Return a page with what its examples print now.
+def rendered(pages: Sequence[str], spark: SparkSession, folder: Path) -> list[str]:
+    """Return the pages of a group with what their examples print now.
 
-    :param page: its text
+    :param pages: their texts
     :param folder: an empty folder, which stands for ``/lake``
     """
     names: dict[str, Any] = {"spark": spark}
 
     def run(block: re.Match[str]) -> str:
         kind, code = block[1], block[2]
+        if kind == "yaml":
+            _write(code, folder)
+            return block[0]
         if kind == "sql":
             _run_sql(_there(code, folder), spark)
             return block[0]
@@ -54,7 +71,7 @@ def rendered(page: str, spark: SparkSession, folder: Path) -> str:
         shown = f"\n```text\n{printed}```\n" if printed else ""
         return f"```python\n{code}```\n{shown}"
 
-    return _BLOCK.sub(run, page)
+    return [_BLOCK.sub(run, page) for page in pages]
 
 
 def _run_sql(code: str, spark: SparkSession) -> None:
@@ -62,6 +79,13 @@ def _run_sql(code: str, spark: SparkSession) -> None:
     for statement in re.split(r";$", without_comments, flags=re.M):
         if statement.strip():
             spark.sql(statement)
+
+
+def _write(code: str, folder: Path) -> None:
+    """Write a block whose first line is a comment with a path; others are code of another tool."""
+    named = re.match(r"# /lake/(\S+)\n", code)
+    if named:
+        (folder / named[1]).write_text(_there(code, folder), encoding="utf-8")
 
 
 def _run_console(code: str) -> str:
@@ -107,7 +131,10 @@ if __name__ == "__main__":
     from delta_cdc import get_session
 
     session = get_session("examples", cores=2, quick_start=True)
-    for page in [_DOCS / name for name in sys.argv[1:]] or PAGES:
+    for group in sys.argv[1:] or GROUPS:
+        files = [_DOCS / name for name in GROUPS[group]]
         with tempfile.TemporaryDirectory() as made:
-            page.write_text(rendered(page.read_text(encoding="utf-8"), session, Path(made)), encoding="utf-8")
+            texts = rendered([file.read_text(encoding="utf-8") for file in files], session, Path(made))
+        for file, text in zip(files, texts, strict=True):
+            file.write_text(text, encoding="utf-8")
     session.stop()

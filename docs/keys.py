@@ -1,4 +1,4 @@
-"""Write the tables of keys in ``docs/configuration.md`` from the models of the configuration.
+"""Write the tables of keys in ``docs/reference/configuration.md`` from the models of the configuration.
 
 Run ``python docs/keys.py`` after a change of a key, and commit both; a test compares them.
 """
@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent / "configuration.md"
+PAGE = Path(__file__).parent / "reference" / "configuration.md"
 _TABLE = re.compile(r"(<!-- keys of (?:a )?(\w+) -->\n\n)(?:\|.*\n)*")
 
 

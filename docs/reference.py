@@ -1,32 +1,54 @@
-"""Write ``docs/operators.md`` from the docstrings of the operators and sensors, and from the options' schema.
+"""Write the pages of ``docs/reference/`` that come from the code: operators, functions, commands, options.
 
-Run ``python docs/reference.py`` after a change of a docstring or an option, and commit both; a test
-compares them.
+Run ``python docs/reference.py`` after a change of a docstring, an option or a command, and commit both; a test
+compares them. ``docs/reference/errors.md`` is written by hand.
 """
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core import errors
 from delta_cdc.core.option_schema import APPLY, GROUPS, INGEST, READ, Option, in_group
 
-TARGET = Path(__file__).parent / "operators.md"
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
-_HEAD = """# Operators and sensors
+FOLDER = Path(__file__).parent / "reference"
+#: Folders that hold only what this script writes.
+WRITTEN = ("operators", "functions", "commands")
 
-Made by `docs/reference.py` from the docstrings and from `delta_cdc.core.option_schema`; edit those.
-
-`${ENV}` in a path is filled in from the environment. Parameters marked *templated* take Jinja. For numbers,
-an empty text and `None` mean "not given", so `"{{ params.ending_version }}"` works with an empty form field.
-"""
+_MADE = "<!-- Made by docs/reference.py; change the code instead. -->"
+_TEMPLATES = (
+    "`${ENV}` in a path is filled in from the environment. Parameters marked *templated* take Jinja. For numbers, an "
+    'empty text and `None` mean "not given", so `"{{ params.ending_version }}"` works with an empty form field.'
+)
 #: Whose parameters are options.
 _OPTIONS = {
     "DeltaApplyChangesOperator": APPLY,
     "DeltaIngestChangesOperator": INGEST,
     "DeltaReadChangesOperator": READ,
+    "apply_changes": APPLY,
+    "ingest_changes": INGEST,
+    "read_changes": READ,
+    "plan_changes": READ,
+}
+#: By their modules. The functions of ``delta_cdc`` need no Airflow.
+_FUNCTIONS = {
+    "delta_cdc": (
+        *("apply_changes", "ingest_changes", "read_changes", "plan_changes", "verify_table"),
+        *("expire_events", "commit_watermark", "get_session", "named_in_plan"),
+    ),
+    "airflow_delta_cdc.dags": ("build_dags",),
+    "airflow_delta_cdc.form": ("run_params", "run_arguments", "skip_waiting"),
+    "airflow_delta_cdc.assets": ("delta_asset", "group_asset"),
+    "airflow_delta_cdc.triggers": ("watched_asset", "DeltaVersionTrigger"),
+    "airflow_delta_cdc.deadline": ("freshness_deadline", "log_missed"),
 }
 _PARAM = re.compile(r"^:param (\w+): (.*)$")
 
@@ -40,15 +62,35 @@ def classes() -> list[type]:
     return [*public, *(getattr(sensors, name) for name in sensors.__all__), DeltaCdcOperator]
 
 
-def parameters(cls: type) -> dict[str, inspect.Parameter]:
-    """Return a constructor's own parameters by name, without ``self`` and ``kwargs``."""
+def functions() -> list[tuple[str, Callable[..., Any]]]:
+    """Return the public functions, each with the module from which users import it."""
+    return [(home, getattr(import_module(home), name)) for home, names in _FUNCTIONS.items() for name in names]
+
+
+def parameters(described: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the own parameters of a function or constructor by name, without ``self`` and ``kwargs``."""
+    code = described.__init__ if inspect.isclass(described) else described
     # Airflow wraps every operator's constructor.
-    found = inspect.signature(inspect.unwrap(cls.__init__)).parameters  # type: ignore[misc]
+    found = inspect.signature(inspect.unwrap(code)).parameters
     return {name: p for name, p in found.items() if name not in ("self", "kwargs")}
 
 
-def described(cls: type) -> tuple[str, dict[str, str], list[str]]:
-    """Return a class's docstring as text, parameters by name, and errors."""
+def described(cls: Callable[..., Any]) -> tuple[str, dict[str, str], list[str]]:
+    """Return the docstring of a class or function as text, parameters by name, and errors."""
+    text, fields = _divided(cls)
+    params = {m[1]: m[2].strip() for m in map(_PARAM.match, fields) if m}
+    raised = [line.removeprefix(":raises ").strip() for line in fields if line.startswith(":raises ")]
+    options = _OPTIONS.get(cls.__name__, {})
+    own = {name: _meaning(cls, options[name]) for name in parameters(cls) if name in options}
+    groups = {
+        name: f"{GROUPS[name]}{' (templated)' if inspect.isclass(cls) else ''}"
+        for name in parameters(cls)
+        if name in GROUPS
+    }
+    return text, own | groups | params, raised
+
+
+def _divided(cls: Callable[..., Any]) -> tuple[str, list[str]]:
     text: list[str] = []
     fields: list[str] = []
     for line in (inspect.getdoc(cls) or "").splitlines():
@@ -58,49 +100,171 @@ def described(cls: type) -> tuple[str, dict[str, str], list[str]]:
             fields[-1] += " " + line.strip()
         else:
             text.append(line)
-    params = {m[1]: m[2].strip() for m in map(_PARAM.match, fields) if m}
-    raised = [line.removeprefix(":raises ").strip() for line in fields if line.startswith(":raises ")]
-    options = _OPTIONS.get(cls.__name__, {})
-    own = {name: _meaning(options[name]) for name in parameters(cls) if name in options}
-    groups = {name: f"{GROUPS[name]} (templated)" for name in parameters(cls) if name in GROUPS}
-    meanings = own | groups | params
-    return "\n".join(text).strip(), meanings, raised
+    return "\n".join(text).strip(), fields
 
 
-def _meaning(option: Option) -> str:
-    return f"{option.doc}{' (templated)' if option.templated else ''}"
+def _meaning(cls: Callable[..., Any], option: Option) -> str:
+    return f"{option.doc}{' (templated)' if option.templated and inspect.isclass(cls) else ''}"
 
 
-def page() -> str:
-    """Return the whole page."""
-    return "\n".join([_HEAD, *(_section(cls) for cls in classes())])
+def pages() -> dict[str, str]:
+    """Return every page that this script writes, by its path in ``docs/reference/``."""
+    made = {f"operators/{_file(cls)}": _page(cls, _home(cls)) for cls in classes()}
+    made |= {f"functions/{one.__name__}.md": _page(one, home) for home, one in functions()}
+    made |= {f"commands/{name}.md": _command(name, parser) for name, parser in commands().items()}
+    made["operators/index.md"] = _operators_index()
+    made["functions/index.md"] = _functions_index()
+    made["commands/index.md"] = _commands_index()
+    made["options.md"] = options_page()
+    return made
 
 
-def _section(cls: type) -> str:
-    text, params, raised = described(cls)
-    constructor = parameters(cls)
-    title = "Common to all operators" if cls.__name__ == "DeltaCdcOperator" else f"{cls.__name__}"
+def pages_by_name() -> dict[str, str]:
+    """Return the pages of operators, sensors and functions by their names in the code."""
+    made = pages()
+    found = {cls.__name__: made[f"operators/{_file(cls)}"] for cls in classes()}
+    return found | {one.__name__: made[f"functions/{one.__name__}.md"] for _, one in functions()}
+
+
+def _file(cls: type) -> str:
+    return "common.md" if cls.__name__ == "DeltaCdcOperator" else f"{cls.__name__}.md"
+
+
+def _index(title: str, intro: str, head: str, rows: list[tuple[str, str, str]]) -> str:
+    """Return a page with a table of links: name, file and first sentence of each."""
+    lines = [f"| [`{name}`]({file}) | {_markdown(first)} |" for name, file, first in rows]
+    return "\n".join([f"# {title}\n", _MADE, f"\n{intro}\n", f"| {head} | |", "|---|---|", *lines, ""])
+
+
+def _first(cls: Callable[..., Any]) -> str:
+    """Return the first sentence of a docstring, on one line."""
+    paragraph = " ".join(_divided(cls)[0].partition("\n\n")[0].split())
+    return re.split(r"(?<=[^.]\.) ", paragraph)[0]
+
+
+def _operators_index() -> str:
+    rows = [(cls.__name__, _file(cls), _first(cls)) for cls in classes()[:-1]]
+    rows.append(("Common to all operators", "common.md", "Parameters that every operator takes."))
+    intro = f"Import operators from `airflow_delta_cdc.operators`, sensors from `airflow_delta_cdc.sensors`. {_TEMPLATES}"
+    return _index("Operators and sensors", intro, "class", rows).replace(
+        "[`Common to all operators`]", "[Common to all operators]"
+    )
+
+
+def _functions_index() -> str:
+    rows = [(one.__name__, f"{one.__name__}.md", _first(one)) for _, one in functions()]
+    intro = "The functions of `delta_cdc` need PySpark and no Airflow. Those of `airflow_delta_cdc` belong in DAG files."
+    return _index("Functions", intro, "function", rows)
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the subcommands by name, in the order of the help."""
+    from delta_cdc.cli import _parser
+
+    (found,) = [a for a in _parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    return dict(found.choices)
+
+
+def _commands_index() -> str:
+    rows = [
+        (f"delta-cdc {name}", f"{name}.md", parser.description or "") for name, parser in commands().items()
+    ]
+    first = [(name, file, re.split(r"(?<=[^.]\.) ", text)[0]) for name, file, text in rows]
+    intro = (
+        "Exit codes: 0 success, 1 a finding (a named error, a pipeline that needs attention), 2 wrong usage. Which tables "
+        "a command takes: [How far behind is a table?](../../howto/status.md#which-tables-a-command-is-about)."
+    )
+    return _index("Commands", intro, "command", first)
+
+
+def _command(name: str, parser: argparse.ArgumentParser) -> str:
     rows = []
-    for name, meaning in params.items():
-        if name != "kwargs":
-            rows.append(f"| `{name}` | {_default(constructor.get(name))} | {_markdown(meaning)} |")
+    for action in parser._actions:
+        if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+            continue
+        value = "" if action.nargs == 0 else f" {_value(action)}"
+        if action.option_strings:
+            shown = ", ".join(f"`{option}{value}`" for option in action.option_strings)
+        else:
+            shown = f"`{_value(action)}`"
+        text = _text((action.help or "") % {"default": action.default, "prog": parser.prog})
+        rows.append(f"| {shown} | {text} |")
+    lines = [f"# delta-cdc {name}\n", _MADE, f"\n{_text(parser.description or '')}\n"]
+    lines += ["| argument | meaning |", "|---|---|", *rows, "", "[All commands](index.md)", ""]
+    return "\n".join(lines)
+
+
+def _value(action: argparse.Action) -> str:
+    choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+    metavar = action.metavar if isinstance(action.metavar, str) else choices
+    return f"[{metavar} ...]" if action.nargs == "*" else metavar
+
+
+def _text(text: str) -> str:
+    """Return a text of the help as Markdown."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _page(cls: Callable[..., Any], home: str) -> str:
+    text, params, raised = described(cls)
+    signature = parameters(cls)
+    common = cls.__name__ == "DeltaCdcOperator"
+    rows = []
+    for name in [*params, *(name for name in signature if name not in params)]:
+        if name == "kwargs":
+            continue
+        meaning = _markdown(params.get(name, ""))
+        rows.append(f"| `{name}` | {_default(signature.get(name))} | {meaning} |")
         rows += [
             f"| `{name}`: `{key}` | `{option.default!r}` | {_markdown(option.doc)} |"
             for key, option in in_group(_OPTIONS.get(cls.__name__, {}), name).items()
         ]
-    more = [f"\nFurther arguments: {_markdown(params['kwargs'])}."] if "kwargs" in params else []
-    errors = [f"- {_error(line)}" for line in raised]
     lines = [
-        f"## {title}\n",
-        f"`from {_home(cls)} import {cls.__name__}`\n",
+        f"# {'Common to all operators' if common else cls.__name__}\n",
+        _MADE,
+        f"\n```python\nfrom {home} import {cls.__name__}\n```\n",
         _markdown(text),
-        "\n| parameter | default | meaning |",
-        "|---|---|---|",
-        *rows,
-        *more,
-        *(["\nErrors:\n", *errors] if errors else []),
+        *(["\n| parameter | default | meaning |", "|---|---|---|", *rows] if rows else []),
     ]
+    if "kwargs" in params:
+        lines.append(f"\nFurther arguments: {_markdown(params['kwargs'])}.")
+    returned = [line.partition(":return: ")[2] for line in _divided(cls)[1] if line.startswith(":return:")]
+    lines += [f"\nReturns: {_markdown(line)}" for line in returned]
+    if raised:
+        lines += ["\n## Errors\n", *(f"- {_error(line)}" for line in raised)]
+    if inspect.isclass(cls) and not common and home.startswith(("airflow_delta_cdc.op", "airflow_delta_cdc.sens")):
+        lines.append("\nMore parameters: [Common to all operators](common.md). [All operators](index.md)")
     return "\n".join(lines) + "\n"
+
+
+def options_page() -> str:
+    """Return the page with all options of applies, ingests and reads."""
+    takers: Mapping[str, Mapping[str, Option]] = {"apply": APPLY, "ingest": INGEST, "read": READ}
+    names = dict.fromkeys(name for options in takers.values() for name in options)
+    rows = []
+    for name in sorted(names):
+        found = {taker: options[name] for taker, options in takers.items() if name in options}
+        docs: dict[str, list[str]] = {}
+        for taker, option in found.items():
+            docs.setdefault(_markdown(option.doc), []).append(taker)
+        if len(docs) == 1:
+            meaning = next(iter(docs))
+        else:
+            meaning = " ".join(f"*{' and '.join(who).capitalize()}:* {doc}." for doc, who in docs.items())
+        option = next(iter(found.values()))
+        given = f'`{option.group}={{"{option.key}": …}}`' if option.group else f"`{option.key}=…`"
+        rows.append(
+            f"| `{name}` | {given} | {_markdown(option.kind.expects)} | `{option.default!r}` | "
+            f"{', '.join(found)} | {meaning} |"
+        )
+    intro = (
+        "Options of `apply_changes` and `DeltaApplyChangesOperator` (*apply*), of `ingest_changes` and "
+        "`DeltaIngestChangesOperator` (*ingest*), and of `read_changes` and `DeltaReadChangesOperator` (*read*). Keys of "
+        "a [configuration file](configuration.md) have the same names."
+    )
+    head = ["| option | how to give it | value | default | taken by | meaning |", "|---|---|---|---|---|---|"]
+    marker = "<!-- a page for each row: options -->"
+    return "\n".join(["# Options\n", _MADE, f"\n{intro}\n", marker, "", *head, *rows, ""])
 
 
 def _home(cls: type) -> str:
@@ -119,14 +283,33 @@ def _default(parameter: inspect.Parameter | None) -> str:
 
 def _error(line: str) -> str:
     name, _, meaning = line.partition(": ")
-    return f"`{name}`: {_markdown(meaning)}"
+    named = f"[`{name}`](../errors.md)" if hasattr(errors, name) else f"`{name}`"
+    return f"{named}: {_markdown(meaning)}"
 
 
 def _markdown(text: str) -> str:
     text = re.sub(r":(?:class|func|meth|data|mod):`~?([^`]+)`", r"`\1`", text)
     text = text.replace("``", "`").replace("|", "\\|")
+    text = re.sub(r"`docs/([\w/-]+)\.md`", _page_link, text)
     return text.replace("(templated)", "*(templated)*")
 
 
+def _page_link(found: re.Match[str]) -> str:
+    """Return a link to a page that a docstring names; these pages lie in ``reference/…/``."""
+    page = FOLDER.parent / f"{found[1]}.md"
+    title = page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+    return f"[{title}](../../{found[1]}.md)"
+
+
+def stale() -> list[Path]:
+    """Return the files in the written folders that no page has."""
+    made = {FOLDER / path for path in pages()}
+    return [path for name in WRITTEN for path in (FOLDER / name).glob("*") if path not in made]
+
+
 if __name__ == "__main__":
-    TARGET.write_text(page(), encoding="utf-8")
+    for path, page in pages().items():
+        (FOLDER / path).parent.mkdir(exist_ok=True, parents=True)
+        (FOLDER / path).write_text(page, encoding="utf-8")
+    for path in stale():
+        path.unlink()

@@ -43,7 +43,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     starting_version, ending_version, applied, target_table, target_table_id, target_version, counts,
     bytes_written, lag (how far the target is behind now), seconds (by stage), attempts_lost, timestamp. If
     changes were applied, the target's asset gets an event through the alias ``delta_cdc:<pipeline>``.
-    Metrics, freshness, lineage and links: ``docs/monitoring.md``.
+    Metrics, freshness, lineage and links: ``docs/howto/monitoring.md``.
 
     :data:`delta_cdc.core.option_schema.APPLY` documents all options, and which of them belong in ``limits``,
     ``policies``, ``layout`` and ``repair``.

@@ -2,7 +2,7 @@
 
 Nothing here knows Spark, the log or the engine: a version is a set of rows, each with an identity of its own
 (as a row id is in Delta) and the version that changed it last. Statements turn one version into the next, and
-the answers are read off the versions, straight from the definitions in docs/changes.md.
+the answers are read off the versions, straight from the definitions in docs/explanation/change-queries.md.
 
 A statement is told in one of two ways. DELETE, UPDATE, MERGE and INSERT say what they did to which row. An
 overwrite and a RESTORE exchange rows wholesale: what they changed is the difference of two bags of rows, so

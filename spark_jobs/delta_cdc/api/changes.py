@@ -225,8 +225,10 @@ def plan_changes(
 ) -> ChangesPlan:
     """Plan how :func:`read_changes` would read a range, from the log alone, without Spark.
 
-    The parameters and errors are those of :func:`read_changes`; ``table`` is a path or URI.
+    The parameters and errors are those of :func:`read_changes`.
 
+    :param table: path or URI
+    :param storage_options: options of the object store for reading the log
     :return: the whole range and its parts (``segments``), each with its read method (``method``), the reason
         and its size in bytes; ``print`` shows the plan
     """

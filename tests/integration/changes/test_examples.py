@@ -1,4 +1,4 @@
-"""The examples of ``docs/changes.md`` and ``docs/applying.md`` print what the pages say."""
+"""The examples of the pages print what the pages say; ``docs/examples.py`` lists these pages."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _DOCS = Path(__file__).parents[3] / "docs"
+_GROUPS = ["queries", "events", "tutorials", "coming-from"]
 #: A range of versions for each of the four queries, and how many rows it has on the page.
 _ANSWERS = {"full_delta": 9, "append_only": 2, "min_delta": 5, "upsert": 2}
 
@@ -34,17 +35,19 @@ def examples() -> Iterator[ModuleType]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["changes.md", "applying.md"])
-def test_the_page_says_what_the_examples_print(
-    spark: SparkSession, examples: ModuleType, tmp_path: Path, name: str
+@pytest.mark.parametrize("group", _GROUPS)
+def test_the_pages_say_what_the_examples_print(
+    spark: SparkSession, examples: ModuleType, tmp_path: Path, group: str
 ) -> None:
-    page = (_DOCS / name).read_text(encoding="utf-8")
-    told = examples.rendered(_with_other_answers(page), spark, tmp_path)
-    assert told == page, f"run python docs/examples.py {name}"
-    assert [path.name for path in examples.PAGES] == ["changes.md", "applying.md"]
-    for query, rows in _ANSWERS.items() if name == "changes.md" else ():
-        asked = "" if query == "full_delta" else rf" --query {query}(?: --key id)?"
-        found = re.search(rf"^\$ .* --from 2 --to 6{asked}\n(?:.+\n)*\n{rows} rows ", told, re.M)
+    assert list(examples.GROUPS) == _GROUPS
+    names = examples.GROUPS[group]
+    pages = [(_DOCS / name).read_text(encoding="utf-8") for name in names]
+    printed = examples.rendered([_with_other_answers(page) for page in pages], spark, tmp_path)
+    for name, page, rendered in zip(names, pages, printed, strict=True):
+        assert rendered == page, f"run python docs/examples.py {group}: {name}"
+    for query, rows in _ANSWERS.items() if group == "queries" else ():
+        requested = "" if query == "full_delta" else rf" --query {query}(?: --key id)?"
+        found = re.search(rf"^\$ .* --from 2 --to 6{requested}\n(?:.+\n)*\n{rows} rows ", printed[0], re.M)
         assert found is not None, query
 
 

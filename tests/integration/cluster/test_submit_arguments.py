@@ -301,7 +301,7 @@ def test_a_cluster_refuses_what_does_not_exist(command: Callable[..., list[str]]
         command("spark://m:7077", **{"deploy-mode": "cluster"})
 
 
-#: What a page of ours recommends: see docs/cluster.md.
+#: What a page of ours recommends: see docs/howto/cluster.md.
 ELASTIC = {
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",

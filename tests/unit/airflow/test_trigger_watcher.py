@@ -154,7 +154,7 @@ def test_serializing_round_trip() -> None:
 
 
 def test_every_argument_has_its_row_in_the_docs() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "waiting.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "howto" / "wait-for-changes.md").read_text(encoding="utf-8")
     for name in watcher("/t").serialize()[1]:
         assert f"| `{name}` |" in page
 

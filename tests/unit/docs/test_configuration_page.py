@@ -13,7 +13,7 @@ from delta_cdc.cli import _parser
 from delta_cdc.config import lint, load, models
 
 _DOCS = Path(__file__).parents[3] / "docs"
-_PAGE = (_DOCS / "configuration.md").read_text(encoding="utf-8")
+_PAGE = (_DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
 _FILES = re.findall(r"```yaml\n(.*?)```", _PAGE, re.S)
 
 

@@ -1,4 +1,4 @@
-"""``docs/monitoring.md`` and the dashboard beside it name the metrics that are published, and all of them."""
+"""``docs/howto/monitoring.md`` and the dashboard name the metrics that are published, and all of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def test_the_table_is_that_of_the_code() -> None:
-    page = (_DOCS / "monitoring.md").read_text(encoding="utf-8")
+    page = (_DOCS / "howto" / "monitoring.md").read_text(encoding="utf-8")
     lines = [line for line in page.splitlines() if re.match(r"\| `\w+` \| (gauge|counter)", line)]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     written = {name.strip("`"): [kind, label.strip("`"), who, doc] for name, kind, label, who, doc, _ in rows}

@@ -6,12 +6,14 @@ import importlib.util
 import inspect
 import re
 import sys
+import tomllib
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import delta_cdc
 from delta_cdc.core import errors
 from delta_cdc.core.option_schema import INGEST
 from delta_cdc.planning.request import check_apply
@@ -21,7 +23,12 @@ if TYPE_CHECKING:
 
 _PROJECT = Path(__file__).parents[3]
 _DOCS = _PROJECT / "docs"
-_PAGES = sorted([_PROJECT / "README.md", *_DOCS.glob("*.md")])
+_URL = tomllib.loads((_PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
+_FILES = f"{_URL}/blob/main"
+_RAW = f"{_URL}/raw/main"
+#: For contributors and about connections: longer than what a page may have.
+_LONG = ("benchmarks.md", "connections.md", "development.md")
+_PAGES = sorted([_PROJECT / "README.md", *_DOCS.rglob("*.md")])
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +42,28 @@ def reference() -> ModuleType:
     return script
 
 
-def test_operators_page_is_up_to_date(reference: ModuleType) -> None:
-    written = (_DOCS / "operators.md").read_text(encoding="utf-8")
-    assert written == reference.page(), "run python docs/reference.py"
+def test_reference_is_up_to_date(reference: ModuleType) -> None:
+    for path, page in reference.pages().items():
+        written = (reference.FOLDER / path).read_text(encoding="utf-8")
+        assert written == page, f"run python docs/reference.py: {path}"
+    assert reference.stale() == []
 
 
-def test_every_constructor_parameter_is_described(reference: ModuleType) -> None:
-    classes = reference.classes()
-    assert len(classes) >= 5
-    for cls in classes:
-        _, described, _ = reference.described(cls)
-        missing = set(reference.parameters(cls)) - set(described)
-        assert not missing, f"{cls.__name__}: {missing}"
-        for name in reference.parameters(cls):
-            assert f"| `{name}` |" in (_DOCS / "operators.md").read_text(encoding="utf-8")
+def test_every_parameter_is_described(reference: ModuleType) -> None:
+    found = [*reference.classes(), *(function for _, function in reference.functions())]
+    assert len(found) > 25
+    for one in found:
+        _, described, _ = reference.described(one)
+        missing = set(reference.parameters(one)) - set(described)
+        assert not missing, f"{one.__name__}: {missing}"
+        page = reference.pages_by_name()[one.__name__]
+        for name in reference.parameters(one):
+            assert f"| `{name}` |" in page
+
+
+def test_every_public_function_has_a_page(reference: ModuleType) -> None:
+    public = {name for name in delta_cdc.__all__ if inspect.isfunction(getattr(delta_cdc, name))}
+    assert public <= {function.__name__ for _, function in reference.functions()}
 
 
 def test_templated_says_what_template_fields_say(reference: ModuleType) -> None:
@@ -64,7 +79,7 @@ def test_templated_says_what_template_fields_say(reference: ModuleType) -> None:
 
 def test_every_error_has_its_row() -> None:
     rows = re.findall(
-        r"^\| `(\w+)` \| (.+) \| (.+) \|$", (_DOCS / "errors.md").read_text(encoding="utf-8"), re.M
+        r"^\| `(\w+)` \| (.+) \| (.+) \|$", (_DOCS / "reference" / "errors.md").read_text(encoding="utf-8"), re.M
     )
     named = {
         name
@@ -76,32 +91,50 @@ def test_every_error_has_its_row() -> None:
     assert all(meaning.strip() and remedy.strip() for _, meaning, remedy in rows)
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.relative_to(_PROJECT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
-        if "://" in link:
-            # Pages of vendors say what could not be tested here; nothing else leads out.
-            assert page.name == "platforms.md"
-            assert re.match(r"https://[a-z.]+/", link)
-            continue
-        assert (page.parent / link).exists(), f"{page.name}: {link}"
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for link in re.findall(r"\]\(([^)\s]+)", text):
+        file, _, part = link.removeprefix(f"{_FILES}/").removeprefix(f"{_RAW}/").partition("#")
+        assert "://" not in file, f"{page.name}: {link}"
+        # README is a page of the package index too, where only whole addresses lead somewhere.
+        assert page.name != "README.md" or link.startswith((_FILES, _RAW)), link
+        target = (page.parent / file) if file else page
+        assert target.exists(), f"{page.name}: {link}"
+        if part:
+            assert part in _anchors(target), f"{page.name}: {link}"
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    heads = [head.strip().lower() for head in re.findall(r"^#+ (.*)$", text, re.M)]
+    return {re.sub(r"[^\w\- ]", "", head).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in _PAGES if "reference" not in p.parts], ids=lambda page: page.stem
+)
+def test_pages_are_short(page: Path) -> None:
+    words = len(page.read_text(encoding="utf-8").split())
+    most = 600 if page.name == "README.md" else 1500
+    assert words <= most or page.name in _LONG, f"{words} words"
 
 
 def test_the_code_of_a_page_is_that_of_its_example() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (_DOCS / "sinks.md").read_text(encoding="utf-8"), re.S)
+    blocks = re.findall(r"```python\n(.*?)```", (_DOCS / "howto" / "sinks.md").read_text(encoding="utf-8"), re.S)
     example = (_PROJECT / "dags" / "orders_to_sqlite.py").read_text(encoding="utf-8")
     assert len(blocks) == 1
     assert blocks[0] in example
 
 
 def _ingests() -> list[tuple[str, str]]:
-    pages = [_PROJECT / "README.md", *sorted(_DOCS.glob("*.md"))]
     blocks = [
         (page.name, block)
-        for page in pages
+        for page in _PAGES
         for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
     ]
-    return [(name, block) for name, block in blocks if "DeltaIngestChangesOperator(" in block]
+    return [(name, block) for name, block in blocks if "    DeltaIngestChangesOperator(" in block]
 
 
 @pytest.mark.parametrize(("page", "block"), _ingests(), ids=lambda value: value if ".md" in value else "")

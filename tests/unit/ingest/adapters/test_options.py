@@ -180,7 +180,7 @@ def test_checking_needs_no_spark() -> None:
 
 
 def test_the_page_names_every_option() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "change-sets.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[4] / "docs" / "reference" / "adapters.md").read_text(encoding="utf-8")
     for name in BUNDLED:
         section = page.split(f"\n### {name}")[1].split("\n### ")[0]
         for option in SETTINGS[name]:

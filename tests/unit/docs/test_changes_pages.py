@@ -1,4 +1,4 @@
-"""What ``docs/changes.md`` says beside its examples: names, numbers, no stale promise."""
+"""What the pages about change queries say beside their examples: names, numbers, options."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from delta_cdc.core.spec import Query, ReadMethod
 from delta_cdc.planning import read_methods
 
 _DOCS = Path(__file__).parents[3] / "docs"
+_PAGES = ("explanation/change-queries.md", "howto/read-changes.md")
 
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return (_DOCS / "changes.md").read_text(encoding="utf-8")
+    return "\n".join((_DOCS / name).read_text(encoding="utf-8") for name in _PAGES)
 
 
 def test_every_query_and_capture_has_its_row(page: str) -> None:
