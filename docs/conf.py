@@ -29,7 +29,7 @@ copybutton_only_copy_prompt_lines = True
 copybutton_line_continuation_character = "\\"
 
 html_theme = "pydata_sphinx_theme"
-html_title = "Delta CDC for Airflow"
+html_title = "Delta CDC"
 html_show_sourcelink = False
 html_copy_source = False
 html_static_path: list[str] = ["_static"]

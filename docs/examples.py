@@ -45,8 +45,12 @@ _TIMES = (
     re.compile(r"^(?P<before>.*,(?P<version>\d+),)[\d-]{10}(?P<between>T)[\d:]{8}\.\d+(?P<after>Z)$", re.M),
 )
 
-#: The first seal of a table is the time in milliseconds.
-_SEAL = re.compile(r"\bseal \d{13}\b")
+#: What is another with every run: the first seal of a table, which is the time in milliseconds; ids; retentions.
+_OTHERS = (
+    (re.compile(r"\bseal \d{13}\b"), "seal 1772355600000"),
+    (re.compile(r"\(id [0-9a-f-]{36}"), "(id 6d1b0d0a-…"),
+    (re.compile(r"good until \S+"), "good until 2026-03-31T09:00:00+00:00"),
+)
 
 
 def rendered(pages: Sequence[str], spark: SparkSession, folder: Path) -> list[str]:
@@ -119,7 +123,9 @@ def _here(text: str, folder: Path) -> str:
     told = text.replace(f"{folder}/", "/lake/")
     for pattern in _TIMES:
         told = pattern.sub(_a_minute_apart, told)
-    return _SEAL.sub("seal 1772355600000", told)
+    for pattern, shown in _OTHERS:
+        told = pattern.sub(shown, told)
+    return told
 
 
 def _a_minute_apart(line: re.Match[str]) -> str:

@@ -252,17 +252,20 @@ def options_page() -> str:
         else:
             meaning = " ".join(f"*{' and '.join(who).capitalize()}:* {doc}." for doc, who in docs.items())
         option = next(iter(found.values()))
-        given = f'`{option.group}={{"{option.key}": …}}`' if option.group else f"`{option.key}=…`"
+        given = f"`{option.group}`" if option.group else "an argument"
+        if option.group and option.key != name:
+            given += f", as `{option.key}`"
+        value = _markdown(option.kind.expects).removesuffix("; one that looks like a number needs quotes")
         rows.append(
-            f"| `{name}` | {given} | {_markdown(option.kind.expects)} | `{option.default!r}` | "
-            f"{', '.join(found)} | {meaning} |"
+            f"| `{name}` | {value} | `{option.default!r}` | {given} | {', '.join(found)} | {meaning} |"
         )
     intro = (
         "Options of `apply_changes` and `DeltaApplyChangesOperator` (*apply*), of `ingest_changes` and "
         "`DeltaIngestChangesOperator` (*ingest*), and of `read_changes` and `DeltaReadChangesOperator` (*read*). Keys of "
-        "a [configuration file](configuration.md) have the same names."
+        "a [configuration file](configuration.md) have the same names. Options that are given in `limits`, `policies`, `layout` or "
+        "`repair` are keys of that mapping: `limits={\"max_versions\": 100}`."
     )
-    head = ["| option | how to give it | value | default | taken by | meaning |", "|---|---|---|---|---|---|"]
+    head = ["| option | value | default | given in | taken by | meaning |", "|---|---|---|---|---|---|"]
     marker = "<!-- a page for each row: options -->"
     return "\n".join(["# Options\n", _MADE, f"\n{intro}\n", marker, "", *head, *rows, ""])
 

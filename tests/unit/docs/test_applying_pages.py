@@ -57,7 +57,7 @@ def page() -> str:
 
 @pytest.fixture(scope="module")
 def prose(page: str) -> str:
-    return re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S)
+    return re.sub(r"^ *```.*?^ *```$", "", page, flags=re.M | re.S)
 
 
 def _codes(text: str) -> list[str]:

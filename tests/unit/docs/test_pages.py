@@ -9,6 +9,7 @@ import sys
 import tomllib
 from datetime import datetime
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -128,11 +129,24 @@ def test_the_code_of_a_page_is_that_of_its_example() -> None:
     assert blocks[0] in example
 
 
+def _blocks(page: Path) -> list[str]:
+    """Return the blocks of Python: ``python`` runs as it is, ``py`` is a part, or needs what is not here."""
+    return re.findall(r"^ *```py(?:thon)?\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.S | re.M)
+
+
+@pytest.mark.parametrize("page", [p for p in _PAGES if _blocks(p)], ids=lambda page: page.stem)
+def test_every_block_of_python_compiles(page: Path) -> None:
+    for block in _blocks(page):
+        # One page shows the head of a function.
+        body = "\n    ...\n" if block.rstrip().endswith(":") else ""
+        compile(dedent(block) + body, page.name, "exec")
+
+
 def _ingests() -> list[tuple[str, str]]:
     blocks = [
         (page.name, block)
         for page in _PAGES
-        for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+        for block in _blocks(page)
     ]
     return [(name, block) for name, block in blocks if "    DeltaIngestChangesOperator(" in block]
 

@@ -132,7 +132,10 @@ def answer(
 
 
 def named_in_plan(error: BaseException) -> DeltaCdcError | None:
-    """Return the named error that a change query raised while Spark read it; None for any other error."""
+    """Return the named error that a change query raised while Spark read it; None for any other error.
+
+    :param error: what Spark raised
+    """
     match = _RAISED.search(str(error))
     if match is None:
         return None
