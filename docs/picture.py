@@ -1,6 +1,6 @@
-"""Draw ``docs/overview.svg``: the way of one change from source to target.
+"""Draw ``docs/overview.svg``, the way of one change from source to target, and ``docs/queries.svg``, the four queries.
 
-Run ``python docs/picture.py`` after a change here, and commit both files; a test compares them.
+Run ``python docs/picture.py`` after a change here, and commit all three files; a test compares them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-TARGET = Path(__file__).parent / "overview.svg"
+_DOCS = Path(__file__).parent
 
 _WIDTH, _HEIGHT = 960, 396
 _INK, _SOFT, _LINE = "#1f2933", "#52606d", "#9aa5b1"
@@ -150,30 +150,79 @@ def picture() -> str:
         _text(492, 294, "result", size=12, colour=_SOFT),
         _text(492, 133, "range 5-7", size=12, colour=_SOFT),
     ]
+    title = (
+        "A change on its way: the log is read, one Spark application commits rows and watermark together, the log "
+        "confirms it."
+    )
+    return _svg(title, _HEIGHT, [*(box.draw() for box in boxes), *arrows, *labels])
+
+
+def queries() -> str:
+    """Return the picture of the four change queries: the history of their page, and what each answers."""
+    history = Box(
+        20,
+        20,
+        250,
+        336,
+        "Versions 2-6 of a table",
+        (
+            *("v2  UPDATE  1: a  → a2", "", "v3  DELETE  2: b", "    INSERT  4: d", ""),
+            *("v4  UPDATE  1: a2 → a3", "    DELETE  4: d", "", "v5  DELETE  3: c", "", "v6  INSERT  3: c2"),
+        ),
+        "#f4f6f8",
+        _LINE,
+        True,
+    )
+    answers = [
+        ("append_only", "what was inserted", ("insert  4: d", "insert  3: c2"), ("#e9f6ec", "#79b58a")),
+        ("upsert", "the newest row of each changed key", ("update  1: a3", "update  3: c2"), ("#eaf2fb", "#7ea6d4")),
+        (
+            *("min_delta", "the net effect"),
+            ("delete  2: b", "update  1: a → a3", "update  3: c → c2"),
+            ("#fdf1e3", "#dca869"),
+        ),
+        (
+            *("full_delta", "every change of every commit"),
+            ("v2  update  1: a → a2", "v3  delete  2: b, insert 4: d", "v4  update  1, delete 4", "v5, v6  delete and insert 3"),
+            ("#f3ecfa", "#a78bc9"),
+        ),
+    ]
+    parts = [history.draw()]
+    for at, (name, meaning, lines, (fill, edge)) in enumerate(answers):
+        x, y = 340 + 310 * (at % 2), 20 + 174 * (at // 2)
+        parts.append(Box(x, y, 290, 162, name, ("", "", *lines), fill, edge, True).draw())
+        parts.append(_text(x + 14, y + 50, meaning, size=12.5, colour=_SOFT))
+    parts.append(_arrow([(270, 188), (336, 188)]))
+    title = "The same five versions, as the four change queries answer: append_only, upsert, min_delta, full_delta."
+    return _svg(title, 376, parts)
+
+
+def _svg(title: str, height: int, parts: list[str]) -> str:
     return "\n".join(
         [
             (
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-                f'width="{_WIDTH}" height="{_HEIGHT}" role="img">'
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
+                f'width="{_WIDTH}" height="{height}" role="img">'
             ),
-            (
-                "<title>A change on its way: the log is read, one Spark application commits rows and "
-                "watermark together, the log confirms it.</title>"
-            ),
+            f"<title>{title}</title>",
             (
                 '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
                 f'markerHeight="7" orient="auto"><path d="M0,0 L10,5 L0,10 z" fill="{_SOFT}"/>'
                 "</marker></defs>"
             ),
-            f'<rect width="{_WIDTH}" height="{_HEIGHT}" rx="12" fill="#ffffff" stroke="{_LINE}"/>',
-            *(box.draw() for box in boxes),
-            *arrows,
-            *labels,
+            f'<rect width="{_WIDTH}" height="{height}" rx="12" fill="#ffffff" stroke="{_LINE}"/>',
+            *parts,
             "</svg>",
             "",
         ]
     )
 
 
+def pictures() -> dict[Path, str]:
+    """Return every picture that this script draws, by its file."""
+    return {_DOCS / "overview.svg": picture(), _DOCS / "queries.svg": queries()}
+
+
 if __name__ == "__main__":
-    TARGET.write_text(picture(), encoding="utf-8")
+    for file, drawn in pictures().items():
+        file.write_text(drawn, encoding="utf-8")
