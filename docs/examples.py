@@ -1,10 +1,15 @@
 """Run the examples of some pages, and write what they print into these pages.
 
 Run ``python docs/examples.py`` after a change of an example, and commit both; a test compares. The pages of a
-group run one after the other over the same tables; ``python docs/examples.py events`` runs one group. A block of SQL
-is run statement by statement, a block of YAML whose first line names a file is written there, a line ``$ delta-cdc …`` in a block ``console`` as the command, and a block of
-Python as it is; a block ``text`` after it has what it prints. All of it happens below ``/lake/``, which
-is a temporary folder. Commits are shown a minute apart, because the true times change with every run.
+group run one after the other over the same tables; ``python docs/examples.py events`` runs one group.
+
+- A block of SQL runs statement by statement.
+- A line ``$ delta-cdc …`` in a block ``console`` runs as the command.
+- A block of Python runs as it is; a block ``py`` does not run.
+- A block of YAML whose first line names a file is written there.
+
+A block ``text`` after a block of Python has what it prints. All of it happens below ``/lake/``, which is a
+temporary folder. Commits are shown a minute apart, because the true times change with every run.
 """
 
 from __future__ import annotations
@@ -45,7 +50,7 @@ _TIMES = (
     re.compile(r"^(?P<before>.*,(?P<version>\d+),)[\d-]{10}(?P<between>T)[\d:]{8}\.\d+(?P<after>Z)$", re.M),
 )
 
-#: What is another with every run: the first seal of a table, which is the time in milliseconds; ids; retentions.
+#: What differs with every run: the first seal of a table, which is a time in milliseconds; ids; retentions.
 _OTHERS = (
     (re.compile(r"\bseal \d{13}\b"), "seal 1772355600000"),
     (re.compile(r"\(id [0-9a-f-]{36}"), "(id 6d1b0d0a-…"),
@@ -120,12 +125,12 @@ def _there(text: str, folder: Path) -> str:
 
 
 def _here(text: str, folder: Path) -> str:
-    told = text.replace(f"{folder}/", "/lake/")
+    shown = text.replace(f"{folder}/", "/lake/")
     for pattern in _TIMES:
-        told = pattern.sub(_a_minute_apart, told)
+        shown = pattern.sub(_a_minute_apart, shown)
     for pattern, shown in _OTHERS:
-        told = pattern.sub(shown, told)
-    return told
+        shown = pattern.sub(shown, shown)
+    return shown
 
 
 def _a_minute_apart(line: re.Match[str]) -> str:

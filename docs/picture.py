@@ -1,4 +1,4 @@
-"""Draw ``docs/overview.svg``, the way of one change from source to target, and ``docs/queries.svg``, the four queries.
+"""Draw ``docs/overview.svg`` (the way of one change) and ``docs/queries.svg`` (the four queries).
 
 Run ``python docs/picture.py`` after a change here, and commit all three files; a test compares them.
 """
@@ -151,8 +151,8 @@ def picture() -> str:
         _text(492, 133, "range 5-7", size=12, colour=_SOFT),
     ]
     title = (
-        "A change on its way: the log is read, one Spark application commits rows and watermark together, the log "
-        "confirms it."
+        "A change on its way: the log is read, one Spark application commits rows and watermark together, "
+        "the log confirms it."
     )
     return _svg(title, _HEIGHT, [*(box.draw() for box in boxes), *arrows, *labels])
 
@@ -175,7 +175,12 @@ def queries() -> str:
     )
     answers = [
         ("append_only", "what was inserted", ("insert  4: d", "insert  3: c2"), ("#e9f6ec", "#79b58a")),
-        ("upsert", "the newest row of each changed key", ("update  1: a3", "update  3: c2"), ("#eaf2fb", "#7ea6d4")),
+        (
+            "upsert",
+            "the newest row of each changed key",
+            ("update  1: a3", "update  3: c2"),
+            ("#eaf2fb", "#7ea6d4"),
+        ),
         (
             *("min_delta", "the net effect"),
             ("delete  2: b", "update  1: a → a3", "update  3: c → c2"),
@@ -183,7 +188,12 @@ def queries() -> str:
         ),
         (
             *("full_delta", "every change of every commit"),
-            ("v2  update  1: a → a2", "v3  delete  2: b, insert 4: d", "v4  update  1, delete 4", "v5, v6  delete and insert 3"),
+            (
+                "v2  update  1: a → a2",
+                "v3  delete  2: b, insert 4: d",
+                "v4  update  1, delete 4",
+                "v5, v6  delete and insert 3",
+            ),
             ("#f3ecfa", "#a78bc9"),
         ),
     ]
@@ -193,7 +203,7 @@ def queries() -> str:
         parts.append(Box(x, y, 290, 162, name, ("", "", *lines), fill, edge, True).draw())
         parts.append(_text(x + 14, y + 50, meaning, size=12.5, colour=_SOFT))
     parts.append(_arrow([(270, 188), (336, 188)]))
-    title = "The same five versions, as the four change queries answer: append_only, upsert, min_delta, full_delta."
+    title = "Five versions of a table, and the answers of append_only, upsert, min_delta and full_delta."
     return _svg(title, 376, parts)
 
 

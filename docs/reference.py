@@ -1,7 +1,7 @@
 """Write the pages of ``docs/reference/`` that come from the code: operators, functions, commands, options.
 
-Run ``python docs/reference.py`` after a change of a docstring, an option or a command, and commit both; a test
-compares them. ``docs/reference/errors.md`` is written by hand.
+Run ``python docs/reference.py`` after a change of a docstring, an option or a command, and commit both; a
+test compares them. ``docs/reference/errors.md`` is written by hand.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ WRITTEN = ("operators", "functions", "commands")
 
 _MADE = "<!-- Made by docs/reference.py; change the code instead. -->"
 _TEMPLATES = (
-    "`${ENV}` in a path is filled in from the environment. Parameters marked *templated* take Jinja. For numbers, an "
-    'empty text and `None` mean "not given", so `"{{ params.ending_version }}"` works with an empty form field.'
+    "`${ENV}` in a path is filled in from the environment. Parameters marked *templated* take Jinja. For "
+    'numbers, an empty text and `None` mean "not given", so `"{{ params.ending_version }}"` works with an '
+    "empty form field."
 )
 #: Whose parameters are options.
 _OPTIONS = {
@@ -64,7 +65,9 @@ def classes() -> list[type]:
 
 def functions() -> list[tuple[str, Callable[..., Any]]]:
     """Return the public functions, each with the module from which users import it."""
-    return [(home, getattr(import_module(home), name)) for home, names in _FUNCTIONS.items() for name in names]
+    return [
+        (home, getattr(import_module(home), name)) for home, names in _FUNCTIONS.items() for name in names
+    ]
 
 
 def parameters(described: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -145,7 +148,10 @@ def _first(cls: Callable[..., Any]) -> str:
 def _operators_index() -> str:
     rows = [(cls.__name__, _file(cls), _first(cls)) for cls in classes()[:-1]]
     rows.append(("Common to all operators", "common.md", "Parameters that every operator takes."))
-    intro = f"Import operators from `airflow_delta_cdc.operators`, sensors from `airflow_delta_cdc.sensors`. {_TEMPLATES}"
+    intro = (
+        "Import operators from `airflow_delta_cdc.operators`, sensors from `airflow_delta_cdc.sensors`. "
+        f"{_TEMPLATES}"
+    )
     return _index("Operators and sensors", intro, "class", rows).replace(
         "[`Common to all operators`]", "[Common to all operators]"
     )
@@ -153,7 +159,10 @@ def _operators_index() -> str:
 
 def _functions_index() -> str:
     rows = [(one.__name__, f"{one.__name__}.md", _first(one)) for _, one in functions()]
-    intro = "The functions of `delta_cdc` need PySpark and no Airflow. Those of `airflow_delta_cdc` belong in DAG files."
+    intro = (
+        "The functions of `delta_cdc` need PySpark and no Airflow. Those of `airflow_delta_cdc` belong in "
+        "DAG files."
+    )
     return _index("Functions", intro, "function", rows)
 
 
@@ -171,8 +180,8 @@ def _commands_index() -> str:
     ]
     first = [(name, file, re.split(r"(?<=[^.]\.) ", text)[0]) for name, file, text in rows]
     intro = (
-        "Exit codes: 0 success, 1 a finding (a named error, a pipeline that needs attention), 2 wrong usage. Which tables "
-        "a command takes: [How far behind is a table?](../../howto/status.md#which-tables-a-command-is-about)."
+        "Exit codes: 0 success, 1 a finding (a named error, a pipeline that needs attention), 2 wrong usage. "
+        "Which tables a command takes: [How far behind is a table?](../../howto/status.md#which-tables-a-command-is-about)."
     )
     return _index("Commands", intro, "command", first)
 
@@ -232,7 +241,11 @@ def _page(cls: Callable[..., Any], home: str) -> str:
     lines += [f"\nReturns: {_markdown(line)}" for line in returned]
     if raised:
         lines += ["\n## Errors\n", *(f"- {_error(line)}" for line in raised)]
-    if inspect.isclass(cls) and not common and home.startswith(("airflow_delta_cdc.op", "airflow_delta_cdc.sens")):
+    if (
+        inspect.isclass(cls)
+        and not common
+        and home.startswith(("airflow_delta_cdc.op", "airflow_delta_cdc.sens"))
+    ):
         lines.append("\nMore parameters: [Common to all operators](common.md). [All operators](index.md)")
     return "\n".join(lines) + "\n"
 
@@ -261,9 +274,10 @@ def options_page() -> str:
         )
     intro = (
         "Options of `apply_changes` and `DeltaApplyChangesOperator` (*apply*), of `ingest_changes` and "
-        "`DeltaIngestChangesOperator` (*ingest*), and of `read_changes` and `DeltaReadChangesOperator` (*read*). Keys of "
-        "a [configuration file](configuration.md) have the same names. Options that are given in `limits`, `policies`, `layout` or "
-        "`repair` are keys of that mapping: `limits={\"max_versions\": 100}`."
+        "`DeltaIngestChangesOperator` (*ingest*), and of `read_changes` and `DeltaReadChangesOperator` "
+        "(*read*). Keys of a [configuration file](configuration.md) have the same names. Options that are "
+        "given in `limits`, `policies`, `layout` or "
+        '`repair` are keys of that mapping: `limits={"max_versions": 100}`.'
     )
     head = ["| option | value | default | given in | taken by | meaning |", "|---|---|---|---|---|---|"]
     marker = "<!-- a page for each row: options -->"

@@ -40,7 +40,9 @@ def address() -> str:
 
 def pages(folder: Path = DOCS) -> dict[str, str]:
     """Return the pages of a folder by their path."""
-    return {p.relative_to(folder).as_posix(): p.read_text(encoding="utf-8") for p in sorted(folder.rglob("*.md"))}
+    return {
+        p.relative_to(folder).as_posix(): p.read_text(encoding="utf-8") for p in sorted(folder.rglob("*.md"))
+    }
 
 
 def outward(path: str, text: str, base: str) -> str:
@@ -83,7 +85,7 @@ def row_pages(path: str, text: str) -> tuple[str, dict[str, str]]:
     for at, line in enumerate(lines):
         if line.startswith("## "):
             section = line.removeprefix("## ")
-        if line.startswith("|--") or line.startswith("|---"):
+        if line.startswith("|--"):
             heads = [head.strip() for head in lines[at - 1].strip("|").split("|")][1:]
         row = _ROW.match(line)
         if row is None or not heads:
@@ -95,7 +97,9 @@ def row_pages(path: str, text: str) -> tuple[str, dict[str, str]]:
             shown = _LINK.sub(_one_up, cell.replace("\\|", "|"))
             parts.append(f"**{head[:1].upper()}{head[1:]}:** {shown}\n")
         made[posixpath.join(posixpath.dirname(path), mark["folder"], f"{row['name']}.md")] = "\n".join(parts)
-        lines[at] = line.replace(f"| `{row['name']}` |", f"| [`{row['name']}`]({mark['folder']}/{row['name']}.md) |", 1)
+        lines[at] = line.replace(
+            f"| `{row['name']}` |", f"| [`{row['name']}`]({mark['folder']}/{row['name']}.md) |", 1
+        )
     return "\n".join([*lines, ""]), made
 
 
@@ -174,13 +178,13 @@ def main(arguments: list[str]) -> int:
     """Build the site; return Sphinx's exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--external", action="store_true", help="fetch the links to other sites, too")
-    asked = parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
     write()
-    builder, output = ("linkcheck", BUILD / "links") if asked.external else ("html", SITE)
+    builder, output = ("linkcheck", BUILD / "links") if given.external else ("html", SITE)
     command = [sys.executable, "-m", "sphinx", "-b", builder, "-W", "--keep-going", "-q", "-j", "auto"]
     environment = {**os.environ, "DELTA_CDC_CHECKOUT": str(ROOT)}
     code = subprocess.run([*command, str(SOURCE), str(output)], check=False, env=environment).returncode
-    if code == 0 and not asked.external:
+    if code == 0 and not given.external:
         print(f"docs: {SITE / 'index.html'}")
     return code
 

@@ -17,7 +17,7 @@ _NOT_RUN = ("python3 -m venv", "pip install")
 
 
 def _steps(page: str) -> list[tuple[str, str]]:
-    """Return files and commands in their order: ``("dags/x.py", code)``, or ``("$ command", what it prints)``."""
+    """Return files and commands in their order: ``("dags/x.py", code)`` or ``("$ command", output)``."""
     found: list[tuple[str, str]] = []
     for kind, text in re.findall(r"^```(python|console)\n(.*?)^```$", page, re.M | re.S):
         if kind == "python":
@@ -62,7 +62,7 @@ def test_each_command_prints_what_the_page_says(tmp_path: Path) -> None:
         ["bash", "-c", "exec 2>&1\n" + "\n".join(script)],
         cwd=here,
         env={**os.environ, "PATH": folders, "PYTHONPATH": f"{_PROJECT}:{_PROJECT / 'spark_jobs'}"},
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         check=False,
         timeout=600,

@@ -505,7 +505,7 @@ _INGEST = _by_name(
     Option(
         "lexical_order",
         FLAG,
-        "Names of new files always sort behind those taken, so only the rest of the listing is asked for",
+        "Names of new files always sort behind those taken, so a run requests only the rest of the listing",
         default=False,
     ),
     Option(

@@ -80,7 +80,9 @@ def test_templated_says_what_template_fields_say(reference: ModuleType) -> None:
 
 def test_every_error_has_its_row() -> None:
     rows = re.findall(
-        r"^\| `(\w+)` \| (.+) \| (.+) \|$", (_DOCS / "reference" / "errors.md").read_text(encoding="utf-8"), re.M
+        r"^\| `(\w+)` \| (.+) \| (.+) \|$",
+        (_DOCS / "reference" / "errors.md").read_text(encoding="utf-8"),
+        re.M,
     )
     named = {
         name
@@ -123,7 +125,9 @@ def test_pages_are_short(page: Path) -> None:
 
 
 def test_the_code_of_a_page_is_that_of_its_example() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (_DOCS / "howto" / "sinks.md").read_text(encoding="utf-8"), re.S)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (_DOCS / "howto" / "sinks.md").read_text(encoding="utf-8"), re.S
+    )
     example = (_PROJECT / "dags" / "orders_to_sqlite.py").read_text(encoding="utf-8")
     assert len(blocks) == 1
     assert blocks[0] in example
@@ -143,11 +147,7 @@ def test_every_block_of_python_compiles(page: Path) -> None:
 
 
 def _ingests() -> list[tuple[str, str]]:
-    blocks = [
-        (page.name, block)
-        for page in _PAGES
-        for block in _blocks(page)
-    ]
+    blocks = [(page.name, block) for page in _PAGES for block in _blocks(page)]
     return [(name, block) for name, block in blocks if "    DeltaIngestChangesOperator(" in block]
 
 

@@ -54,7 +54,9 @@ def test_pages_are_children_of_the_first_index_that_names_them() -> None:
         "b.md",
         "reference/deep/index.md",
     ]
-    assert site.children("reference/index.md", text, {"b.md", "reference/a.md"}) == ["reference/deep/index.md"]
+    assert site.children("reference/index.md", text, {"b.md", "reference/a.md"}) == [
+        "reference/deep/index.md"
+    ]
     # The outermost names pages beside it, and indexes.
     assert site.children("index.md", "[q](q.md) [h](howto/index.md) [c](howto/c.md)", set()) == [
         "q.md",
