@@ -146,6 +146,26 @@ def test_every_block_of_python_compiles(page: Path) -> None:
         compile(dedent(block) + body, page.name, "exec")
 
 
+@pytest.mark.parametrize(
+    "page", [_PROJECT / "README.md", _DOCS / "quickstart.md"], ids=lambda page: page.stem
+)
+def test_the_first_dag_can_be_pasted(page: Path) -> None:
+    """It has its imports, needs no sensor, and no two of its runs are under way at once."""
+    from airflow.sdk import DAG
+
+    (block,) = [block for block in _blocks(page) if "with DAG(" in block]
+    names: dict[str, Any] = {}
+    exec(compile(block, page.name, "exec"), names)
+    dag = names["apply"].dag
+    assert isinstance(dag, DAG)
+    assert (dag.max_active_runs, dag.catchup) == (1, False)
+    assert [type(task).__name__ for task in dag.tasks] == [
+        "DeltaEnableChangeDataFeedOperator",
+        "DeltaApplyChangesOperator",
+    ]
+    assert names["apply"].upstream_task_ids == {"enable"}
+
+
 def _ingests() -> list[tuple[str, str]]:
     blocks = [(page.name, block) for page in _PAGES for block in _blocks(page)]
     return [(name, block) for name, block in blocks if "    DeltaIngestChangesOperator(" in block]
