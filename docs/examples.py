@@ -128,8 +128,8 @@ def _here(text: str, folder: Path) -> str:
     shown = text.replace(f"{folder}/", "/lake/")
     for pattern in _TIMES:
         shown = pattern.sub(_a_minute_apart, shown)
-    for pattern, shown in _OTHERS:
-        shown = pattern.sub(shown, shown)
+    for pattern, even in _OTHERS:
+        shown = pattern.sub(even, shown)
     return shown
 
 
