@@ -44,6 +44,8 @@ html_theme_options = {
     "footer_end": ["theme-version"],
     "secondary_sidebar_items": ["page-toc"],
 }
+# These pages are alone in their section.
+html_sidebars = {"quickstart": [], "index": []}
 html_context = {"default_mode": "auto"}
 project_copyright = f"{author}. Version {release}."
 pygments_style = "default"

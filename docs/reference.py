@@ -307,6 +307,7 @@ def _error(line: str) -> str:
 
 def _markdown(text: str) -> str:
     text = re.sub(r":(?:class|func|meth|data|mod):`~?([^`]+)`", r"`\1`", text)
+    text = re.sub(r"`delta_cdc\.core\.option_schema\.[A-Z]+`", "[Options](../options.md)", text)
     text = text.replace("``", "`").replace("|", "\\|")
     text = re.sub(r"`docs/([\w/-]+)\.md`", _page_link, text)
     return text.replace("(templated)", "*(templated)*")

@@ -14,7 +14,12 @@ from delta_cdc.config import lint, load, models
 
 _DOCS = Path(__file__).parents[3] / "docs"
 _PAGE = (_DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
-_FILES = re.findall(r"```yaml\n(.*?)```", _PAGE, re.S)
+_OTHERS = ("coming-from/configuration-table.md", "tutorials/many-tables.md")
+_FILES = [
+    block
+    for text in (_PAGE, *((_DOCS / name).read_text(encoding="utf-8") for name in _OTHERS))
+    for block in re.findall(r"```yaml\n(.*?)```", text, re.S)
+]
 
 
 def test_tables_of_keys_are_up_to_date() -> None:
