@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,9 @@ from airflow.providers.common.compat.sdk import Asset
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.assets import delta_asset
 from delta_cdc.core.drafts import replacing
-from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNameUnresolved, TableNotFound
-from delta_cdc.core.spec import ResolveSpec
-from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNameMoved, TableNotFound
+from delta_cdc.core.spec import ApplySpec, BatchSpec, ResolveSpec
+from delta_cdc.core.uris import canonical_uri, is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
+    from delta_cdc.core.spec import JobResult, Spec, TargetName
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,10 @@ def chosen(at: Mapping[str, str | DeltaCdcError], tables: Iterable[str]) -> dict
 
 
 def each_located(
-    operator: DeltaCdcOperator, context: Context, tables: Iterable[str]
+    operator: DeltaCdcOperator,
+    context: Context,
+    tables: Iterable[str],
+    targets: Iterable[TargetName] = (),
 ) -> dict[str, str | DeltaCdcError]:
     """Return the location of each table, or the error if it has none.
 
@@ -75,21 +80,24 @@ def each_located(
 
     :param operator: provides the Spark
     :param tables: paths, URIs or names of one to three parts
+    :param targets: those of the names whose tables need not exist: a new one gets the location where it is to
+        be created, which is not cached
     """
     cache = _Cache(context, operator.inlets, operator.log)
     locations: dict[str, str | DeltaCdcError] = {}
     missing: list[str] = []
     tables = list(dict.fromkeys(tables))
+    new = {target.name: target for target in targets}
     for table in tables:
         name = table.strip()
-        location = _cached(operator, cache, name) if _is_name(name) else table
+        location = _cached(operator, cache, name, new.get(name)) if is_name(name) else table
         if location is None:
             missing.append(name)
         else:
             locations[table] = location
-    lookups = _looked_up(operator, context, list(dict.fromkeys(missing))) if missing else {}
+    lookups = _looked_up(operator, context, list(dict.fromkeys(missing)), new) if missing else {}
     for lookup in lookups.values():
-        if isinstance(lookup, Location):
+        if isinstance(lookup, Location) and lookup.table_id:
             cache.set(lookup)
     for table in tables:
         if table not in locations:
@@ -105,26 +113,38 @@ def cached_location(context: Context, table: str) -> str | None:
     :return: a path or URI unchanged; a name's location, or None if no task has looked it up yet
     """
     name = table.strip()
-    if not _is_name(name):
+    if not is_name(name):
         return table
     task: Any = context.get("task")
     entry = _Cache(context, getattr(task, "inlets", ()), getattr(task, "log", None)).get(name)
     return entry.location if entry else None
 
 
-def _is_name(table: str) -> bool:
-    try:
-        canonical_uri(table)
-    except TableNameUnresolved:
-        return True
-    return False
+def forget_moved(operator: DeltaCdcOperator, context: Context, spec: Spec, result: JobResult) -> None:
+    """Delete from the cache the names that a job found at another location.
+
+    The next try looks them up again.
+    """
+    parts, results = [spec], [result]
+    if isinstance(spec, BatchSpec):
+        parts, results = list(spec.parts), list(result.parts)
+    cache = _Cache(context, operator.inlets, operator.log)
+    for part, part_result in zip(parts, results, strict=False):
+        error = (part_result.error or {}).get("class")
+        if isinstance(part, ApplySpec) and error == TableNameMoved.__name__:
+            for name in filter(None, (part.source_name, part.target_name)):
+                cache.delete(name)
 
 
-def _cached(operator: DeltaCdcOperator, cache: _Cache, name: str) -> str | None:
+def _cached(
+    operator: DeltaCdcOperator, cache: _Cache, name: str, target: TargetName | None = None
+) -> str | None:
     """Return the location in the cache, if it is still valid."""
 
     entry = cache.get(name)
     if entry is None or entry.spark_conn_id != (operator.spark_conn_id or ""):
+        return None
+    if target is not None and target.location and canonical_uri(target.location) != entry.location:
         return None
     try:
         state = engine.run_sync(engine.DeltaLog(entry.location, operator.options_of_storage()).snapshot())
@@ -138,12 +158,15 @@ def _cached(operator: DeltaCdcOperator, cache: _Cache, name: str) -> str | None:
 
 
 def _looked_up(
-    operator: DeltaCdcOperator, context: Context, names: Sequence[str]
+    operator: DeltaCdcOperator, context: Context, names: Sequence[str], targets: Mapping[str, TargetName]
 ) -> dict[str, Location | DeltaCdcError]:
     """Look names up by one Spark application; return the location or the error of each."""
     operator.log.info("Looking up in Spark's catalog where %s lies", ", ".join(names))
+    new = tuple(targets[name] for name in names if name in targets)
     try:
-        result = operator.run_to_end(context, ResolveSpec(run_id=context["run_id"], tables=tuple(names)))
+        result = operator.run_to_end(
+            context, ResolveSpec(run_id=context["run_id"], tables=tuple(names), targets=new)
+        )
     except DeltaCdcError as error:
         return dict.fromkeys(names, error)
     locations: dict[str, Location | DeltaCdcError] = {}
@@ -199,6 +222,16 @@ class _Cache:
             _write_file(_file(entry.name), entry)
         except OSError as error:
             self._warn("The location of %s could not be kept: %s", entry.name, error)
+
+    def delete(self, name: str) -> None:
+        store = self._store(name)
+        if store is not None:
+            try:
+                store.delete(_key(name))
+            except Exception as error:  # noqa: BLE001 - the next job finds the same, and says so again
+                self._warn("The location of %s could not be deleted: %s", name, error)
+        with suppress(OSError):
+            _file(name).unlink()
 
     def _store(self, name: str) -> Any:
         """Return the store of the table's own asset, if it is an inlet, or else of the first inlet."""

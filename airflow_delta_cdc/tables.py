@@ -25,6 +25,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.metrics import is_late
 from delta_cdc.core.option_schema import APPLY
+from delta_cdc.core.spec import TargetName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -80,12 +81,14 @@ def pipeline_jobs(
     tables: Sequence[Mapping[str, Any]],
     *,
     ingest: Callable[[Mapping[str, Any]], bool] | None = None,
+    located: Sequence[Mapping[str, str]] | None = None,
 ) -> list[PipelineJob | DeltaCdcError]:
     """Return the job of each table, with locations for catalog names, or the error of its arguments.
 
     :param operator: provides the connections, and the Spark that looks up catalog names
     :param tables: arguments of each table (:func:`delta_cdc.run.table_arguments.requests`)
     :param ingest: whether to read a table's source, not only its log; None: if it has a log
+    :param located: of each table: the locations of its arguments that are catalog names, if they are known
     """
     # Once for all tables: each call may query a secrets backend.
     connected, kafka = operator.connected(), operator.options_of_kafka()
@@ -110,26 +113,45 @@ def pipeline_jobs(
             return error
 
     requests = [requested(table) for table in tables]
-    names = [name for pair in requests if isinstance(pair, tuple) for name in _names_of(*pair)]
-    locations = each_located(operator, context, names)
+    named = [
+        _tables_of(table, *pair) if isinstance(pair, tuple) else {}
+        for table, pair in zip(tables, requests, strict=True)
+    ]
+    known: dict[str, str | DeltaCdcError] = {}
+    for names, locations in zip(named, located or (), strict=False):
+        known |= {names[argument]: uri for argument, uri in locations.items() if argument in names}
+    missing = [name for names in named for name in names.values() if name not in known]
+    targets = [
+        TargetName(
+            name=apply.target.strip(),
+            location=apply.target_location or "",
+            comment=apply.target_comment or "",
+            dry_run=apply.dry_run,
+        )
+        for pair in requests
+        if isinstance(pair, tuple) and (apply := pair[1]) is not None
+    ]
+    known |= each_located(operator, context, missing, targets)
 
-    def pipeline_job(table: Mapping[str, Any], pair: Requests | DeltaCdcError) -> PipelineJob | DeltaCdcError:
+    def pipeline_job(
+        table: Mapping[str, Any], names: Mapping[str, str], pair: Requests | DeltaCdcError
+    ) -> PipelineJob | DeltaCdcError:
         if isinstance(pair, DeltaCdcError):
             return pair
+        batch, apply = pair
         try:
-            job_locations = chosen(locations, _names_of(*pair))
+            uris = chosen(known, names.values())
+            if apply is not None:
+                apply = engine.placed(apply, uris[apply.source], uris[apply.target])
         except DeltaCdcError as error:
             return error
-        batch, apply = pair
         return engine.PipelineJob(
-            ingest=replace(batch, log=job_locations[batch.log]) if batch is not None else None,
-            apply=replace(apply, source=job_locations[apply.source], target=job_locations[apply.target])
-            if apply is not None
-            else None,
+            ingest=replace(batch, log=uris[batch.log]) if batch is not None else None,
+            apply=apply,
             backup=partial(kept, context, operator.inlets, source_of(table), table["pipeline"]),
         )
 
-    return [pipeline_job(table, pair) for table, pair in zip(tables, requests, strict=True)]
+    return [pipeline_job(*one) for one in zip(tables, named, requests, strict=True)]
 
 
 def planned(made: Sequence[PipelineJob | DeltaCdcError]) -> list[PipelineJob]:
@@ -145,10 +167,17 @@ def planned(made: Sequence[PipelineJob | DeltaCdcError]) -> list[PipelineJob]:
     return jobs
 
 
-def _names_of(batch: IngestRequest | None, apply: ApplyRequest | None) -> list[str]:
-    """Return the tables that requests name, as paths, URIs or catalog names."""
-    log = [batch.log] if batch is not None else []
-    return [*log, apply.source, apply.target] if apply is not None else log
+def _tables_of(
+    given: Mapping[str, Any], batch: IngestRequest | None, apply: ApplyRequest | None
+) -> dict[str, str]:
+    """Return the tables that requests name, as paths, URIs or catalog names, by the arguments that gave them.
+
+    :param given: the arguments of the table
+    """
+    named = {"log": batch.log} if batch is not None else {}
+    if apply is None:
+        return named
+    return {**named, "log" if engine.is_ingested(given) else "source": apply.source, "target": apply.target}
 
 
 # -- publishing -----------------------------------------------------------------------------------

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine, tables
-from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core import arguments
@@ -120,16 +118,10 @@ class Item:
 
 def pieces_of(operator: GroupOperator, context: Context, items: Sequence[Item]) -> list[PipelineJob]:
     """Return the jobs of some items, not planned yet; the caller adds ``saved_plans`` and ``since``."""
-    located = [{**item.table, **item.located} for item in items]
-    jobs = tables.planned(tables.pipeline_jobs(operator, context, located, ingest=takes_source))
-    return [
-        # The asset with the copy of the seal has the name that the user wrote, not the location.
-        replace(
-            pipeline_job,
-            backup=partial(kept, context, operator.inlets, tables.source_of(item.table), item.pipeline),
-        )
-        for item, pipeline_job in zip(items, jobs, strict=True)
-    ]
+    arguments_of, located = [item.table for item in items], [item.located for item in items]
+    return tables.planned(
+        tables.pipeline_jobs(operator, context, arguments_of, ingest=takes_source, located=located)
+    )
 
 
 class WorkSavedPlans:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import BaseOperator, ResumableJobMixin
 from airflow.providers.common.compat.sdk import conf as configuration
 
-from airflow_delta_cdc import lineage
+from airflow_delta_cdc import lineage, names
 from airflow_delta_cdc.arguments import take
 from airflow_delta_cdc.compat import of_base_operator
 from airflow_delta_cdc.failures import log_named_errors
@@ -295,6 +295,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
             context["ti"].xcom_push(key=SparkLink.xcom_key, value=self.spark_ui)
         result = self._runtime.run(context, spec)
         self.application_id = result.application
+        names.forget_moved(self, context, spec, result)
         return result
 
     @contextmanager

@@ -63,14 +63,6 @@ def test_what_is_no_delta_table_is_named(sales: SparkSession, name: str, error: 
     assert none["error"]["class"] == error.__name__
 
 
-def test_an_unknown_name_says_how_a_target_is_named(sales: SparkSession) -> None:
-    result = job.run(sales, ResolveSpec(run_id="r", tables=("names_sales.nothing",)))
-    assert result.status == "failed"
-    assert result.error is not None
-    assert result.error["class"] == "TableNotFound"
-    assert "named by its path, or made with CREATE TABLE first" in result.error["remedy"]
-
-
 def test_a_catalog_that_does_not_answer_is_not_an_unknown_name(
     sales: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
 from delta_cdc.core.option_schema import APPLY, INGEST, READ, filled, flat
-from delta_cdc.core.spec import IngestOptions, QueryOptions
+from delta_cdc.core.spec import IngestOptions, QueryOptions, TargetName
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.delta_log.file_manifests import write_manifests
 from delta_cdc.manifest_folder import folder_for, is_local
@@ -18,8 +18,8 @@ from delta_cdc.planning.changes import plan_changes as planned_changes
 from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.apply import run_apply
 from delta_cdc.run.ingest import run_ingest
-from delta_cdc.run.table_arguments import apply_request, ingest_request, pipeline_of
-from delta_cdc.spark.catalog import delta_detail
+from delta_cdc.run.table_arguments import apply_request, ingest_request, pipeline_of, placed
+from delta_cdc.spark.catalog import delta_detail, target_of
 from delta_cdc.spark.changes import feed, queries, rows
 from delta_cdc.spark.named_errors import named
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from delta_cdc.core.spec import IngestSpec, JobResult
+    from delta_cdc.core.spec import ApplyRequest, IngestSpec, JobResult
     from delta_cdc.planning.changes import ChangesPlan
     from delta_cdc.run.outcomes import ApplyResult, IngestResult
 
@@ -108,13 +108,12 @@ def apply_changes(
     given = flat(APPLY, locals())
     request = apply_request(
         given,
-        source=located(spark, source),
-        target=located(spark, target),
         pipeline=pipeline_of(given),
         run_id=run_id,
         scratch=scratch is not None or is_local(spark),
         storage_options=dict(storage_options) if storage_options else None,
     )
+    request = placed(request, located(spark, request.source), located(spark, request.target, request))
     return run_apply(
         request, execute=partial(job.execute, spark, request.storage_options, scratch), say=logger.info
     )
@@ -296,9 +295,10 @@ def _ingest(spark: SparkSession, request: IngestRequest, spec: IngestSpec) -> Jo
     return job.run(spark, spec, storage_options=request.storage_options, kafka_options=request.kafka_options)
 
 
-def located(spark: SparkSession, table: str) -> str:
+def located(spark: SparkSession, table: str, apply: ApplyRequest | None = None) -> str:
     """Return the location of a table: a path or URI unchanged, a catalog name as Spark resolves it.
 
+    :param apply: the apply whose target the table is: it may create the table
     :raises TableNotFound: the catalog has no table of this name
     :raises NotADeltaTable: the name is a view, or a table of another format
     :raises DeltaCdcError: the catalog did not answer, or refused the request
@@ -306,8 +306,10 @@ def located(spark: SparkSession, table: str) -> str:
     if "/" in table:
         return table
 
-    remedy = "check the name; a target that does not exist yet is named by its path."
     try:
-        return str(delta_detail(spark, table, remedy=remedy)["location"])
+        if apply is None:
+            return str(delta_detail(spark, table, remedy="check the name.")["location"])
+        name = TargetName(table, apply.target_location or "", apply.target_comment or "", apply.dry_run)
+        return str(target_of(spark, name)["location"])
     except Exception as error:
         raise named(error, f"The catalog was asked for {table}") from error

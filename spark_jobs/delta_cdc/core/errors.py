@@ -71,6 +71,14 @@ class TableNameUnresolved(DeltaCdcError):
     """A catalog name was given where only a path or URI can be read without Spark."""
 
 
+class TableNameMoved(DeltaCdcError):
+    """A catalog name is the name of another location than the one that was planned or configured."""
+
+
+class TableNameGone(DeltaCdcError):
+    """The catalog no longer has a name: its table was dropped or renamed. The table itself still exists."""
+
+
 class UnsupportedTable(DeltaCdcError):
     """The table uses a Delta feature this reader does not know or must not read by path."""
 

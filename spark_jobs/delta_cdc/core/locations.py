@@ -14,6 +14,7 @@ from delta_cdc.core.spec import (
     IngestSpec,
     LoadStep,
     ReadSpec,
+    ResolveSpec,
     VerifySpec,
 )
 
@@ -45,6 +46,8 @@ def locations_of(spec: Spec) -> list[str]:
     if isinstance(spec, VerifySpec):
         current = [spec.current.uri] if spec.current is not None else []
         return [spec.target_uri, *([spec.source_uri] if spec.source_uri is not None else []), *current]
+    if isinstance(spec, ResolveSpec):
+        return [target.location for target in spec.targets if target.location]
     return list(spec.tables) if isinstance(spec, EnableSpec) else []
 
 

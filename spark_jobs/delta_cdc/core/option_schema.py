@@ -197,8 +197,8 @@ APPLY = _by_name(
     Option(
         "target",
         TABLE,
-        "Path, URI or catalog name of the target, ``${ENV}`` allowed. A target that isn't there yet has no "
-        "name",
+        "Path, URI or catalog name of the target, ``${ENV}`` allowed. A name that the catalog does not have "
+        "is registered when the target is created",
     ),
     Option(
         "source_kind",
@@ -343,6 +343,14 @@ APPLY = _by_name(
     Option(
         "target_properties", PROPERTIES, "Table properties of a target that is created here", group="layout"
     ),
+    Option(
+        "target_location",
+        OPTIONAL_TABLE,
+        "With a catalog name as target: path or URI of its table, ``${ENV}`` allowed. None: where the "
+        "catalog has it; a new one in the folder of that name in its schema's location",
+        group="layout",
+    ),
+    Option("target_comment", TEXT, "Comment of a table that gets its catalog name here", group="layout"),
     Option(
         "publish_changes",
         FLAG,

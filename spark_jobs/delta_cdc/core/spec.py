@@ -406,6 +406,10 @@ class ApplySpec:
         creation: the job checks it after the commit
     :param target_bytes: size of the target's files, as its log recorded it at planning time; None if the log
         did not. It only decides how the job shuffles and writes; not part of the fingerprint
+    :param source_name: catalog name of the source, "" if it was given by its location; like the other names,
+        not part of the fingerprint
+    :param target_name: the same of the target; the job registers a target that it creates
+    :param target_comment: comment of a table that gets its name here
     """
 
     pipeline: str
@@ -420,6 +424,9 @@ class ApplySpec:
     dry_run: bool = False
     may_lack_layout: bool = True
     target_bytes: int | None = None
+    source_name: str = ""
+    target_name: str = ""
+    target_comment: str = ""
     job: Literal["apply"] = "apply"
 
 
@@ -565,6 +572,10 @@ class ApplyRequest(Request):
     :param on_target_replaced: ``fail`` or ``reload``
     :param on_versions_expired: ``fail`` or ``reload``
     :param dry_run: compute what would be written, and write nothing
+    :param target_location: path or URI of a target that is given by its catalog name
+    :param target_comment: comment of a table that gets its catalog name here
+    :param source_name: catalog name of the source, once ``source`` is its location; "" without a name
+    :param target_name: the same of the target
     """
 
     target: str
@@ -583,6 +594,10 @@ class ApplyRequest(Request):
     on_target_replaced: str = "fail"
     on_versions_expired: str = "fail"
     dry_run: bool = False
+    target_location: str | None = None
+    target_comment: str | None = None
+    source_name: str = ""
+    target_name: str = ""
 
     @property
     def quarantine(self) -> str | None:
@@ -833,11 +848,31 @@ class EnableSpec:
 
 
 @dataclass(frozen=True)
+class TargetName:
+    """The catalog name of a target, which need not exist yet.
+
+    :param location: path or URI of the table; "" takes the folder of that name in the schema's location
+    :param comment: comment of a table that gets its name here; "" sets none
+    :param dry_run: register nothing
+    """
+
+    name: str
+    location: str = ""
+    comment: str = ""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
 class ResolveSpec:
-    """Look up catalog names: the locations and ids of their tables."""
+    """Look up catalog names: the locations and ids of their tables.
+
+    :param tables: the names, each once
+    :param targets: those of the names whose tables need not exist
+    """
 
     run_id: str
     tables: tuple[str, ...]
+    targets: tuple[TargetName, ...] = ()
     job: Literal["resolve"] = "resolve"
 
 
@@ -913,7 +948,7 @@ def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec) -> str:
 
 
 def _unprepared(spec: ApplySpec | ReadSpec) -> ApplySpec | ReadSpec:
-    """Return a spec before file manifests were written, and without the target's size.
+    """Return a spec before file manifests were written, without the target's size and the catalog's names.
 
     Two plans of the same work may differ in the size: Delta writes it to the log after the commit.
     """
@@ -924,7 +959,7 @@ def _unprepared(spec: ApplySpec | ReadSpec) -> ApplySpec | ReadSpec:
         for step in spec.steps
     )
     if isinstance(spec, ApplySpec):
-        spec = replace(spec, target_bytes=None)
+        spec = replace(spec, target_bytes=None, source_name="", target_name="", target_comment="")
     return replace(spec, steps=steps, manifests_uri="")
 
 

@@ -59,6 +59,18 @@ def short_name(table: str) -> str:
     return table.rstrip("/").rpartition("/")[2] or table
 
 
+def is_name(table: str) -> bool:
+    """Return whether a table is given by a catalog name, not by a path or URI.
+
+    :raises InvalidConfiguration: as :func:`canonical_uri`
+    """
+    try:
+        canonical_uri(table)
+    except TableNameUnresolved:
+        return True
+    return False
+
+
 def _local(text: str) -> str:
     if not text:
         raise InvalidConfiguration("A table's location is empty.", remedy="give a path or a URI.")

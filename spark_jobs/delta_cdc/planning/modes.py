@@ -70,6 +70,9 @@ async def planned(
         may_lack_layout=observed.recorded is None
         or observed.recorded.may_lack_layout(request.options.target_properties),
         target_bytes=size,
+        source_name=request.source_name,
+        target_name=request.target_name,
+        target_comment=request.target_comment or "",
     )
     validation.check_seal_of_apply(spec)
     return observed.plan(spec, versions, *notes)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import arguments as read
 from delta_cdc.core.change_log import completed, description
+from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option_schema import APPLY, INGEST, filled
 from delta_cdc.core.spec import ApplyOptions, ApplyRequest, IngestOptions
 from delta_cdc.core.topics import is_topics
+from delta_cdc.core.uris import is_name
 from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.times import iso
 
@@ -93,6 +95,29 @@ def apply_request(given: Mapping[str, Any], **known: Any) -> ApplyRequest:
         run |= {"mode": "incremental", "dry_run": True}
     options = known.pop("options", None) or filled(ApplyOptions, APPLY, given)
     return filled(ApplyRequest, APPLY, run, options=options, **known)
+
+
+def placed(request: ApplyRequest, source: str, target: str) -> ApplyRequest:
+    """Return an apply with the locations of its tables; tables that were given by name keep their names, too.
+
+    :param source: location of the source
+    :param target: location of the target
+    :raises InvalidConfiguration: ``target_location`` is given, and the target by its location, too
+    """
+    target_name = request.target.strip() if is_name(request.target) else ""
+    if request.target_location is not None and not target_name:
+        raise InvalidConfiguration(
+            f"target_location is {request.target_location}, and the target is the location {request.target}.",
+            remedy="name the target by its catalog name, or leave target_location out.",
+            argument="target_location",
+        )
+    return replace(
+        request,
+        source=source,
+        target=target,
+        source_name=request.source.strip() if is_name(request.source) else "",
+        target_name=target_name,
+    )
 
 
 def ingest_request(given: Mapping[str, Any], **known: Any) -> IngestRequest:

@@ -1,20 +1,28 @@
-"""Resolve names in Spark's catalogs to the location and the id of a table."""
+"""Names in Spark's catalogs: look up the table of a name, and register a target under its name.
+
+A target is created and written by its location. It gets its name by one ``CREATE TABLE … LOCATION``, as soon
+as its first commit exists. The table property :data:`NAME_PROPERTY` then records the name: a table without it
+was never registered, so the next look-up finishes what a crash left; a table with it that the catalog no
+longer has was dropped or renamed.
+"""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from delta_cdc.core.errors import NotADeltaTable, TableNotFound
+from delta_cdc.core.errors import NotADeltaTable, TableNameGone, TableNameMoved, TableNotFound
 from delta_cdc.core.spec import JobResult
-from delta_cdc.core.sql import table
+from delta_cdc.core.sql import quote, string, table
+from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.spark.sessions import analysed
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ResolveSpec
+    from delta_cdc.core.spec import ApplySpec, ResolveSpec, TargetName
 
 log = logging.getLogger(__name__)
 
@@ -38,32 +46,185 @@ _ABSENT = frozenset(
     }
 )
 
-_REMEDY = (
-    "correct the name, and see that the application runs with the confs of that catalog; a table that is not "
-    "there yet is named by its path, or made with CREATE TABLE first."
-)
+_REMEDY = "correct the name, and see that the application runs with the confs of that catalog."
+
+#: Table property with the catalog name under which a target was registered.
+NAME_PROPERTY = "delta_cdc.catalogName"
+
+#: The catalog that Spark always has, its conf, and Delta's class for it. Delta's keeps the tables where Spark
+#: itself would: in a metastore, or in the memory of the application.
+_SESSION_CATALOG = "spark_catalog"
+_SESSION_CATALOG_CLASS = "spark.sql.catalog.spark_catalog"
+_DELTAS_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_IMPLEMENTATION = "spark.sql.catalogImplementation"
 
 
 def run(spark: SparkSession, spec: ResolveSpec) -> JobResult:
-    """Resolve every name of a spec. Nothing is written.
+    """Resolve every name of a spec. Only :func:`target_of` writes.
 
     :return: per name ``{table, table_id, location}``; with several names, an invalid one gets
         ``{table, error}``
     :raises TableNotFound: the only name does not exist
     :raises NotADeltaTable: the only name is a view, or a table of another format
+    :raises TableNameMoved: see :func:`target_of`
+    :raises TableNameGone: see :func:`target_of`
     """
     results = []
+    targets = {target.name: target for target in spec.targets}
     for name in spec.tables:
         try:
-            row = delta_detail(spark, name, remedy=_REMEDY)
-        except (TableNotFound, NotADeltaTable) as error:
+            if name in targets:
+                row = target_of(spark, targets[name])
+            else:
+                detail = delta_detail(spark, name, remedy=_REMEDY)
+                row = {"table": name, "table_id": detail["id"], "location": detail["location"]}
+        except (TableNotFound, NotADeltaTable, TableNameMoved, TableNameGone) as error:
             if len(spec.tables) == 1:
                 raise
             results.append({"table": name, "error": error.to_dict()})
             continue
         log.info("%s lies at %s", name, row["location"])
-        results.append({"table": name, "table_id": row["id"], "location": row["location"]})
+        results.append(row)
     return JobResult(status="committed", tables=tuple(results))
+
+
+def target_of(session: SparkSession, target: TargetName) -> dict[str, Any]:
+    """Return the table of a target's name, or where it is to be created.
+
+    If the catalog does not have the name, but a table lies at its location, the table is registered: a crash
+    came between the table's first commit and its name, or the user names a table that had none.
+
+    :return: ``{table, table_id, location}``; ``table_id`` is "" if no table has the name
+    :raises TableNameMoved: the name has another location than ``target.location``
+    :raises TableNameGone: the table at the location was registered under this name before
+    :raises TableNotFound: the catalog has no such schema, the schema has no location, or the catalog is in
+        the application's memory
+    :raises NotADeltaTable: the name is a view, or a table of another format
+    """
+    found = _found(session, target.name)
+    location = target.location
+    if found is not None:
+        if location:
+            _refuse_other(target.name, found["location"], location, "target_location is")
+        return {"table": target.name, "table_id": found["id"], "location": found["location"]}
+    schema_location = _schema_location(session, target.name)
+    if not location and not schema_location:
+        raise TableNotFound(
+            f"{target.name} does not exist, and the catalog gives its schema no location.",
+            remedy="say where to create it: layout={'target_location': '<path or URI>'}.",
+        )
+    location = location or f"{schema_location}/{target.name.split('.')[-1]}"
+    table_id = "" if target.dry_run else registered(session, target.name, location, target.comment)
+    return {"table": target.name, "table_id": table_id, "location": location}
+
+
+def check(session: SparkSession, spec: ApplySpec) -> None:
+    """Refuse an apply whose names no longer are the names of the locations that it was planned for.
+
+    The planner may have taken a location from a cache, and a catalog can change at any time. A target that
+    was created, but never registered, gets its name.
+
+    :raises TableNameMoved: a name has another location now
+    :raises TableNameGone: a table was dropped from the catalog, or renamed
+    :raises TableNotFound: the name of the source does not exist
+    """
+    if spec.source_name:
+        found = _found(session, spec.source_name)
+        if found is None:
+            raise _gone(spec.source_name, spec.source_uri)
+        _refuse_other(spec.source_name, found["location"], spec.source_uri, "this run was planned for")
+    if spec.target_name:
+        found = _found(session, spec.target_name)
+        if found is not None:
+            _refuse_other(spec.target_name, found["location"], spec.target_uri, "this run was planned for")
+        elif not spec.dry_run:
+            registered(session, spec.target_name, spec.target_uri, spec.target_comment)
+
+
+def registered(session: SparkSession, name: str, location: str, comment: str = "") -> str:
+    """Give the table at a location its name, which the catalog does not have.
+
+    :return: id of the table that has the name now; "" if no table lies at the location
+    :raises TableNameGone: the table was registered under this name before
+    :raises TableNameMoved: another table got the name at the same moment
+    :raises NotADeltaTable: files lie at the location, but no Delta table
+    """
+    uri = spark_uri(location)
+    detail = _found(session, uri)
+    if detail is None:
+        return ""
+    if detail["properties"].get(NAME_PROPERTY) == name:
+        raise _gone(name, location)
+    commented = f" COMMENT {string(comment)}" if comment else ""
+    session.sql(f"CREATE TABLE IF NOT EXISTS {table(name)} USING delta{commented} LOCATION {string(uri)}")
+    found = delta_detail(session, name, remedy=_REMEDY)
+    _refuse_other(name, found["location"], location, "it was to be the name of")
+    properties = {NAME_PROPERTY: name, **({"comment": comment} if comment else {})}
+    assignments = ", ".join(f"{string(key)} = {string(value)}" for key, value in properties.items())
+    session.sql(f"ALTER TABLE {table(uri)} SET TBLPROPERTIES ({assignments})")
+    log.info("the table at %s is registered as %s", location, name)
+    return str(found["id"])
+
+
+def _found(session: SparkSession, name: str) -> dict[str, Any] | None:
+    """Return :func:`delta_detail`, or None if nothing has the name or lies at the location."""
+    try:
+        return delta_detail(session, name, remedy=_REMEDY)
+    except TableNotFound:
+        return None
+
+
+def _refuse_other(name: str, location: str, expected: str, whose: str) -> None:
+    if canonical_uri(location) != canonical_uri(expected):
+        raise TableNameMoved(
+            f"{name} is the name of the table at {location}, and {whose} {expected}.",
+            remedy="see which of the two tables is meant. The next run looks the name up again, and only "
+            "writes to a table that is empty or has the watermark of this pipeline; to stay at the other "
+            "one, give its location instead of the name.",
+        )
+
+
+def _gone(name: str, location: str) -> TableNameGone:
+    return TableNameGone(
+        f"The catalog has no {name} any more: it was dropped or renamed. Its table still lies at {location}.",
+        remedy="give the table's new name or its location; or give the name back: CREATE TABLE "
+        f"{table(name)} USING delta LOCATION {string(spark_uri(location))}",
+    )
+
+
+def _schema_location(session: SparkSession, name: str) -> str:
+    """Return the location of a name's schema, without a slash at its end; "" if the catalog tells none.
+
+    :raises TableNotFound: the schema does not exist, or is in a catalog that ends with the application
+    """
+    parts = name.split(".")
+    schema = ".".join(map(quote, parts[:-1])) or quote(session.catalog.currentDatabase())
+    try:
+        rows = session.sql(f"DESCRIBE SCHEMA EXTENDED {schema}").collect()
+    except Exception as error:
+        if not says_absent(error):
+            raise
+        raise TableNotFound(
+            f"{name} does not exist, nor does its schema.",
+            remedy=f"{_REMEDY} A schema is never created here.",
+        ) from error
+    description = {row[0]: row[1] for row in rows}
+    in_session_catalog = description.get("Catalog Name") == _SESSION_CATALOG
+    in_memory = (
+        in_session_catalog
+        and session.conf.get(_SESSION_CATALOG_CLASS, None) == _DELTAS_CATALOG
+        and session.conf.get(_IMPLEMENTATION, "in-memory") == "in-memory"
+    )
+    if in_memory:
+        raise TableNotFound(
+            f"{name} does not exist, and the catalog of this application is in its memory: a name that it "
+            "registered would end with it.",
+            remedy=f"give the confs of a catalog that lasts (for a Hive metastore {_IMPLEMENTATION}=hive and "
+            "spark.hadoop.hive.metastore.uris), or the table's location.",
+        )
+    location = str(description.get("Location") or "").rstrip("/")
+    # Spark shows the location as an encoded URI here, and takes all other locations literally.
+    return unquote(location) if in_session_catalog else location
 
 
 def delta_detail(session: SparkSession, name: str, *, remedy: str) -> dict[str, Any]:

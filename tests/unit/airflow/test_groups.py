@@ -563,6 +563,7 @@ def test_locations_stand_in_for_names_and_events_keep_them(monkeypatch: pytest.M
     task(one).execute(given)
     assert flow.pipeline_jobs[0].apply is not None
     assert (flow.pipeline_jobs[0].apply.source, flow.pipeline_jobs[0].apply.target) == ("/lake/s", "/lake/t")
+    assert flow.pipeline_jobs[0].apply.target_name == "main.sales.current"
     events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == [delta_asset("main.sales.current").uri]
 

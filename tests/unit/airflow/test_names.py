@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,10 +13,17 @@ from airflow.sdk.execution_time import comms, task_runner
 from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 from deltalake import DeltaTable
 
-from airflow_delta_cdc.names import cached_location, each_located, located
+from airflow_delta_cdc.names import cached_location, each_located, forget_moved, located
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
-from delta_cdc.core.errors import NotADeltaTable, TableNotFound
-from delta_cdc.core.spec import JobResult, ResolveSpec
+from delta_cdc.core.errors import (
+    DeltaCdcError,
+    InvalidConfiguration,
+    NotADeltaTable,
+    TableNameGone,
+    TableNameMoved,
+    TableNotFound,
+)
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, BatchSpec, JobResult, ResolveSpec, TargetName
 from tests.support.grouped import grouped
 from tests.unit.airflow.tables import append
 
@@ -38,6 +46,9 @@ class Supervisor:
         if isinstance(message, comms.SetAssetStateStoreByName):
             self.kept[message.name, message.key] = message.value
             return comms.OKResponse(ok=True)
+        if isinstance(message, comms.DeleteAssetStateStoreByName):
+            self.kept.pop((message.name, message.key), None)
+            return comms.OKResponse(ok=True)
         assert isinstance(message, comms.GetAssetStateStoreByName)
         if (message.name, message.key) in self.kept:
             return comms.AssetStateStoreResult(value=self.kept[message.name, message.key])
@@ -49,16 +60,21 @@ class Catalog:
 
     def __init__(self) -> None:
         self.tables: dict[str, Path] = {}
-        self.asked: list[tuple[str, ...]] = []
+        self.lookups: list[tuple[str, ...]] = []
+        self.targets: tuple[TargetName, ...] = ()
+        self.new: dict[str, str] = {}
 
     def run_job(self, _: Any, spec: ResolveSpec) -> JobResult:
-        self.asked.append(spec.tables)
+        self.lookups.append(spec.tables)
+        self.targets = spec.targets
         rows = tuple(map(self._row, spec.tables))
         if len(rows) == 1 and "error" in rows[0]:
             return JobResult(status="failed", error=rows[0]["error"])
         return JobResult(status="committed", tables=rows)
 
     def _row(self, name: str) -> dict[str, Any]:
+        if name in self.new:
+            return {"table": name, "location": self.new[name], "table_id": ""}
         if name not in self.tables:
             error = TableNotFound(f"{name} does not exist.", remedy="correct the name.")
             return {"table": name, "error": error.to_dict()}
@@ -114,18 +130,18 @@ def test_a_path_is_its_own_location_and_costs_nothing(world: World) -> None:
     for table in ("/lake/t", "s3a://b/t", "abfss://c@a.dfs.core.windows.net/t"):
         assert world.ask(task, table) == [table]
         assert cached_location(world.context(task), table) == table
-    assert world.catalog.asked == []
+    assert world.catalog.lookups == []
     assert world.said == []
 
 
 def test_names_are_asked_for_together_and_once(world: World) -> None:
     found = world.ask(world.task(), SOURCE, "/lake/t", TARGET, SOURCE)
     assert found == [str(world.source), "/lake/t", str(world.target), str(world.source)]
-    assert world.catalog.asked == [(SOURCE, TARGET)]
+    assert world.catalog.lookups == [(SOURCE, TARGET)]
     assert world.said == [f"Looking up in Spark's catalog where {SOURCE}, {TARGET} lies"]
     # Another task of the same table, in another process.
     assert world.ask(world.task(), SOURCE, TARGET) == [str(world.source), str(world.target)]
-    assert len(world.catalog.asked) == 1
+    assert len(world.catalog.lookups) == 1
 
 
 def test_a_location_is_kept_with_the_tables_asset(world: World) -> None:
@@ -142,10 +158,10 @@ def test_a_table_made_again_is_asked_for_again(world: World) -> None:
     shutil.rmtree(world.source)
     append(world.source, [2])
     assert world.ask(world.task(), SOURCE) == [str(world.source)]
-    assert len(world.catalog.asked) == 2
+    assert len(world.catalog.lookups) == 2
     assert f"Another table than the one of {SOURCE} lies at {world.source} now." in world.said
     world.ask(world.task(), SOURCE)
-    assert len(world.catalog.asked) == 2, "the new id is kept"
+    assert len(world.catalog.lookups) == 2, "the new id is kept"
 
 
 def test_a_table_that_moved_is_found(world: World, tmp_path: Path) -> None:
@@ -159,7 +175,7 @@ def test_a_table_that_moved_is_found(world: World, tmp_path: Path) -> None:
 def test_another_spark_may_have_another_catalog(world: World) -> None:
     world.ask(world.task(), SOURCE)
     world.ask(world.task(spark_conn_id="cluster"), SOURCE)
-    assert len(world.catalog.asked) == 2
+    assert len(world.catalog.lookups) == 2
 
 
 def test_an_unknown_name_is_an_error_and_the_others_are_kept(world: World) -> None:
@@ -168,10 +184,10 @@ def test_an_unknown_name_is_an_error_and_the_others_are_kept(world: World) -> No
     at = each_located(task, world.context(task), [SOURCE, TARGET])
     assert isinstance(at[TARGET], TableNotFound)
     assert world.ask(world.task(), SOURCE) == [str(world.source)]
-    assert world.catalog.asked == [(SOURCE, TARGET)], "once, for all"
+    assert world.catalog.lookups == [(SOURCE, TARGET)], "once, for all"
     with pytest.raises(TableNotFound, match=TARGET):
         world.ask(world.task(), TARGET)
-    assert len(world.catalog.asked) == 2, "by the next task again"
+    assert len(world.catalog.lookups) == 2, "by the next task again"
 
 
 # -- without an asset -----------------------------------------------------------------------------
@@ -187,7 +203,7 @@ def test_without_an_asset_a_private_file_keeps_the_location(world: World) -> Non
     assert world.supervisor.kept == {}
     assert stat.S_IMODE(_kept_file(world).stat().st_mode) == 0o600
     world.ask(world.task(source="{{ params.source }}"), SOURCE)
-    assert len(world.catalog.asked) == 1
+    assert len(world.catalog.lookups) == 1
 
 
 @pytest.mark.parametrize(
@@ -198,7 +214,7 @@ def test_a_damaged_file_counts_as_none(world: World, text: str) -> None:
     world.ask(task, SOURCE)
     _kept_file(world).write_text(text)
     assert world.ask(task, SOURCE) == [str(world.source)]
-    assert len(world.catalog.asked) == 2
+    assert len(world.catalog.lookups) == 2
 
 
 def test_a_file_of_another_name_counts_as_none(world: World) -> None:
@@ -210,7 +226,7 @@ def test_a_file_of_another_name_counts_as_none(world: World) -> None:
     (other,) = (path for path in world.home.rglob("*.json") if path != file)
     other.write_text(text)
     assert world.ask(task, TARGET) == [str(world.target)]
-    assert len(world.catalog.asked) == 3
+    assert len(world.catalog.lookups) == 3
 
 
 def test_a_store_out_of_order_costs_no_task(world: World) -> None:
@@ -218,7 +234,7 @@ def test_a_store_out_of_order_costs_no_task(world: World) -> None:
     world.supervisor.out_of_order = True
     assert world.ask(task, SOURCE) == [str(world.source)]
     assert world.ask(task, SOURCE) == [str(world.source)]
-    assert len(world.catalog.asked) == 1
+    assert len(world.catalog.lookups) == 1
     assert any("metadata database is away" in line for line in world.said)
 
 
@@ -237,39 +253,102 @@ def test_what_is_kept_can_be_read_without_spark(world: World) -> None:
     world.ask(task, SOURCE)
     assert cached_location(context, SOURCE) == str(world.source)
     assert cached_location({**context, "task": None}, SOURCE) == str(world.source)
-    assert len(world.catalog.asked) == 1
+    assert len(world.catalog.lookups) == 1
 
 
 # -- operators ------------------------------------------------------------------------------------
-class Asked(Exception):
+class Planned(Exception):
     """Carries the request that a flow was started with."""
 
     def __init__(self, request: Any) -> None:
         self.request = request
 
 
-def _asked(request: Any, **_: Any) -> Any:
-    raise Asked(request)
+def _planned(request: Any, **_: Any) -> Any:
+    raise Planned(request)
 
 
 def test_apply_plans_with_locations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delta_cdc.run.apply.run_apply", _asked)
+    monkeypatch.setattr("delta_cdc.run.apply.run_apply", _planned)
     task = world.task()
-    with pytest.raises(Asked) as caught:
+    with pytest.raises(Planned) as caught:
         task.execute(world.context(task))
-    assert (caught.value.request.source, caught.value.request.target) == (
-        str(world.source),
-        str(world.target),
+    request = caught.value.request
+    assert (request.source, request.target) == (str(world.source), str(world.target))
+    assert (request.source_name, request.target_name) == (SOURCE, TARGET)
+
+
+def test_a_new_target_gets_the_catalogs_location_and_is_asked_for_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delta_cdc.run.apply.run_apply", _planned)
+    world.catalog.new = {TARGET: "file:/lake/new"}
+    task = world.task(target_comment="as it is now")
+    for number in (1, 2):
+        with pytest.raises(Planned) as caught:
+            task.execute(world.context(task))
+        assert (caught.value.request.target, caught.value.request.target_name) == ("/lake/new", TARGET)
+        assert world.catalog.targets == (TargetName(TARGET, comment="as it is now"),)
+        assert len(world.catalog.lookups) == number, "it may have no name yet"
+
+
+def test_a_dry_run_is_to_register_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delta_cdc.run.apply.run_apply", _planned)
+    task = world.task(dry_run=True, target_location="/lake/t")
+    with pytest.raises(Planned):
+        task.execute(world.context(task))
+    assert world.catalog.targets == (TargetName(TARGET, location="/lake/t", dry_run=True),)
+
+
+def test_another_location_than_the_kept_one_is_asked_about(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delta_cdc.run.apply.run_apply", _planned)
+    for number, location in ((1, None), (1, f"{world.target}/"), (2, "/lake/other")):
+        task = world.task(target_location=location)
+        with pytest.raises(Planned):
+            task.execute(world.context(task))
+        assert len(world.catalog.lookups) == number
+
+
+def test_a_location_needs_a_name(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = DeltaApplyChangesOperator(
+        task_id="apply", source=SOURCE, target="/lake/t", keys=["id"], layout={"target_location": "/lake/u"}
     )
+    monkeypatch.setattr(task, "run_job", world.catalog.run_job)
+    with pytest.raises(InvalidConfiguration, match="target_location"):
+        task.execute(world.context(task))
+
+
+@pytest.mark.parametrize("templated", [False, True])
+@pytest.mark.parametrize("in_batch", [False, True])
+@pytest.mark.parametrize("error", [TableNameMoved, TableNameGone])
+def test_a_name_that_moved_is_looked_up_again(
+    world: World, error: type[DeltaCdcError], in_batch: bool, templated: bool
+) -> None:
+    task = world.task(source="{{ params.source }}") if templated else world.task()
+    world.ask(task, SOURCE, TARGET)
+    spec: Any = ApplySpec("p", "r", "/s", "/t", ApplyOptions(), (), target_name=TARGET)
+    result = JobResult("failed", error=error("x", remedy="y").to_dict())
+    if in_batch:
+        others = JobResult("committed")
+        spec, result = (
+            BatchSpec("r", (replace(spec, target_name=SOURCE), spec)),
+            JobResult("committed", parts=(others, result)),
+        )
+    forget_moved(task, world.context(task), spec, result)
+    world.ask(task, SOURCE, TARGET)
+    # A name that is gone stays: the next job has to find the same.
+    assert world.catalog.lookups[1:] == ([(TARGET,)] if error is TableNameMoved else [])
 
 
 def test_read_plans_with_locations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delta_cdc.run.read.run_read", _asked)
+    monkeypatch.setattr("delta_cdc.run.read.run_read", _planned)
     task = DeltaReadChangesOperator(
         task_id="read", pipeline="p", table=SOURCE, staging="/lake/staging", target=TARGET
     )
     monkeypatch.setattr(task, "run_job", world.catalog.run_job)
-    with pytest.raises(Asked) as caught:
+    with pytest.raises(Planned) as caught:
         task.execute(world.context(task))
     request = caught.value.request
     assert (request.source, request.target) == (str(world.source), str(world.target))
@@ -279,7 +358,7 @@ def test_a_wrong_argument_is_named_before_spark_is_asked(world: World) -> None:
     task = world.task(max_versions=0)
     with pytest.raises(Exception, match="max_versions"):
         task.execute(world.context(task))
-    assert world.catalog.asked == []
+    assert world.catalog.lookups == []
 
 
 def test_a_view_is_no_table(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from delta_cdc.core.spec import (
 from delta_cdc.core.sql import table
 from delta_cdc.core.uris import short_name
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, newest
-from delta_cdc.spark import quarantine
+from delta_cdc.spark import catalog, quarantine
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import from_events, from_feed, layout, load, repair
 from delta_cdc.spark.apply.commit import Outcome, changed_since, commit, look, nothing_added, overtaken
@@ -59,6 +59,7 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
     feed.refuse_forbidden_confs(spark)
     refuse_unsafe_log_store(spark, spec.target_uri, single_driver=spec.single_driver)
     with private_session(spark) as session:
+        catalog.check(session, spec)
         if spec.dry_run:
             return _dry_run(session, spec)
         return _run_steps(session, spec)
@@ -252,15 +253,17 @@ def _range(step: TargetStep) -> str:
 
 
 def _tidy(session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape | None) -> None:
-    """Complete the target's layout and empty the staging table; a failure only warns.
+    """Complete the target's layout, register its name and empty the staging table; a failure only warns.
 
-    The step is committed already, and the next run does both again: it completes the layout, and its batch
-    replaces this one.
+    The step is committed already, and the next run does all again: it completes the layout, its look-up
+    registers the name, and its batch replaces this one.
     """
     try:
         is_new = step.planned_on is None
         if shape is not None and (is_new or spec.may_lack_layout):
             layout.complete(session, spec.target_uri, shape, spec.options, is_new=is_new)
+        if is_new and spec.target_name:
+            catalog.registered(session, spec.target_name, spec.target_uri, spec.target_comment)
         if isinstance(step, LoadStep | ApplyStep) and step.staging is not None:
             # The target has these rows now. Later steps read a newer batch.
             session.sql(f"DELETE FROM {table(step.staging.uri)}")
