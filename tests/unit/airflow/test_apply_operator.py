@@ -205,7 +205,7 @@ def test_the_function_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     given |= {"on_conflict": {"last_by": ["n"]}, "initial_load": {"none_at": 4}}
     _, _, (by_operator, _) = run(operator(**given), monkeypatch, Answer())
     asked: list[Any] = []
-    monkeypatch.setattr("delta_cdc.api.changes.located", lambda _, table: table)
+    monkeypatch.setattr("delta_cdc.api.changes.located", lambda _, table, *__: table)
     monkeypatch.setattr("delta_cdc.api.changes.is_local", lambda _: True)
     monkeypatch.setattr("delta_cdc.api.changes.run_apply", lambda request, **_: asked.append(request))
     apply_changes(

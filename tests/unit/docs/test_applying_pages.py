@@ -42,6 +42,8 @@ _ELSEWHERE = {
     "initial_load",
     "cluster_by",
     "target_properties",
+    "target_location",
+    "target_comment",
     "publish_changes",
     "single_driver",
     "scratch",
