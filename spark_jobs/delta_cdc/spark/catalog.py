@@ -19,7 +19,7 @@ from delta_cdc.core.errors import NotADeltaTable, TableNameGone, TableNameMoved,
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.sql import quote, string, table
 from delta_cdc.core.uris import canonical_uri, spark_uri
-from delta_cdc.spark.sessions import analysed
+from delta_cdc.spark.sessions import analysed, value_of
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplySpec, ResolveSpec, TargetName
@@ -212,8 +212,8 @@ def _schema_location(session: SparkSession, name: str) -> str:
     in_session_catalog = description.get("Catalog Name") == _SESSION_CATALOG
     in_memory = (
         in_session_catalog
-        and session.conf.get(_SESSION_CATALOG_CLASS, None) == _DELTAS_CATALOG
-        and session.conf.get(_IMPLEMENTATION, "in-memory") == "in-memory"
+        and value_of(session, _SESSION_CATALOG_CLASS) == _DELTAS_CATALOG
+        and value_of(session, _IMPLEMENTATION) in (None, "in-memory")
     )
     if in_memory:
         raise TableNotFound(
