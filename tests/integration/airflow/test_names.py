@@ -78,12 +78,12 @@ def test_a_group_whose_targets_the_metastore_gets(airflow: Airflow, tmp_path: Pa
         )
         write(orders, [(1, "a"), (2, "b")])
         keyed = {"group": "named", "keys": ["id"], "source": "silver.orders"}
-        there = {"target_location": str(tmp_path / "there"), "target_comment": "all of them"}
+        layout = {"target_location": str(tmp_path / "there"), "target_comment": "all of them"}
         configuration = {
             "groups": {"named": {"backfill": False, "conf": confs}},
             "pipelines": {
                 "now": {**keyed, "target": "gold.orders_now"},
-                "there": {**keyed, "target": "gold.orders_there", **there},
+                "there": {**keyed, "target": "gold.orders_there", "layout": layout},
             },
         }
         file = airflow.dag("named", _GROUP.format(configuration=configuration))
