@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from delta_cdc.core.errors import SparkRestricted
 from delta_cdc.spark.apply.commit import sealed
 from delta_cdc.spark.sessions import confs_for_a_moment
 from tests.support.logs import LogTable, seal
@@ -47,7 +48,10 @@ def test_they_come_back() -> None:
 
 def test_they_come_back_where_one_cannot_be_set() -> None:
     made = session("c", a="1")
-    with pytest.raises(ValueError, match="c"), confs_for_a_moment(made, {"a": "2", "b": "3", "c": "4"}):
+    with (
+        pytest.raises(SparkRestricted, match="set c,"),
+        confs_for_a_moment(made, {"a": "2", "b": "3", "c": "4"}),
+    ):
         raise AssertionError("not reached")
     assert made.conf.getAll == {"a": "1"}
 
@@ -55,6 +59,6 @@ def test_they_come_back_where_one_cannot_be_set() -> None:
 def test_a_seal_does_not_stay_where_its_confs_cannot_all_be_set(tmp_path: Any) -> None:
     made = session("spark.databricks.delta.commitInfo.userMetadata")
     source = LogTable(tmp_path / "source").create()
-    with pytest.raises(ValueError, match="userMetadata"), sealed(made, seal(1, 0, source=source)):
+    with pytest.raises(SparkRestricted, match="userMetadata"), sealed(made, seal(1, 0, source=source)):
         raise AssertionError("not reached")
     assert made.conf.getAll == {}
