@@ -198,7 +198,7 @@ def test_three_tables_of_65(airflow: Airflow, tmp_path: Path) -> None:
     }
     assert values(tmp_path / "target3", "id") == [(1,), (2,), (100,)]
     assert done.xcom("run_spark")["t30"]["status"] == "failed"
-    assert "TargetSchemaClash: " in done.log
+    assert "TargetConstraintViolated: " in done.log
     assert announced(done) == {(tmp_path / f"target{at}").as_uri() for at in (3, 64)}
     assert all(
         len(json.dumps(value)) <= 48 * 1024
