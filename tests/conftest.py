@@ -6,7 +6,7 @@ import os
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,12 +14,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
+    from xdist.scheduler import LoadFileScheduling
 
     from tests.support.kafka_broker import Broker
     from tests.support.s3_gateway import Gateway
 
 LAYERS = ("unit", "integration", "system")
 _TESTS = Path(__file__).resolve().parent
+
+
+#: Part of a file's path -> what its tests share with others: a server, or tables, that take long to make.
+_SHARED = {
+    "integration/airflow": "Airflow",
+    "integration/cluster": "Airflow",
+    "integration/recovery": "the eventful source",
+    "kafka": "Kafka",
+}
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Give each test process whole files; files that share something of :data:`_SHARED` go to one process."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return next((shared for part, shared in _SHARED.items() if part in file), file)
+
+    return Together(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
