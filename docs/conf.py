@@ -11,7 +11,7 @@ _URL = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["pr
 
 project = "airflow-provider-delta-cdc"
 author = "the project's contributors"
-release = (_ROOT / "spark_jobs/delta_cdc/_version.py").read_text(encoding="utf-8").split('"')[1]
+release = (_ROOT / "spark_jobs/delta_cdc/_version.py").read_text(encoding="utf-8").rsplit('"', 2)[1]
 version = release
 
 extensions = ["myst_parser", "sphinx_copybutton"]

@@ -98,6 +98,8 @@ def text(x: float, y: float, content: str, look: str = "", *, size: float = 15, 
     :param look: classes: ``bold``, ``mono``, ``soft``
     :param anchor: which part of the text lies at ``x``: ``start``, ``middle`` or ``end``
     """
+    # Renderers differ in what they do with several spaces.
+    content = content.replace("  ", "\u00a0\u00a0").replace("\u00a0 ", "\u00a0\u00a0")
     named = f' class="{look}"' if look else ""
     placed = "" if anchor == "start" else f' text-anchor="{anchor}"'
     return f'<text x="{x:g}" y="{y:g}" font-size="{size:g}"{named}{placed}>{escape(content)}</text>'
@@ -157,7 +159,7 @@ def picture(title: str, height: float, parts: Iterable[str]) -> str:
         [
             (
                 f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" '
-                f'width="{WIDTH}" height="{height:g}" role="img" xml:space="preserve">'
+                f'width="{WIDTH}" height="{height:g}" role="img">'
             ),
             f"<title>{escape(title)}</title>",
             _style(),

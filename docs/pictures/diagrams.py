@@ -26,24 +26,24 @@ def overview() -> str:
             "airflow",
         ),
         box(
-            *(MARGIN, 156, 166, 128, "Source table"),
+            *(MARGIN, 156, 166, 118, "Source table"),
             ("v5 insert #81", "v6 update #17", "v7 delete #42"),
             "delta",
             mono=True,
         ),
         box(
-            *(206, 156, 232, 128, "One Spark application"),
+            *(206, 156, 232, 118, "One Spark application"),
             ("reads versions 5–7", "one row per key", "one MERGE, one commit"),
             "spark",
         ),
         box(
-            *(462, 156, 162, 128, "Target table"),
-            ("v3 the rows", "", "+ watermark v7"),
+            *(462, 156, 162, 118, "Target table"),
+            ("v3 rows and", "   watermark:", "   source v7"),
             "delta",
             mono=True,
         ),
         box(
-            *(MARGIN, 332, _INSIDE, 92, "Airflow task: confirm and publish"),
+            *(MARGIN, 322, _INSIDE, 92, "Airflow task: confirm and publish"),
             (
                 "The target's log has the commit with watermark v7:",
                 "publish range, counts and watermark (XCom, asset event).",
@@ -56,18 +56,18 @@ def overview() -> str:
         text(331, 138, "range 5–7", "soft", size=14),
         arrow([(543, 156), (543, 110)], dashed=True),
         text(552, 138, "log: v4", "soft", size=14),
-        arrow([(182, 220), (204, 220)]),
-        arrow([(438, 220), (460, 220)]),
-        arrow([(322, 284), (322, 330)]),
-        text(331, 314, "result", "soft", size=14),
-        arrow([(543, 284), (543, 330)], dashed=True),
-        text(552, 314, "log: v7", "soft", size=14),
+        arrow([(182, 215), (204, 215)]),
+        arrow([(438, 215), (460, 215)]),
+        arrow([(322, 274), (322, 320)]),
+        text(331, 304, "result", "soft", size=14),
+        arrow([(543, 274), (543, 320)], dashed=True),
+        text(552, 304, "log: v7", "soft", size=14),
     ]
     title = (
         "A run: the task plans from both logs, one Spark application makes one commit with rows and "
         "watermark, and the task confirms it from the target's log."
     )
-    return picture(title, 440, parts)
+    return picture(title, 430, parts)
 
 
 def watermark() -> str:
@@ -191,7 +191,7 @@ def group() -> str:
             "airflow",
         ),
         arrow([(320, 87), (320, 123)]),
-        text(329, 111, "3 tables; no table: the run ends here", "soft", size=14),
+        text(329, 111, "if none has changes: no Spark", "soft", size=14),
         box(
             *(MARGIN, 125, _INSIDE, 71, "run_spark"),
             ("one Spark application, which makes one commit in each of the 3 targets",),

@@ -180,7 +180,8 @@ def ratios(title: str, meaning: str, points: Sequence[Compared]) -> Plot:
     most = max(1.4, *(point.high for point in points))
 
     def at(value: float) -> float:
-        return _FROM + 20 + (_TO - _FROM - 20) * value / most
+        # Labels are wider than those of bars.
+        return _FROM + 40 + (_TO - _FROM - 40) * value / most
 
     bottom = 84 + 46 * len(points)
     parts = [*_head(title, meaning)]
@@ -210,7 +211,7 @@ def idle(page: str) -> Plot:
     }
     found = rows(page, "A poll over a store 30 ms away", "log", *names.values())
     return bars(
-        "A look at a table without news, store 30 ms away",
+        "A look at a table without new commits, store 30 ms away",
         "milliseconds",
         [
             (
@@ -293,7 +294,7 @@ def size(page: str) -> Plot:
     """Return the plot of the same changes in a small and in a large table."""
     cells = [one for one in _cells_of_apply(page) if one.words[2:] == ["1e2", "uniform", "updates"]]
     groups = [(f"a table of {_count(cell.size[0])} rows", cell.bars()) for cell in cells]
-    return bars("100 changed rows, current rows (type 1)", "seconds", groups)
+    return bars("100 rows change, current rows (type 1)", "seconds", groups)
 
 
 def history(page: str) -> Plot:
@@ -315,7 +316,7 @@ def merge(page: str) -> Plot:
         if "MERGE by hand" in cell.arms
     ]
     return ratios(
-        "Time of an apply, for 1 of a MERGE by hand",
+        "Time of an apply divided by that of a MERGE by hand",
         "left of the line: Delta CDC is faster; the bar is the interval of 95 %",
         points,
     )
@@ -337,7 +338,7 @@ def ingest(page: str) -> Plot:
 def _runs(events: str) -> str:
     """Return in words what ``10 × 1,000 in 2 files`` means."""
     count, _, each = events.partition(" × ")
-    return f"{count} run{'s' if count != '1' else ''} of {each.replace(' in ', ' events in ')}"
+    return f"{count} run{'s, each' if count != '1' else ''} of {each.replace(' in ', ' events in ')}"
 
 
 def group(page: str) -> Plot:
@@ -360,8 +361,8 @@ def start(page: str) -> Plot:
     """Return the plot of the first MERGE in a fresh process."""
     names = {
         "plain": "plain PySpark",
-        "ours": f"{_OURS} (small work)",
-        "ours, full": f"{_OURS} (large work)",
+        "ours": f"{_OURS} (quick JVM)",
+        "ours, full": f"{_OURS} (full JVM)",
     }
     session, end = "to the session, s", "to the end of the MERGE, s"
     by_way = {row["way"]: row for row in rows(page, "The first MERGE", "way", session, end)}
