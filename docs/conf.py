@@ -47,5 +47,6 @@ html_theme_options = {
 # These pages are alone in their section.
 html_sidebars = {"quickstart": [], "index": []}
 html_context = {"default_mode": "auto"}
-project_copyright = f"{author}. Version {release}."
+# The theme ends it with a full stop.
+project_copyright = f"{author}. Version {release}"
 pygments_style = "default"
