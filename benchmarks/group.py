@@ -12,7 +12,7 @@ table. They take turns, in a new order each round.
     python benchmarks/group.py                       # 3, 10 and 65 of 65 tables: about an hour
     python benchmarks/group.py --changed 10 --repeats 5
     python benchmarks/group.py --small               # does it run?
-    python benchmarks/group.py --markdown docs/benchmarks.md
+    python benchmarks/group.py --markdown docs/contributing/benchmarks.md
 """
 
 from __future__ import annotations

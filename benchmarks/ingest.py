@@ -11,7 +11,7 @@ one warm Spark session, in a new order each round. Then a look that finds nothin
 
     python benchmarks/ingest.py                    # all cells: about half an hour
     python benchmarks/ingest.py --small            # does it run?
-    python benchmarks/ingest.py --markdown docs/benchmarks.md
+    python benchmarks/ingest.py --markdown docs/contributing/benchmarks.md
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ arms must hold the same rows. They take turns, in another order each round.
     python benchmarks/reach.py                       # four rounds: about half an hour
     python benchmarks/reach.py --small               # does it run?
     python benchmarks/reach.py --arms stock embedded # some of them
-    python benchmarks/reach.py --markdown docs/benchmarks.md
+    python benchmarks/reach.py --markdown docs/contributing/benchmarks.md
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ size, as for the operators: ``delta_cdc.planning.size``. Where the lines cross, 
     python benchmarks/start.py --only first --repeats 9
     python benchmarks/start.py --only sizes          # some 12 minutes
     python benchmarks/start.py --small               # does it run?
-    python benchmarks/start.py --markdown docs/benchmarks.md
+    python benchmarks/start.py --markdown docs/contributing/benchmarks.md
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ _URL = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["pr
 
 project = "airflow-provider-delta-cdc"
 author = "the project's contributors"
-release = (_ROOT / "spark_jobs/delta_cdc/_version.py").read_text(encoding="utf-8").split('"')[1]
+release = (_ROOT / "spark_jobs/delta_cdc/_version.py").read_text(encoding="utf-8").rsplit('"', 2)[1]
 version = release
 
 extensions = ["myst_parser", "sphinx_copybutton"]
@@ -47,5 +47,6 @@ html_theme_options = {
 # These pages are alone in their section.
 html_sidebars = {"quickstart": [], "index": []}
 html_context = {"default_mode": "auto"}
-project_copyright = f"{author}. Version {release}."
+# The theme ends it with a full stop.
+project_copyright = f"{author}. Version {release}"
 pygments_style = "default"

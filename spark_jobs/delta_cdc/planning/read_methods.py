@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.table import DeltaLog, TableState
 
 #: Bytes of the change feed that take as long to read as one byte through row tracking:
-#: benchmarks/changes.py, docs/benchmarks.md.
+#: benchmarks/changes.py, docs/contributing/benchmarks.md.
 CROSSOVER = 4.0
 #: Minimum bytes of changes for which the two read methods are compared by cost.
 WORTHWHILE = 16 * 1024 * 1024

@@ -1,6 +1,6 @@
 """How many Spark jobs a step may start beside its write: each costs time, however few rows there are.
 
-The table in docs/development.md says what each of them is for.
+The table in docs/contributing/performance-budget.md says what each of them is for.
 """
 
 from __future__ import annotations

@@ -10,11 +10,12 @@ import pytest
 from tools.lint_engine import LAYERS
 
 _PROJECT = Path(__file__).parents[3]
+_PAGE = _PROJECT / "docs" / "contributing" / "development.md"
 
 
 @pytest.mark.parametrize("package", ["spark_jobs/delta_cdc", "airflow_delta_cdc"])
 def test_every_module_has_its_place(package: str) -> None:
-    page = (_PROJECT / "docs" / "development.md").read_text()
+    page = _PAGE.read_text()
     section = (
         page.partition(f", `{package}/`")[2]
         .partition("In the provider,")[0]
@@ -32,7 +33,7 @@ def test_every_module_has_its_place(package: str) -> None:
 
 
 def test_the_page_has_the_layers_of_the_lint() -> None:
-    page = (_PROJECT / "docs" / "development.md").read_text()
+    page = _PAGE.read_text()
     rows = {
         row.split("|")[1].strip(" `"): row.split("|")[3] for row in page.splitlines() if row.count("|") == 4
     }
@@ -41,7 +42,7 @@ def test_the_page_has_the_layers_of_the_lint() -> None:
 
 
 def test_modules_that_the_page_names_are_there() -> None:
-    page = (_PROJECT / "docs" / "development.md").read_text()
+    page = _PAGE.read_text()
     section = page.partition("Where to look first:")[2].partition("In the provider")[0]
     named = re.findall(r"`(\w+/[\w/]+\.py)`", section)
     assert len(named) > 5

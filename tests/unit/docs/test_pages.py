@@ -27,8 +27,8 @@ _DOCS = _PROJECT / "docs"
 _URL = tomllib.loads((_PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
 _FILES = f"{_URL}/blob/main"
 _RAW = f"{_URL}/raw/main"
-#: For contributors and about connections: longer than what a page may have.
-_LONG = ("benchmarks.md", "connections.md", "development.md", "platforms.md")
+#: Tables of figures, connections and platforms: longer than what a page may have.
+_LONG = ("benchmarks.md", "connections.md", "platforms.md")
 _PAGES = sorted([_PROJECT / "README.md", *_DOCS.rglob("*.md")])
 
 

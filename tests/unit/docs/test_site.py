@@ -35,7 +35,7 @@ def test_each_row_of_a_marked_table_gets_a_page() -> None:
     ("link", "is_now"),
     [
         ("exactly-once.md#seal", "exactly-once.md#seal"),
-        ("../overview.svg", "../overview.svg"),
+        ("../pictures/scd.svg", "../pictures/scd.svg"),
         ("#here", "#here"),
         ("../../dags/x.py", "BASE/dags/x.py"),
         ("../../docker/README.md", "BASE/docker/README.md"),
