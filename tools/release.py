@@ -102,7 +102,7 @@ def jar_components() -> list[dict[str, Any]]:
 
 
 def _components(jars: JarSet, scope: str) -> Iterable[dict[str, Any]]:
-    for coordinates, sha256 in sorted(jars.pins.items()):
+    for coordinates, sha256 in sorted(jars.by_coordinates.items()):
         group, name, version = coordinates.split(":")
         purl = f"pkg:maven/{group}/{name}@{version}"
         yield {
@@ -112,12 +112,12 @@ def _components(jars: JarSet, scope: str) -> Iterable[dict[str, Any]]:
 
 
 def _tools() -> Path:
-    """Return the environment of the tools, as ``tools/release-requirements.txt`` pins them."""
+    """Return the environment of the tools, with the versions of ``tools/release-requirements.txt``."""
     if not (_TOOLS / "bin" / "python").exists():
         venv.create(_TOOLS, with_pip=True, clear=True)
-    pins = str(ROOT / "tools" / "release-requirements.txt")
+    requirements = str(ROOT / "tools" / "release-requirements.txt")
     pip = [str(_TOOLS / "bin" / "python"), "-m", "pip"]
-    _run([*pip, "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", pins])
+    _run([*pip, "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", requirements])
     return _TOOLS
 
 
@@ -128,8 +128,8 @@ def _installed(wheel: Path) -> Path:
     variables = {"UV_CACHE_DIR": str(ROOT / ".cache" / "uv"), **_index(), **os.environ}
     _run([uv, "venv", "--python", sys.executable, str(_RUNTIME)], variables=variables)
     # uv checks the hashes that the constraints have.
-    pins = ["--constraints", str(_CONSTRAINTS), "--build-constraints", str(_CONSTRAINTS)]
-    _run([uv, "pip", "install", "--python", str(python), *pins, str(wheel)], variables=variables)
+    versions = ["--constraints", str(_CONSTRAINTS), "--build-constraints", str(_CONSTRAINTS)]
+    _run([uv, "pip", "install", "--python", str(python), *versions, str(wheel)], variables=variables)
     return python
 
 
