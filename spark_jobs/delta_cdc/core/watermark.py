@@ -188,7 +188,7 @@ def format_of(text: str | None) -> int | None:
     """Return the format of the seal in ``userMetadata``, also of a seal that this release cannot read."""
     data = _marked(text)
     number = None if data is None else data[_MARK]
-    return number if type(number) is int else None
+    return number if isinstance(number, int) else None
 
 
 def _marked(text: str | None) -> dict[str, Any] | None:

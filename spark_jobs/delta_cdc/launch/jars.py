@@ -69,7 +69,7 @@ class JarSet:
 
     :param title: their name in messages
     :param folder: their folder under ``jars`` in the cache; each version has another folder
-    :param by_coordinates: SHA-256 by Maven coordinates (``group:artifact:version``). A mirror serves the same bytes
+    :param by_coordinates: SHA-256 by Maven coordinates (``group:artifact:version``), the same on mirrors
     """
 
     title: str
