@@ -76,9 +76,13 @@ def inventory(folder: Path, wheel: Path) -> list[Path]:
             *("-o", str(sbom), str(python)),
         ]
     )
-    document = json.loads(sbom.read_text(encoding="utf-8"))
-    document["metadata"]["component"]["version"] = wheel.name.split("-")[1]
-    document["components"] += jar_components()
+    document, jars = json.loads(sbom.read_text(encoding="utf-8")), jar_components()
+    root = document["metadata"]["component"]
+    # The version is not in pyproject.toml.
+    root["version"] = wheel.name.split("-")[1]
+    document["components"] += jars
+    (needs,) = (one for one in document["dependencies"] if one["ref"] == root["bom-ref"])
+    needs["dependsOn"] += [jar["bom-ref"] for jar in jars]
     sbom.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     _run(
         [
