@@ -110,8 +110,14 @@ def _components(jars: JarSet, scope: str) -> Iterable[dict[str, Any]]:
         group, name, version = coordinates.split(":")
         purl = f"pkg:maven/{group}/{name}@{version}"
         yield {
-            **{"type": "library", "bom-ref": purl, "group": group, "name": name, "version": version},
-            **{"scope": scope, "purl": purl, "hashes": [{"alg": "SHA-256", "content": sha256}]},
+            "type": "library",
+            "bom-ref": purl,
+            "group": group,
+            "name": name,
+            "version": version,
+            "scope": scope,
+            "purl": purl,
+            "hashes": [{"alg": "SHA-256", "content": sha256}],
         }
 
 
@@ -140,8 +146,10 @@ def _installed(wheel: Path) -> Path:
 def _index() -> dict[str, str]:
     """Return the package index of pip and its certificates, as variables of uv."""
     command = [str(_TOOLS / "bin" / "python"), "-m", "pip", "config", "get", "global.index-url"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    index, certificates = os.environ.get("PIP_INDEX_URL") or found, os.environ.get("PIP_CERT")
+    # Without such a setting, pip complains and exits with 1.
+    found = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    index = os.environ.get("PIP_INDEX_URL") or found.stdout.strip()
+    certificates = os.environ.get("PIP_CERT")
     return {
         **({"UV_DEFAULT_INDEX": index} if index else {}),
         **({"SSL_CERT_FILE": certificates} if certificates else {}),

@@ -33,7 +33,9 @@ def test_two_builds_have_one_hash(built: list[Path], tmp_path: Path, monkeypatch
         os.umask(before)
     assert [file.name for file in again] == [file.name for file in built]
     for one, other in zip(built, again, strict=True):
-        assert hashlib.sha256(one.read_bytes()).digest() == hashlib.sha256(other.read_bytes()).digest(), one.name
+        assert hashlib.sha256(one.read_bytes()).digest() == hashlib.sha256(other.read_bytes()).digest(), (
+            one.name
+        )
 
 
 @pytest.mark.slow
@@ -47,7 +49,9 @@ def test_the_wheel_has_both_packages_and_nothing_of_others(built: list[Path]) ->
         with archive.open(jar) as packed, zipfile.ZipFile(packed) as classes:
             assert {name.rpartition("/")[0] for name in classes.namelist()} == {"delta/cdc"}
     assert {name.partition("/")[0] for name in names} == {"airflow_delta_cdc", "delta_cdc", information}
-    assert {"airflow_delta_cdc/py.typed", "delta_cdc/py.typed", f"{information}/licenses/LICENSE"} <= set(names)
+    assert {"airflow_delta_cdc/py.typed", "delta_cdc/py.typed", f"{information}/licenses/LICENSE"} <= set(
+        names
+    )
     assert {Path(name).suffix for name in names if not name.startswith(information)} == {
         *(".jar", ".js", ".json", ".properties", ".py", ".sha256", ".typed"),
     }

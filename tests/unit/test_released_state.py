@@ -68,7 +68,9 @@ def test_its_maintenance_is_recognised(state: dict[str, Any]) -> None:
 
 def test_a_field_of_the_seal_is_not_added_in_silence() -> None:
     """An older release cannot read a seal with a new field: raise SEAL_FORMAT, so that its error says why."""
-    now = {cls: {field.name for field in fields(cls)} for cls in (Seal, PipelineState, SealStep, TableVersion)}
+    now = {
+        cls: {field.name for field in fields(cls)} for cls in (Seal, PipelineState, SealStep, TableVersion)
+    }
     assert (SEAL_FORMAT, now) == (
         1,
         {
