@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core matrix lint types format bench jar wheel wheel-check docs docker-check docker-rehearsal constraints clean
+.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core matrix lint types format bench jar wheel wheel-check release docs docker-check docker-rehearsal constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,8 +67,11 @@ bench: setup ## Run the benchmarks
 jar: setup ## Compile java/ into the JAR of the log store for S3; needs a JDK
 	@$(BIN)/python -m tools.jar
 
-wheel: setup jar ## Build wheel and source distribution into dist/
-	@$(BIN)/python -m build --no-isolation --outdir dist .
+wheel: setup ## Build wheel and source distribution of the last commit into dist/; needs a JDK
+	@$(BIN)/python -m tools.release --wheel
+
+release: setup ## The same, with an SBOM and a table of licences; prints the hashes
+	@$(BIN)/python -m tools.release
 
 docs: setup ## Build the documentation site, with search, into build/docs/html; ARGS=--external fetches other sites
 	@.cache/docs/bin/python -c '' 2>/dev/null || $(BIN)/python -m venv --clear .cache/docs
@@ -92,6 +95,9 @@ constraints: setup ## Pin the newest versions that pyproject.toml allows, for th
 		--output-file docker/requirements.txt
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes --no-header \
 		--no-emit-index-url --constraint constraints.txt --group docs --output-file docs/requirements.txt
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes --no-header \
+		--no-emit-index-url --constraint constraints.txt --group release \
+		--output-file tools/release-requirements.txt
 
 clean: ## Remove everything that is made, .venv included
 	rm -rf .venv .cache .demo .airflow dist build

@@ -79,7 +79,7 @@ def test_the_coordinates_are_those_of_delta_spark() -> None:
     from pyspark.sql import SparkSession
 
     builder = configure_spark_with_delta_pip(SparkSession.Builder())
-    assert builder._options["spark.jars.packages"] in jars.delta_jars().pins
+    assert builder._options["spark.jars.packages"] in jars.delta_jars().by_coordinates
 
 
 def spark_of(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ from delta_cdc.core.errors import (
     TransactionRetentionSet,
     WatermarkExpired,
 )
-from delta_cdc.core.watermark import TableVersion
+from delta_cdc.core.watermark import SEAL_FORMAT, TableVersion
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.reconcile import RecordedWatermark, reconcile, reconcile_async
 from tests.support.logs import EPOCH, LogTable, seal
@@ -180,6 +181,21 @@ def test_a_txn_of_another_number_is_no_seal(target: LogTable) -> None:
     target.commit("WRITE", target.add(), txn, user_metadata=seal(151, 12).to_json())
     with pytest.raises(SealUnreadable, match="Version 2 of the target"):
         look(target)
+
+
+def test_a_target_that_a_newer_release_wrote_is_refused_until_it_is_restored(target: LogTable) -> None:
+    """This is the rollback of docs/reference/upgrade.md."""
+    for number in (102, 103):
+        later = {**json.loads(seal(number, 9).to_json()), "delta_cdc": SEAL_FORMAT + 1}
+        txn = {"txn": {"appId": "delta-cdc/p", "version": number}}
+        target.commit("MERGE", target.add(), txn, user_metadata=json.dumps(later))
+    with pytest.raises(
+        SealUnreadable, match=f"format {SEAL_FORMAT + 1}; this release reads format {SEAL_FORMAT}"
+    ) as caught:
+        look(target)
+    assert "Upgrade and rollback" in caught.value.remedy
+    target.restore(1)
+    assert proven(target) == (8, 104)
 
 
 def test_seals_of_other_pipelines_are_passed_over(target: LogTable) -> None:

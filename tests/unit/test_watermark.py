@@ -17,6 +17,7 @@ from delta_cdc.core.watermark import (
     SealStep,
     TableVersion,
     app_id,
+    format_of,
     newest,
 )
 from tests.support.logs import changed
@@ -74,11 +75,13 @@ def test_the_same_state_gives_the_same_text() -> None:
 )
 def test_other_peoples_metadata_is_no_seal(text: str | None) -> None:
     assert Seal.from_json(text) is None
+    assert format_of(text) in (None, 999)
 
 
 def test_a_seal_of_a_later_format_is_not_guessed_at() -> None:
     later = json.dumps({**json.loads(SEAL.to_json()), "delta_cdc": SEAL_FORMAT + 1})
     assert Seal.from_json(later) is None
+    assert (format_of(SEAL.to_json()), format_of(later)) == (SEAL_FORMAT, SEAL_FORMAT + 1)
 
 
 def test_each_pipeline_has_a_transaction_id_of_its_own() -> None:

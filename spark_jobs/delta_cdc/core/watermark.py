@@ -174,16 +174,29 @@ class Seal:
     @classmethod
     def from_json(cls, text: str | None) -> Seal | None:
         """Read ``userMetadata``; None if it is not a seal of this format."""
-        if not text or _MARK not in text:
-            return None
-        try:
-            data = json.loads(text)
-        except ValueError:
-            return None
-        if not isinstance(data, dict) or data.pop(_MARK, None) != SEAL_FORMAT:
+        data = _marked(text)
+        if data is None or data.pop(_MARK, None) != SEAL_FORMAT:
             return None
         try:
             return codec.decoded(cls, data)
         except UnreadableJson:
             # Fields of another release, or JSON of another program.
             return None
+
+
+def format_of(text: str | None) -> int | None:
+    """Return the format of the seal in ``userMetadata``, also of a seal that this release cannot read."""
+    data = _marked(text)
+    number = None if data is None else data[_MARK]
+    return number if isinstance(number, int) else None
+
+
+def _marked(text: str | None) -> dict[str, Any] | None:
+    """Return the JSON object of a seal of any format; None for any other text."""
+    if not text or _MARK not in text:
+        return None
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return None
+    return data if isinstance(data, dict) and _MARK in data else None

@@ -69,17 +69,17 @@ class JarSet:
 
     :param title: their name in messages
     :param folder: their folder under ``jars`` in the cache; each version has another folder
-    :param pins: SHA-256 by Maven coordinates (``group:artifact:version``). A mirror serves the same bytes
+    :param by_coordinates: SHA-256 by Maven coordinates (``group:artifact:version``), the same on mirrors
     """
 
     title: str
     folder: str
-    pins: Mapping[str, str]
+    by_coordinates: Mapping[str, str]
 
     @property
     def hashes(self) -> dict[str, str]:
         """Return the SHA-256 of every JAR, by file name."""
-        return {_file_name(coordinates): sha256 for coordinates, sha256 in self.pins.items()}
+        return {_file_name(coordinates): sha256 for coordinates, sha256 in self.by_coordinates.items()}
 
     @property
     def path(self) -> Path:
@@ -126,7 +126,7 @@ class JarSet:
         """Let Ivy resolve the JARs; return the files in ``scratch``."""
         settings, module, jars = scratch / "ivysettings.xml", scratch / "ivy.xml", scratch / "jars"
         settings.write_text(_IVY_SETTINGS)
-        module.write_text(_ivy_module(self.pins))
+        module.write_text(_ivy_module(self.by_coordinates))
         command = [
             str(java_binary()),
             # The options that spark-submit would pass to its own resolver, such as a proxy or a trust store.
@@ -281,9 +281,9 @@ def _file_name(coordinates: str) -> str:
     return f"{group}_{artifact}-{version}.jar"
 
 
-def _ivy_module(pins: Mapping[str, str]) -> str:
+def _ivy_module(jars: Iterable[str]) -> str:
     lines = []
-    for coordinates in pins:
+    for coordinates in jars:
         group, artifact, version = (quoteattr(part) for part in coordinates.split(":"))
         lines.append(f'    <dependency org={group} name={artifact} rev={version} transitive="false"/>\n')
     return _IVY_MODULE.format(dependencies="".join(lines))

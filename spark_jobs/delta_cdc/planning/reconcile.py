@@ -25,7 +25,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.history import is_restore, replaces_all_rows
 from delta_cdc.core.properties import STATISTICS_COLUMNS
-from delta_cdc.core.watermark import Seal, TableVersion, app_id
+from delta_cdc.core.watermark import SEAL_FORMAT, Seal, TableVersion, app_id, format_of
 from delta_cdc.delta_log.table import run_sync
 
 if TYPE_CHECKING:
@@ -432,12 +432,21 @@ def _refuse_retention(state: TableState) -> None:
 
 def _refuse_unreadable(state: TableState, pipeline: str, commit: Commit) -> None:
     """Refuse a commit of this pipeline without a readable seal: skipping it would move the watermark back."""
+    number = format_of(commit.info.user_metadata)
+    if number is not None and number > SEAL_FORMAT:
+        what = f"with a seal of format {number}; this release reads format {SEAL_FORMAT}"
+        otherwise = 'to go back to this release, follow the page "Upgrade and rollback" of its documentation'
+    else:
+        what = "and no seal that this release can read"
+        otherwise = (
+            f"if something else writes under the transaction id {app_id(pipeline)}, RESTORE the target to "
+            f"version {commit.version - 1}"
+        )
     if any(txn.app_id == app_id(pipeline) for txn in commit.txns):
         raise SealUnreadable(
             f"Version {commit.version} of the target {state.uri} has a transaction of pipeline {pipeline}, "
-            "and no seal that this release can read.",
-            remedy="run the release that wrote it, or a newer one; if something else writes under the "
-            f"transaction id {app_id(pipeline)}, RESTORE the target to version {commit.version - 1}.",
+            f"{what}.",
+            remedy=f"run the release that wrote it, or a newer one; {otherwise}.",
         )
 
 

@@ -1,0 +1,137 @@
+"""What a public project has besides its code: metadata, workflow, templates, changelog, security policy."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from trove_classifiers import classifiers
+
+from delta_cdc._version import __version__
+from tools.matrix.__main__ import AIRFLOWS, environments
+from tools.release import jar_components
+
+_ROOT = Path(__file__).parents[2]
+_PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+_GITHUB = _ROOT / ".github"
+#: What a classifier of the language is followed by, for the releases that are supported.
+_PYTHON = re.compile(r"^Programming Language :: Python :: (3\.\d+)$")
+
+
+def _read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def _jobs() -> dict[str, Any]:
+    jobs: dict[str, Any] = _read(_GITHUB / "workflows" / "ci.yml")["jobs"]
+    return jobs
+
+
+def _steps() -> list[dict[str, Any]]:
+    action = _read(_GITHUB / "actions" / "setup" / "action.yml")
+    return [step for job in _jobs().values() for step in job["steps"]] + action["runs"]["steps"]
+
+
+# -- versions -------------------------------------------------------------------------------------
+def test_the_workflow_has_the_environments_of_the_matrix() -> None:
+    job = _jobs()["matrix"]
+    listed = [(one["environment"], one["python"]) for one in job["strategy"]["matrix"]["include"]]
+    assert listed == [(one.title, one.python) for one in environments()]
+    assert {f"Airflow {release}" for release in AIRFLOWS} <= {title for title, _ in listed}
+    # A title that another one contains would run both.
+    assert not [(a, b) for a, _ in listed for b, _ in listed if a != b and a in b]
+
+
+def test_python_has_the_same_releases_everywhere() -> None:
+    classified = {found[1] for text in _PROJECT["classifiers"] if (found := _PYTHON.match(text))}
+    assert set(_jobs()["tests"]["strategy"]["matrix"]["python"]) == classified
+    assert {one.python for one in environments()} == classified
+    assert _PROJECT["requires-python"] == f">={min(classified, key=lambda text: int(text[2:]))}"
+
+
+def test_the_changelog_begins_with_a_section_that_can_be_read() -> None:
+    text = (_ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    heads = re.findall(r"^## (\S+)", text, re.M)
+    assert __version__ in heads
+    if __version__ == "0.1.0":
+        assert len(text.splitlines()) <= 60
+
+
+# -- metadata -------------------------------------------------------------------------------------
+def test_classifiers_exist() -> None:
+    assert set(_PROJECT["classifiers"]) <= set(classifiers)
+    assert _PROJECT["classifiers"] == sorted(_PROJECT["classifiers"])
+
+
+def test_addresses_are_those_of_one_place() -> None:
+    source = _PROJECT["urls"]["Source"]
+    assert all(url.startswith(source) for url in _PROJECT["urls"].values())
+    for contact in _read(_GITHUB / "ISSUE_TEMPLATE" / "config.yml")["contact_links"]:
+        assert contact["url"].startswith(source)
+
+
+# -- the workflow ---------------------------------------------------------------------------------
+def test_actions_have_a_major_version_and_steps_have_no_secret() -> None:
+    used = [step["uses"] for step in _steps() if "uses" in step]
+    assert len(used) > 5
+    for name in used:
+        assert name == "./.github/actions/setup" or re.fullmatch(r"actions/[a-z-]+@v\d+", name), name
+    assert "secrets." not in (_GITHUB / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    assert _read(_GITHUB / "workflows" / "ci.yml")["permissions"] == {"contents": "read"}
+
+
+def test_targets_and_files_of_the_workflow_exist() -> None:
+    makefile = (_ROOT / "Makefile").read_text(encoding="utf-8")
+    scripts = [step["run"] for step in _steps() if "run" in step]
+    targets = {target for script in scripts for target in re.findall(r"\bmake ([a-z-]+)", script)}
+    assert {"lint", "types", "test", "matrix", "docs", "release"} <= targets
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.M)] == []
+    named = {path for script in scripts for path in re.findall(r"\b(?:tools|tests)/[\w./]+", script)}
+    assert named
+    assert [path for path in named if not (_ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("name", ["bug_report", "feature_request"])
+def test_forms_of_issues_are_complete(name: str) -> None:
+    form = _read(_GITHUB / "ISSUE_TEMPLATE" / f"{name}.yml")
+    assert form["name"]
+    assert form["description"]
+    fields = [field for field in form["body"] if field["type"] != "markdown"]
+    assert len({field["id"] for field in fields}) == len(fields)
+    assert all(field["attributes"]["label"] for field in fields)
+
+
+def test_a_bug_report_asks_for_the_doctor() -> None:
+    body = _read(_GITHUB / "ISSUE_TEMPLATE" / "bug_report.yml")["body"]
+    (doctor,) = [field for field in body if field.get("id") == "doctor"]
+    assert "delta-cdc doctor --json" in doctor["attributes"]["description"]
+    assert doctor["validations"]["required"]
+
+
+# -- pages beside docs/ ---------------------------------------------------------------------------
+@pytest.mark.parametrize(("name", "most"), [("SECURITY.md", 1200), ("CONTRIBUTING.md", 700)])
+def test_pages_are_short_and_name_what_exists(name: str, most: int) -> None:
+    text = (_ROOT / name).read_text(encoding="utf-8")
+    assert len(text.split()) <= most
+    for path in re.findall(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|md|json|js|sha256|java|toml))`", text):
+        roots = (_ROOT, _ROOT / "spark_jobs")
+        assert any((root / path).exists() for root in roots), path
+    for link in re.findall(r"\]\(([^)\s#]+)", text):
+        assert (_ROOT / link).exists(), link
+
+
+# -- the SBOM -------------------------------------------------------------------------------------
+def test_jars_are_components_with_their_hashes() -> None:
+    components = jar_components()
+    names = {component["name"] for component in components if component["scope"] == "required"}
+    assert "delta-storage" in names
+    for component in components:
+        parts = (component["group"], component["name"], component["version"])
+        assert component["purl"] == "pkg:maven/{}/{}@{}".format(*parts)
+        (digest,) = component["hashes"]
+        assert re.fullmatch("[0-9a-f]{64}", digest["content"])
+    assert len({component["bom-ref"] for component in components}) == len(components)
