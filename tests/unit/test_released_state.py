@@ -61,7 +61,7 @@ def test_its_maintenance_is_recognised(state: dict[str, Any]) -> None:
 
 
 def test_what_a_seal_may_hold_is_not_extended_in_silence() -> None:
-    """An older release cannot read a new field or kind: raise SEAL_FORMAT, so that its error gives the reason."""
+    """An older release cannot read a new field: raise SEAL_FORMAT, so that its error gives the reason."""
     now = {
         cls: {field.name for field in fields(cls)} for cls in (Seal, PipelineState, SealStep, TableVersion)
     }
