@@ -181,8 +181,7 @@ def _commands_index() -> str:
     first = [(name, file, re.split(r"(?<=[^.]\.) ", text)[0]) for name, file, text in rows]
     intro = (
         "Exit codes: 0 success, 1 a finding (a named error, a pipeline that needs attention), 2 wrong usage. "
-        "Which tables a command takes: "
-        "[How far behind is a table?](../../howto/status.md#how-to-name-tables-in-a-command)."
+        "[How to name tables in a command](../../howto/status.md#how-to-name-tables-in-a-command)."
     )
     return _index("Commands", intro, "command", first)
 
