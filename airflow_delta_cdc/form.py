@@ -181,8 +181,7 @@ def range_arguments() -> dict[str, str]:
 
 
 def run_arguments(*, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the arguments that pass the form to one
-    :class:`~airflow_delta_cdc.operators.DeltaApplyChangesOperator`.
+    """Return the arguments that pass the form to a ``DeltaApplyChangesOperator``.
 
     All are templates except ``pre_execute``, which checks the form before the task starts. In a backfill by
     dates, each run passes its data interval instead.
