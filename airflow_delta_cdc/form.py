@@ -114,8 +114,8 @@ applies the versions from there. It skips versions that are already applied, and
 * **Reload** may have a last version. It closes and opens rows of a history (SCD type 2), and overwrites none.
 * **Dry run** shows plan, counts and statements in the log of the task.
 
-The log of the newest run shows the watermark and the version of the source; *delta-cdc status* shows those of \
-now."""
+The log of the newest run shows the watermark and the version of the source at that time. \
+*delta-cdc status* shows the current ones."""
 
 
 def _tables(tables: Sequence[str]) -> Param:
