@@ -46,7 +46,8 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
 
         trigger = DeltaVersionTrigger(table="s3://lake/orders", asset_name="new orders")
         orders = Asset("new orders", watchers=[AssetWatcher(name="orders", trigger=trigger)])
-        with DAG("orders_current", schedule=[orders]): ...
+        with DAG("orders_current", schedule=[orders]):
+            ...
 
     :func:`airflow_delta_cdc.triggers.watched_asset` replaces the first two lines.
 
