@@ -83,7 +83,7 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
             minimum=1,
             title="Versions per commit",
             description_md="**Range** only. Commit after every so many versions, all in one Spark "
-            "application. A run that dies goes on behind its last commit. Empty: one commit at the end.",
+            "application. If a run dies, the next one continues after its last commit. Empty: one commit.",
         ),
         **_times(),
         "repair_keys": Param(
@@ -106,15 +106,16 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
 
 
 _MODE_HELP = """\
-* **Incremental** takes no further field. With a version, a time or versions per commit it means **Range**.
-* **Range** (*backfill* in REST) goes on from the watermark up to an end, or to the newest version. Without \
-a target yet, a start loads the source as it was before that version, and applies what follows. What is \
-applied already is left out, and the log says so.
-* **Repair** needs versions at or below the watermark, or keys (below). Only differences are written.
-* **Reload** may take an end. History (SCD type 2) is closed and opened, never overwritten.
+* **Incremental** needs no other field. With a version, a time or versions per commit, it means **Range**.
+* **Range** (*backfill* in REST) applies the versions after the watermark, up to the last version, or to the \
+newest one. If the target does not exist, the run loads the source as it was before the first version, and \
+applies the versions from there. It skips versions that are already applied, and logs this.
+* **Repair** needs versions at or below the watermark, or keys (below). It writes only rows that differ.
+* **Reload** may have a last version. It closes and opens rows of a history (SCD type 2), and overwrites none.
 * **Dry run** shows plan, counts and statements in the log of the task.
 
-The log of the newest run says where watermark and source are; *delta-cdc status* says it as of now."""
+The log of the newest run shows the watermark and the version of the source at that time. \
+*delta-cdc status* shows the current ones."""
 
 
 def _tables(tables: Sequence[str]) -> Param:
@@ -126,7 +127,7 @@ def _tables(tables: Sequence[str]) -> Param:
         examples=list(tables),
         title="Tables",
         description_md="Only these tables. Empty: all. Versions and keys need exactly one table, because "
-        "each table counts its own; times may have many.",
+        "each table has its own; times work with several tables.",
     )
 
 
@@ -137,14 +138,14 @@ def _versions() -> dict[str, Param]:
             type=["null", "integer"],
             minimum=0,
             title="First version",
-            description_md="Of the source, inclusive. Empty: right after the watermark.",
+            description_md="First version of the source, inclusive. Empty: the one after the watermark.",
         ),
         "ending_version": Param(
             None,
             type=["null", "integer"],
             minimum=0,
             title="Last version",
-            description_md="Of the source, inclusive. Empty: the newest one.",
+            description_md="Last version of the source, inclusive. Empty: the newest one.",
         ),
     }
 
@@ -157,7 +158,7 @@ def _times() -> dict[str, Param]:
             format="date-time",
             section=_TIMES_ALONE,
             title="From (time)",
-            description_md="Instead of the first version: the first one committed at this time or after it.",
+            description_md="Instead of the first version: the first version at or after this time.",
         ),
         "ending_timestamp": Param(
             None,
@@ -165,7 +166,7 @@ def _times() -> dict[str, Param]:
             format="date-time",
             section=_TIMES_ALONE,
             title="Until (time)",
-            description_md="Instead of the last version: the last one committed at this time or before it.",
+            description_md="Instead of the last version: the last version at or before this time.",
         ),
     }
 
@@ -181,8 +182,7 @@ def range_arguments() -> dict[str, str]:
 
 
 def run_arguments(*, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the arguments that pass the form to one
-    :class:`~airflow_delta_cdc.operators.DeltaApplyChangesOperator`.
+    """Return the arguments that pass the form to a ``DeltaApplyChangesOperator``.
 
     All are templates except ``pre_execute``, which checks the form before the task starts. In a backfill by
     dates, each run passes its data interval instead.

@@ -11,6 +11,7 @@ import inspect
 import re
 from importlib import import_module
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import errors
@@ -25,9 +26,9 @@ WRITTEN = ("operators", "functions", "commands")
 
 _MADE = "<!-- Made by docs/reference.py; change the code instead. -->"
 _TEMPLATES = (
-    "`${ENV}` in a path is filled in from the environment. Parameters marked *templated* take Jinja. For "
-    'numbers, an empty text and `None` mean "not given", so `"{{ params.ending_version }}"` works with an '
-    "empty form field."
+    "A path may contain `${ENV}`, a variable of the environment. Parameters marked *templated* may contain "
+    'Jinja. For numbers, an empty text and `None` mean "not given", so `"{{ params.ending_version }}"` also '
+    "works with an empty form field."
 )
 #: Whose parameters are options.
 _OPTIONS = {
@@ -52,6 +53,9 @@ _FUNCTIONS = {
     "airflow_delta_cdc.deadline": ("freshness_deadline", "log_missed"),
 }
 _PARAM = re.compile(r"^:param (\w+): (.*)$")
+#: A line of text may begin with a role, such as ``:class:``; that is no field.
+_FIELD = re.compile(r":(?:param|return|raises)\b")
+_CODE = re.compile(r"^\.\. code-block:: python\n\n((?:(?: {4}.*)?\n)+)", re.M)
 
 
 def classes() -> list[type]:
@@ -97,7 +101,7 @@ def _divided(cls: Callable[..., Any]) -> tuple[str, list[str]]:
     text: list[str] = []
     fields: list[str] = []
     for line in (inspect.getdoc(cls) or "").splitlines():
-        if line.startswith(":"):
+        if _FIELD.match(line):
             fields.append(line)
         elif fields:
             fields[-1] += " " + line.strip()
@@ -114,7 +118,7 @@ def pages() -> dict[str, str]:
     """Return every page that this script writes, by its path in ``docs/reference/``."""
     made = {f"operators/{_file(cls)}": _page(cls, _home(cls)) for cls in classes()}
     made |= {f"functions/{one.__name__}.md": _page(one, home) for home, one in functions()}
-    made |= {f"commands/{name}.md": _command(name, parser) for name, parser in commands().items()}
+    made |= {f"commands/{name}.md": _command(name, *found) for name, found in commands().items()}
     made["operators/index.md"] = _operators_index()
     made["functions/index.md"] = _functions_index()
     made["commands/index.md"] = _commands_index()
@@ -166,28 +170,30 @@ def _functions_index() -> str:
     return _index("Functions", intro, "function", rows)
 
 
-def commands() -> dict[str, argparse.ArgumentParser]:
-    """Return the parsers of the subcommands by name, in the order of the help."""
+def commands() -> dict[str, tuple[argparse.ArgumentParser, str]]:
+    """Return the parser and the line in the help of each subcommand, by name."""
     from delta_cdc.cli import _parser
 
     (found,) = [a for a in _parser()._actions if isinstance(a, argparse._SubParsersAction)]
-    return dict(found.choices)
+    lines = {one.dest: one.help or "" for one in found._choices_actions}
+    return {name: (parser, _sentence(lines[name])) for name, parser in found.choices.items()}
+
+
+def _sentence(text: str) -> str:
+    """Return a line of the help as a sentence."""
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _commands_index() -> str:
-    rows = [
-        (f"delta-cdc {name}", f"{name}.md", parser.description or "") for name, parser in commands().items()
-    ]
-    first = [(name, file, re.split(r"(?<=[^.]\.) ", text)[0]) for name, file, text in rows]
+    rows = [(f"delta-cdc {name}", f"{name}.md", line) for name, (_, line) in commands().items()]
     intro = (
         "Exit codes: 0 success, 1 a finding (a named error, a pipeline that needs attention), 2 wrong usage. "
-        "Which tables a command takes: "
-        "[How far behind is a table?](../../howto/status.md#which-tables-a-command-is-about)."
+        "[How to name tables in a command](../../howto/status.md#how-to-name-tables-in-a-command)."
     )
-    return _index("Commands", intro, "command", first)
+    return _index("Commands", intro, "command", rows)
 
 
-def _command(name: str, parser: argparse.ArgumentParser) -> str:
+def _command(name: str, parser: argparse.ArgumentParser, line: str) -> str:
     rows = []
     for action in parser._actions:
         if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
@@ -199,8 +205,9 @@ def _command(name: str, parser: argparse.ArgumentParser) -> str:
             shown = f"`{_value(action)}`"
         text = _text((action.help or "") % {"default": action.default, "prog": parser.prog})
         rows.append(f"| {shown} | {text} |")
-    lines = [f"# delta-cdc {name}\n", _MADE, f"\n{_text(parser.description or '')}\n"]
-    lines += ["| argument | meaning |", "|---|---|", *rows, "", "[All commands](index.md)", ""]
+    lines = [f"# delta-cdc {name}\n", _MADE, f"\n{_text(line)}\n", f"{_text(parser.description or '')}\n"]
+    lines += ["| argument | meaning |", "|---|---|", *rows, ""] if rows else []
+    lines += ["[All commands](index.md)", ""]
     return "\n".join(lines)
 
 
@@ -306,9 +313,11 @@ def _error(line: str) -> str:
 
 
 def _markdown(text: str) -> str:
+
     text = re.sub(r":(?:class|func|meth|data|mod):`~?([^`]+)`", r"`\1`", text)
     text = re.sub(r"`delta_cdc\.core\.option_schema\.[A-Z]+`", "[Options](../options.md)", text)
     text = text.replace("``", "`").replace("|", "\\|")
+    text = _CODE.sub(lambda found: f"```py\n{dedent(found[1]).strip()}\n```\n\n", f"{text}\n").strip()
     text = re.sub(r"`docs/([\w/-]+)\.md`", _page_link, text)
     return text.replace("(templated)", "*(templated)*")
 

@@ -198,7 +198,7 @@ class DeltaCdcConnectHook(SparkConnectHook):
             raise EnvironmentNotReady(
                 f"The Spark Connect server {self.server} was started without Delta.",
                 remedy="start it with Delta's JARs on its driver's class path (delta-cdc jars lists them), "
-                f"and with {_EXTENSIONS} and {_CATALOG} as docs/connections.md says.",
+                f"and with {_EXTENSIONS} and {_CATALOG} as docs/howto/spark-connect.md shows.",
             )
         self._check_delta(spark, theirs)
 

@@ -54,7 +54,7 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
     :raises InvalidConfiguration: there is no consumer; a consumer reads rows, not events; the horizon is no
         sequence of the consumers, or is above all events that they have applied
     :raises ConsumerUnreadable: the log does not show the watermark of a consumer
-    :raises ConcurrentModification: another writer won the race; nothing is lost
+    :raises ConcurrentModification: another writer committed first; nothing is lost
     :raises TableNotFound: a table does not exist
     """
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DeltaOptimizeOperator(DeltaTableCareOperator):
-    """Compact the files of tables, cluster them, Z-order them by columns, or purge masked rows.
+    """Compact the files of tables, cluster them, Z-order them by columns, or purge deleted rows.
 
     The rows do not change: pipelines that read or fill the tables are not affected. The task skips a table
     that was not written since its last optimization with the same arguments. If it skips all tables, no
@@ -36,7 +36,7 @@ class DeltaOptimizeOperator(DeltaTableCareOperator):
     :param zorder_by: columns of the Z-order; not for clustered tables (templated)
     :param full: also rewrite the clustered files of a clustered table, for instance after a change of the
         clustering columns (templated)
-    :param purge: instead, rewrite the files that have masked rows (deletion vectors), without these rows
+    :param purge: instead, rewrite the files with deletion vectors, without their deleted rows
         (templated)
     :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
         store for several writers (templated)

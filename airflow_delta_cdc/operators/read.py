@@ -131,8 +131,8 @@ class DeltaReadChangesOperator(StagingOperator):
     last one that ``DeltaCommitWatermarkOperator`` committed. Only one batch is open at a time: until it is
     applied or committed, the read returns the same batch.
 
-    A long range is staged in several commits, all in one application; a retry goes on after the last commit.
-    A batch counts only once it is complete.
+    A long range is staged in several commits, all in one application; a retry continues after the last one.
+    A batch can be used only when it is complete.
 
     The XCom ``return_value`` holds a dict: pipeline, seal, source_table, source_table_id, version (of the
     watermark), starting_version, ending_version, applied, target_table, target_table_id, target_version,

@@ -46,13 +46,13 @@ class _Baseline:
 class DeltaVersionSensor(BaseSensorOperator):
     """Succeed as soon as a table has commits after a baseline that change data. OPTIMIZE doesn't count.
 
-    With ``pipeline`` and ``target``, the baseline is the pipeline's watermark, which every poke reads from
-    the target's log: the sensor succeeds exactly when the apply task has work. Work includes the renewal of
-    an idle pipeline's seal before its watermark leaves the log. Without them, the baseline is
-    ``baseline_version``, or else the table's version at the first poke, which retries and later pokes keep.
+    With ``pipeline`` and ``target``, the baseline is the pipeline's watermark. Every poke reads it from the
+    target's log, so the sensor succeeds exactly when the apply task has work. Work includes the renewal of
+    an idle pipeline's seal before retention removes it. Without them, the baseline is ``baseline_version``,
+    or else the table's version at the first poke; later pokes and retries keep this baseline.
 
     The sensor also waits for a table that doesn't exist yet, and for a store that doesn't answer. It works
-    deferred (one look per interval in the triggerer), in mode ``reschedule`` and in mode ``poke``, and never
+    deferred (one check per interval in the triggerer), in mode ``reschedule`` and in mode ``poke``, and never
     starts a JVM. After ``timeout``, the task fails; with ``soft_fail``, it is skipped.
 
     The XCom is a dict: ``table``, ``table_id``, ``version`` (the newest), ``previous_version`` (the
@@ -60,19 +60,19 @@ class DeltaVersionSensor(BaseSensorOperator):
     (``new_versions``, ``table_created``, ``table_recreated`` or ``seal_due``).
 
     :param table: path or URI of the table to watch, ``${ENV}`` allowed; or a catalog name that an operator
-        has looked up before (templated)
+        has resolved before (templated)
     :param pipeline: the pipeline whose watermark is the baseline; needs ``target`` (templated)
     :param target: the target of that pipeline, ``${ENV}`` allowed (templated)
     :param baseline_version: commits after this version count (templated)
     :param min_versions: the number of counted commits after which the sensor succeeds (templated)
-    :param operations: only commits of these operations count, as ``DESCRIBE HISTORY`` names them, in any
-        case: a name or a list (templated)
+    :param operations: only commits of these operations count, as ``DESCRIBE HISTORY`` names them, in upper
+        or lower case: a name or a list (templated)
     :param partitions: only commits that add or remove rows in such partitions count: a value, or a list of
         values, by partition column (templated)
     :param allow_recreation: end the wait with the reason ``table_recreated`` if the table was dropped and
         created again; otherwise that is an error
     :param deferrable: wait in the triggerer (default), or hold a worker slot as ``mode`` says
-    :param poke_interval: seconds between two looks; default ``[delta_cdc] poll_interval``
+    :param poke_interval: seconds between two checks; default ``[delta_cdc] poll_interval``
     :param delta_conn_id: connection of type ``delta`` for the object store of both tables (templated)
     :param storage_options: options of the object store; no secrets; they win over the connection's
         (templated)
@@ -80,7 +80,7 @@ class DeltaVersionSensor(BaseSensorOperator):
         column that is no partition column
     :raises SourceTableReplaced: without ``allow_recreation``: another table is at the same location
     :raises SourceHistoryChanged: without ``allow_recreation``: a copy of the table has another history
-    :raises TableNameUnresolved: no operator has looked up the catalog name yet
+    :raises TableNameUnresolved: no operator has resolved the catalog name yet
     :raises UnsupportedTable: the table's log does not show its changes
     :raises DeltaCdcError: the target's log holds no usable watermark; the class of the error says why
     """

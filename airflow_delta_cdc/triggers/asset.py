@@ -19,7 +19,8 @@ def watched_asset(table: str, **arguments: Any) -> Asset:
 
     .. code-block:: python
 
-        with DAG("orders_current", schedule=[watched_asset(ORDERS)]): ...
+        with DAG("orders_current", schedule=[watched_asset(ORDERS)]):
+            ...
 
     The asset differs from that of :func:`delta_asset`, which every task that reads or writes the table names:
     Airflow drops the watcher of an asset as soon as it parses a DAG that names the asset without the watcher.

@@ -46,13 +46,14 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
 
         trigger = DeltaVersionTrigger(table="s3://lake/orders", asset_name="new orders")
         orders = Asset("new orders", watchers=[AssetWatcher(name="orders", trigger=trigger)])
-        with DAG("orders_current", schedule=[orders]): ...
+        with DAG("orders_current", schedule=[orders]):
+            ...
 
     :func:`airflow_delta_cdc.triggers.watched_asset` replaces the first two lines.
 
-    The trigger looks at the table's log without a JVM and without blocking the event loop: one small request
-    per look. It waits for a table that doesn't exist. If a store fails or is slow, the pauses grow, up to
-    five minutes; no error ends the trigger.
+    The trigger reads the table's log without a JVM and without blocking the event loop, with one small
+    request per check. It waits for a table that doesn't exist. If a store fails or is slow, the pauses grow,
+    up to five minutes; no error ends the trigger.
 
     Each event covers all changes since the previous one: ``table``, ``table_id``, ``version`` (the newest),
     ``previous_version`` (None the first time), ``timestamp`` and ``reason`` (``new_versions``,
@@ -64,9 +65,10 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
     :param asset_name: name of the watched asset. Its state store keeps the trigger's position, so two assets
         on one table are independent of each other. No task may have the asset as inlet or outlet.
     :param min_versions: the number of counted commits that make an event
-    :param operations: only commits of these operations count, as ``DESCRIBE HISTORY`` names them, in any case
+    :param operations: only commits of these operations count, as ``DESCRIBE HISTORY`` names them, in upper
+        or lower case
     :param partitions: only commits that touch such partitions count: a value, or a list of values, by column
-    :param poll_interval: seconds between two looks; None is ``[delta_cdc] poll_interval``
+    :param poll_interval: seconds between two checks; None is ``[delta_cdc] poll_interval``
     :param delta_conn_id: connection of type ``delta`` for the object store; it is read in the triggerer
     :param storage_options: options of the object store; no secrets, they are kept in Airflow's database
     :param allow_recreation: make an event if a table was created again at the same location; otherwise the

@@ -139,8 +139,8 @@ def read_changes(
 ) -> DataFrame:
     """Return the changes of a Delta table between two versions, as one lazy DataFrame.
 
-    This call chooses the read method from the log; Spark reads rows when it evaluates the DataFrame. If only
-    the rows show an error, Spark raises it then, with the name and text of our error in its message;
+    This call chooses the read method from the log. Spark reads the rows when it evaluates the DataFrame. If
+    only the rows show an error, Spark then raises its own exception, with our error in the message;
     :func:`delta_cdc.named_in_plan` returns our error.
 
     :data:`delta_cdc.core.option_schema.READ` documents all options, and which of them belong in a mapping.
@@ -227,6 +227,7 @@ def plan_changes(
     The parameters and errors are those of :func:`read_changes`.
 
     :param table: path or URI
+    :param starting_version: first version, inclusive; this or ``starting_timestamp`` is needed
     :param storage_options: options of the object store for reading the log
     :return: the whole range and its parts (``segments``), each with its read method (``method``), the reason
         and its size in bytes; ``print`` shows the plan

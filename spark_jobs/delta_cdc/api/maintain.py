@@ -58,7 +58,7 @@ def expire_events(
     :raises InvalidConfiguration: there is no consumer; a consumer reads rows, not events; ``horizon`` is no
         sequence of the consumers, or is above all events that they have applied
     :raises ConsumerUnreadable: a consumer's progress cannot be read
-    :raises ConcurrentModification: another writer won the race; nothing is lost
+    :raises ConcurrentModification: another writer committed first; nothing is lost
     """
     spec = ExpireSpec("", located(spark, log), horizon, dry_run=dry_run, single_driver=single_driver)
     readers = [

@@ -15,8 +15,9 @@ def add(commands: Any) -> None:
     archive = commands.add_parser(
         "archive",
         help="make the class-data archive that lets an embedded Spark start faster (starts Spark here)",
-        description="Runs a small workload, at whose end the JVM writes its classes: half a minute, 200 MB. "
-        "Each set of JARs has its own archive. Exit code 1: it made no archive, and prints why.",
+        description="Runs a small workload, after which the JVM writes its loaded classes into a file of "
+        "about 200 MB. This takes half a minute. Each set of JARs has its own archive. Exit code 1: no "
+        "archive was made, and the command prints the reason.",
     )
     archive.add_argument("--kafka", action="store_true", help="with the JARs for reading topics")
     archive.add_argument("--s3", action="store_true", help="with the JARs for tables on S3")

@@ -36,10 +36,10 @@ def add(commands: Any) -> None:
     changes = commands.add_parser(
         "changes",
         help="show what changed in a table between two versions (starts Spark here, if there are changes)",
-        description="Without --to the range ends at the newest version. Rows are sorted by version, then key "
-        "(without keys: the first column), the state before an update first. For one pipeline, the table is "
-        "its target's source, the keys are its keys, and without --from the range begins after its "
-        "watermark: it shows the changes that are not applied yet.",
+        description="Without --to, the range ends at the newest version. Rows are sorted by version, then "
+        "key (without keys: the first column); of an update, the old state comes first. For a pipeline, the "
+        "command shows the changes of its source by its keys. Without --from, these are the changes after "
+        "its watermark, which are not applied yet.",
     )
     takes_pipelines(changes, "TABLE --from N")
     bounds(changes.add_mutually_exclusive_group(), changes.add_mutually_exclusive_group())

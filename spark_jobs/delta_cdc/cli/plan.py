@@ -39,15 +39,20 @@ def add(commands: Any) -> None:
     plan = commands.add_parser(
         "plan",
         help="show what the next run of pipelines would do, from the logs alone (starts no Spark)",
-        description="Without a watermark this is the initial load. Options come from the configuration, or "
-        "from the watermark; before the first load from --key, --source-kind and --sequence-by. Exit code 1: "
-        "a pipeline cannot run.",
+        description="Without a watermark, the next run is the initial load. The options come from the "
+        "configuration, or else from the target's seal; before the first load from --key, --source-kind and "
+        "--sequence-by. Exit code 1: a pipeline cannot run.",
     )
     takes_pipelines(plan)
     limits = plan.add_argument_group("bounds, with the names of the operator's arguments")
     bounds(limits, limits)
-    for name in ("max-versions", "max-bytes", "versions-per-commit", "bytes-per-commit"):
-        limits.add_argument(f"--{name}", type=int, metavar="N")
+    for name, text in (
+        ("max-versions", "maximum number of versions in the run"),
+        ("max-bytes", "maximum number of bytes of changes in the run"),
+        ("versions-per-commit", "maximum number of versions in one commit"),
+        ("bytes-per-commit", "maximum number of bytes of changes in one commit"),
+    ):
+        limits.add_argument(f"--{name}", type=int, metavar="N", help=text)
     mode = plan.add_argument_group("what the run is to do")
     mode.add_argument("--mode", choices=MODES, default="incremental", help="default: incremental")
     mode.add_argument("--repair-keys", metavar="SQL", help="repair: predicate over the key columns")
@@ -60,8 +65,11 @@ def add(commands: Any) -> None:
         help="plan the ingest alone; SOURCE is a folder of files or kafka://<host:port>,…/<topic>,…, and "
         "TARGET its change log",
     )  # fmt: skip
-    for name in ("max-files", "max-offsets"):
-        ingest.add_argument(f"--{name}", type=int, metavar="N")
+    for name, text in (
+        ("max-files", "maximum number of files"),
+        ("max-offsets", "Kafka: maximum number of records"),
+    ):
+        ingest.add_argument(f"--{name}", type=int, metavar="N", help=f"{text} in the run")
     ingest.add_argument("--glob", metavar="PATTERN", help="only files with such names")
     ingest.add_argument("--kafka-options", type=json_file, metavar="FILE",
                         help="JSON file with the configuration of Kafka's client")  # fmt: skip

@@ -44,16 +44,17 @@ def add(commands: Any) -> None:
     replay = commands.add_parser(
         "replay",
         help="process again what is in quarantine, after a correction (starts Spark here, if there is any)",
-        description="For a change log, reads the records again, and writes those that are now events into "
-        "the log. For a target, computes the rows of the keys again. Options come from the configuration, or "
-        "from the watermark; those below override them. Exit code 1: some records remain in quarantine.",
+        description="For a change log, reads the records again, and adds those that are valid events now to "
+        "the log. For a target, computes the rows of the keys again. The options come from the "
+        "configuration, or else from the seal; the arguments below override them. Exit code 1: some records "
+        "stay in quarantine.",
     )
     takes_pipelines(replay)
     log = replay.add_argument_group("for a change log, with the names of the arguments of ingest_changes")
-    log.add_argument("--adapter", metavar="NAME")
-    log.add_argument("--adapter-options", type=json_object, metavar="JSON")
-    log.add_argument("--format-options", type=json_object, metavar="JSON")
-    log.add_argument("--schema", metavar="DDL")
+    log.add_argument("--adapter", metavar="NAME", help="what converts a record into an event")
+    log.add_argument("--adapter-options", type=json_object, metavar="JSON", help="options of the adapter")
+    log.add_argument("--format-options", type=json_object, metavar="JSON", help="options of Spark's reader")
+    log.add_argument("--schema", metavar="DDL", help="the events' columns as Spark SQL DDL")
     log.add_argument("--key", "--keys", dest="keys", action="append", metavar="COLUMN",
                      help="column that identifies a row, repeatable")  # fmt: skip
     last_by(replay.add_argument_group("for a target"))

@@ -107,7 +107,7 @@ _OF_A_TABLE: dict[str, Any] = {
     **{name: _key(name) for name, one in INGEST.items() if name != "pipeline" and not one.of_run},
     "own_application": Annotated[
         _Bool,
-        Field(description="A large table: it gets a Spark application of its own, beside the shared one."),
+        Field(description="Run this table in its own Spark application, for instance because it is large."),
     ],
 }
 
@@ -119,54 +119,64 @@ class DagKeys(TypedDict, total=False):
     schedule: Annotated[
         str | Assets | None,
         Expects("a cron text, a preset like '@hourly', on_change, null, or a mapping {assets: [<table>, …]}"),
-        Field(description="Cron, preset, on_change: a source has a new version; or after tables of others."),
+        Field(
+            description="Cron text or preset; on_change: when a source has a new version; or assets: when "
+            "another DAG has written these tables."
+        ),
     ]
     start_date: Annotated[
-        _Text, Field(description="First moment: a date (in UTC), or a time with offset or zone.")
+        _Text,
+        Field(description="Start of the first interval: a date (in UTC), or a time with offset or zone."),
     ]
-    catchup: Annotated[_Bool, Field(description="Make up for intervals that passed.")]
-    max_active_runs: Annotated[_FromOne, Field(description="Runs of the DAG at a time.")]
+    catchup: Annotated[_Bool, Field(description="Run the intervals since start_date that have passed.")]
+    max_active_runs: Annotated[_FromOne, Field(description="Maximum of concurrent runs of the DAG.")]
     max_parallel_tables: Annotated[
-        _FromOne, Field(description="Tables at a time within the shared application; default 8.")
+        _FromOne, Field(description="Maximum of concurrent tables in the shared application; default 8.")
     ]
-    dag_id: Annotated[_Name, Field(description="The DAG's id; {name} is the group's name, the default.")]
+    dag_id: Annotated[_Name, Field(description="The DAG's id; {name} is the group's name. Default: {name}.")]
     tags: Annotated[list[str], Expects("a list of texts"), Field(description="The DAG's tags.")]
     owner: Annotated[_Text, Field(description="The tasks' owner.")]
-    doc_md: Annotated[_Text, Field(description="The DAG's documentation, Markdown.")]
-    description: Annotated[_Text, Field(description="The DAG's one line.")]
+    doc_md: Annotated[_Text, Field(description="The DAG's documentation, in Markdown.")]
+    description: Annotated[_Text, Field(description="The DAG's description in one line.")]
     pool: Annotated[_Name, Field(description="The tasks' pool.")]
     queue: Annotated[_Name, Field(description="The tasks' queue.")]
-    retries: Annotated[_Whole, Field(description="Of a task.")]
-    retry_delay: Annotated[_Span, Field(description="Seconds, or a text like '5 minutes'.")]
-    execution_timeout: Annotated[_Span, Field(description="Of a task; seconds, or a text like '2 hours'.")]
-    on_failure_callback: Annotated[_Callback, Field(description="Dotted names of functions, for tasks.")]
-    on_success_callback: Annotated[_Callback, Field(description="The same for success.")]
-    on_retry_callback: Annotated[_Callback, Field(description="The same for retries.")]
+    retries: Annotated[_Whole, Field(description="Number of retries of each task.")]
+    retry_delay: Annotated[_Span, Field(description="Time between two tries of a task.")]
+    execution_timeout: Annotated[_Span, Field(description="Maximum time of a task.")]
+    on_failure_callback: Annotated[
+        _Callback, Field(description="Functions that Airflow calls if a task fails.")
+    ]
+    on_success_callback: Annotated[
+        _Callback, Field(description="Functions that Airflow calls if a task succeeds.")
+    ]
+    on_retry_callback: Annotated[_Callback, Field(description="Functions that Airflow calls before a retry.")]
     on_late_callback: Annotated[
         _Callback,
         Field(
-            description="Dotted names of async functions, for runs that take longer than the shortest "
-            "freshness of their pipelines, as airflow_delta_cdc.deadline.log_missed."
+            description="Async functions that Airflow calls if a run takes longer than the shortest "
+            "freshness of its pipelines, such as airflow_delta_cdc.deadline.log_missed."
         ),
     ]
-    is_paused_upon_creation: Annotated[_Bool, Field(description="Whether a new DAG waits to be unpaused.")]
+    is_paused_upon_creation: Annotated[_Bool, Field(description="Whether a new DAG is paused at first.")]
     backfill: Annotated[
-        _Bool, Field(description="Make a DAG of the name and __backfill as well; default true.")
+        _Bool, Field(description="Also make the DAG <group>__backfill, for manual runs; default true.")
     ]
-    spark_conn_id: Annotated[_Name, Field(description="Spark connection; none runs inside the worker.")]
+    spark_conn_id: Annotated[
+        _Name, Field(description="Spark connection; without one, Spark runs in the worker.")
+    ]
     delta_conn_id: Annotated[_Name, Field(description="Connection for the object store.")]
     kafka_conn_id: Annotated[_Name, Field(description="Connection of type kafka.")]
     deploy_mode: Annotated[
         Literal["client", "cluster"] | _Template,
         Expects("one of client, cluster"),
-        Field(description="Of the Spark application."),
+        Field(description="Deploy mode of the Spark application."),
     ]
     conf: Annotated[_Texts, Field(description="Spark confs.")]
     jars: Annotated[_Text, Field(description="JARs instead of the provider's.")]
     packages: Annotated[_Text, Field(description="Maven coordinates instead of the provider's JARs.")]
-    driver_memory: Annotated[_Text, Field(description="For instance 4g.")]
-    executor_memory: Annotated[_Text, Field(description="For instance 4g.")]
-    executor_cores: Annotated[_FromOne, Field(description="Of each executor.")]
+    driver_memory: Annotated[_Text, Field(description="Memory of the driver, such as 4g.")]
+    executor_memory: Annotated[_Text, Field(description="Memory of an executor, such as 4g.")]
+    executor_cores: Annotated[_FromOne, Field(description="Cores of an executor.")]
     num_executors: Annotated[_FromOne, Field(description="Number of executors.")]
     storage_options: Annotated[_Texts, Field(description="Options of the object store; no secrets.")]
     kafka_options: Annotated[_Texts, Field(description="Options of Kafka's client; no secrets.")]

@@ -93,9 +93,9 @@ def filled(cls: type[_T], options: Mapping[str, Option], given: Mapping[str, Any
 #: The purpose of the options of each group.
 GROUPS = {
     "limits": "How much a run and a commit take",
-    "policies": "How a run deals with what is not as expected",
+    "policies": "How a run deals with unexpected input and states",
     "layout": "The form of tables that are created here",
-    "repair": "With mode ``repair``: which keys are computed again; or give a range",
+    "repair": "With mode ``repair``: the keys to compute again; or give a range",
 }
 
 
@@ -189,9 +189,9 @@ APPLY = _by_name(
     Option(
         "pipeline",
         NAME,
-        "The pipeline's name in the log of the table that it fills; None takes the last part of the target's "
-        "name, or without a target of the log's. It must stay the same as long as the table lives, and no "
-        "two pipelines into one table may share it",
+        "The pipeline's name, which the log of its table records; None takes the last part of the target's "
+        "name, or without a target of the log's name. Do not change it while the table exists. Two "
+        "pipelines into one table need different names",
     ),
     Option("source", TABLE, "Path, URI or catalog name of the source, ``${ENV}`` allowed"),
     Option(
@@ -203,16 +203,16 @@ APPLY = _by_name(
     Option(
         "source_kind",
         choice(*get_args(SourceKind)),
-        "``change_feed``: a table whose changes count; ``change_log``: an append-only table of events, "
-        "which may come late and twice; ``snapshot``: full copies, one per version or per value of "
-        "``snapshot_version_column``. None: a change log that an ingest made is a ``change_log``, any other "
-        "table a ``change_feed``",
+        "``change_feed``: a table whose rows are inserted, updated and deleted; ``change_log``: an "
+        "append-only table of events, which may come late and twice; ``snapshot``: full copies, one per "
+        "version or per value of ``snapshot_version_column``. None is ``change_log`` for a log that an "
+        "ingest made, and ``change_feed`` for any other table",
     ),
     Option("keys", KEYS, "Columns that identify a row; may be empty only with ``insert_only``"),
     Option(
         "insert_only",
         FLAG,
-        "Append only: the source never updates or deletes",
+        "The source is append-only: it never updates or deletes rows",
         default=False,
         templated=False,
     ),
@@ -222,17 +222,18 @@ APPLY = _by_name(
     Option(
         "sequence_by",
         SEQUENCE,
-        "A change log: the order of events, an expression or a list of them, compared one after the other; "
-        "required unless an ingest made the log. Else type 2 only: what start and end hold: "
-        "``_commit_version`` (default), ``_commit_timestamp``, or an expression over the columns",
+        "A change log: the order of events, an expression or a list of expressions, of which the first is "
+        "compared first; required unless an ingest made the log. Any other source, type 2 only: the values "
+        "of start and end: ``_commit_version`` (default), ``_commit_timestamp``, or an expression over the "
+        "columns",
     ),
     Option(
         "delete_sequence",
         TEXT,
-        "A change feed: the same for deletes; required where ``sequence_by`` is an expression, because a "
-        "delete in the feed carries the old values",
+        "A change feed, type 2: the value of ``sequence_by`` for a delete; required if ``sequence_by`` is "
+        "an expression, because a deleted row in the feed has its old values",
     ),
-    Option("starting_version", COUNT, "First version, inclusive; None goes on at the watermark"),
+    Option("starting_version", COUNT, "First version, inclusive; None continues after the watermark"),
     Option("ending_version", COUNT, "Last version, inclusive; None is the newest one"),
     Option(
         "starting_timestamp",
@@ -243,52 +244,67 @@ APPLY = _by_name(
     Option(
         "max_versions",
         POSITIVE,
-        "At most so many versions of the source, counted from the first one that changes data",
+        "Maximum number of versions of the source in one run, counted from the first one that changes data",
         group="limits",
     ),
     Option(
         "max_bytes",
         POSITIVE,
-        "At most so many bytes of changes by the log, but at least one version",
+        "Maximum number of bytes of changes in one run, by the log; a run takes at least one version",
         group="limits",
     ),
     Option(
         "versions_per_commit",
         POSITIVE,
-        "Commit after at most so many versions, all in one application, so that a retry goes on behind the "
-        "last commit; None applies everything in one commit, and reads as many as one plan of Spark should "
-        "hold",
+        "Maximum number of versions in one commit. All commits are made in one application, and a retry "
+        "continues after the last one. None applies the whole run in one commit; a read into staging "
+        "divides it into commits that one plan of Spark can hold",
         group="limits",
     ),
-    Option("bytes_per_commit", POSITIVE, "The same by bytes of changes", group="limits"),
-    Option("where", TEXT, "Predicate on rows: one that leaves it is deleted, one that enters is inserted"),
+    Option("bytes_per_commit", POSITIVE, "Maximum number of bytes of changes in one commit", group="limits"),
+    Option(
+        "where",
+        TEXT,
+        "Predicate on rows: a row that no longer matches is deleted, and a row that matches now is "
+        "inserted. A change log: events that do not match are ignored",
+    ),
     Option("select", PROJECTIONS, "Projections; ``*`` stands for all columns"),
     Option(
         "apply_as_deletes",
         TEXT,
-        "Predicate over the source's columns: where it is true, an event of a change log is a delete, and a "
+        "Predicate over the source's columns: if it is true, an event of a change log is a delete, and a "
         "row of another source does not exist",
     ),
     Option(
         "apply_as_truncates",
         TEXT,
-        "A change log: predicate; where it is true, the event has no key and deletes everything of a lower "
+        "A change log: predicate; if it is true, the event has no key, and deletes all rows with a lower "
         "sequence",
     ),
-    Option("column_list", COLUMNS, "Of the projected columns, those that land; keys always do"),
-    Option("except_column_list", COLUMNS, "Of the projected columns, those that don't land"),
+    Option("column_list", COLUMNS, "The projected columns that the target gets; it always gets the keys"),
+    Option("except_column_list", COLUMNS, "The projected columns that the target does not get"),
     Option("track_history_column_list", COLUMNS, "Type 2: only changes of these columns make a new version"),
-    Option("track_history_except_column_list", COLUMNS, "Type 2: all columns but these do"),
-    Option("ignore_null_updates", FLAG, "A NULL keeps the value that was there", default=False),
     Option(
-        "ignore_null_updates_column_list", COLUMNS, "Only in these columns, or leaves of structs (``a.b``)"
+        "track_history_except_column_list",
+        COLUMNS,
+        "Type 2: only changes of other columns than these make a new version",
     ),
-    Option("ignore_null_updates_except_column_list", COLUMNS, "In all columns but these"),
+    Option("ignore_null_updates", FLAG, "A NULL in an event keeps the previous value", default=False),
+    Option(
+        "ignore_null_updates_column_list",
+        COLUMNS,
+        "A NULL in these columns, or leaves of structs (``a.b``), keeps the previous value",
+    ),
+    Option(
+        "ignore_null_updates_except_column_list",
+        COLUMNS,
+        "A NULL in any column except these keeps the previous value",
+    ),
     Option(
         "columns_to_update",
         TEXT,
-        "Column of the source with an array of the names of the columns that the event carries; the others "
-        "keep their values. NULL means all",
+        "Column of the source with an array of names: the columns that the event carries. Other columns "
+        "keep their values. NULL means all columns",
     ),
     Option("start_column", NAME, "Type 2: name of the start column", default="__START_AT", group="layout"),
     Option(
@@ -301,8 +317,9 @@ APPLY = _by_name(
     Option(
         "on_conflict",
         CONFLICT,
-        "A change log: different events of one key at one sequence: ``fail``, ``quarantine``, or "
-        '``{"last_by": [<column>, ...]}``: the greatest wins',
+        "A change log: what to do with different events of one key at one sequence: ``fail``, "
+        '``quarantine``, or ``{"last_by": [<column>, ...]}``: the event with the greatest values of these '
+        "columns wins",
         default="fail",
         group="policies",
     ),
@@ -323,9 +340,9 @@ APPLY = _by_name(
     Option(
         "initial_load",
         INITIAL_LOAD,
-        '``snapshot``; ``{"from_version": N}``: the snapshot of N - 1 and the changes since; ``none`` or '
-        '``{"none_at": V}``: no rows are loaded, and what the target holds counts as the source at its '
-        "newest version, or at V",
+        '``snapshot``: load the newest version; ``{"from_version": N}``: load version N - 1, and apply the '
+        'changes since; ``none`` or ``{"none_at": V}``: load no rows, and take the target\'s rows for the '
+        "source at its newest version, or at version V",
         default="snapshot",
     ),
     Option(
@@ -337,7 +354,7 @@ APPLY = _by_name(
     Option(
         "cluster_by",
         COLUMNS,
-        "Clustering columns; None takes the first keys, an empty list none",
+        "Clustering columns; None takes the first keys, and an empty list does not cluster",
         group="layout",
     ),
     Option(
@@ -346,15 +363,20 @@ APPLY = _by_name(
     Option(
         "target_location",
         OPTIONAL_TABLE,
-        "With a catalog name as target: path or URI of its table, ``${ENV}`` allowed. None: where the "
-        "catalog has it; a new one in the folder of that name in its schema's location",
+        "If the target is a catalog name: path or URI of its table, ``${ENV}`` allowed. None takes the "
+        "catalog's location; for a new table, the folder with its name in the location of its schema",
         group="layout",
     ),
-    Option("target_comment", TEXT, "Comment of a table that gets its catalog name here", group="layout"),
+    Option(
+        "target_comment",
+        TEXT,
+        "Comment of a table that this pipeline registers in the catalog",
+        group="layout",
+    ),
     Option(
         "publish_changes",
         FLAG,
-        "Give a target that is created here a change data feed of its own",
+        "Turn on the change data feed of a target that is created here",
         default=False,
         group="layout",
     ),
@@ -368,19 +390,19 @@ APPLY = _by_name(
     Option(
         "mode",
         MODE,
-        "``incremental``, also where it is empty; ``backfill``, the same, as forms call it; ``dry_run``, "
-        "the same with ``dry_run``; ``repair``: the keys of a range at or below the watermark, or "
-        "those that ``repair`` names, are computed again, and the watermark stays; ``reload``: all "
-        "keys are; ``reset``: the target is deleted and loaded again; ``interval``: from the starting to "
-        "the ending timestamp, exclusive: a first fill up to there, or the repair of what is applied "
-        "already",
+        "``incremental``, also if it is empty: apply new changes; ``backfill``: the same, the name in "
+        "forms; ``dry_run``: the same with the argument ``dry_run``; ``repair``: compute the keys again "
+        "that changed in a range at or below the watermark, or that ``repair`` names, and keep the "
+        "watermark; ``reload``: compute all keys again; ``reset``: delete the target's rows, and load it "
+        "again; ``interval``: from the starting timestamp to the ending timestamp, exclusive: fill the "
+        "target up to its end, or repair it if it is already applied",
         default="incremental",
         of_run=True,
     ),
     Option(
         "discard_history",
         FLAG,
-        "``reset`` of type 2: the history that goes with it may go",
+        "Allow ``reset`` of type 2, which deletes the history",
         default=False,
         of_run=True,
     ),
@@ -390,7 +412,7 @@ APPLY = _by_name(
     Option(
         "repair_quarantined",
         FLAG,
-        "The keys that are in the quarantine table",
+        "Compute the keys in the quarantine table again",
         default=False,
         of_run=True,
         group="repair",
@@ -398,72 +420,72 @@ APPLY = _by_name(
     Option(
         "on_late",
         choice("fail", "discard"),
-        "A change log: an event below the lateness horizon: ``fail`` or ``discard``",
+        "A change log: what to do with an event below the lateness horizon: ``fail`` or ``discard``",
         default="fail",
         group="policies",
     ),
     Option(
         "on_drift",
         choice("fail", "accept", "repair"),
-        "Other options than the target was built with: ``fail``; ``accept``: they hold from now on; "
-        "``repair``: and the target is reloaded with them",
+        "If the options are not those that built the target: ``fail``; ``accept``: use them from now on; "
+        "``repair``: use them, and reload the target",
         default="fail",
         group="policies",
     ),
     Option(
         "on_source_replaced",
         FAIL_OR_RELOAD,
-        "The source was made again: ``fail`` or ``reload``",
+        "If another table replaced the source: ``fail`` or ``reload``",
         default="fail",
         group="policies",
     ),
     Option(
         "on_target_replaced",
         FAIL_OR_RELOAD,
-        "Another writer replaced or overwrote the target: ``fail`` or ``reload``",
+        "If another writer replaced or overwrote the target: ``fail`` or ``reload``",
         default="fail",
         group="policies",
     ),
     Option(
         "on_versions_expired",
         FAIL_OR_RELOAD,
-        "Versions to apply are gone: ``fail`` or ``reload``",
+        "If retention removed versions that are to be applied: ``fail`` or ``reload``",
         default="fail",
         group="policies",
     ),
     Option(
         "take_over_from",
         NAME,
-        "The pipeline that built the target: this one goes on at its watermark, and runs under the old name "
-        "fail from then on",
+        "Old name of the pipeline that built the target: this pipeline continues at its watermark, and runs "
+        "under the old name fail from then on",
     ),
     Option(
         "snapshot_version_column",
         NAME,
-        "``snapshot``: each value of this column, ascending, is one full copy",
+        "With ``source_kind`` ``snapshot``: the column that distinguishes the copies; its values ascend",
     ),
     Option(
         "freshness",
         SPAN,
-        "How old the oldest change that is not applied may be, such as ``30 minutes``. When it is older, the "
-        "pipeline is late: in ``delta-cdc status``, in metrics and in what a run publishes",
+        "Maximum age of the oldest change that is not applied, such as ``30 minutes``. If that change is "
+        "older, ``delta-cdc status``, the metrics and the results of runs report the pipeline as late",
         templated=False,
     ),
     Option(
         "single_driver",
         FLAG,
-        "Nothing but one Spark driver at a time ever writes the table; needed on S3 without a log store for "
-        "several writers, and without effect elsewhere",
+        "Only one Spark driver at a time writes the table; needed on S3 without a log store for several "
+        "writers, and without effect elsewhere",
         default=False,
         templated=False,
     ),
     Option(
-        "dry_run", FLAG, "Plan, count and show the statements, and write nothing", default=False, of_run=True
+        "dry_run", FLAG, "Plan, count and show the statements, but write nothing", default=False, of_run=True
     ),
     Option(
         "staging",
         OPTIONAL_TABLE,
-        "Staging table that ``DeltaReadChangesOperator`` filled, to apply from",
+        "Staging table of ``DeltaReadChangesOperator``, to apply from",
         of_run=True,
     ),
 )
@@ -477,8 +499,7 @@ _INGEST = _by_name(
     Option(
         "log",
         TABLE,
-        "Path, URI or catalog name of the change log, ``${ENV}`` allowed. It is created where it doesn't "
-        "exist",
+        "Path, URI or catalog name of the change log, ``${ENV}`` allowed. It is created if it does not exist",
     ),
     Option(
         "target",
@@ -488,60 +509,65 @@ _INGEST = _by_name(
     Option(
         "format",
         choice("json", "csv", "parquet"),
-        "Of files: ``json`` (one object per line), ``csv`` or ``parquet``; of a topic: ``json``",
+        "Format of files: ``json`` (one object per line), ``csv`` or ``parquet``; topics are always ``json``",
         default="json",
     ),
     Option(
         "adapter",
         ADAPTER,
-        "How a record becomes an event: ``plain``, ``debezium``, ``dms``, ``goldengate``, or the dotted "
-        "name of a function of your own",
+        "What converts a record into an event: ``plain``, ``debezium``, ``dms``, ``goldengate``, or the "
+        "dotted name of your function",
         default="plain",
     ),
-    Option("adapter_options", MAPPING, "Settings of the adapter"),
-    Option("schema", TEXT, "The events' columns as Spark SQL DDL; None takes what the records show"),
-    Option("format_options", PROPERTIES, 'Of Spark\'s reader, for instance ``{"sep": ";"}``'),
+    Option("adapter_options", MAPPING, "Options of the adapter"),
+    Option("schema", TEXT, "The events' columns as Spark SQL DDL; None infers them from the records"),
+    Option("format_options", PROPERTIES, 'Options of Spark\'s reader, such as ``{"sep": ";"}``'),
     Option(
         "starting_timestamp",
         TEXT,
-        "Files and records before it (ISO 8601 with offset or zone) are left out, and counted",
+        "Skip, and count, files and records before this time (ISO 8601 with offset or zone)",
     ),
-    Option("max_files", POSITIVE, "Take at most so many files", group="limits"),
-    Option("max_bytes", POSITIVE, "Take files of at most so many bytes, but at least one", group="limits"),
-    Option("max_offsets", POSITIVE, "Kafka: take at most so many records", group="limits"),
-    Option("glob", TEXT, "Pattern over the files' own names, for instance ``orders-*.json``"),
+    Option("max_files", POSITIVE, "Maximum number of files in one run", group="limits"),
+    Option(
+        "max_bytes",
+        POSITIVE,
+        "Maximum number of bytes of files in one run; a run takes at least one file",
+        group="limits",
+    ),
+    Option("max_offsets", POSITIVE, "Kafka: maximum number of records in one run", group="limits"),
+    Option("glob", TEXT, "Pattern for the names of files, without their folders, such as ``orders-*.json``"),
     Option(
         "lexical_order",
         FLAG,
-        "Names of new files always sort behind those taken, so a run requests only the rest of the listing",
+        "Names of new files always sort after those of earlier files, so a run lists only the rest",
         default=False,
     ),
     Option(
         "on_invalid",
         choice("fail", "quarantine"),
-        "What is no event: ``quarantine`` or ``fail``",
+        "A record that is no event: ``quarantine`` or ``fail``",
         default="quarantine",
         group="policies",
     ),
     Option(
         "on_expired",
         choice("fail", "continue"),
-        "Kafka: records that the topic has lost before they were taken: ``fail``, or ``continue`` behind "
-        "them",
+        "Kafka: if a topic has lost records that were not ingested: ``fail``, or ``continue`` at the oldest "
+        "record",
         default="fail",
         group="policies",
     ),
     Option(
         "replay",
         FLAG,
-        "Take the records in quarantine again, with the arguments as they are now, instead of new ones",
+        "Ingest the records in quarantine again, with the current arguments, instead of new records",
         default=False,
         of_run=True,
     ),
     Option(
         "source_kind",
         choice(*get_args(SourceKind)),
-        "Of the log for the apply; None is ``change_log``, or with ``insert_only`` ``change_feed``",
+        "Kind of the log for the apply; None is ``change_log``, or with ``insert_only`` ``change_feed``",
     ),
     Option("log_properties", PROPERTIES, "Table properties of a log that is created here", group="layout"),
 )
@@ -567,67 +593,67 @@ _OF_A_RANGE = (
 #: Options of a read of changes.
 READ = {
     **_by_name(
-        Option("pipeline", NAME, "The flow's name, the same as in the apply or commit task"),
+        Option("pipeline", NAME, "The pipeline's name, the same as in the apply or commit task"),
         Option("table", TABLE, "Path, URI or catalog name of the source, ``${ENV}`` allowed"),
-        Option("staging", TABLE, "Path or URI of the staging table; it is created where it doesn't exist"),
+        Option("staging", TABLE, "Path or URI of the staging table; it is created if it does not exist"),
         Option(
             "target",
             OPTIONAL_TABLE,
-            "Path, URI or catalog name of the table whose watermark counts; None for a sink of your own",
+            "Path, URI or catalog name of the table with the watermark; None for your own sink",
         ),
         Option(
             "query",
             choice(*get_args(Query)),
-            "``full_delta``: every change, with pre-images; ``append_only``: every row inserted, as it was "
-            "inserted; ``min_delta``: the net effect per key; ``upsert``: the last row of every key that net "
-            "changed and lives. An apply takes ``full_delta`` only",
+            "``full_delta``: every change, with pre-images; ``append_only``: every inserted row, as it was "
+            "inserted; ``min_delta``: the net change of each key; ``upsert``: the last row of every changed "
+            "key that still exists. An apply accepts only ``full_delta``",
             default="full_delta",
         ),
         Option(
             "keys",
             KEYS,
-            "Columns that identify a row; needed by ``upsert`` and with ``where``, and by ``min_delta`` "
+            "Columns that identify a row; required for ``upsert`` and with ``where``, and for ``min_delta`` "
             "unless the table tracks rows",
         ),
         Option(
             "method",
             choice(*get_args(ReadMethod)),
             "``change_files`` (Delta's change data feed), ``row_tracking``, ``snapshot_diff``, "
-            "``added_files``, or ``auto``: per part of the range, from the log",
+            "``added_files``, or ``auto``, which chooses for each part of the range, from the log",
             default="auto",
         ),
         Option(
             "where",
             TEXT,
-            "Spark SQL predicate on rows: one that leaves it is a delete, one that enters an insert",
+            "Spark SQL predicate on rows: a row that no longer matches is a delete, and a row that matches "
+            "now is an insert",
         ),
         Option("select", PROJECTIONS, "Spark SQL projections of rows"),
         Option(
             "raw",
             FLAG,
-            "``full_delta``: exactly what the feed holds, rows written back unchanged included",
+            "``full_delta``: return exactly the rows of the feed, also rows that were written back unchanged",
             default=False,
             templated=False,
         ),
         Option(
             "on_change_commit",
             choice("fail", "skip"),
-            "``added_files``: ``fail`` at a commit that removes rows, or ``skip`` it, which nothing with a "
-            "``target`` can",
+            "``added_files``: ``fail`` at a commit that removes rows, or ``skip`` it; ``skip`` is not "
+            "possible with a ``target``",
             default="fail",
             group="policies",
         ),
         Option(
             "output_path",
             OPTIONAL_TABLE,
-            "Folder for people outside Delta: the batch is written there as files too, into "
-            "``<starting>-<ending>-<plan>``, before it counts as whole; the XCom's ``output`` is the folder "
-            "that counts",
+            "Folder to which the read also writes the batch as files, into ``<starting>-<ending>-<plan>``, "
+            "for readers without Delta; the XCom's ``output`` names the valid folder",
         ),
         Option(
             "output_format",
             choice("parquet", "json"),
-            "Of those files, ``parquet`` or ``json``",
+            "Format of the files in ``output_path``: ``parquet`` or ``json``",
             default="parquet",
         ),
     ),

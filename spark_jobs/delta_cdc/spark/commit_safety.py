@@ -69,7 +69,8 @@ def _refuse_unknown_log_store(uri: str, *, single_driver: bool) -> None:
         raise SparkRestricted(
             unknown,
             remedy="run on a Spark that allows java_method; or set single_driver=True if the platform makes "
-            "commits safe itself, or no second driver can ever write to this table. See docs/platforms.md.",
+            "commits safe itself, or no second driver can ever write to this table. See "
+            "docs/howto/platforms/restrictions.md.",
         )
     log.warning("single_driver: %s", unknown)
 

@@ -227,7 +227,8 @@ def require_confs(session: SparkSession, confs: Mapping[str, str | None], *, at_
             start = f"start that Spark with {name}={value}, or " if at_start and value is not None else ""
             raise SparkRestricted(
                 f"This Spark does not let a session set {name}, which the work needs: {reason(error)}",
-                remedy=f"{start}run on a Spark whose sessions may set it: see docs/platforms.md.",
+                remedy=f"{start}run on a Spark whose sessions may set it: see "
+                "docs/howto/platforms/restrictions.md.",
             ) from error
 
 
@@ -308,7 +309,7 @@ def _clone(spark: Any) -> Any:
         raise SparkRestricted(
             f"The Spark Connect server refuses to clone a session: {reason(error)}",
             remedy="run on a server that clones sessions, or give a connection of type spark: the confs of "
-            "a commit must not reach other statements. See docs/platforms.md.",
+            "a commit must not reach other statements. See docs/howto/platforms/restrictions.md.",
         ) from error
 
 
@@ -342,7 +343,7 @@ def restriction(spark: SparkSession) -> SparkRestricted | None:
         return SparkRestricted(
             f"This Spark refuses DataFrame.localCheckpoint, by which a commit writes the rows that were "
             f"checked: {reason(error)}",
-            remedy="run on a Spark that allows it: see docs/platforms.md.",
+            remedy="run on a Spark that allows it: see docs/howto/platforms/restrictions.md.",
         )
     return None
 
