@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.spec import Query, ReadMethod, SourceKind
+from delta_cdc.core.spec import Query, ReadMethod, SchemaEvolution, SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -360,8 +360,11 @@ APPLY = _by_name(
     ),
     Option(
         "schema_evolution",
-        choice("additive", "none"),
-        "``additive``, or ``none`` to refuse new columns",
+        choice(*get_args(SchemaEvolution)),
+        "``additive``: new columns are added; ``none``: they are refused; ``widen``: as ``additive``, and a "
+        "column whose type widens in the source is widened, also in the change log of an ingest; "
+        "``keep_dropped``: as ``widen``, and a column that the source drops stays, with NULL in new rows; "
+        "``mirror``: as ``widen``, and a column is dropped or renamed with the source's",
         default="additive",
         group="policies",
     ),
