@@ -185,13 +185,7 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
     log.info("%s: preparing %s", spec.pipeline, description)
     prepared, reason = _checked(session, spec, step)
     if reason is None and prepared.alters:
-        reason = _altered(session, spec, step, prepared)
-        if reason is None:
-            failpoints.reached("altered")
-            # The rows were computed for the columns that the target had before.
-            prepared, reason = _checked(session, spec, step)
-        if reason is None and prepared.alters:
-            reason = f"the columns of the target {spec.target_uri} changed since they were altered"
+        prepared, reason = _altered(session, spec, step, prepared)
     if reason is not None:
         return Outcome("stale", message=reason), prepared
     seal = _seal(spec, step, prepared, _state(spec, step, prepared))
@@ -232,11 +226,12 @@ def _checked(
 
 def _altered(
     session: SparkSession, spec: ApplySpec, step: TargetStep, prepared: PreparedStep
-) -> str | None:
-    """Alter the target's columns, before the step's own commit; return why the step has to be planned again.
+) -> tuple[PreparedStep, str | None]:
+    """Alter the target's columns, before the step's own commit, and prepare the step again.
 
     Each statement is a commit without a seal: it moves no rows, and a retry finds its result.
 
+    :return: the step, and why it has to be planned again; None if it has not
     :raises DeltaCdcError: the table refuses a statement
     """
     for position, statement in enumerate(prepared.alters):
@@ -246,12 +241,18 @@ def _altered(
         except Exception as error:
             left = _prepare(session, spec, step).alters
             if is_conflict(error) or not set(prepared.alters[position:]) <= set(left):
-                return f"the target {spec.target_uri} changed while its columns were altered: {reason(error)}"
+                text = f"the target {spec.target_uri} changed while its columns were altered: {reason(error)}"
+                return prepared, text
             refusal = refused(error, Destination(spec.target_uri))
             if refusal is None:
                 raise
             raise refusal from error
-    return None
+    failpoints.reached("altered")
+    # The rows were computed for the columns that the target had before.
+    again, problem = _checked(session, spec, step)
+    if problem is None and again.alters:
+        problem = f"the columns of the target {spec.target_uri} changed since they were altered"
+    return again, problem
 
 
 def _changed_target(session: SparkSession, spec: ApplySpec, step: TargetStep) -> str | None:
