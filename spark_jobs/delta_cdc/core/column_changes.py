@@ -111,9 +111,7 @@ def reuses_name(changes: Iterable[ColumnChange]) -> bool:
     """
     changes = tuple(changes)
     gone = {tuple(map(str.lower, c.path)) for c in changes if c.kind in ("dropped", "renamed")}
-    return any(
-        tuple(map(str.lower, (*c.path[:-1], c.after))) in gone for c in changes if c.kind == "renamed"
-    )
+    return any(tuple(map(str.lower, (*c.path[:-1], c.after))) in gone for c in changes if c.kind == "renamed")
 
 
 def _structs(

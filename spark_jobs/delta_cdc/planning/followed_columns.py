@@ -72,7 +72,7 @@ class FollowedColumns:
         joined: list[tuple[Commit, ...]] = []
         for part in parts:
             if joined and self._joins(joined[-1], part):
-                part = joined.pop() + part  # noqa: PLW2901 - the part grows
+                part = joined.pop() + part
             joined.append(part)
         return tuple(joined)
 
@@ -258,8 +258,8 @@ def _refuse_unmapped(log: DeltaLog, version: int, change: ColumnChange, target: 
         raise TargetSchemaClash(
             f"The schema of {log.uri} changed up to version {version}: column {change}. The target "
             f"{target.uri} maps no columns, so it cannot follow.",
-            remedy=f"ALTER TABLE delta.`{target.uri}` SET TBLPROPERTIES ('{COLUMN_MAPPING}' = 'name'), if all "
-            "its readers know column mapping; or build a new target, which 'mirror' creates with it.",
+            remedy=f"ALTER TABLE delta.`{target.uri}` SET TBLPROPERTIES ('{COLUMN_MAPPING}' = 'name'), if "
+            "all its readers know column mapping; or build a new target, which 'mirror' creates with it.",
         )
 
 

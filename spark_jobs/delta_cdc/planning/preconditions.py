@@ -11,7 +11,6 @@ from delta_cdc.core.errors import (
     LogGap,
     SourceHistoryChanged,
     SourceTableReplaced,
-    VersionsExpired,
 )
 from delta_cdc.core.properties import CHANGE_FEED, feed_on
 from delta_cdc.core.retention import (

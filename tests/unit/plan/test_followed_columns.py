@@ -140,12 +140,17 @@ def test_comments_and_nullability_are_followed_without_a_step_of_their_own(mappe
 
 @pytest.mark.parametrize(
     "options",
-    [{"sequence_by": "size + 1"}, {"partition_by": {"part": "size % 10"}}, {"cluster_by": ("size",)}],
+    [
+        {"sequence_by": "size + 1", "delete_sequence": "size", "stored_as_scd_type": 2},
+        {"partition_by": {"part": "size % 10"}},
+        {"cluster_by": ("size",)},
+    ],
 )
 @pytest.mark.parametrize("after", [[ID, NAME, WIDE], [ID, NAME], [ID, NAME, field_of("s", mapped=3)]])
 def test_a_column_that_an_option_uses_stays_as_it_is(
     mapped: Tables, options: dict[str, Any], after: list[Any]
 ) -> None:
+    mapped.sealed(6, 101, configuration={"keys": ["id"], "scd_type": options.get("stored_as_scd_type", 1)})
     mapped.source.alter(*after)
     with pytest.raises(SchemaChangeInRange, match=f"and {next(iter(options))} uses it"):
         steps(mapped, "mirror", **options)

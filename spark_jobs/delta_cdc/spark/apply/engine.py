@@ -211,9 +211,7 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
     return outcome, prepared
 
 
-def _checked(
-    session: SparkSession, spec: ApplySpec, step: TargetStep
-) -> tuple[PreparedStep, str | None]:
+def _checked(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[PreparedStep, str | None]:
     """Return the prepared step, and why source or target are not as planned; None if they are."""
     layout.fit(session, spec, step)
     prepared = _prepare(session, spec, step)

@@ -131,8 +131,9 @@ def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[st
 
 
 def _altered(session: SparkSession, spec: IngestSpec, alters: Sequence[str]) -> str | None:
-    """Widen columns of the log, before the commit of the batch; return why to plan again if another writer did.
+    """Widen columns of the log, before the commit of the batch.
 
+    :return: why the batch has to be planned again, because another writer was first; None if it has not
     :raises TargetSchemaClash: the log refuses a statement
     """
     for statement in alters:
