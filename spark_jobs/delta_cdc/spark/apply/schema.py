@@ -250,5 +250,6 @@ def _edited(schema: Any, path: tuple[str, ...], new_name: str | None) -> Any:
         parts.append(T.StructField(name, data_type, part.nullable, part.metadata))
     if isinstance(schema, T.StructType):
         return T.StructType(parts)
-    kinds = [part.dataType for part in parts]
-    return T.ArrayType(*kinds) if isinstance(schema, T.ArrayType) else T.MapType(*kinds)
+    if isinstance(schema, T.ArrayType):
+        return T.ArrayType(parts[0].dataType)
+    return T.MapType(parts[0].dataType, parts[1].dataType)
