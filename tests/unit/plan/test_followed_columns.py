@@ -131,10 +131,10 @@ def test_a_name_that_is_used_again_takes_a_step_of_its_own(mapped: Tables) -> No
 
 def test_comments_and_nullability_are_followed_without_a_step_of_their_own(mapped: Tables) -> None:
     mapped.source.append()
-    mapped.source.alter(ID, field_of("name", mapped=2, comment="said"), SIZE)
+    mapped.source.alter(ID, field_of("name", mapped=2, comment="what it is called"), SIZE)
     mapped.source.append()
     (step,) = steps(mapped, "widen")
-    assert step.column_changes == (ColumnChange("comment", ("name",), after="said"),)
+    assert step.column_changes == (ColumnChange("comment", ("name",), after="what it is called"),)
     assert steps(mapped, "additive")[0].column_changes == ()
 
 
