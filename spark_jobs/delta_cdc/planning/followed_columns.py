@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.table import DeltaLog, TableState
     from delta_cdc.planning.observe import Observation
 
-_RELOAD = (
-    "apply up to version {before} (ending_version), then load a new target from the table as it is now; "
-    "only added columns can be followed."
-)
+_RELOAD = "apply up to version {before} (ending_version), then load a new target from the table as it is now."
 
 
 @dataclass(frozen=True)
