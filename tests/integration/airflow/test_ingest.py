@@ -202,7 +202,7 @@ def test_a_topic_behind_a_password(airflow: Airflow, tmp_path: Path, kafka: Brok
     assert done.submits == 1
     assert values(target, "id", "v") == [(1, "b")]
     assert done.xcom("ingest")["ingested"]["counts"]["events"] == 4
-    (started,) = [process for process in done.processes if "spark-submit" in process[0]]
-    assert client["sasl.password"] not in json.dumps([started, done.tasks, done.events]) + done.log
+    started = [process for process in done.processes if "spark-submit" in process[0]]
+    assert client["sasl.password"] not in json.dumps([*started, done.tasks, done.events]) + done.log
     idle = succeeded(airflow.run(file, forbid_processes=True))
     assert idle.xcom("ingest")["applied"] is False
