@@ -23,23 +23,18 @@ LAYERS = ("unit", "integration", "system")
 _TESTS = Path(__file__).resolve().parent
 
 
-#: Part of a file's path -> what its tests share with others: a server, or tables, that take long to make.
-_SHARED = {
-    "integration/airflow": "Airflow",
-    "integration/cluster": "Airflow",
-    "integration/recovery": "the eventful source",
-    "kafka": "Kafka",
-}
+#: Files with this in their path share a Kafka broker, whose start takes half a minute.
+_KAFKA = "kafka"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    """Give each test process whole files; files that share something of :data:`_SHARED` go to one process."""
+    """Give each test process whole files; those that share a broker go to one process."""
     from xdist.scheduler import LoadFileScheduling
 
     class Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
-            return next((shared for part, shared in _SHARED.items() if part in file), file)
+            return _KAFKA if _KAFKA in file else file
 
     return Together(config, log)
 
