@@ -23,18 +23,18 @@ LAYERS = ("unit", "integration", "system")
 _TESTS = Path(__file__).resolve().parent
 
 
-#: Files with this in their path share a Kafka broker, whose start takes half a minute.
-_KAFKA = "kafka"
+#: Files with one of these in their path share what starts slowly: a Kafka broker, or an Airflow.
+_SHARED = ("kafka", "tests/integration/airflow")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    """Give each test process whole files; those that share a broker go to one process."""
+    """Give each test process whole files; those that share a broker or an Airflow go to one process."""
     from xdist.scheduler import LoadFileScheduling
 
     class Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
-            return _KAFKA if _KAFKA in file else file
+            return next((shared for shared in _SHARED if shared in file), file)
 
     return Together(config, log)
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Every point, in the order a step passes them. An expiry has two others: ``expired`` (the events below the
-#: old limit are deleted) and ``raised`` (the next limit is set).
+#: Every point, in the order a step passes them. A step that first alters columns has one other: ``altered``.
+#: An expiry has two others: ``expired`` (the events below the old limit are deleted) and ``raised`` (the next
+#: limit is set).
 POINTS = (
     "started",
     "planned",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.spec import Query, ReadMethod, SourceKind
+from delta_cdc.core.spec import Query, ReadMethod, SchemaEvolution, SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -382,8 +382,11 @@ APPLY = _by_name(
     ),
     Option(
         "schema_evolution",
-        choice("additive", "none"),
-        "``additive``, or ``none`` to refuse new columns",
+        choice(*get_args(SchemaEvolution)),
+        "``additive``: the target gets new columns; ``none``: new columns are an error; ``widen``: as "
+        "``additive``, and the types of columns widen as in the source, also in the change log of an ingest; "
+        "``keep_dropped``: as ``widen``, and a column that the source drops stays, with NULL in new rows; "
+        "``mirror``: as ``widen``, and the target drops and renames columns as the source does",
         default="additive",
         group="policies",
     ),

@@ -20,6 +20,10 @@ EXPIRED_BELOW = "delta_cdc.expiredBelow"
 STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 #: Of a change log: marks the table as one.
 CHANGE_LOG = "delta_cdc.changeLog"
+#: ``name`` or ``id``: columns have ids, and names of their own in the files.
+COLUMN_MAPPING = "delta.columnMapping.mode"
+#: Allows the type of a column to widen.
+TYPE_WIDENING = "delta.enableTypeWidening"
 #: Gives every row a stable id.
 ROW_TRACKING = "delta.enableRowTracking"
 _ROW_IDS = "delta.rowTracking.materializedRowIdColumnName"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from delta_cdc.core import codec
 from delta_cdc.core.codec import UnreadableJson
+from delta_cdc.core.column_changes import ColumnChange  # noqa: TC001 - the codec reads hints
 from delta_cdc.core.errors import SpecUnreadable
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.core.watermark import PipelineState, Seal, TableVersion  # noqa: TC001 - the codec reads hints
@@ -39,6 +40,8 @@ ReadMethod = Literal["auto", "change_files", "row_tracking", "snapshot_diff", "a
 #: The kind of the source: a table with a change feed, an append-only table of events, or periodic full copies
 #: (one per version, or one per value of a column).
 SourceKind = Literal["change_feed", "change_log", "snapshot"]
+#: Which changes of the source's columns a target or a change log follows.
+SchemaEvolution = Literal["additive", "none", "widen", "keep_dropped", "mirror"]
 #: The column that marks soft-deleted rows.
 DELETED_COLUMN = "_deleted"
 
@@ -68,7 +71,7 @@ class ApplyOptions:
     cluster_by: tuple[str, ...] | None = None
     target_properties: dict[str, str] = field(default_factory=dict)
     publish_changes: bool = False
-    schema_evolution: str = "additive"
+    schema_evolution: SchemaEvolution = "additive"
     apply_as_deletes: str | None = None
     apply_as_truncates: str | None = None
     column_list: tuple[str, ...] | None = None
@@ -221,10 +224,12 @@ class _RowStep(_SealedStep):
     :param source_columns: the source's columns as of the watermark
     :param horizons: change log: (version, sequence) ascending: the sequence of an event that arrived after
         the version must not be lower: the allowed lateness
+    :param column_changes: changes of the source's columns since the step before, which the target follows
     """
 
     source_columns: tuple[str, ...] = ()
     horizons: tuple[tuple[int, str], ...] = ()
+    column_changes: tuple[ColumnChange, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -499,6 +504,7 @@ class IngestOptions:
     format_options: dict[str, str] = field(default_factory=dict)
     insert_only: bool = False
     on_invalid: Literal["quarantine", "fail"] = "quarantine"
+    schema_evolution: SchemaEvolution = "additive"
     cluster_by: tuple[str, ...] | None = None
     log_properties: dict[str, str] = field(default_factory=dict)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import CorruptLog, LogGap, VersionsExpired
 from delta_cdc.core.manifest_columns import CHANGED_MARK, DELETED_MARK, INSERTED_MARK, side
+from delta_cdc.core.properties import COLUMN_MAPPING
 from delta_cdc.core.retention import expired
 from delta_cdc.delta_log import deletion_vectors
 from delta_cdc.delta_log.actions import Add, Cdc, Remove
@@ -38,7 +39,7 @@ _BATCH = 16
 WORTHWHILE, COMPARED = 64 * 1024 * 1024, 3
 #: Memory limits, here and in Spark's driver: files of a file manifest, bytes of its vectors.
 MOST_FILES, MOST_VECTOR_BYTES = 100_000, 32 * 1024 * 1024
-_MODE, _BY_ID = "delta.columnMapping.mode", "id"
+_BY_ID = "id"
 
 
 class NotSliceableError(Exception):
@@ -221,7 +222,7 @@ def _check_file(table: Table, listed: Listed) -> None:
         raise NotSliceableError(f"{file.path} is partitioned otherwise")
     if file.deletion_vector is not None and "deletionVectors" not in table.protocol.reader_features:
         raise NotSliceableError("the table has no deletion vectors any more")
-    if listed.sides[0][0] == CHANGED_MARK and table.metadata.configuration.get(_MODE) == _BY_ID:
+    if listed.sides[0][0] == CHANGED_MARK and table.metadata.configuration.get(COLUMN_MAPPING) == _BY_ID:
         raise NotSliceableError("the column of change types has no id, and columns are mapped by id")
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from delta_cdc.core.errors import CorruptLog, ReadMethodUnavailable, ReservedColumnName
 from delta_cdc.core.manifest_columns import CHANGED_MARK, MARKS, SIDE_TIME, SIDE_VERSION, SIDES, parts_of
+from delta_cdc.core.properties import COLUMN_MAPPING, TYPE_WIDENING
 from delta_cdc.core.reserved_columns import CHANGE_TYPE
 from delta_cdc.core.uris import local_path, spark_uri
 from delta_cdc.delta_log import deletion_vectors
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import ReadRange
     from delta_cdc.delta_log.actions import FileAction, MetaData, Protocol
 
-_MAPPING_MODE, _MAX_COLUMN_ID = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
+_MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 _COLUMN_ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 #: Properties with the names of the files' columns for row ids and row commit versions.
 _MATERIALIZED = (
@@ -34,12 +35,12 @@ _TRACKED, _TRACKING = "delta.enableRowTracking", "rowTracking"
 #: that the file manifest does not have.
 _READ_PROPERTIES = frozenset(
     {
-        _MAPPING_MODE,
+        COLUMN_MAPPING,
         _MAX_COLUMN_ID,
         _TRACKED,
         *_MATERIALIZED,
         "delta.enableDeletionVectors",
-        "delta.enableTypeWidening",
+        TYPE_WIDENING,
     }
 )
 _ABSOLUTE = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:|/)")
@@ -86,7 +87,7 @@ class Table:
         self.protocol = protocol
         self.metadata = metadata
         self.schema = self._schema()
-        self.is_mapped = metadata.configuration.get(_MAPPING_MODE, "none") != "none"
+        self.is_mapped = metadata.configuration.get(COLUMN_MAPPING, "none") != "none"
         self.partition_names = frozenset(self._partition_names())
         remote = spark_uri(uri)
         if local_path(uri) is not None:

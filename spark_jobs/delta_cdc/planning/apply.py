@@ -23,7 +23,15 @@ from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.schema_changes import leaf_paths
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from delta_cdc.planning import appended_events, date_intervals, modes, preconditions, quarantine, ranges
+from delta_cdc.planning import (
+    appended_events,
+    date_intervals,
+    followed_columns,
+    modes,
+    preconditions,
+    quarantine,
+    ranges,
+)
 from delta_cdc.planning.observe import look
 from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.ranges import load_step
@@ -265,7 +273,7 @@ async def _seal_alone(request: ApplyRequest, observed: Observation, seal: Seal, 
     due = renewal_due(observed.source, observed.recorded, observed.now_ms)
     if due is None:
         return observed.nothing(found.ended.version, *found.notes)
-    notes = await preconditions.check_schema(observed.log, found.commits) if found.commits else ()
+    followed = await followed_columns.check(observed.log, found.commits, observed)
     step = StateStep(
         kind="renew",
         starting_version=min(seal.watermark.version + 1, found.ended.version),
@@ -274,7 +282,7 @@ async def _seal_alone(request: ApplyRequest, observed: Observation, seal: Seal, 
         planned_on=observed.planned_on,
         before=replace(seal.state, horizons=appended_events.since(seal.state.horizons, found.tracked_from)),
     )
-    return await modes.planned(request, observed, (step,), None, *found.notes, *notes, due)
+    return await modes.planned(request, observed, (step,), None, *found.notes, *followed.notes, due)
 
 
 # -- initial load -------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from delta_cdc.core.errors import InvalidConfiguration, RangeNotContiguous, Rang
 from delta_cdc.core.spec import QueryOptions
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from delta_cdc.planning import preconditions, read_methods
+from delta_cdc.planning import followed_columns, preconditions, read_methods
 from delta_cdc.planning.plan import range_lines
 from delta_cdc.planning.request import check_bounds, epoch_ms
 
@@ -114,7 +114,9 @@ async def plan_changes_async(request: ChangesRequest, *, now_ms: int | None = No
     at_end = newest if is_newest else await log.snapshot(versions.ending_version)
     validation.check_feed_columns(at_end.schema_columns, newest.uri, at_end.version)
     commits = await preconditions.read_range(log, versions.starting_version, versions.ending_version)
-    notes = await preconditions.check_schema(log, commits) if any(c.changes_data for c in commits) else ()
+    notes: tuple[str, ...] = ()
+    if any(commit.changes_data for commit in commits):
+        notes = (await followed_columns.check(log, commits)).notes
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     source = read_methods.Source(log, at_end, newest, now, commits)
     read_ranges, reading_notes = await read_methods.choose(source, commits, request.options)

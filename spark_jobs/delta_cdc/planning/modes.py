@@ -29,7 +29,7 @@ from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import PipelineState
 from delta_cdc.delta_log.schema_changes import leaf_paths
 from delta_cdc.delta_log.table import DeltaLog
-from delta_cdc.planning import appended_events, preconditions, quarantine, ranges
+from delta_cdc.planning import appended_events, followed_columns, preconditions, quarantine, ranges
 
 if TYPE_CHECKING:
     from delta_cdc.core.errors import DeltaCdcError
@@ -108,6 +108,7 @@ async def reload(request: ApplyRequest, observed: Observation, because: DeltaCdc
         source_columns=load.source_columns,
         # If no row of the target is known to be right, no allowed-lateness bound applies.
         horizons=load.horizons if trusted else (),
+        column_changes=await followed_columns.since_watermark(observed, at),
     )
     validation.check_columns(request.options, at.schema_columns, observed.source.uri, ending)
     reason_text = because.message if because is not None else ""
@@ -280,7 +281,9 @@ async def _read(
     if not any(commit.changes_data for commit in commits):
         text = f"No commit in versions {first}-{last} of {observed.source.uri} changes data."
         return ranges.Nothing(ranges.ended(observed.source, commits[-1]), (text,))
-    notes = await preconditions.check_schema(observed.log, commits)
+    followed = await followed_columns.check(observed.log, commits)
+    await followed_columns.refuse_other_columns(observed, last)
+    notes = followed.notes
     chosen = ranges.Chosen(commits, await observed.at(last), notes, arrivals)
     steps, step_notes = await ranges.steps(observed, chosen, query, number=0, one_by_one=one_by_one)
     return steps, (*notes, *step_notes)

@@ -9,10 +9,8 @@ from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     LogGap,
-    SchemaChangeInRange,
     SourceHistoryChanged,
     SourceTableReplaced,
-    VersionsExpired,
 )
 from delta_cdc.core.properties import CHANGE_FEED, feed_on
 from delta_cdc.core.retention import (
@@ -23,8 +21,7 @@ from delta_cdc.core.retention import (
     readable,
     text_of,
 )
-from delta_cdc.delta_log.actions import Add, Cdc, MetaData, Remove
-from delta_cdc.delta_log.schema_changes import lost_column, moved_column
+from delta_cdc.delta_log.actions import Add, Cdc, Remove
 
 if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
@@ -134,65 +131,6 @@ async def check_feed(log: DeltaLog, commits: tuple[Commit, ...], at_end: TableSt
     for commit in described:
         if commit.metadata is not None and not feed_on(commit.metadata.configuration):
             raise feed_disabled(at_end.uri, commit.version)
-
-
-async def check_schema(log: DeltaLog, commits: tuple[Commit, ...]) -> tuple[str, ...]:
-    """Refuse a range in which a column was dropped, renamed or retyped, or the partitioning changed.
-
-    All commits are checked, including those before the first data change: the feed is read with the schema of
-    the range's end, and the target has the schema of the version before the range.
-
-    :param commits: all commits of the range, ascending
-    :return: notes on versions that could not be compared
-    :raises SchemaChangeInRange: names the first such version and column
-    """
-    described = [(commit, commit.metadata) for commit in commits if commit.metadata is not None]
-    if not described:
-        return ()
-    notes: tuple[str, ...] = ()
-    before = commits[0].version - 1
-    last = await _metadata_before(log, before)
-    if last is None:
-        oldest, last = described[0]
-        if before >= 0:
-            text = (
-                f"Version {before} of {log.uri} cannot be rebuilt: schema changes are looked for from version"
-            )
-            notes = (f"{text} {oldest.version} on.",)
-    for commit, now in described:
-        lost = lost_column(last.schema_string, now.schema_string, by_id=now.id == last.id)
-        if lost is not None:
-            raise _schema_changed(log, commit, f"column {lost}")
-        moved = moved_column(last, now)
-        if moved is not None:
-            raise _schema_changed(log, commit, f"column {moved} lies under another name in its files")
-        if now.partition_columns != last.partition_columns:
-            # A file's partition values are not in its columns. Any reader, Delta's own too, returns NULL for
-            # them under another partitioning.
-            now_text, before_text = (", ".join(m.partition_columns) or "nothing" for m in (now, last))
-            raise _schema_changed(log, commit, f"it is partitioned by {now_text}, and was by {before_text}")
-        last = now
-    return notes
-
-
-def _schema_changed(log: DeltaLog, commit: Commit, change: str) -> SchemaChangeInRange:
-    return SchemaChangeInRange(
-        f"The schema of {log.uri} changed in version {commit.version} "
-        f"({commit.info.operation or 'unknown operation'}): {change}.",
-        remedy=f"apply up to version {commit.version - 1} (ending_version), then load a new target from the "
-        "table as it is now; only added columns can be followed.",
-    )
-
-
-async def _metadata_before(log: DeltaLog, version: int) -> MetaData | None:
-    """Return the metadata of a version; None if the version does not exist or the log was cleaned."""
-    if version < 0:
-        return None
-    try:
-        state = await log.snapshot(version)
-    except (VersionsExpired, LogGap):
-        return None
-    return MetaData(state.table_id, state.configuration, state.schema_string, state.partition_columns)
 
 
 def check_retention(commit: Commit, state: TableState, now_ms: int) -> None:

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.column_changes import FOLLOWED
 from delta_cdc.core.errors import ChangeFeedDisabled, RangeNotContiguous
 from delta_cdc.core.spec import ApplyRequest, ApplyStep, LoadStep
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
-from delta_cdc.planning import appended_events, preconditions, read_methods
+from delta_cdc.planning import appended_events, followed_columns, preconditions, read_methods
+from delta_cdc.planning.followed_columns import FollowedColumns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -43,16 +45,18 @@ class Nothing:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A range with changes that passed its preconditions.
+    """A range with changes, of rows or of followed columns, that passed its preconditions.
 
     :param at_end: the source as of the range's end
     :param arrivals: event information from the commits, if the source is a table of events
+    :param followed: the schema changes of the range
     """
 
     commits: tuple[Commit, ...]
     at_end: TableState
     notes: tuple[str, ...]
     arrivals: appended_events.Arrivals | None = field(default=None, repr=False, compare=False)
+    followed: FollowedColumns = field(default_factory=FollowedColumns, repr=False, compare=False)
 
     @property
     def versions(self) -> VersionRange:
@@ -67,8 +71,8 @@ class Chosen:
     @property
     def read(self) -> tuple[Commit, ...]:
         """Return the commits, starting at the first one that changes data."""
-        first = next(index for index, commit in enumerate(self.commits) if commit.changes_data)
-        return self.commits[first:]
+        changing = [index for index, commit in enumerate(self.commits) if commit.changes_data]
+        return self.commits[changing[0] :] if changing else ()
 
 
 async def choose(observed: Observation, seal: Seal) -> Chosen | Nothing:
@@ -85,7 +89,7 @@ async def choose(observed: Observation, seal: Seal) -> Chosen | Nothing:
     if ending <= watermark:
         return Nothing(seal.watermark, notes)
     found = await choose_after(observed, watermark, ending, notes)
-    if identity.replaced and isinstance(found, Chosen):
+    if identity.replaced and isinstance(found, Chosen) and found.read:
         # Only the feed shows what a REPLACE did to rows that were applied from the previous table.
         try:
             await preconditions.check_feed(observed.log, found.read, found.at_end)
@@ -110,12 +114,21 @@ async def choose_after(
         request.max_bytes if free else None,
     )
     last = commits[-1]
-    if not any(commit.changes_data for commit in commits):
-        text = f"No commit in versions {commits[0].version}-{last.version} of {uri} changes data."
-        since = _tracked_from(commits, arrivals)
-        return Nothing(ended(observed.source, last), (*notes, text), commits, since)
-    said = await preconditions.check_schema(observed.log, commits)
-    return Chosen(commits, await observed.at(last.version), (*notes, *said), arrivals)
+    changes_data = any(commit.changes_data for commit in commits)
+    if changes_data or _follows_columns(observed):
+        followed = await followed_columns.check(observed.log, commits, observed)
+        if changes_data or followed.changes(commits[0].version, last.version) or followed.splits:
+            at_end = await observed.at(last.version)
+            return Chosen(commits, at_end, (*notes, *followed.notes), arrivals, followed)
+    text = f"No commit in versions {commits[0].version}-{last.version} of {uri} changes data."
+    since = _tracked_from(commits, arrivals)
+    return Nothing(ended(observed.source, last), (*notes, text), commits, since)
+
+
+def _follows_columns(observed: Observation) -> bool:
+    """Return whether a change of columns alone is work for a target."""
+    request = observed.request
+    return isinstance(request, ApplyRequest) and request.options.schema_evolution in FOLLOWED
 
 
 def ended(source: TableState, commit: Commit) -> TableVersion:
@@ -299,7 +312,8 @@ async def steps(
     horizons = arrivals.horizons if arrivals is not None else {}
     left_out = arrivals.left_out if arrivals is not None else {}
     intervals = appended_events.cut(chosen.commits, horizons, left_out)
-    parts = [commit_part for part in intervals for commit_part in commit_parts(part, versions, size)]
+    readable = [part for interval in intervals for part in chosen.followed.parts(interval)]
+    parts = [commit_part for part in readable for commit_part in commit_parts(part, versions, size)]
     for part in parts:
         async for commits, read_ranges, reading_notes in _within_limits(
             observed, chosen, part, options, one_by_one=one_by_one
@@ -316,6 +330,7 @@ async def steps(
                     horizons=appended_events.since(
                         appended_events.horizon_of(commits, horizons), chosen.tracked_from
                     ),
+                    column_changes=chosen.followed.changes(commits[0].version, last.version),
                 )
             )
     return tuple(steps_made), tuple(notes)

@@ -23,7 +23,7 @@ from delta_cdc.core.spec import (
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from delta_cdc.planning import preconditions, ranges
+from delta_cdc.planning import followed_columns, ranges
 from delta_cdc.planning.apply import feed_warning
 from delta_cdc.planning.observe import look
 from delta_cdc.planning.ranges import load_step
@@ -165,8 +165,8 @@ async def _idle(
         step=step,
         single_driver=request.single_driver,
     )
-    all_notes = (*notes, *await preconditions.check_schema(observed.log, found.commits), due)
-    return observed.plan(spec, None, *all_notes)
+    followed = await followed_columns.check(observed.log, found.commits)
+    return observed.plan(spec, None, *notes, *followed.notes, due)
 
 
 # -- remaining work -----------------------------------------------------------------------------

@@ -98,10 +98,22 @@ class Airflow:
 
 
 @pytest.fixture(scope="session")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
-    """An Airflow that answers; its database is migrated once per test run."""
+def one_airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    """An Airflow that answers; its database is migrated once per process."""
     with running(tmp_path_factory.mktemp("airflow")) as made:
         yield made
+
+
+@pytest.fixture
+def airflow(one_airflow: Airflow) -> Iterator[Airflow]:
+    """The same Airflow, without the DAG files of earlier tests.
+
+    ``dag.test()`` may parse the whole folder, and a file of another test would set its environment again.
+    """
+    yield one_airflow
+    for file in (one_airflow.home / "dags").iterdir():
+        if file.is_file():
+            file.unlink()
 
 
 @contextmanager

@@ -205,3 +205,33 @@ def test_a_batch_that_does_not_go_with_its_log(spark: SparkSession, tmp_path: Pa
     with hooked(once("started", gone.unlink)):
         assert flow.ingest().counts == {"events": 1, "files": 1}
     assert flow.events() == expected([*GOOD, event("I", 3, 3)])
+
+
+def test_a_log_is_widened_by_policy(spark: SparkSession, tmp_path: Path) -> None:
+    """By default a wider type is refused; a crash after the log was widened is mended by the next run."""
+    flow = Deliveries(spark, tmp_path)
+    flow.deliver("a.json", GOOD)
+    narrow, wide = (f"seq BIGINT, id BIGINT, name STRING, amount {kind}" for kind in ("INT", "BIGINT"))
+    flow.ingest(schema=narrow)
+    flow.apply()
+    late = event("I", 3, 3, name="c", amount=3_000_000_000)
+    flow.deliver("b.json", [late])
+    with pytest.raises(TargetSchemaClash, match="schema_evolution in policies to 'widen'"):
+        flow.ingest(schema=wide)
+    policy = {"schema": wide, "schema_evolution": "widen"}
+    with hooked(once("altered", raising)), pytest.raises(Killed):
+        flow.ingest(**policy)
+    # The log's columns changed, and its events did not.
+    assert flow.apply(schema_evolution="widen").applied
+    assert flow.ingest(**policy).counts == {"events": 1, "files": 1}
+    assert flow.events() == expected([*GOOD, late])
+    # A narrower batch lands in the wide column.
+    flow.deliver("c.json", [event("I", 4, 4, amount=4)])
+    flow.ingest(**{**policy, "schema": narrow})
+    assert flow.events() == expected([*GOOD, late, event("I", 4, 4, amount=4)])
+    flow.apply(schema_evolution="widen")
+    assert {row["id"]: row["amount"] for row in flow.rows("target")} == {1: 2, 3: 3_000_000_000, 4: 4}
+
+
+def raising() -> None:
+    raise Killed

@@ -183,7 +183,7 @@ def test_a_pipeline_is_called_as_its_table() -> None:
         (APPLY, "mode", "relaod", "did you mean 'reload'"),
         (APPLY, "stored_as_scd_type", 3, "use 1 or 2"),
         (APPLY, "source_kind", "feed", "use one of change_feed, change_log, snapshot"),
-        (APPLY, "schema_evolution", "all", "use one of additive, none"),
+        (APPLY, "schema_evolution", "all", "use one of additive, none, widen, keep_dropped, mirror"),
         (APPLY, "on_conflict", "first", "use one of fail, quarantine or"),
         (APPLY, "on_conflict", {"last_by": ["n", "N"]}, "on_conflict names a column twice (n, N)"),
         (APPLY, "on_invalid", "skip", "use one of fail, quarantine"),

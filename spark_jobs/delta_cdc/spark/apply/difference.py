@@ -193,7 +193,8 @@ def _same(shape: Shape, target_schema: StructType, *, soft: bool) -> str:
         if name in shape.keys:
             continue
         target_type = types.get(name.lower())
-        if target_type is None or lacking(target_type, shape.schema[name].dataType, name) != []:
+        # In a dry run, the target's column is not widened yet.
+        if target_type is None or lacking(target_type, shape.schema[name].dataType, (name,), {}) != []:
             unset = [sql.column(alias, name) for alias in ("s" if target_type is None else "st")]
             conditions.append(" AND ".join(f"{side} IS NULL" for side in unset))
             continue

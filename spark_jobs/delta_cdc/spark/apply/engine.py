@@ -26,8 +26,16 @@ from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark import catalog, quarantine
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import from_events, from_feed, layout, load, repair
-from delta_cdc.spark.apply.commit import Outcome, changed_since, commit, look, nothing_added, overtaken
-from delta_cdc.spark.apply.constraints import Destination
+from delta_cdc.spark.apply.commit import (
+    Outcome,
+    changed_since,
+    commit,
+    is_conflict,
+    look,
+    nothing_added,
+    overtaken,
+)
+from delta_cdc.spark.apply.constraints import Destination, refused
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_files import commit_hash
@@ -110,11 +118,12 @@ def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
         inserted = prepared.inserts.count() if prepared.inserts is not None else 0
         verb = "REPLACE ALL ROWS OF" if step.kind == "reset" else "APPEND TO"
         statement, counts = f"{verb} {table(spec.target_uri)}: {inserted} rows", {"inserted": inserted}
+    statements = (*prepared.alters, statement)
     later_commits = len(spec.steps) - 1 - position
     message = _described(spec, step) + (
         f"; {later_commits} more commit(s) would follow" if later_commits else ""
     )
-    return JobResult("planned", {**counts, **prepared.counts}, message, statements=(statement,))
+    return JobResult("planned", {**counts, **prepared.counts}, message, statements=statements)
 
 
 def _following(
@@ -174,12 +183,9 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
 def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
     description = _described(spec, step)
     log.info("%s: preparing %s", spec.pipeline, description)
-    layout.fit(session, spec, step)
-    prepared = _prepare(session, spec, step)
-    failpoints.reached("planned")
-    with ThreadPoolExecutor(1) as pool:
-        changed_target = pool.submit(_changed_target, session, spec, step)
-        reason = feed.changed_source(session, spec.source_uri, step) or changed_target.result()
+    prepared, reason = _checked(session, spec, step)
+    if reason is None and prepared.alters:
+        prepared, reason = _altered(session, spec, step, prepared)
     if reason is not None:
         return Outcome("stale", message=reason), prepared
     seal = _seal(spec, step, prepared, _state(spec, step, prepared))
@@ -203,6 +209,48 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
         log.info("%s: committed version %s, seal %s", spec.pipeline, outcome.version, step.seal_number)
         _tidy(session, spec, step, prepared.shape)
     return outcome, prepared
+
+
+def _checked(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[PreparedStep, str | None]:
+    """Return the prepared step, and why source or target are not as planned; None if they are."""
+    layout.fit(session, spec, step)
+    prepared = _prepare(session, spec, step)
+    failpoints.reached("planned")
+    with ThreadPoolExecutor(1) as pool:
+        changed_target = pool.submit(_changed_target, session, spec, step)
+        reason = feed.changed_source(session, spec.source_uri, step) or changed_target.result()
+    return prepared, reason
+
+
+def _altered(
+    session: SparkSession, spec: ApplySpec, step: TargetStep, prepared: PreparedStep
+) -> tuple[PreparedStep, str | None]:
+    """Alter the target's columns, before the step's own commit, and prepare the step again.
+
+    Each statement is a commit without a seal: it moves no rows, and a retry finds its result.
+
+    :return: the step, and why it has to be planned again; None if it has not
+    :raises DeltaCdcError: the table refuses a statement
+    """
+    for position, statement in enumerate(prepared.alters):
+        log.info("%s: %s", spec.pipeline, statement)
+        try:
+            session.sql(statement)
+        except Exception as error:
+            left = _prepare(session, spec, step).alters
+            if is_conflict(error) or not set(prepared.alters[position:]) <= set(left):
+                text = f"the target {spec.target_uri} changed while its columns were altered: {reason(error)}"
+                return prepared, text
+            refusal = refused(error, Destination(spec.target_uri))
+            if refusal is None:
+                raise
+            raise refusal from error
+    failpoints.reached("altered")
+    # The rows were computed for the columns that the target had before.
+    again, problem = _checked(session, spec, step)
+    if problem is None and again.alters:
+        problem = f"the columns of the target {spec.target_uri} changed since they were altered"
+    return again, problem
 
 
 def _changed_target(session: SparkSession, spec: ApplySpec, step: TargetStep) -> str | None:

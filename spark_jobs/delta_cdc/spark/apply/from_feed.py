@@ -270,6 +270,8 @@ def append(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedS
             f"the pipeline {spec.pipeline} is insert_only.",
             remedy="give keys and drop insert_only, or leave such rows out with where.",
         )
-    values = changes.select(*[quote(name) for name in shape.values])
+    values = context.commented(changes.select(*[quote(name) for name in shape.values]))
     writer = values.write.format("delta").mode("append").option("mergeSchema", "true")
-    return PreparedStep(lambda: writer.save(spec.target_uri), shape=shape, inserts=values)
+    return PreparedStep(
+        lambda: writer.save(spec.target_uri), shape=shape, inserts=values, alters=context.alters
+    )

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.properties import STATISTICS_COLUMNS
+from delta_cdc.core.properties import COLUMN_MAPPING, STATISTICS_COLUMNS
 from delta_cdc.core.spec import ApplyStep
 from delta_cdc.core.sql import quote, string, table
 from delta_cdc.spark.apply.commit import look
@@ -200,22 +200,28 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
     if statistics:
         table_properties[STATISTICS_COLUMNS] = ",".join(map(quote, statistics))
     user_properties = {k: v for k, v in options.target_properties.items() if k.startswith("delta.")}
-    table_properties |= {**mapping([*shape.values, *added_columns(options)]), **user_properties}
+    table_properties |= mapping([*shape.values, *added_columns(options)])
+    if options.schema_evolution == "mirror":
+        # Delta drops and renames columns of tables with column mapping only.
+        table_properties[COLUMN_MAPPING] = "name"
+    table_properties |= user_properties
     if (
-        table_properties.get("delta.columnMapping.mode", "none") != "none"
+        table_properties.get(COLUMN_MAPPING, "none") != "none"
         and table_properties["delta.enableChangeDataFeed"] == "true"
     ):
         raise InvalidConfiguration(
-            "A new target cannot have column mapping (which names with spaces or any of ,;{}()= need) and a "
-            "published change feed at once: Delta refuses the write that makes such a table.",
-            remedy="rename the columns with select, or drop publish_changes.",
+            "A new target cannot have column mapping (which the schema evolution 'mirror' and names with "
+            "spaces or any of ,;{}()= need) and a published change feed at once: Delta refuses the write "
+            "that makes such a table.",
+            remedy="rename the columns with select or choose another schema evolution; or drop "
+            "publish_changes.",
         )
     return table_properties
 
 
 def mapping(columns: Sequence[str]) -> dict[str, str]:
     """Return the property for column mapping if the column names need it; otherwise nothing."""
-    return {"delta.columnMapping.mode": "name"} if any(map(_NEEDS_MAPPING.search, columns)) else {}
+    return {COLUMN_MAPPING: "name"} if any(map(_NEEDS_MAPPING.search, columns)) else {}
 
 
 def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:

@@ -71,6 +71,7 @@ def prepared(
         truncates,
         inserts=target_rows,
         quarantined=context.quarantined,
+        alters=context.alters,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -37,6 +37,7 @@ class PreparedStep:
     :param inserts: the rows to write, if the step only inserts; a dry run counts them
     :param quarantined: rows for the quarantine table (:data:`delta_cdc.spark.quarantine.COLUMNS`), which are
         written before the target; None without such rows
+    :param alters: the statements that must alter the target first; the step is prepared again after them
     """
 
     write: Callable[[], object]
@@ -47,6 +48,7 @@ class PreparedStep:
     merge: Merge | None = None
     inserts: DataFrame | None = None
     quarantined: DataFrame | None = None
+    alters: tuple[str, ...] = ()
 
 
 @dataclass
@@ -56,6 +58,8 @@ class StepContext:
     :param options: the spec's options; the version column of snapshots is their sequence
     :param truncated: the source may contain truncates
     :param size: number of events, if it limits the number of affected target rows; otherwise None
+    :param alters: see :class:`PreparedStep`
+    :param comments: the comments of columns that the step adds to the target
     """
 
     session: SparkSession
@@ -66,6 +70,8 @@ class StepContext:
     size: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
     quarantined: DataFrame | None = None
+    alters: tuple[str, ...] = ()
+    comments: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, session: SparkSession, spec: ApplySpec, step: RowStep) -> StepContext:
@@ -160,6 +166,7 @@ class StepContext:
         :param highest: greatest sequence of the step's rows, as text
         :param truncates: sequences for the seal, including those of earlier steps
         """
+        merge = replace(merge, source=self.commented(merge.source))
         return PreparedStep(
             lambda: merge.run(self.session),
             self.counts,
@@ -168,4 +175,11 @@ class StepContext:
             truncates,
             merge=merge,
             quarantined=self.quarantined,
+            alters=self.alters,
         )
+
+    def commented(self, rows: DataFrame) -> DataFrame:
+        """Return the rows to be written, with the comments of the columns that they add."""
+        for name, comment in self.comments.items():
+            rows = rows.withMetadata(name, {"comment": comment})
+        return rows

@@ -1,16 +1,26 @@
-"""Compare the target's columns with the rows to be written."""
+"""Compare the target's columns with the rows to be written, and alter columns that follow the source's.
+
+Each ALTER is a commit without a seal, before the commit of its step. It compares names and types first, so a
+retry after a crash between the two goes on where the crash left the target.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
 
+from delta_cdc.core import sql
+from delta_cdc.core.column_changes import FOLLOWED, widens
 from delta_cdc.core.errors import ConfigurationDrift, TargetSchemaClash
+from delta_cdc.core.properties import TYPE_WIDENING
 from delta_cdc.spark.apply import rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from delta_cdc.core.column_changes import ColumnChange
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
@@ -36,55 +46,79 @@ def nullable(data_type: DataType) -> DataType:
     return data_type
 
 
-def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
+def lacking(
+    found: DataType,
+    wanted: DataType,
+    path: tuple[str, ...],
+    wider: dict[tuple[str, ...], DataType] | None = None,
+) -> list[str] | None:
     """Return the nested fields of ``wanted`` that ``found`` lacks; None if ``found`` cannot take the values.
 
     The comparison ignores nullability of parts, because Delta stores and enforces it.
+
+    :param wider: gets the parts of ``found`` that can take the values once they are widened, with their new
+        types; None: no part may differ
     """
     pairs: list[tuple[DataType, DataType, str]]
     if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
         existing = {f.name.lower(): f for f in found.fields}
         if not set(existing) <= {f.name.lower() for f in wanted.fields}:
             return None
-        new = [f"{path}.{f.name}" for f in wanted.fields if f.name.lower() not in existing]
+        new = [".".join((*path, f.name)) for f in wanted.fields if f.name.lower() not in existing]
         shared = [f for f in wanted.fields if f.name.lower() in existing]
-        pairs = [(existing[f.name.lower()].dataType, f.dataType, f"{path}.{f.name}") for f in shared]
+        pairs = [(existing[f.name.lower()].dataType, f.dataType, f.name) for f in shared]
     elif isinstance(found, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        new, pairs = [], [(found.elementType, wanted.elementType, f"{path}.element")]
+        new, pairs = [], [(found.elementType, wanted.elementType, "element")]
     elif isinstance(found, T.MapType) and isinstance(wanted, T.MapType):
         new = []
-        pairs = [
-            (found.keyType, wanted.keyType, f"{path}.key"),
-            (found.valueType, wanted.valueType, f"{path}.value"),
-        ]
+        pairs = [(found.keyType, wanted.keyType, "key"), (found.valueType, wanted.valueType, "value")]
+    elif wider is not None and widens(_in_log(found), _in_log(wanted)):
+        wider[path] = wanted
+        return []
     else:
         return [] if found == wanted else None
-    for found_part, wanted_part, part_path in pairs:
-        inner = lacking(found_part, wanted_part, part_path)
+    for found_part, wanted_part, name in pairs:
+        inner = lacking(found_part, wanted_part, (*path, name), wider)
         if inner is None:
             return None
         new += inner
     return new
 
 
+def _in_log(data_type: DataType) -> str:
+    """Return an atomic type as Delta's log has it; "" for other types."""
+    text = data_type.jsonValue()
+    return text if isinstance(text, str) else ""
+
+
 def check_target(context: StepContext, shape: Shape) -> bool:
     """Check that the target can take rows of a shape; return whether it needs new columns.
+
+    The statements that must alter the target first are added to the context (``alters``), and so are the
+    comments of its new columns.
 
     :raises TargetSchemaClash: a column has another type, or is new and schema evolution is off
     :raises ConfigurationDrift: the sequence's type differs from that of the history
     """
     spec, options = context.spec, context.spec.options
     desired = target_schema(shape, options)
-    target = context.session.read.format("delta").load(spec.target_uri)
-    existing = {f.name.lower(): f for f in target.schema.fields}
+    target = context.session.read.format("delta").load(spec.target_uri).schema
+    mirrors = options.schema_evolution == "mirror"
+    changes = context.step.column_changes
+    alters, schema = _followed(spec.target_uri, target, changes, mirrors=mirrors)
+    existing = {f.name.lower(): f for f in schema.fields}
     new = [f.name for f in desired.fields if f.name.lower() not in existing]
     history = {name.lower() for name in rows.added_columns(options)}
+    fixed = {name.lower() for name in (*shape.keys, *shape.partitions, *(options.cluster_by or ()))} | history
+    wider: dict[tuple[str, ...], DataType] = {}
     for field in desired.fields:
         target_field = existing.get(field.name.lower())
         if target_field is None:
             continue
+        may_widen = options.schema_evolution in FOLLOWED and field.name.lower() not in fixed
+        path = (target_field.name,)
+        nested = lacking(target_field.dataType, field.dataType, path, wider if may_widen else None)
         is_history_column = field.name.lower() in history
-        nested = lacking(target_field.dataType, field.dataType, field.name)
         # Further parts would give a sequence another order than the existing history has.
         if nested is not None and not (is_history_column and nested):
             new += nested
@@ -97,13 +131,125 @@ def check_target(context: StepContext, shape: Shape) -> bool:
             )
         raise TargetSchemaClash(
             f"Column {field.name!r} of the target {spec.target_uri} is {types} as in {spec.source_uri}.",
-            remedy="cast the column with select, or alter the target's column.",
+            remedy=_remedy(target_field.dataType, field.dataType, path, is_fixed=field.name.lower() in fixed),
         )
-    if new and options.schema_evolution != "additive":
+    if new and options.schema_evolution not in ("additive", *FOLLOWED):
         raise TargetSchemaClash(
             f"The target {spec.target_uri} has no column {', '.join(map(repr, new))}, and schema_evolution "
             f"is {options.schema_evolution!r}.",
             remedy="add it to the target, leave it out with select, or set schema_evolution in policies "
             "to 'additive'.",
         )
+    context.alters = (*alters, *widening(spec.target_uri, wider))
+    context.comments = {
+        change.path[0]: change.after
+        for change in changes
+        if change.kind == "comment" and len(change.path) == 1 and change.path[0] in new
+    }
     return bool(new)
+
+
+def _remedy(found: DataType, wanted: DataType, path: tuple[str, ...], *, is_fixed: bool) -> str:
+    remedy = "cast the column with select, or alter the target's column."
+    if not is_fixed and lacking(found, wanted, path, {}) is not None:
+        return f"set schema_evolution in policies to 'widen', which widens the target's column; or {remedy}"
+    return remedy
+
+
+# -- altering -----------------------------------------------------------------------------------
+def widening(uri: str, wider: dict[tuple[str, ...], DataType]) -> tuple[str, ...]:
+    """Return the statements that widen columns of a table.
+
+    :param wider: from :func:`lacking`
+    """
+    if not wider:
+        return ()
+    types = (_alter(uri, path, f"TYPE {wanted.simpleString()}") for path, wanted in wider.items())
+    return (sql.set_properties(uri, {TYPE_WIDENING: "true"}), *types)
+
+
+def _followed(
+    uri: str, schema: StructType, changes: Sequence[ColumnChange], *, mirrors: bool
+) -> tuple[tuple[str, ...], StructType]:
+    """Return the statements by which a table follows changes, and its columns after them.
+
+    A change that the table already has needs none, and neither does one of a column that the table lacks.
+
+    :param mirrors: drop the columns that were dropped; otherwise they only become nullable
+    :raises TargetSchemaClash: the table has both the old and the new name of a column
+    """
+    alters = []
+    order = ("dropped", "renamed", "comment", "nullable")
+    # Dropped and renamed fields have the old names of the columns that hold them, so they come first.
+    for change in sorted(changes, key=lambda c: (order.index(c.kind), -len(c.path))):
+        field = _field(schema, change.path)
+        if field is None:
+            continue
+        if change.kind == "dropped" and mirrors:
+            alters.append(f"ALTER TABLE {sql.table(uri)} DROP COLUMN {_path(change.path)}")
+            schema = _edited(schema, change.path, None)
+        elif change.kind == "renamed":
+            if _field(schema, (*change.path[:-1], change.after)) is not None:
+                raise TargetSchemaClash(
+                    f"Column {change} in the source, and the target {uri} has columns of both names.",
+                    remedy="drop or rename the one that the target does not need, then run again.",
+                )
+            new_name = sql.quote(change.after)
+            alters.append(f"ALTER TABLE {sql.table(uri)} RENAME COLUMN {_path(change.path)} TO {new_name}")
+            schema = _edited(schema, change.path, change.after)
+        elif change.kind == "comment" and field.metadata.get("comment") != change.after:
+            alters.append(_alter(uri, change.path, f"COMMENT {sql.string(change.after)}"))
+        elif change.kind in ("dropped", "nullable") and not field.nullable:
+            alters.append(_alter(uri, change.path, "DROP NOT NULL"))
+    return tuple(alters), schema
+
+
+def _alter(uri: str, path: tuple[str, ...], change: str) -> str:
+    return f"ALTER TABLE {sql.table(uri)} ALTER COLUMN {_path(path)} {change}"
+
+
+def _path(path: tuple[str, ...]) -> str:
+    return ".".join(map(sql.quote, path))
+
+
+def _field(data_type: DataType, path: tuple[str, ...]) -> T.StructField | None:
+    """Return the field at a path, or None if it does not exist."""
+    field = None
+    for name in path:
+        parts = _parts(data_type)
+        field = next((part for part in parts if part.name.lower() == name.lower()), None)
+        if field is None:
+            return None
+        data_type = field.dataType
+    return field
+
+
+def _parts(data_type: DataType) -> list[T.StructField]:
+    """Return the parts of a type, with the names that a path has for them."""
+    if isinstance(data_type, T.StructType):
+        return data_type.fields
+    if isinstance(data_type, T.ArrayType):
+        return [T.StructField("element", data_type.elementType)]
+    if isinstance(data_type, T.MapType):
+        return [T.StructField("key", data_type.keyType), T.StructField("value", data_type.valueType)]
+    return []
+
+
+def _edited(schema: Any, path: tuple[str, ...], new_name: str | None) -> Any:
+    """Return a type with the field at a path renamed; None drops the field."""
+    parts = []
+    for part in _parts(schema):
+        name, data_type = part.name, part.dataType
+        if name.lower() == path[0].lower():
+            if len(path) > 1:
+                data_type = _edited(data_type, path[1:], new_name)
+            elif new_name is None:
+                continue
+            else:
+                name = new_name
+        parts.append(T.StructField(name, data_type, part.nullable, part.metadata))
+    if isinstance(schema, T.StructType):
+        return T.StructType(parts)
+    if isinstance(schema, T.ArrayType):
+        return T.ArrayType(parts[0].dataType)
+    return T.MapType(parts[0].dataType, parts[1].dataType)

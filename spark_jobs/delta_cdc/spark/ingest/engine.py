@@ -31,8 +31,8 @@ from delta_cdc.core.sql import quote, table
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import changed_since, commit, overtaken
-from delta_cdc.spark.apply.constraints import Destination
+from delta_cdc.spark.apply.commit import changed_since, commit, is_conflict, overtaken
+from delta_cdc.spark.apply.constraints import Destination, refused
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
@@ -40,7 +40,7 @@ from delta_cdc.spark.ingest import adapters, columnar, events, ingested, kafka, 
 from delta_cdc.spark.sessions import FEW_BYTES, hide_statements, private_session, shuffle_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from delta_cdc.core.spec import IngestSpec, SourceFile
     from delta_cdc.spark.apply.commit import TableState
@@ -119,7 +119,35 @@ def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[st
                 reason = reason or _sealed_since(session, spec, changed) or _other_horizon(spec, changed)
                 if reason is not None:
                     return JobResult("stale", message=reason)
+        if batch.alters:
+            reason = _altered(session, spec, batch.alters)
+            if reason is not None:
+                return JobResult("stale", message=reason)
+            failpoints.reached("altered")
+            batch = _read_batch(session, spec, kafka_options)
+            if isinstance(batch, JobResult):
+                return batch
     return _write_batch(session, spec, batch)
+
+
+def _altered(session: SparkSession, spec: IngestSpec, alters: Sequence[str]) -> str | None:
+    """Widen columns of the log, before the commit of the batch.
+
+    :return: why the batch has to be planned again, because another writer was first; None if it has not
+    :raises TargetSchemaClash: the log refuses a statement
+    """
+    for statement in alters:
+        log.info("%s: %s", spec.pipeline, statement)
+        try:
+            session.sql(statement)
+        except Exception as error:
+            if is_conflict(error):
+                return f"the log {spec.log_uri} changed while its columns were widened: {reason(error)}"
+            refusal = refused(error, Destination(spec.log_uri))
+            if refusal is None:
+                raise
+            raise refusal from error
+    return None
 
 
 def _has_few_rows(spec: IngestSpec) -> bool:
@@ -331,7 +359,7 @@ def _refuse_unknown_types(spec: IngestSpec, batch: Batch, log_schema: Known | No
     if log_schema is None and not has_types:
         raise SourceUnreadable(
             f"The first batch of {spec.source_uri} has no event ({batch.counts['quarantined']} records are "
-            f"none), so the columns of {spec.log_uri} and their types are unknown.",
+            f"not events), so the columns of {spec.log_uri} and their types are unknown.",
             remedy="give schema; or mend what was delivered, or wait for more, and run again.",
         )
 

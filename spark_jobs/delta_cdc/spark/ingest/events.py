@@ -24,6 +24,7 @@ from delta_cdc.core.change_log import (
     TRUNCATE,
     UPSERT,
 )
+from delta_cdc.core.column_changes import FOLLOWED
 from delta_cdc.core.errors import (
     ColumnNotFound,
     InvalidConfiguration,
@@ -32,6 +33,7 @@ from delta_cdc.core.errors import (
     TargetSchemaClash,
 )
 from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply.schema import lacking, widening
 from delta_cdc.spark.apply.sequences import from_text
 from delta_cdc.spark.ingest import redelivery
 from delta_cdc.spark.ingest.widening import wider
@@ -70,6 +72,7 @@ class Batch:
     :param events: columns of the payload, then :data:`~delta_cdc.core.change_log.LOG_COLUMNS`
     :param rejects: RAW, POSITION and ``reason`` of the records for quarantine; None if all records are valid
     :param settled: only for a replay: RAW and POSITION of the records that became events or are ignored
+    :param alters: the statements that must widen columns of the log first; the batch is read again after them
     """
 
     spec: IngestSpec
@@ -80,6 +83,7 @@ class Batch:
     counts: dict[str, int] = field(default_factory=dict)
     rejects: DataFrame | None = None
     settled: DataFrame | None = None
+    alters: tuple[str, ...] = ()
 
 
 def known(session: SparkSession, uri: str) -> Known:
@@ -124,7 +128,8 @@ def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: Dat
     if counts["quarantined"]:
         rejects = rows.where(F.col(_REASON).isNotNull()).select(RAW, POSITION, F.col(_REASON).alias("reason"))
     settled = valid_rows.select(RAW, POSITION) if spec.step.kind == "replay" else None
-    return Batch(spec, have, events.drop(_AGAIN), payload, sequence, counts, rejects, settled)
+    alters = _widening(spec, payload, have) if have is not None else ()
+    return Batch(spec, have, events.drop(_AGAIN), payload, sequence, counts, rejects, settled, alters)
 
 
 def nothing(session: SparkSession, spec: IngestSpec, have: Known) -> Batch:
@@ -217,13 +222,35 @@ def _cast_type(spec: IngestSpec, known_field: T.StructField, batch_type: T.DataT
     ):
         return known_field.dataType
     if common_type is None or not isinstance(batch_type, T.StructType | T.ArrayType | T.MapType):
+        if common_type is not None and _may_widen(spec, known_field, common_type):
+            return common_type
         raise TargetSchemaClash(
             f"The column {known_field.name} is {known_field.dataType.simpleString()} in {spec.log_uri}, and "
             f"{batch_type.simpleString()} in the batch.",
             remedy="declare the log's type in schema, so that values that do not fit are told apart; or take "
-            "the records into a log of their own.",
+            "the records into a log of their own; or, if Delta can widen the log's type, set "
+            "schema_evolution in policies to 'widen' (a key keeps its type).",
         )
     return None
+
+
+def _may_widen(spec: IngestSpec, known_field: T.StructField, wanted: T.DataType) -> bool:
+    """Return whether the log's column may take a type, by Delta's type widening."""
+    if spec.options.schema_evolution not in FOLLOWED:
+        return False
+    is_key = known_field.name.lower() in map(str.lower, spec.options.keys)
+    return not is_key and lacking(known_field.dataType, wanted, (known_field.name,), {}) is not None
+
+
+def _widening(spec: IngestSpec, payload: T.StructType, log_schema: Known) -> tuple[str, ...]:
+    """Return the statements by which the log's columns take the types of a batch."""
+    fields = {field.name: field for field in payload.fields}
+    parts: dict[tuple[str, ...], T.DataType] = {}
+    for known_field in log_schema.payload.fields:
+        field = fields.get(known_field.name)
+        if field is not None and _may_widen(spec, known_field, field.dataType):
+            lacking(known_field.dataType, field.dataType, (known_field.name,), parts)
+    return widening(spec.log_uri, parts)
 
 
 def _refuse_reserved(spec: IngestSpec, payload: T.StructType) -> None:

@@ -1,0 +1,305 @@
+"""Which schema changes of a source an apply follows, and which end a range with an error.
+
+One reader reads a range with one schema, so a range is split before each version that drops, renames or
+widens a column. Each part is a step of its own, which carries what its target needs to follow
+(``column_changes``)::
+
+    versions   5 data   6 widen   7 data   8 drop   9 drop   10 data
+    steps      5                  6-7                        8-10
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.column_changes import FOLLOWED, compare, reuses_name
+from delta_cdc.core.errors import LogGap, SchemaChangeInRange, TargetSchemaClash, VersionsExpired
+from delta_cdc.core.properties import COLUMN_MAPPING
+from delta_cdc.core.spec import ApplyRequest
+from delta_cdc.delta_log.actions import MetaData
+from delta_cdc.delta_log.schema_changes import moved_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from delta_cdc.core.column_changes import ColumnChange
+    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.table import DeltaLog, TableState
+    from delta_cdc.planning.observe import Observation
+
+_RELOAD = "apply up to version {before} (ending_version), then load a new target from the table as it is now."
+
+
+@dataclass(frozen=True)
+class FollowedColumns:
+    """The schema changes of a range, each one followed.
+
+    :param notes: versions that could not be compared
+    :param schemas: the table's metadata by the version that set it, ascending, beginning before the range
+    :param splits: versions at which a step must begin
+    """
+
+    notes: tuple[str, ...] = ()
+    options: ApplyOptions | None = None
+    schemas: Mapping[int, MetaData] = field(default_factory=dict)
+    splits: frozenset[int] = frozenset()
+
+    def changes(self, starting: int, ending: int) -> tuple[ColumnChange, ...]:
+        """Return what the target of a step has to follow; () if the policy follows nothing."""
+        if self.options is None:
+            return ()
+        before, after = self._at(starting - 1), self._at(ending)
+        if before is None or after is None or before is after:
+            return ()
+        return _carried(before, after, self.options)
+
+    def parts(self, commits: tuple[Commit, ...]) -> tuple[tuple[Commit, ...], ...]:
+        """Split commits so that each part can be read with the schema of its end.
+
+        A part without data joins the next one, unless the target could not follow both in one step.
+        """
+        parts: list[tuple[Commit, ...]] = []
+        for commit in commits:
+            if not parts or commit.version in self.splits:
+                parts.append(())
+            parts[-1] += (commit,)
+        joined: list[tuple[Commit, ...]] = []
+        for part in parts:
+            if joined and self._joins(joined[-1], part):
+                part = joined.pop() + part
+            joined.append(part)
+        return tuple(joined)
+
+    def _joins(self, first: tuple[Commit, ...], second: tuple[Commit, ...]) -> bool:
+        if any(commit.changes_data for commit in first):
+            return False
+        return not reuses_name(self.changes(first[0].version, second[-1].version))
+
+    def _at(self, version: int) -> MetaData | None:
+        earlier = [set_in for set_in in self.schemas if set_in <= version]
+        return self.schemas[max(earlier)] if earlier else None
+
+
+def _carried(before: MetaData, after: MetaData, options: ApplyOptions) -> tuple[ColumnChange, ...]:
+    """Return the changes that a step carries to its target; with ``select``, the target has its own names.
+
+    The job finds widened columns by comparing the tables.
+    """
+    followed = FOLLOWED.get(options.schema_evolution)
+    if followed is None or options.select:
+        return ()
+    kinds = (followed - {"widened"}) | {"comment", "nullable"}
+    changes = compare(before.schema_string, after.schema_string, by_id=before.id == after.id)
+    return tuple(change for change in changes if change.kind in kinds)
+
+
+async def check(
+    log: DeltaLog, commits: tuple[Commit, ...], observed: Observation | None = None
+) -> FollowedColumns:
+    """Refuse a range with a schema change that the apply does not follow.
+
+    All commits are checked, including those before the first data change: the feed is read with the schema of
+    the range's end, and the target has the schema of the version before the range.
+
+    :param commits: all commits of the range, ascending
+    :param observed: the tables of an apply, whose policy may follow the change; None: only added columns are
+        followed
+    :raises SchemaChangeInRange: names the first such version and column
+    :raises TargetSchemaClash: the target cannot follow it
+    """
+    options = observed.request.options if observed and isinstance(observed.request, ApplyRequest) else None
+    described = [(commit, commit.metadata) for commit in commits if commit.metadata is not None]
+    if not described:
+        return FollowedColumns(options=options)
+    notes: tuple[str, ...] = ()
+    before = commits[0].version - 1
+    last = await metadata_at(log, before)
+    if last is None:
+        oldest, last = described[0]
+        before = oldest.version
+        if commits[0].version > 0:
+            text = f"Version {commits[0].version - 1} of {log.uri} cannot be rebuilt: schema changes are "
+            notes = (f"{text}looked for from version {before} on.",)
+    schemas, splits = {before: last}, set()
+    target = observed.recorded.target if observed is not None and observed.recorded is not None else None
+    for commit, now in described:
+        changes = compare(last.schema_string, now.schema_string, by_id=now.id == last.id)
+        for change in changes:
+            _refuse(log, commit, change, options, target)
+        lossy = [f"column {change}" for change in changes if change.is_lossy]
+        if lossy:
+            splits.add(commit.version)
+            notes += (f"The target follows version {commit.version} of {log.uri}: {'; '.join(lossy)}.",)
+        _refuse_moved(log, commit, last, now)
+        schemas[commit.version] = last = now
+    return FollowedColumns(notes, options, schemas, frozenset(splits))
+
+
+async def since_watermark(observed: Observation, at: TableState) -> tuple[ColumnChange, ...]:
+    """Return what the target of a reload has to follow; () if the columns at the watermark are not known.
+
+    :param at: the source that the target is compared with
+    :raises TargetSchemaClash: the target maps no columns
+    :raises SchemaChangeInRange: one step cannot follow all changes
+    """
+    request, seal = observed.request, observed.seal
+    if not isinstance(request, ApplyRequest) or request.options.schema_evolution not in FOLLOWED:
+        return ()
+    before = await metadata_at(observed.log, seal.watermark.version) if seal is not None else None
+    if seal is None or before is None or before.id != seal.watermark.table_id:
+        return ()
+    after = MetaData(at.table_id, at.configuration, at.schema_string, at.partition_columns)
+    changes = _carried(before, after, request.options)
+    if reuses_name(changes):
+        raise SchemaChangeInRange(
+            f"Columns of {observed.log.uri} were renamed to names of other columns between versions "
+            f"{seal.watermark.version} and {at.version}, and a reload follows all changes in one commit.",
+            remedy='run with mode "incremental" first, which follows one change after the other.',
+        )
+    for change in changes:
+        if request.options.schema_evolution == "mirror" and change.is_lossy and observed.recorded:
+            _refuse_unmapped(observed.log, at.version, change, observed.recorded.target)
+    return changes
+
+
+async def refuse_other_columns(observed: Observation, last: int) -> None:
+    """Refuse to repair by changes that were made before the columns became those of the watermark.
+
+    :param last: the last version whose changes are read
+    :raises SchemaChangeInRange: names the column
+    """
+    request, seal = observed.request, observed.seal
+    follows = isinstance(request, ApplyRequest) and request.options.schema_evolution in FOLLOWED
+    if not follows or seal is None or last >= seal.watermark.version:
+        return
+    then, now = await metadata_at(observed.log, last), await metadata_at(observed.log, seal.watermark.version)
+    changes = compare(then.schema_string, now.schema_string, by_id=then.id == now.id) if then and now else ()
+    for change in changes:
+        if change.is_lossy:
+            raise SchemaChangeInRange(
+                f"The changes of {observed.log.uri} up to version {last} cannot be read with the columns of "
+                f"the watermark {seal.watermark.version}: column {change}.",
+                remedy='repair a range after that change, or compare all keys with mode="reload".',
+            )
+
+
+async def metadata_at(log: DeltaLog, version: int) -> MetaData | None:
+    """Return the metadata of a version; None if the version does not exist or the log was cleaned."""
+    if version < 0:
+        return None
+    try:
+        state = await log.snapshot(version)
+    except (VersionsExpired, LogGap):
+        return None
+    return MetaData(state.table_id, state.configuration, state.schema_string, state.partition_columns)
+
+
+def _refuse(
+    log: DeltaLog,
+    commit: Commit,
+    change: ColumnChange,
+    options: ApplyOptions | None,
+    target: TableState | None,
+) -> None:
+    """Refuse one change that the options do not follow."""
+    policy = options.schema_evolution if options is not None else "none"
+    followed = FOLLOWED.get(policy, frozenset())
+    if change.kind == "added" and options is not None:
+        _refuse_kept(log, commit, change, options, target)
+    if not change.is_lossy:
+        return
+    remedy = _RELOAD.format(before=commit.version - 1)
+    if change.kind not in followed:
+        policies = [repr(name) for name, kinds in FOLLOWED.items() if change.kind in kinds]
+        if options is not None and policies:
+            ways = " or ".join(policies)
+            remedy = f"set schema_evolution in policies to {ways}, which follows this change; or {remedy}"
+        raise schema_changed(log, commit, f"column {change}", remedy)
+    assert options is not None
+    use = _use(change.path[0], options)
+    if use is not None:
+        raise schema_changed(log, commit, f"column {change}, and {use} uses it", remedy)
+    if change.kind == "widened":
+        return
+    if options.select and any("*" in text for text in options.select):
+        text = f"column {change}, and select takes all columns"
+        raise schema_changed(log, commit, text, "list the columns in select, or leave it out; or " + remedy)
+    if policy == "keep_dropped" and len(change.path) > 1:
+        text = f"column {change}, and a field inside a column cannot be kept"
+        raise schema_changed(log, commit, text, "set schema_evolution to 'mirror'; or " + remedy)
+    if policy == "mirror" and target is not None and not options.select:
+        _refuse_unmapped(log, commit.version, change, target)
+
+
+def _refuse_kept(
+    log: DeltaLog, commit: Commit, change: ColumnChange, options: ApplyOptions, target: TableState | None
+) -> None:
+    """Refuse a new column with the name of a kept one: its old rows would have values of the other column."""
+    if options.schema_evolution != "keep_dropped" or target is None or options.select:
+        return
+    if change.name.lower() in map(str.lower, target.schema_columns):
+        raise schema_changed(
+            log,
+            commit,
+            f"column {change}, and the target {target.uri} has a column of that name already, with values "
+            "that are not this column's",
+            "rename or drop the target's column, then run again.",
+        )
+
+
+def _refuse_unmapped(log: DeltaLog, version: int, change: ColumnChange, target: TableState) -> None:
+    if target.configuration.get(COLUMN_MAPPING, "none") == "none":
+        raise TargetSchemaClash(
+            f"The schema of {log.uri} changed up to version {version}: column {change}. The target "
+            f"{target.uri} maps no columns, so it cannot follow.",
+            remedy=f"ALTER TABLE delta.`{target.uri}` SET TBLPROPERTIES ('{COLUMN_MAPPING}' = 'name'), if "
+            "all its readers know column mapping; or build a new target, which 'mirror' creates with it.",
+        )
+
+
+def _use(name: str, options: ApplyOptions) -> str | None:
+    """Return the option that needs a column to stay as it is; None if no option does."""
+    named = {
+        "keys": options.keys,
+        "partition_by": tuple(options.partition_by),
+        "cluster_by": options.cluster_by or (),
+        "columns_to_update": (options.columns_to_update or "",),
+        "snapshot_version_column": (options.snapshot_version_column or "",),
+    }
+    for option, names in named.items():
+        if name.lower() in map(str.lower, names):
+            return option
+    expressions = {
+        "sequence_by": (*options.sequences, options.delete_sequence or ""),
+        "partition_by": tuple(text or "" for text in options.partition_by.values()),
+    }
+    word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE)
+    return next((option for option, texts in expressions.items() if word.search(" ".join(texts))), None)
+
+
+def _refuse_moved(log: DeltaLog, commit: Commit, last: MetaData, now: MetaData) -> None:
+    """Refuse a commit after which old files cannot be read by the new names or partition columns."""
+    remedy = _RELOAD.format(before=commit.version - 1)
+    # Within one table, an id has one name in all files; another id is another column.
+    mapped = all(m.configuration.get(COLUMN_MAPPING, "none") != "none" for m in (last, now))
+    moved = None if mapped and now.id == last.id else moved_column(last, now)
+    if moved is not None:
+        raise schema_changed(log, commit, f"column {moved} lies under another name in its files", remedy)
+    if now.partition_columns != last.partition_columns:
+        # A file's partition values are not in its columns. Any reader, Delta's own too, returns NULL for
+        # them under another partitioning.
+        now_text, before_text = (", ".join(m.partition_columns) or "nothing" for m in (now, last))
+        text = f"it is partitioned by {now_text}, and was by {before_text}"
+        raise schema_changed(log, commit, text, remedy)
+
+
+def schema_changed(log: DeltaLog, commit: Commit, change: str, remedy: str) -> SchemaChangeInRange:
+    """Build the error for a change that cannot be followed."""
+    return SchemaChangeInRange(
+        f"The schema of {log.uri} changed in version {commit.version} "
+        f"({commit.info.operation or 'unknown operation'}): {change}.",
+        remedy=remedy,
+    )

@@ -1,0 +1,448 @@
+"""One history in which columns are added, widened, dropped and renamed, followed by each policy.
+
+The model is plain Python: it plays the same commits on rows that are dicts. Each statement is one version.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import apply_changes
+from delta_cdc.core import failpoints
+from delta_cdc.core.errors import SchemaChangeInRange, TargetSchemaClash
+from tests.support import oracle
+from tests.support.engine import metadata, newest, table_rows
+from tests.support.slow import slow_but
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.run.outcomes import ApplyResult
+
+START, END = "__START_AT", "__END_AT"
+#: Types of columns, in the order in which Delta widens them, with values that each of them holds.
+WIDENING = {"SMALLINT": ("INT", 30_000), "INT": ("BIGINT", 2_000_000_000), "FLOAT": ("DOUBLE", 0.25)}
+Row = dict[str, Any]
+
+
+class Killed(BaseException):
+    pass
+
+
+@dataclass
+class Model:
+    """A target by the rules: ``rows`` of type 1 by key, ``history`` of type 2, and the source's rows.
+
+    :param keeps: a column that the source drops stays, with NULL in new rows
+    :param kept: such columns
+    """
+
+    keeps: bool = False
+    columns: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    source: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, Row] = field(default_factory=dict)
+    history: list[Row] = field(default_factory=list)
+
+    def drop(self, name: str) -> None:
+        self.columns.remove(name)
+        if self.keeps:
+            self.kept.append(name)
+        for row in self.source.values():
+            row.pop(name, None)
+        for row in () if self.keeps else (*self.rows.values(), *self.history):
+            row.pop(name, None)
+
+    def rename(self, name: str, new: str) -> None:
+        self.columns[self.columns.index(name)] = new
+        for row in (*self.source.values(), *self.rows.values(), *self.history):
+            row[new] = row.pop(name, None)
+
+    def write(self, version: int, key: int, values: Row | None) -> None:
+        """Insert or update a row; None deletes it."""
+        before, now = self.source.pop(key, None), None
+        if values is not None:
+            now = self.source[key] = {**(before or {}), **values, "id": key}
+        if before is not None and now is not None and all(before.get(n) == now.get(n) for n in self.columns):
+            return
+        for row in self.history:
+            if row["id"] == key and row[END] is None:
+                row[END] = version
+        if now is None:
+            self.rows.pop(key, None)
+        else:
+            self.rows[key] = {**self.rows.get(key, {}), **now}
+            self.history.append({**now, START: version, END: None})
+
+    def expected(self, scd: int) -> tuple[set[str], list[tuple[Any, ...]]]:
+        """Return the names and the rows of a target."""
+        names = {"id", *self.columns, *self.kept} | ({START, END} if scd == 2 else set())
+        rows = self.history if scd == 2 else self.rows.values()
+        return names, oracle.rows_of([dict.fromkeys(names) | row for row in rows], sorted(names))
+
+
+@dataclass
+class History:
+    """A source table, and by version the models of targets that mirror its columns, and that keep them."""
+
+    spark: SparkSession
+    path: str
+    models: list[tuple[Model, Model]] = field(default_factory=list)
+    statements: list[str] = field(default_factory=list)
+
+    @property
+    def now(self) -> Model:
+        return self.models[-1][0]
+
+    def _play(self, statement: str, change: str = "", *arguments: Any) -> None:
+        self.statements.append(statement)
+        self.spark.sql(statement.replace("{t}", f"delta.`{self.path}`"))
+        version = len(self.models)
+        assert newest(self.path) == version, statement
+        models = deepcopy(self.models[-1]) if self.models else (Model(), Model(keeps=True))
+        for model in models:
+            if change == "write":
+                for key, values in arguments[0].items():
+                    model.write(version, key, values)
+            elif change == "add":
+                model.columns += arguments
+            elif change:
+                getattr(model, change)(*arguments)
+        self.models.append(models)
+
+    def create(self, **columns: str) -> None:
+        types = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+        self._play(
+            f"CREATE TABLE {{t}} (id INT NOT NULL, {types}) USING delta TBLPROPERTIES "
+            "('delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'name', "
+            "'delta.enableTypeWidening' = 'true')",
+            "add",
+            *columns,
+        )
+
+    def insert(self, *rows: Row) -> None:
+        names = [name for name in rows[0] if name != "id"]
+        values = ", ".join(f"({', '.join(repr(row[name]) for name in ('id', *names))})" for row in rows)
+        self._play(
+            f"INSERT INTO {{t}} (id, {', '.join(names)}) VALUES {values}",
+            "write",
+            {row["id"]: {name: row.get(name) for name in self.now.columns} for row in rows},
+        )
+
+    def update(self, key: int, **values: Any) -> None:
+        sets = ", ".join(f"{name} = {value!r}" for name, value in values.items())
+        self._play(f"UPDATE {{t}} SET {sets} WHERE id = {key}", "write", {key: values})
+
+    def delete(self, key: int) -> None:
+        self._play(f"DELETE FROM {{t}} WHERE id = {key}", "write", {key: None})
+
+    def add(self, name: str, kind: str, comment: str = "") -> None:
+        text = f" COMMENT '{comment}'" if comment else ""
+        self._play(f"ALTER TABLE {{t}} ADD COLUMN {name} {kind}{text}", "add", name)
+
+    def alter(self, name: str, text: str) -> None:
+        self._play(f"ALTER TABLE {{t}} ALTER COLUMN {name} {text}")
+
+    def drop(self, name: str) -> None:
+        self._play(f"ALTER TABLE {{t}} DROP COLUMN {name}", "drop", name)
+
+    def rename(self, name: str, new: str) -> None:
+        self._play(f"ALTER TABLE {{t}} RENAME COLUMN {name} TO {new}", "rename", name, new)
+
+    def apply(self, target: str, scd: int, policy: str | None = None, **given: Any) -> ApplyResult:
+        """Apply the source to a target."""
+        policies = {"schema_evolution": policy} if policy else None
+        arguments = {"keys": ["id"], "stored_as_scd_type": scd, "pipeline": "p", "policies": policies}
+        return apply_changes(self.spark, self.path, target, **{**arguments, **given})
+
+    def check(self, target: str, scd: int, *, keeps: bool = False, version: int | None = None) -> None:
+        """Compare a target with the model."""
+        names, expected = self.models[-1 if version is None else version][keeps].expected(scd)
+        rows = table_rows(self.spark, target)
+        assert set(rows[0]) == names
+        assert oracle.rows_of(rows, sorted(names)) == expected, self.statements
+
+
+#: Versions of the history below, after which one more policy is needed.
+LOADED, WIDENED, DROPPED, RENAMED = 1, 6, 9, 11
+
+
+@pytest.fixture(scope="module")
+def one(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> History:
+    """The history in which all of it happens."""
+    history = History(spark, str(tmp_path_factory.mktemp("schema") / "source"))
+    history.create(name="STRING", size="INT", note="STRING")
+    history.insert(*[{"id": key, "name": f"n{key}", "size": key, "note": f"o{key}"} for key in range(1, 5)])
+    history.add("city", "STRING", "where it lies")
+    history.insert({"id": 5, "name": "n5", "size": 5, "note": "o5", "city": "c5"})
+    history.alter("size", "TYPE BIGINT")
+    history.update(1, size=3_000_000_000)
+    history.alter("name", "COMMENT 'what it is called'")
+    history.drop("note")
+    history.insert({"id": 6, "name": "n6", "size": 6, "city": "c6"})
+    history.update(3, name="n3b")
+    history.rename("name", "full_name")
+    history.update(4, full_name="n4b")
+    history.add("note", "INT")
+    history.insert({"id": 7, "full_name": "n7", "size": 7, "city": "c7", "note": 7})
+    return history
+
+
+def comments(table: str) -> dict[str, str]:
+    fields = json.loads(metadata(table)["schemaString"])["fields"]
+    return {f["name"]: f["metadata"]["comment"] for f in fields if "comment" in f["metadata"]}
+
+
+@pytest.mark.parametrize("scd", slow_but([1, 2], 1))
+def test_each_policy_follows_what_it_says_and_refuses_the_rest(
+    one: History, tmp_path: Path, scd: int
+) -> None:
+    target = str(tmp_path / "target")
+    one.apply(target, scd, "mirror", ending_version=LOADED)
+    for refused, remedy, policy, end, keeps in (
+        (None, "'widen' or 'keep_dropped' or 'mirror'", "widen", WIDENED, True),
+        ("widen", "'keep_dropped' or 'mirror'", "keep_dropped", DROPPED, True),
+        ("keep_dropped", "'mirror'", "mirror", RENAMED, True),
+    ):
+        with pytest.raises(SchemaChangeInRange, match=f"schema_evolution in policies to {remedy}"):
+            one.apply(target, scd, refused, ending_version=end)
+        one.apply(target, scd, policy, ending_version=end)
+        one.check(target, scd, keeps=keeps, version=end)
+    assert comments(target) == {"city": "where it lies", "full_name": "what it is called"}
+    assert one.spark.read.format("delta").load(target).schema["size"].dataType.simpleString() == "bigint"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scd", [1, 2])
+def test_a_crash_between_altering_and_the_commit(one: History, tmp_path: Path, scd: int) -> None:
+    """Each retry meets a target that has some of its changes, and goes on from there."""
+    target = str(tmp_path / "target")
+    one.apply(target, scd, "mirror", ending_version=LOADED)
+    died = []
+
+    def die(point: str) -> None:
+        if point == "altered":
+            died.append(newest(target))
+            raise Killed
+
+    remove = failpoints.install(die)
+    try:
+        with pytest.raises(Killed):
+            one.apply(target, scd, "mirror")
+    finally:
+        remove()
+    one.apply(target, scd, "mirror")
+    assert died
+    one.check(target, scd)
+
+
+@pytest.mark.slow
+def test_another_writer_alters_the_target_first(one: History, tmp_path: Path) -> None:
+    """Its rename and ours meet: the run plans again, on the target as it is then."""
+    target = str(tmp_path / "target")
+    one.apply(target, 1, "mirror", ending_version=DROPPED)
+    raced = []
+
+    def race(point: str) -> None:
+        if point == "planned" and not raced:
+            raced.append(point)
+            one.spark.sql(f"ALTER TABLE delta.`{target}` RENAME COLUMN name TO full_name")
+
+    remove = failpoints.install(race)
+    try:
+        one.apply(target, 1, "mirror", ending_version=RENAMED)
+    finally:
+        remove()
+    one.check(target, 1, version=RENAMED)
+
+
+@pytest.mark.slow
+def test_a_dry_run_shows_the_statements_and_alters_nothing(one: History, tmp_path: Path) -> None:
+    target = str(tmp_path / "target")
+    one.apply(target, 1, "mirror", ending_version=DROPPED)
+    before = newest(target)
+    result = one.apply(target, 1, "mirror", ending_version=RENAMED, dry_run=True)
+    assert result.dry_run is not None
+    first, *_, last = result.dry_run["statements"]
+    assert first.endswith("RENAME COLUMN `name` TO `full_name`")
+    assert last.startswith("MERGE")
+    assert newest(target) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scd", [1, 2])
+def test_a_reload_follows_all_changes_at_once(one: History, tmp_path: Path, scd: int) -> None:
+    target = str(tmp_path / "target")
+    one.apply(target, scd, "mirror", ending_version=LOADED)
+    one.apply(target, scd, "mirror", mode="reload")
+    rows = [row for row in table_rows(one.spark, target) if row.get(END) is None]
+    names = ("id", "full_name", "size", "city", "note")
+    assert set(names) <= set(rows[0])
+    assert oracle.rows_of(rows, names) == oracle.rows_of(
+        [dict.fromkeys(names) | row for row in one.now.rows.values()], names
+    )
+
+
+@pytest.mark.slow
+def test_a_name_that_others_use_again(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(spark, str(tmp_path / "source"))
+    history.create(a="STRING", b="STRING")
+    history.insert(*[{"id": key, "a": f"a{key}", "b": f"b{key}"} for key in range(3)])
+    history.rename("a", "between")
+    history.rename("b", "a")
+    history.rename("between", "b")
+    history.update(1, a="a1b")
+    for scd in (1, 2):
+        target = str(tmp_path / f"target{scd}")
+        history.apply(target, scd, "mirror", ending_version=1)
+        history.apply(target, scd, "mirror")
+        history.check(target, scd)
+
+
+@pytest.mark.slow
+def test_a_target_that_was_made_without_column_mapping(one: History, tmp_path: Path) -> None:
+    target = str(tmp_path / "target")
+    one.apply(target, 1, ending_version=LOADED)
+    with pytest.raises(TargetSchemaClash, match="maps no columns"):
+        one.apply(target, 1, "mirror")
+    one.spark.sql(f"ALTER TABLE delta.`{target}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    one.apply(target, 1, "mirror")
+    one.check(target, 1)
+
+
+@pytest.mark.slow
+def test_not_null_is_relaxed(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(spark, str(tmp_path / "source"))
+    history.create(a="STRING NOT NULL")
+    history.insert({"id": 1, "a": "x"})
+    target = str(tmp_path / "target")
+    spark.sql(f"CREATE TABLE delta.`{target}` (id INT, a STRING NOT NULL) USING delta")
+    history.apply(target, 1, ending_version=1)
+    history.alter("a", "DROP NOT NULL")
+    history.update(1, a="y")
+    history.apply(target, 1, "widen")
+    assert spark.read.format("delta").load(target).schema["a"].nullable
+    history.check(target, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scd", [1, 2])
+def test_fields_of_structs(spark: SparkSession, tmp_path: Path, scd: int) -> None:
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    history = History(spark, source)
+    history.create(at="STRUCT<x: INT, y: STRING>", all="ARRAY<INT>")
+
+    def run(statement: str) -> None:
+        spark.sql(statement.replace("{t}", f"delta.`{source}`"))
+
+    run("INSERT INTO {t} VALUES (1, named_struct('x', 1, 'y', 'a'), array(1)), (2, NULL, NULL)")
+    history.apply(target, scd, "mirror")
+    run("ALTER TABLE {t} ALTER COLUMN at.x TYPE BIGINT")
+    run("ALTER TABLE {t} ALTER COLUMN all.element TYPE BIGINT")
+    run("UPDATE {t} SET at = named_struct('x', 3000000000, 'y', 'b'), all = array(3000000000) WHERE id = 1")
+    run("ALTER TABLE {t} RENAME COLUMN at.x TO k")
+    run("ALTER TABLE {t} DROP COLUMN at.y")
+    run("INSERT INTO {t} VALUES (3, named_struct('k', 3), array(3))")
+    with pytest.raises(SchemaChangeInRange, match="'mirror'"):
+        history.apply(target, scd, "keep_dropped")
+    history.apply(target, scd, "mirror")
+    rows = table_rows(spark, target)
+    names = ("id", "at", "all")
+    expected = spark.read.format("delta").load(source)
+    current = [row for row in rows if row.get(END) is None]
+    found = [dict(zip(expected.columns, row, strict=True)) for row in expected.collect()]
+    assert oracle.rows_of(current, names) == oracle.rows_of(found, names)
+
+
+# -- drawn histories ------------------------------------------------------------------------------
+@dataclass
+class Drawn:
+    """Statements that a seed draws.
+
+    :param kinds: the types of the source's columns
+    :param used: names that are free or taken; names come back, also those of other columns
+    """
+
+    history: History
+    draw: random.Random
+    kinds: dict[str, str] = field(
+        default_factory=lambda: {"name": "STRING", "size": "SMALLINT", "rate": "FLOAT"}
+    )
+    used: list[str] = field(default_factory=lambda: ["name", "size", "rate"])
+
+    def play(self, length: int) -> None:
+        self.history.create(**self.kinds)
+        self.history.insert(*[self.row(key) for key in range(8)])
+        for position in range(length):
+            kind = self.draw.choice(["rows", "rows", "rows", "rows", "add", "widen", "drop", "rename"])
+            if kind == "rows":
+                self.play_rows(position)
+            else:
+                self.play_columns(kind, f"c{position}")
+
+    def value(self, name: str) -> Any:
+        kind = self.kinds[name]
+        if kind == "STRING":
+            return f"v{self.draw.randrange(100)}"
+        if kind in ("FLOAT", "DOUBLE"):
+            return self.draw.choice([0.5, 0.25])
+        return self.draw.choice([1, WIDENING.get(kind, ("", 3_000_000_000))[1]])
+
+    def row(self, key: int) -> Row:
+        return {"id": key, **{name: self.value(name) for name in self.kinds}}
+
+    def play_rows(self, position: int) -> None:
+        keys = list(self.history.now.source)
+        kind = self.draw.choice(["insert", "update", "update", "delete"])
+        if kind == "insert" or not keys:
+            self.history.insert(*[self.row(100 * (position + 1) + number) for number in range(2)])
+        elif kind == "delete":
+            self.history.delete(self.draw.choice(keys))
+        else:
+            names = self.draw.sample(list(self.kinds), self.draw.randint(1, min(2, len(self.kinds))))
+            self.history.update(self.draw.choice(keys), **{name: self.value(name) for name in names})
+
+    def play_columns(self, kind: str, unused: str) -> None:
+        narrow = [name for name, of in self.kinds.items() if of in WIDENING]
+        if kind == "widen" and narrow:
+            name = self.draw.choice(narrow)
+            self.kinds[name] = WIDENING[self.kinds[name]][0]
+            self.history.alter(name, f"TYPE {self.kinds[name]}")
+            return
+        if kind == "drop" and len(self.kinds) > 1:
+            name = self.draw.choice(list(self.kinds))
+            del self.kinds[name]
+            self.history.drop(name)
+            return
+        new = self.draw.choice([name for name in (*self.used, unused) if name not in self.kinds])
+        self.used.append(new)
+        if kind == "rename":
+            name = self.draw.choice(list(self.kinds))
+            self.kinds[new] = self.kinds.pop(name)
+            self.history.rename(name, new)
+        else:
+            self.kinds[new] = self.draw.choice(["STRING", *WIDENING])
+            self.history.add(new, self.kinds[new])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 11), ids="seed{}".format)
+def test_drawn_histories_are_mirrored(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    history = History(spark, str(tmp_path / "source"))
+    Drawn(history, draw).play(16)
+    scd = 1 + seed % 2
+    target = str(tmp_path / "target")
+    last = len(history.models) - 1
+    history.apply(target, scd, "mirror", ending_version=1)
+    for end in sorted({draw.randint(2, last), last}):
+        history.apply(target, scd, "mirror", ending_version=end)
+        history.check(target, scd, version=end)

@@ -1,0 +1,189 @@
+"""Which schema changes an apply follows by its policy, and how they split its range."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.core.column_changes import ColumnChange
+from delta_cdc.core.errors import SchemaChangeInRange, TargetSchemaClash
+from delta_cdc.core.spec import ApplySpec
+from tests.support.logs import field_of
+from tests.support.tables import KEYED, Tables
+
+if TYPE_CHECKING:
+    from delta_cdc.core.spec import ApplyStep
+
+ID, NAME, SIZE = (
+    field_of("id", "integer", mapped=1),
+    field_of("name", mapped=2),
+    field_of("size", "integer", mapped=3),
+)
+WIDE = field_of("size", "long", mapped=3)
+TITLE = field_of("title", mapped=2)
+MAPPED = {"delta.columnMapping.mode": "name"}
+
+
+@pytest.fixture
+def mapped(tables: Tables) -> Tables:
+    """A source and a target with column mapping, sealed up to version 6."""
+    tables.source.configuration |= MAPPED
+    tables.source.alter(ID, NAME, SIZE, operation="REPLACE COLUMNS")
+    tables.target.configuration = dict(MAPPED)
+    tables.target.fields = [ID, NAME, SIZE]
+    tables.sealed(6)
+    return tables
+
+
+def steps(tables: Tables, policy: str, **options: Any) -> list[ApplyStep]:
+    """Return the steps of an apply with a policy."""
+    chosen = replace(KEYED, **{"schema_evolution": policy, **options})
+    spec = tables.apply(options=chosen).spec
+    assert isinstance(spec, ApplySpec)
+    return list(spec.steps)  # type: ignore[arg-type]
+
+
+def ranges(found: list[ApplyStep]) -> list[tuple[int, int]]:
+    return [(step.starting_version, step.ending_version) for step in found]
+
+
+@pytest.mark.parametrize(
+    ("after", "policies"),
+    [
+        ([ID, NAME, WIDE], "'widen' or 'keep_dropped' or 'mirror'"),
+        ([ID, NAME], "'keep_dropped' or 'mirror'"),
+        ([ID, TITLE, SIZE], "'mirror'"),
+    ],
+)
+def test_the_default_is_strict_and_names_the_policies_that_follow(
+    mapped: Tables, after: list[Any], policies: str
+) -> None:
+    mapped.source.alter(*after)
+    mapped.source.append()
+    for policy in ("additive", "none"):
+        with pytest.raises(SchemaChangeInRange) as failed:
+            steps(mapped, policy)
+        assert f"set schema_evolution in policies to {policies}" in str(failed.value)
+    with pytest.raises(SchemaChangeInRange) as failed:
+        mapped.read()
+    assert "schema_evolution" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("policy", "after"),
+    [("widen", [ID, NAME]), ("widen", [ID, TITLE, SIZE]), ("keep_dropped", [ID, TITLE, SIZE])],
+)
+def test_a_change_beyond_the_policy_is_refused(mapped: Tables, policy: str, after: list[Any]) -> None:
+    mapped.source.alter(*after)
+    with pytest.raises(SchemaChangeInRange, match="schema_evolution"):
+        steps(mapped, policy)
+
+
+@pytest.mark.parametrize("policy", ["widen", "keep_dropped", "mirror"])
+def test_a_type_that_delta_cannot_widen_is_refused(mapped: Tables, policy: str) -> None:
+    mapped.source.alter(ID, NAME, field_of("size", "float", mapped=3))
+    with pytest.raises(SchemaChangeInRange, match="size changed its type from integer to float"):
+        steps(mapped, policy)
+
+
+def test_a_range_is_split_at_each_change_that_old_rows_do_not_show(mapped: Tables) -> None:
+    mapped.source.append()
+    mapped.source.alter(ID, NAME, WIDE, field_of("more", mapped=4))
+    mapped.source.append()
+    mapped.source.alter(ID, TITLE, WIDE, field_of("more", mapped=4))
+    mapped.source.alter(ID, TITLE, WIDE)
+    mapped.source.append()
+    found = steps(mapped, "mirror")
+    assert ranges(found) == [(7, 7), (8, 9), (10, 12)]
+    assert [step.column_changes for step in found] == [
+        (),
+        (),
+        (ColumnChange("renamed", ("name",), after="title"), ColumnChange("dropped", ("more",))),
+    ]
+    assert [step.source_columns for step in found] == [
+        ("id", "name", "size"),
+        ("id", "name", "size", "more"),
+        ("id", "title", "size"),
+    ]
+
+
+def test_a_change_of_columns_alone_is_work(mapped: Tables) -> None:
+    mapped.source.alter(ID, NAME, WIDE)
+    assert mapped.apply(options=replace(KEYED, schema_evolution="additive")).spec is None
+    found = steps(mapped, "widen")
+    assert ranges(found) == [(7, 7)]
+    assert found[0].read_ranges == ()
+
+
+def test_a_name_that_is_used_again_takes_a_step_of_its_own(mapped: Tables) -> None:
+    """From the names alone, a retry could not tell how many of three renames of a swap its target has."""
+    mapped.source.alter(ID, field_of("between", mapped=2), SIZE)
+    mapped.source.alter(ID, field_of("between", mapped=2), field_of("name", "integer", mapped=3))
+    mapped.source.alter(ID, field_of("size", mapped=2), field_of("name", "integer", mapped=3))
+    mapped.source.append()
+    found = steps(mapped, "mirror")
+    assert ranges(found) == [(7, 7), (8, 8), (9, 10)]
+    renames = [[(change.path[0], change.after) for change in step.column_changes] for step in found]
+    assert renames == [[("name", "between")], [("size", "name")], [("between", "size")]]
+
+
+def test_comments_and_nullability_are_followed_without_a_step_of_their_own(mapped: Tables) -> None:
+    mapped.source.append()
+    mapped.source.alter(ID, field_of("name", mapped=2, comment="what it is called"), SIZE)
+    mapped.source.append()
+    (step,) = steps(mapped, "widen")
+    assert step.column_changes == (ColumnChange("comment", ("name",), after="what it is called"),)
+    assert steps(mapped, "additive")[0].column_changes == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sequence_by": "size + 1", "delete_sequence": "size", "stored_as_scd_type": 2},
+        {"partition_by": {"part": "size % 10"}},
+        {"cluster_by": ("size",)},
+    ],
+)
+@pytest.mark.parametrize("after", [[ID, NAME, WIDE], [ID, NAME], [ID, NAME, field_of("s", mapped=3)]])
+def test_a_column_that_an_option_uses_stays_as_it_is(
+    mapped: Tables, options: dict[str, Any], after: list[Any]
+) -> None:
+    mapped.sealed(6, 101, configuration={"keys": ["id"], "scd_type": options.get("stored_as_scd_type", 1)})
+    mapped.source.alter(*after)
+    with pytest.raises(SchemaChangeInRange, match=f"and {next(iter(options))} uses it"):
+        steps(mapped, "mirror", **options)
+
+
+@pytest.mark.parametrize("key", [[], [field_of("id", "long", mapped=1)], [field_of("key", mapped=1)]])
+def test_a_key_stays_as_it_is(mapped: Tables, key: list[Any]) -> None:
+    mapped.source.alter(*key, NAME, SIZE)
+    with pytest.raises(SchemaChangeInRange, match="and keys uses it"):
+        steps(mapped, "mirror")
+
+
+def test_a_kept_column_is_not_filled_by_another_of_its_name(mapped: Tables) -> None:
+    mapped.source.alter(ID, NAME)
+    mapped.source.append()
+    mapped.source.alter(ID, NAME, field_of("size", "integer", mapped=4))
+    with pytest.raises(SchemaChangeInRange, match="has a column of that name already"):
+        steps(mapped, "keep_dropped")
+    # The target of a mirror has dropped it before.
+    assert ranges(steps(mapped, "mirror")) == [(7, 9)]
+
+
+def test_only_a_target_with_column_mapping_mirrors(mapped: Tables) -> None:
+    mapped.target.set_properties()
+    mapped.source.alter(ID, NAME)
+    with pytest.raises(TargetSchemaClash, match="maps no columns"):
+        steps(mapped, "mirror")
+    assert ranges(steps(mapped, "keep_dropped")) == [(7, 7)]
+
+
+def test_select_names_the_columns_of_the_target(mapped: Tables) -> None:
+    mapped.source.alter(ID, NAME)
+    (step,) = steps(mapped, "mirror", select=("id", "name"))
+    assert step.column_changes == ()
+    with pytest.raises(SchemaChangeInRange, match="select takes all columns"):
+        steps(mapped, "mirror", select=("*", "1 AS one"))
