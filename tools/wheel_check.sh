@@ -1,6 +1,7 @@
 #!/bin/sh
 # Install the wheel into an environment that has only the pinned dependencies, and run the demo's DAGs from it,
 # outside the checkout: what the project folder lends to an editable install must be in the wheel.
+# With arguments, it runs them as a command in that environment, instead of the demo.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
@@ -27,5 +28,10 @@ import airflow_delta_cdc, delta_cdc
 for module in (airflow_delta_cdc, delta_cdc):
     assert '$work/venv' in module.__file__, module.__file__
 "
-echo "wheel-check: running the demo from it"
-PATH="$work/venv/bin:$PATH" "$work/venv/bin/python" -m demo run
+export PATH="$work/venv/bin:$PATH"
+if [ $# -gt 0 ]; then
+    "$@"
+else
+    echo "wheel-check: running the demo from it"
+    python -m demo run
+fi
