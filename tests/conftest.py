@@ -27,6 +27,7 @@ _TESTS = Path(__file__).resolve().parent
 _SHARED = ("kafka", "tests/integration/airflow")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
     """Give each test process whole files; those that share a broker or an Airflow go to one process."""
     from xdist.scheduler import LoadFileScheduling
