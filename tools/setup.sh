@@ -23,12 +23,12 @@ check_java() {
 
 # A python3.x on PATH may be a shim that only complains, so each candidate is tried.
 usable() {
-    "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+    "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1
 }
 
 find_python() {
     if [ -n "${PYTHON:-}" ]; then
-        usable "$PYTHON" || fail "PYTHON is $PYTHON, which is not a Python >= 3.11 with venv: name another."
+        usable "$PYTHON" || fail "PYTHON is $PYTHON, which is not a Python from 3.11 to 3.13 with venv: name another."
         echo "$PYTHON"
         return
     fi
@@ -39,7 +39,7 @@ find_python() {
             return
         fi
     done
-    fail "no Python >= 3.11 with its venv module found: install one (on Debian also python3-venv), or name it in PYTHON."
+    fail "no Python from 3.11 to 3.13 with its venv module found: install one (on Debian also python3-venv), or name it in PYTHON."
 }
 
 make_environment() {

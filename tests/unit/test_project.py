@@ -50,7 +50,8 @@ def test_python_has_the_same_releases_everywhere() -> None:
     classified = {found[1] for text in _PROJECT["classifiers"] if (found := _PYTHON.match(text))}
     assert set(_jobs()["tests"]["strategy"]["matrix"]["python"]) == classified
     assert {one.python for one in environments()} == classified
-    assert _PROJECT["requires-python"] == f">={min(classified, key=lambda text: int(text[2:]))}"
+    minors = sorted(int(text[2:]) for text in classified)
+    assert _PROJECT["requires-python"] == f">=3.{minors[0]},<3.{minors[-1] + 1}"
 
 
 def test_the_changelog_begins_with_a_section_that_can_be_read() -> None:
