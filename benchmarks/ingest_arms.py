@@ -11,12 +11,14 @@ import shutil
 import uuid
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from apply_tables import linked
 
-from delta_cdc import apply_changes, ingest_changes
+from delta_cdc import job
 from delta_cdc.core.sql import table as sql_table
+from delta_cdc.run.batch import PipelineJob, run_batch
+from delta_cdc.run.table_arguments import requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,14 +37,7 @@ _EVENT = f"op STRING, seq STRING, {SCHEMA}"
 #: The order of events is text as it stands, and no part of a row.
 DECLARED = f"{SCHEMA}, seq STRING"
 ADAPTER_OPTIONS = {"operation_column": "op", "sequence_by": "seq", "except_column_list": ["seq"]}
-_OF_THE_LOG: dict[str, Any] = {
-    "source_kind": "change_log",
-    "sequence_by": "_sequence",
-    "apply_as_deletes": "_op = 'delete'",
-    "apply_as_truncates": "_op = 'truncate'",
-    "columns_to_update": "_columns",
-    "except_column_list": ["_op", "_sequence", "_columns", "_source_timestamp", "_position"],
-}
+_LEFT_OUT = ["_op", "_sequence", "_columns", "_source_timestamp", "_position"]
 #: Values of an event, made of its id and of the number of the event.
 _VALUES = (
     "CAST(pmod(xxhash64(id, n), 1000) AS INT) AS region",
@@ -185,21 +180,23 @@ class Run:
 
 # -- ours ---------------------------------------------------------------------------------------
 def ours(session: SparkSession, landing: Path, state: Path) -> None:
-    """Ingest and apply as our users do: plan, run, confirm, twice."""
-    log, target = str(state / "log"), str(state / "target")
-    ingest_changes(
-        session,
-        str(landing),
-        log,
-        pipeline="benchmark",
-        keys=["id"],
-        adapter="plain",
-        adapter_options=ADAPTER_OPTIONS,
-        schema=DECLARED,
-    )
-    apply_changes(
-        session, log, target, pipeline="benchmark", keys=["id"], stored_as_scd_type=1, **_OF_THE_LOG
-    )
+    """Ingest and apply in one job, as the ingest operator does: plan, run, confirm, for log and target."""
+    given = {
+        "pipeline": "benchmark",
+        "source": str(landing),
+        "log": str(state / "log"),
+        "target": str(state / "target"),
+        "keys": ["id"],
+        "adapter": "plain",
+        "adapter_options": ADAPTER_OPTIONS,
+        "schema": DECLARED,
+        "stored_as_scd_type": 1,
+        "except_column_list": _LEFT_OUT,
+    }
+    ingest, apply = requests(given)
+    pipeline_job = PipelineJob(ingest=ingest, apply=apply)
+    (done,) = run_batch([pipeline_job], execute=partial(job.run, session), say=lambda line: None)
+    assert done.error is None, done.error
 
 
 # -- by hand ------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.manifest_folder import folder_for
 from delta_cdc.run.apply import run_apply
 from delta_cdc.spark import catalog, staging, table_properties
-from delta_cdc.spark.apply import engine
+from delta_cdc.spark.apply import engine, from_events
 from delta_cdc.spark.ingest import engine as ingest
 from delta_cdc.spark.ingest import kafka
 from delta_cdc.spark.maintain.engine import run as maintain
@@ -167,16 +167,17 @@ def _ingested(
     scratch: str | None,
 ) -> JobResult:
     """Ingest a batch, then apply the log's new content, even if another driver already ingested the batch."""
+    request = spec.after
+    after = None
+    if request is not None:
+        after = partial(apply_after, request=request, storage_options=storage_options, scratch=scratch)
     try:
-        result = ingest.run(spark, spec, kafka_options)
+        return ingest.run(spark, spec, kafka_options, after)
     except Exception as error:
         known_error = kafka.named(error, spec)
         if known_error is None:
             raise
         raise known_error from error
-    if spec.after is None or result.status not in ("committed", "skipped"):
-        return result
-    return replace(result, then=apply_after(spark, spec.after, storage_options, scratch))
 
 
 def _locations(spec: Job) -> str:
@@ -237,8 +238,14 @@ def apply_after(
 def execute(
     spark: SparkSession, storage_options: Mapping[str, str] | None, scratch: str | None, spec: ApplySpec
 ) -> JobResult:
-    """Run an apply in this process, with its file manifests in a folder that Spark's executors can reach."""
-    read_ranges = ranges_of(spec.steps)
+    """Run an apply in this process, with its file manifests in a folder that Spark's executors can reach.
+
+    A range whose rows the session keeps needs no manifest.
+    """
+    steps = [step for step in spec.steps if not from_events.in_hand(spark, spec.source_uri, step)]
+    if not steps:
+        return run(spark, spec)
+    read_ranges = ranges_of(steps)
     folder = folder_for(spark, read_ranges, scratch)
     options = dict(storage_options) if storage_options else None
     return run(spark, prepared(spec, folder, options))

@@ -411,6 +411,8 @@ class ApplySpec:
         creation: the job checks it after the commit
     :param target_bytes: size of the target's files, as its log recorded it at planning time; None if the log
         did not. It only decides how the job shuffles and writes; not part of the fingerprint
+    :param target_shows_writes: readers of the target can see that a row was written again with equal values,
+        because it has a change feed or tracks its rows; not part of the fingerprint
     :param source_name: catalog name of the source, "" if it was given by its location; like the other names,
         not part of the fingerprint
     :param target_name: the same of the target; the job registers a target that it creates
@@ -429,6 +431,7 @@ class ApplySpec:
     dry_run: bool = False
     may_lack_layout: bool = True
     target_bytes: int | None = None
+    target_shows_writes: bool = True
     source_name: str = ""
     target_name: str = ""
     target_comment: str = ""
@@ -965,7 +968,14 @@ def _unprepared(spec: ApplySpec | ReadSpec) -> ApplySpec | ReadSpec:
         for step in spec.steps
     )
     if isinstance(spec, ApplySpec):
-        spec = replace(spec, target_bytes=None, source_name="", target_name="", target_comment="")
+        spec = replace(
+            spec,
+            target_bytes=None,
+            target_shows_writes=True,
+            source_name="",
+            target_name="",
+            target_comment="",
+        )
     return replace(spec, steps=steps, manifests_uri="")
 
 

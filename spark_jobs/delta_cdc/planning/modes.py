@@ -22,6 +22,7 @@ from delta_cdc.core.errors import (
     SourceTableReplaced,
     VersionsExpired,
 )
+from delta_cdc.core.properties import feed_on, tracks_rows
 from delta_cdc.core.reserved_columns import COMMIT_VERSION
 from delta_cdc.core.spec import ApplySpec, QueryOptions, ReloadStep, RepairStep
 from delta_cdc.core.uris import canonical_uri, spark_uri
@@ -53,10 +54,12 @@ async def planned(
     :param steps: those after :attr:`Observation.before`
     :raises InvalidConfiguration: the options are too long for a seal
     """
-    size = None
+    size, shows_writes = None, True
     if observed.recorded is not None:
         target = DeltaLog(request.target, request.storage_options)
         size = await target.checksum_size(observed.recorded.target.version)
+        properties = observed.recorded.target.configuration
+        shows_writes = feed_on(properties) or tracks_rows(properties)
     spec = ApplySpec(
         pipeline=request.pipeline,
         run_id=request.run_id,
@@ -70,6 +73,7 @@ async def planned(
         may_lack_layout=observed.recorded is None
         or observed.recorded.may_lack_layout(request.options.target_properties),
         target_bytes=size,
+        target_shows_writes=shows_writes,
         source_name=request.source_name,
         target_name=request.target_name,
         target_comment=request.target_comment or "",

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 #: Conf in which Delta stores the version that a session committed last.
 LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
+#: Conf by which Delta compacts small files after a commit; it takes precedence over the table's property.
+AUTO_COMPACT = "spark.databricks.delta.autoCompact.enabled"
 
 _CONFS = {
     "spark.sql.session.timeZone": "UTC",
@@ -57,6 +59,8 @@ _opening = threading.Lock()
 _new_session_confs: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 #: Held while a user's session has the confs of the engine.
 _lent = threading.RLock()
+#: The private sessions that are in use.
+_private: WeakSet[Any] = WeakSet()
 
 #: Seconds to wait for a server to register an interruption.
 _NOTED = 1.0
@@ -114,8 +118,22 @@ def private_session(spark: SparkSession) -> Iterator[SparkSession]:
     """Yield a private session with ``spark``'s runtime confs and UTC as its time zone.
 
     In a shared session, the seal's confs would leak into every other commit (auto-compaction, ALTER).
-    Over Connect, the server always releases the session at the end.
+    Over Connect, the server always releases the session at the end. The private session of a private session
+    is that session itself: an ingest and its apply share one.
     """
+    if spark in _private:
+        yield spark
+        return
+    with _new_session(spark) as session:
+        _private.add(session)
+        try:
+            yield session
+        finally:
+            _private.discard(session)
+
+
+@contextmanager
+def _new_session(spark: SparkSession) -> Iterator[SparkSession]:
     if is_connect(spark):
         with _cloned(spark) as session:
             _configure(session)

@@ -21,7 +21,7 @@ from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.changes import feed, queries
 from delta_cdc.spark.changes import rows as change
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
-from delta_cdc.spark.sessions import private_session, set_where_allowed
+from delta_cdc.spark.sessions import AUTO_COMPACT, private_session, set_where_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_AUTO_COMPACT = "spark.databricks.delta.autoCompact.enabled"
 #: Names of a batch's counts, in addition to ``rows``.
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 
@@ -50,7 +49,7 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
     with private_session(spark) as session:
         # An automatic compaction between two commits of this job would look like a commit of another writer.
         # Where it cannot be turned off, the job plans again after it.
-        set_where_allowed(session, {_AUTO_COMPACT: "false"})
+        set_where_allowed(session, {AUTO_COMPACT: "false"})
         return _run_steps(session, spec)
 
 

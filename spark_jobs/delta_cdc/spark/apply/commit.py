@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -111,6 +112,28 @@ def look(session: SparkSession, target: str) -> TableState:
         is_laid_out=bool(detail["partitionColumns"]) or "clustering" in detail["tableFeatures"],
         properties=dict(detail["properties"]),
     )
+
+
+@contextmanager
+def logs_loaded(session: SparkSession, *uris: str) -> Iterator[None]:
+    """Load the Delta logs of tables while the statements of the ``with`` block run.
+
+    A commit needs the log's state, which Delta computes in three jobs of little work; the driver has time for
+    them during the block.
+    """
+    if not uris:
+        yield
+        return
+
+    def load(uri: str) -> None:
+        session.sql(f"DESCRIBE DETAIL {table(uri)}").collect()
+
+    with ThreadPoolExecutor(len(uris)) as pool:
+        loading = [pool.submit(load, uri) for uri in uris]
+        yield
+        for future in loading:
+            # Ignore errors: a table may not exist yet, and the commit reports all other errors.
+            future.exception()
 
 
 def changed_since(

@@ -143,7 +143,7 @@ def merge_states(
     :param rows: from :func:`operations`, flat. If they have the column :data:`EXISTED`, the statement fails
         if the source inserts a key that the target has, because then two rows of the source share the key
     :param known: the target's columns before the statement, if the statement has to compare the rows with the
-        target's; None if every row differs
+        target's; None if every row differs, or may be written with equal values
     :param lazy: the rows are computed from rows of the target
     """
     soft = options.delete_mode == "soft"

@@ -31,6 +31,7 @@ from delta_cdc.spark.apply.commit import (
     changed_since,
     commit,
     is_conflict,
+    logs_loaded,
     look,
     nothing_added,
     overtaken,
@@ -214,7 +215,8 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
 def _checked(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[PreparedStep, str | None]:
     """Return the prepared step, and why source or target are not as planned; None if they are."""
     layout.fit(session, spec, step)
-    prepared = _prepare(session, spec, step)
+    with logs_loaded(session, *([] if step.planned_on is None else [spec.target_uri])):
+        prepared = _prepare(session, spec, step)
     failpoints.reached("planned")
     with ThreadPoolExecutor(1) as pool:
         changed_target = pool.submit(_changed_target, session, spec, step)

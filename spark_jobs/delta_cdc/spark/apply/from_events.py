@@ -21,9 +21,10 @@ from delta_cdc.core.errors import (
     InvalidConfiguration,
     SnapshotNotAscending,
 )
-from delta_cdc.core.spec import DELETED_COLUMN
+from delta_cdc.core.spec import DELETED_COLUMN, ApplyStep
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.watermark import newest
+from delta_cdc.spark import written_rows
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
     boundary,
@@ -50,7 +51,7 @@ from delta_cdc.spark.silence_loggers import quietly
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec, ApplyStep, LoadStep
+    from delta_cdc.core.spec import ApplyOptions, ApplySpec, LoadStep, TargetStep
     from delta_cdc.spark.apply.events import Events
     from delta_cdc.spark.apply.rows import Shape
 
@@ -66,10 +67,23 @@ _NEW = f"{PLAN_PREFIX}new"
 # -- reading ------------------------------------------------------------------------------------
 def batch_rows(context: StepContext) -> DataFrame:
     """Return the rows added in the step's range, with the version that added them."""
+    if in_hand(context.session, context.source, context.step):
+        kept = written_rows.rows(context.session, context.step.source_columns)
+        if kept is not None:
+            return kept
     changes = from_feed.change_rows(context)
     inserted = changes.where(F.col(reserved_columns.CHANGE_TYPE) == "insert")
     columns = [quote(name) for name in context.step.source_columns]
     return inserted.select(*columns, reserved_columns.COMMIT_VERSION)
+
+
+def in_hand(session: SparkSession, source: str, step: TargetStep) -> bool:
+    """Return whether the session keeps the rows of a step's range, because it just wrote them."""
+    return (
+        isinstance(step, ApplyStep)
+        and step.staging is None
+        and written_rows.has_range(session, source, step.starting_version, step.watermark)
+    )
 
 
 def all_rows(context: StepContext) -> DataFrame:
@@ -438,6 +452,9 @@ def prepared(
     for other in others:
         source = source.unionByName(other)
     target, options = context.spec.target_uri, context.options
+    # Rows with equal values stay as they are where that costs nothing, because all of a small target is read,
+    # and where a reader would take such a row for a change.
+    compares = context.spec.target_shows_writes or layout.is_small(context.spec.target_bytes)
     if context.has_history:
         merge = difference.merge_history(
             target,
@@ -457,7 +474,7 @@ def prepared(
             options,
             pruning,
             known=None
-            if all(part.compared for part in computed)
+            if not compares or all(part.compared for part in computed)
             else context.session.read.format("delta").load(target).schema,
             lazy=any(part.lazy for part in computed),
             evolve=evolve,

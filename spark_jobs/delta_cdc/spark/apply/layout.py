@@ -41,7 +41,7 @@ _MANY_ROWS = 10_000
 #: Spark broadcasts batches of up to this many rows.
 MOST_SENT = 100_000
 #: It does so up to this many (compressed) bytes, by the source's log, so that a small driver can hold them.
-_MOST_BYTES = 8 * 1024**2
+_MOST_BYTES = 16 * 1024**2
 #: Bytes of a target up to which one task shuffles the rows that a MERGE rewrites.
 _ONE_TASK_TARGET = 128 * 1024**2
 #: Bytes of a target up to which a MERGE writes whole files. Deletion vectors save bytes, but each MERGE then
@@ -102,6 +102,16 @@ def is_small(target_bytes: int | None) -> bool:
     :param target_bytes: None if unknown
     """
     return target_bytes is not None and target_bytes <= _WHOLE_FILES_TARGET
+
+
+def has_many_files(target_bytes: int | None) -> bool:
+    """Return whether a MERGE may gain from skipping files of a target that has no partitions.
+
+    Reading all keys of a smaller target takes less time than the job that looks for gaps between the keys.
+
+    :param target_bytes: None if unknown
+    """
+    return target_bytes is None or target_bytes > _ONE_TASK_TARGET
 
 
 def fit(session: SparkSession, spec: ApplySpec, step: TargetStep) -> None:

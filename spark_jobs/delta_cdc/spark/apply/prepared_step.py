@@ -106,7 +106,7 @@ class StepContext:
     @property
     def skips_files(self) -> bool:
         """Return whether the target may have many files, of which the MERGE can skip some."""
-        return bool(self.options.partition_by) or not layout.is_small(self.spec.target_bytes)
+        return bool(self.options.partition_by) or layout.has_many_files(self.spec.target_bytes)
 
     @property
     def staging(self) -> Staging | None:

@@ -29,9 +29,9 @@ from delta_cdc.core.reasons import causes, reason
 from delta_cdc.core.spec import ApplyOptions, JobResult, step_fingerprint
 from delta_cdc.core.sql import quote, table
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep
-from delta_cdc.spark import quarantine
+from delta_cdc.spark import quarantine, written_rows
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import changed_since, commit, is_conflict, overtaken
+from delta_cdc.spark.apply.commit import changed_since, commit, is_conflict, logs_loaded, overtaken
 from delta_cdc.spark.apply.constraints import Destination, refused
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
@@ -86,10 +86,17 @@ _DAMAGE = (
 )
 
 
-def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None = None) -> JobResult:
+def run(
+    spark: SparkSession,
+    spec: IngestSpec,
+    kafka_options: Mapping[str, str] | None = None,
+    after: Callable[[SparkSession], JobResult] | None = None,
+) -> JobResult:
     """Ingest one batch.
 
     :param kafka_options: how to reach the brokers; None: use the options that this driver was started with
+    :param after: runs in the same session once the batch is in the log, even if another driver ingested it;
+        the session keeps the rows of the commit (:mod:`delta_cdc.spark.written_rows`). Its result is ``then``
     :return: ``committed``; ``skipped`` or ``conflict`` if another driver recorded or committed a batch with
         this number; ``stale`` if files or the log changed after planning
     :raises DeltaCdcError: the input is bad; in this case the driver writes nothing
@@ -100,17 +107,27 @@ def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] 
     with private_session(spark) as session:
         if spec.options.source_kind == "kafka":
             hide_statements(session)
-        return _ingested(session, spec, kafka_options)
+        result, rows = _ingested(session, spec, kafka_options)
+        if after is None or result.status not in ("committed", "skipped"):
+            return result
+        if rows is None:
+            return replace(result, then=after(session))
+        with written_rows.kept(session, spec.log_uri, *rows):
+            return replace(result, then=after(session))
 
 
-def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None) -> JobResult:
+def _ingested(
+    session: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None
+) -> tuple[JobResult, tuple[int, DataFrame] | None]:
+    """Return the result, and the version and the rows of the commit, if there was one."""
     log.info("%s: ingesting %s", spec.pipeline, described(spec))
     planned_on = spec.step.planned_on
     shuffle_for(session, few_rows=_has_few_rows(spec))
-    with ingested.expected(session, spec):
+    written = [spec.log_uri, *([] if spec.recorded else [spec.ingested_uri])]
+    with logs_loaded(session, *(written if planned_on is not None else [])):
         batch = _read_batch(session, spec, kafka_options)
         if isinstance(batch, JobResult):
-            return batch
+            return batch, None
         failpoints.reached("planned")
         if planned_on is not None:
             changed = changed_since(session, spec.log_uri, planned_on, single_driver=spec.single_driver)
@@ -118,15 +135,15 @@ def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[st
                 reason = overtaken(session, spec.log_uri, planned_on, changed)
                 reason = reason or _sealed_since(session, spec, changed) or _other_horizon(spec, changed)
                 if reason is not None:
-                    return JobResult("stale", message=reason)
+                    return JobResult("stale", message=reason), None
         if batch.alters:
             reason = _altered(session, spec, batch.alters)
             if reason is not None:
-                return JobResult("stale", message=reason)
+                return JobResult("stale", message=reason), None
             failpoints.reached("altered")
             batch = _read_batch(session, spec, kafka_options)
             if isinstance(batch, JobResult):
-                return batch
+                return batch, None
     return _write_batch(session, spec, batch)
 
 
@@ -397,13 +414,15 @@ def _rejected(
 
 
 # -- write ----------------------------------------------------------------------------------------
-def _write_batch(session: SparkSession, planned_spec: IngestSpec, batch: Batch) -> JobResult:
+def _write_batch(
+    session: SparkSession, planned_spec: IngestSpec, batch: Batch
+) -> tuple[JobResult, tuple[int, DataFrame] | None]:
     spec = batch.spec
     seal = _seal(planned_spec, batch.counts)
     if not spec.recorded:
         outcome = ingested.write(session, spec, seal)
         if outcome.status != "committed":
-            return JobResult(outcome.status, message=outcome.message)
+            return JobResult(outcome.status, message=outcome.message), None
     failpoints.reached("recorded")
     if batch.rejects is not None:
         quarantine.write_records(session, spec, seal, batch.rejects)
@@ -416,7 +435,8 @@ def _write_batch(session: SparkSession, planned_spec: IngestSpec, batch: Batch) 
     if outcome.status == "committed":
         log.info("%s: committed version %s, seal %s", spec.pipeline, outcome.version, seal.number)
         _finish(session, batch, shape, options)
-    return JobResult(outcome.status, counts=batch.counts, message=outcome.message)
+    result = JobResult(outcome.status, counts=batch.counts, message=outcome.message)
+    return result, None if outcome.version is None else (outcome.version, batch.events)
 
 
 def _append(batch: Batch, shape: Shape, options: ApplyOptions) -> Callable[[], object]:

@@ -8,22 +8,18 @@ the other driver plans again.
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from delta_cdc.core.sql import table
 from delta_cdc.spark.apply.commit import Outcome, attempt
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.ingest.records import unreadable
+from delta_cdc.spark.sessions import AUTO_COMPACT, set_where_allowed, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from delta_cdc.core.spec import IngestSpec
     from delta_cdc.core.watermark import Seal
 
@@ -56,17 +52,8 @@ _PROPERTIES = {
 }
 
 
-@contextmanager
-def expected(session: SparkSession, spec: IngestSpec) -> Iterator[None]:
-    """Load the table's Delta log in the background, because the commit needs it later."""
-    if spec.recorded or spec.step.planned_on is None:
-        yield
-        return
-    with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(lambda: session.sql(f"DESCRIBE DETAIL {table(spec.ingested_uri)}").collect())
-        yield
-        # Ignore errors, because the table may not exist yet, and the write reports all other errors.
-        reading.exception()
+#: Delta looks for files to compact after each commit, which takes half a second: every 16th batch suffices.
+_COMPACTED_EVERY = 16
 
 
 def write(session: SparkSession, spec: IngestSpec, seal: Seal) -> Outcome:
@@ -75,7 +62,13 @@ def write(session: SparkSession, spec: IngestSpec, seal: Seal) -> Outcome:
     :return: ``committed``; ``skipped`` or ``conflict`` if another driver was first
     """
     writer = _frame(session, spec).write.format("delta").mode("append").options(**_PROPERTIES)
-    return attempt(session, seal, partial(writer.save, spec.ingested_uri), Destination(spec.ingested_uri))
+    users_value = value_of(session, AUTO_COMPACT)
+    if spec.step.seal_number % _COMPACTED_EVERY:
+        set_where_allowed(session, {AUTO_COMPACT: "false"})
+    try:
+        return attempt(session, seal, partial(writer.save, spec.ingested_uri), Destination(spec.ingested_uri))
+    finally:
+        set_where_allowed(session, {AUTO_COMPACT: users_value})
 
 
 def rows(spec: IngestSpec) -> list[dict[str, Any]]:

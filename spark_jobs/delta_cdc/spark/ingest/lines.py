@@ -146,5 +146,6 @@ def place(file: Column, row: Column) -> Column:
 def _uri(file_path: Column) -> Column:
     """Return the planned name of a file. Spark reports an escaped name, with a scheme for local files."""
     # A plus sign in a path means a plus sign, but url_decode would replace it with a space.
-    text = F.url_decode(F.replace(file_path, F.lit("+"), F.lit("%2B")))
-    return F.regexp_replace(text, "^file:/+", "/")
+    decoded_path = F.url_decode(F.replace(file_path, F.lit("+"), F.lit("%2B")))
+    text = F.when(file_path.contains("%"), decoded_path).otherwise(file_path)
+    return F.when(text.startswith("file:"), F.regexp_replace(text, "^file:/+", "/")).otherwise(text)

@@ -273,10 +273,8 @@ def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     columns = list(columns) or [f"{PLAN_PREFIX}none"]
     by_lower = {name.lower(): name for name in columns}
     lower_names = F.array(*[F.lit(name) for name in by_lower])
-    respelt_names = F.filter(
-        F.array_except(F.col(CARRIED), F.array(*map(F.lit, columns))),
-        lambda key: F.array_contains(lower_names, F.lower(key)),
-    )
+    other_names = F.array_except(F.col(CARRIED), F.array(*map(F.lit, columns)))
+    respelt_names = F.filter(other_names, lambda key: F.array_contains(lower_names, F.lower(key)))
     frame = frame.withColumns(
         {TEXTS: json_object(F.col(ROW), columns), CARRIED: F.json_object_keys(F.col(ROW))}
     )
@@ -287,7 +285,7 @@ def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     unread = (
         F.when(F.col(ROW).isNull(), None)
         .when(no_object, NOT_JSON)
-        .when(F.size(respelt_names) > 0, respelt_error)
+        .when((F.size(other_names) > 0) & (F.size(respelt_names) > 0), respelt_error)
     )
     return frame.withColumn(UNREAD, F.coalesce(F.col(UNREAD), unread))
 

@@ -404,16 +404,26 @@ def wire(value: Value) -> T.DataType:
 JSON_OPTIONS = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 
-def is_json_value(text: Column) -> Column:
-    """Return whether a text is exactly one JSON value, strictly by RFC 8259; NULL for NULL.
+#: Text that no record contains; :func:`is_json_value` checks that.
+_END = "__delta_cdc_end"
 
-    Spark's readers ignore text after the first value. So this function parses the text twice: inside an
-    object and inside an array. Extra text that closes or extends the object does not fit the array, and vice
-    versa. Only a text without extra text passes both.
+
+def is_json_value(text: Column) -> Column:
+    """Return whether a text is exactly one JSON value, strictly by RFC 8259; false for NULL.
+
+    Spark's readers ignore text after the first value. So this function parses ``[<text>,"<end>"]``: ``<end>``
+    is the second element only if the text before it is one value. ``1],[2`` ends the array too early, and
+    ``1, 2`` has another second element. A text that spells ``<end>`` itself, or could do so by escapes, is
+    parsed twice instead, inside an object and inside an array: text that closes or extends the object does
+    not fit the array, and vice versa.
     """
+    with_end = F.try_parse_json(F.concat(F.lit("["), text, F.lit(f',"{_END}"]')))
+    is_followed = F.try_variant_get(with_end, "$[1]", "string") == _END
     in_object = F.try_parse_json(F.concat(F.lit('{"v":'), text, F.lit("}")))
     in_array = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
-    return in_object.isNotNull() & F.coalesce(in_array == 1, F.lit(False))
+    fits_both = in_object.isNotNull() & (in_array == 1)
+    may_spell = text.contains("\\u") | text.contains(_END)
+    return F.coalesce(F.when(may_spell, fits_both).otherwise(is_followed), F.lit(False))
 
 
 def texts(text: Column) -> Column:
