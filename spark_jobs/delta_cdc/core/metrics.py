@@ -57,12 +57,15 @@ METRICS = {
     for metric in (
         Metric("versions_behind", "gauge", "Versions of the source after the watermark", _ALL),
         Metric(
-            "seconds_behind", "gauge", "Age of the oldest change that is not applied; 0 without one", _ALL
+            "seconds_behind",
+            "gauge",
+            "Age of the oldest change that is not applied; 0 if all changes are applied",
+            _ALL,
         ),
         Metric(
             "seconds_until_unreadable",
             "gauge",
-            "Seconds until retention removes what the next run needs; 0 once it has",
+            "Seconds until retention removes what the next run needs; 0 if it has already removed it",
             _ALL,
         ),
         Metric(
@@ -75,11 +78,21 @@ METRICS = {
         Metric("rows", "counter", "Rows written, by kind", ("run",), "kind"),
         Metric("bytes_written", "counter", "Bytes of the files that the commits added", ("run",)),
         Metric("quarantined", "counter", "Records or events put into quarantine", ("run",)),
-        Metric("attempts_lost", "counter", "Attempts that another writer beat", ("run",)),
+        Metric(
+            "attempts_lost",
+            "counter",
+            "Attempts to commit that failed because another writer committed first",
+            ("run",),
+        ),
         Metric("stage_seconds", "gauge", "Seconds of the newest run, by stage", ("run",), "stage"),
         Metric("last_rows", "gauge", "Rows of the newest sealed commit, by kind", ("status",), "kind"),
         Metric("last_bytes_written", "gauge", "Bytes that the newest sealed commit added", ("status",)),
-        Metric("last_quarantined", "gauge", "Records that the newest sealed commit quarantined", ("status",)),
+        Metric(
+            "last_quarantined",
+            "gauge",
+            "Records or events that the newest sealed commit put into quarantine",
+            ("status",),
+        ),
         Metric("last_commit_age_seconds", "gauge", "Age of the newest sealed commit", ("status",)),
     )
 }
