@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def are_published() -> bool:
     """Return whether Airflow publishes metrics at all."""
-    return any(conf.getboolean("metrics", name, fallback=False) for name in ("statsd_on", "otel_on"))
+    switches = ("statsd_on", "statsd_datadog_enabled", "otel_on")
+    return any(conf.getboolean("metrics", name, fallback=False) for name in switches)
 
 
 def emit(samples: Iterable[Sample]) -> None:

@@ -16,6 +16,7 @@ from delta_cdc.spark.apply import batch, from_feed, layout
 from delta_cdc.spark.apply.merge import Merge
 from delta_cdc.spark.apply.rows import Shape
 from tests.support.engine import Flow, actions, commit_info, newest, picked, session_like
+from tests.support.event_flow import LogFlow
 from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
@@ -88,6 +89,38 @@ def test_deletion_vectors_are_for_targets_above_a_size(
         assert metrics(flow.target)["numTargetDeletionVectorsAdded"] == below
         written = newest(flow.target)
     assert sorted((row["id"], row["v"]) for row in flow.rows("id < 4")) == [(0, 2), (1, 2), (2, 2), (3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "small", "written"),
+    [
+        ({}, False, 2),
+        ({}, True, 1),
+        ({"publish_changes": True}, False, 1),
+        ({"target_properties": {"delta.enableRowTracking": "true"}}, False, 1),
+    ],
+    ids=["no reader sees it", "a small target", "a change feed", "row tracking"],
+)
+def test_a_row_with_equal_values_is_written_only_where_no_reader_would_see_it(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    small: bool,
+    written: int,
+) -> None:
+    log = str(tmp_path / "log")
+    spark.sql("SELECT 1 AS at, id, 'a' AS v FROM range(4)").write.format("delta").save(log)
+    arguments = {"keys": ["id"], "sequence_by": "at", "except_column_list": ["at"], **arguments}
+    flow = LogFlow(spark, log, str(tmp_path / "target"), arguments)
+    flow.apply()
+    events = spark.sql("SELECT 2 AS at, id, IF(id = 1, 'b', 'a') AS v FROM range(2)")
+    events.write.format("delta").mode("append").save(log)
+    if not small:
+        monkeypatch.setattr(layout, "_WHOLE_FILES_TARGET", 0)
+    flow.apply()
+    assert metrics(flow.target)["numTargetRowsUpdated"] == written
+    assert sorted((row["id"], row["v"]) for row in flow.rows()) == [(0, "a"), (1, "b"), (2, "a"), (3, "a")]
 
 
 def test_the_extent_of_a_table_comes_from_its_log(spark: SparkSession, tmp_path: Path) -> None:

@@ -15,11 +15,14 @@ from delta_cdc import apply_changes, job
 from delta_cdc.core.change_log import DESCRIPTION, LOG_COLUMNS
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import ApplyOptions, ApplyRequest, BatchSpec, JobResult, sha256, to_json
+from delta_cdc.core.watermark import TableVersion
 from delta_cdc.job import apply_after
 from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.batch import PipelineJob, run_batch
 from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.table_arguments import ingest_options, requests
+from delta_cdc.spark import written_rows
+from delta_cdc.spark.commit_files import commit_hash
 from tests.support.deliveries import Deliveries, event
 from tests.support.holding import Gate, Running, hooked
 from tests.support.slow import slow_but
@@ -79,6 +82,64 @@ def test_missing_is_not_null(spark: SparkSession, tmp_path: Path, scd: int) -> N
         assert found == [(1, None, 2)]
     else:
         assert found == [(1, "a", 1, 1, 2), (1, "a", 2, 2, 4), (1, None, 2, 4, None), (2, "b", 5, 1, 3)]
+
+
+@pytest.mark.parametrize("scd", slow_but([1, 2], 1))
+def test_the_apply_uses_the_rows_that_its_ingest_wrote(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scd: int
+) -> None:
+    """A second pipeline reads the same events from the log's files, and its target gets the same rows."""
+    taken = []
+    kept_rows = written_rows.rows
+
+    def noted(*arguments: Any) -> Any:
+        taken.append(kept_rows(*arguments))
+        return taken[-1]
+
+    monkeypatch.setattr(written_rows, "rows", noted)
+    flow = Deliveries(spark, tmp_path)
+    nested = {"deep": {"x": 1, "list": [1, None]}, "number": 12.5, "time": "2024-02-30"}
+    first = [event("I", key, key, name=f"n{key}", amount=key, **nested) for key in range(8)]
+    later = [
+        [event("U", 20 + key, key, name=None, amount=-key, deep={"y": "\u00e9 \x00"}) for key in range(5)],
+        # A later event of a key, an event that is late by now, a delete, a new column, an invalid record.
+        [event("U", 40, 1, name="last"), event("U", 4, 2, name="late", amount=7), event("D", 41, 3)],
+        [event("I", 50, 90, added={"a": [{"b": 0.1}]}), event("D", 51, 0), event("U", 52, 90, amount=5)],
+    ]
+    flow.deliver("0.json", first)
+    both(flow, scd)
+    by_itself = str(tmp_path / "by_itself")
+    alone = replace(asked(flow, scd), target=by_itself, pipeline="alone")
+    assert apply_after(spark, alone).status == "committed"
+    for number, events in enumerate(later, 1):
+        flow.deliver(f"{number}.json", events)
+        done, applications = both(flow, scd)
+        assert (done.then and done.then.status, applications) == ("committed", 1)
+        assert apply_after(spark, alone).status == "committed"
+        found, read = (sorted(map(repr, flow.rows(name))) for name in (f"target{scd}", "by_itself"))
+        assert found == read
+    assert [rows is not None for rows in taken] == [True] * len(later)
+    assert not written_rows._kept
+
+
+def test_rows_are_used_for_exactly_one_commit(spark: SparkSession, tmp_path: Path) -> None:
+    log, events = str(tmp_path / "log"), spark.range(3).selectExpr("id", "struct(1 AS a) AS s")
+    for _ in range(2):
+        events.write.format("delta").mode("append").save(log)
+    planned = TableVersion("t", 1, commit_hash(spark, log, 1))
+    with written_rows.kept(spark, log, 1, events):
+        assert written_rows.has_range(spark, log, 1, planned)
+        assert written_rows.rows(spark, ["s", "id"]).columns == ["s", "id", "_commit_version"]  # type: ignore[union-attr]
+        assert not written_rows.has_range(spark, log, 0, planned)
+        assert not written_rows.has_range(spark, log, 1, TableVersion("t", 2, planned.commit_hash))
+        assert not written_rows.has_range(spark, log, 1, TableVersion("t", 1, commit_hash(spark, log, 0)))
+        assert not written_rows.has_range(spark, log, 1, planned.unhashed)
+        assert not written_rows.has_range(spark, str(tmp_path / "other"), 1, planned)
+        # The commit merged its struct with that of the log.
+        wider = events.selectExpr("id", "struct(1 AS a, 2 AS b) AS s").write.format("delta")
+        wider.mode("append").option("mergeSchema", "true").save(log)
+        assert written_rows.rows(spark, ["id", "s"]) is None
+    assert not written_rows.has_range(spark, log, 1, planned)
 
 
 def test_an_apply_that_fails_or_cannot_run_here(

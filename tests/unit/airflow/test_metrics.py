@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
-from airflow_delta_cdc.metrics import emit_lag, emit_run
+from airflow_delta_cdc.metrics import are_published, emit_lag, emit_run
 from airflow_delta_cdc.sensors import DeltaVersionSensor
 from tests.support.logs import LogTable, seal
 from tests.support.statsd import StatsdReceiver, receiving
@@ -74,6 +74,13 @@ def test_plain_statsd_has_the_labels_in_the_name(statsd: StatsdReceiver) -> None
 def test_statsd_with_tags(statsd: StatsdReceiver) -> None:
     emit_run({**RUN, "lag": None})
     assert "airflow.delta_cdc.rows,pipeline=sales.orders,kind=inserted:5|c" in statsd.lines()
+
+
+@pytest.mark.parametrize("switch", ["statsd_on", "statsd_datadog_enabled", "otel_on"])
+def test_every_way_that_airflow_knows_publishes(monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
+    assert not are_published()
+    monkeypatch.setenv(f"AIRFLOW__METRICS__{switch.upper()}", "True")
+    assert are_published()
 
 
 def test_what_is_unknown_is_not_sent(statsd: StatsdReceiver) -> None:
