@@ -363,9 +363,9 @@ def test_statements_with_passwords_are_hidden(
     """Options of Kafka's client are options of a reader, and the server shows what it is asked."""
     said: list[str] = []
 
-    def ingested(session: SparkSession, *_: Any) -> JobResult:
+    def ingested(session: SparkSession, *_: Any) -> tuple[JobResult, None]:
         session.range(1).selectExpr(f"'{said[-1]}'").collect()
-        return JobResult("committed")
+        return JobResult("committed"), None
 
     monkeypatch.setattr("delta_cdc.spark.ingest.engine._ingested", ingested)
     with DeltaCdcConnectHook(connected()).session({}) as spark:
