@@ -162,7 +162,8 @@ def merge_states(
         checked_key = f"CASE WHEN {unexpected} THEN raise_error({problem}) ELSE {key} END"
         if soft:
             unexpected += f" AND NOT coalesce({mark}, false)"
-        clauses.append(Clause(True, unexpected, "update", {first: checked_key}, raises=problem))
+        # The other columns come from the source, so that the MERGE need not read those of the target.
+        clauses.append(Clause(True, unexpected, "update", {**others, first: checked_key}, raises=problem))
     if soft:
         clauses.append(
             Clause(
