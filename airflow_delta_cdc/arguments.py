@@ -76,8 +76,9 @@ def pipeline_name(pipeline: str | None, *tables: Any) -> str:
     table = next(filter(None, tables), "")
     if not isinstance(table, str):
         raise InvalidConfiguration(
-            "The task has no pipeline, and the table it writes is the output of another task.",
-            remedy="give pipeline a value.",
+            "The task has no pipeline. It has no default either, because the table is the output of another "
+            "task.",
+            remedy="set pipeline.",
             argument="pipeline",
         )
     return arguments.last_part(os.path.expandvars(table))
@@ -92,8 +93,8 @@ def named_tables(operator: Any, *choices: str) -> list[str]:
     given_names = [name for name in choices if arguments.is_given(getattr(operator, name))]
     if len(given_names) != 1:
         raise InvalidConfiguration(
-            f"The task {operator.task_id} was given {' and '.join(given_names) or 'no table'}.",
-            remedy=f"give exactly one of {', '.join(choices)}.",
+            f"The task {operator.task_id} has {' and '.join(given_names) or 'no table'}.",
+            remedy=f"set exactly one of {', '.join(choices)}.",
         )
     if given_names == ["schema"]:
         return []

@@ -34,8 +34,8 @@ def delta_asset(table: str) -> Asset:
     """
     if is_template(table):
         raise InvalidConfiguration(
-            f"The asset of {table!r} is needed when the DAG file is parsed, before templates are filled in.",
-            remedy="write the table literally, or with ${ENVIRONMENT_VARIABLE}.",
+            f"Airflow needs the asset of {table!r} when it parses the DAG file, before it renders templates.",
+            remedy="write the table without Jinja, or with ${ENVIRONMENT_VARIABLE}.",
         )
     uri = _uri(expand(table))
     return Asset(name=uri, uri=uri, group=GROUP)

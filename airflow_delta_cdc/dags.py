@@ -153,8 +153,8 @@ class _Maker:
             raise InvalidConfiguration(text, remedy=error.remedy, argument=error.argument) from error
         except (ValueError, TypeError) as error:
             raise InvalidConfiguration(
-                f"{self._place}: Airflow does not make the DAG {dag_id}: {error}",
-                remedy="correct what it names, in the group or in the arguments of build_dags.",
+                f"{self._place}: Airflow refuses the DAG {dag_id}: {error}",
+                remedy="correct this argument, in the group or in the call of build_dags.",
             ) from error
 
     def dag(self, dag_id: str, *, is_backfill: bool) -> DAG:
@@ -173,8 +173,8 @@ class _Maker:
         }
         if arguments["catchup"] and arguments["start_date"] == _START:
             raise InvalidConfiguration(
-                f"The group {self.group.name} has catchup and no start_date.",
-                remedy="say where its runs begin.",
+                f"The group {self.group.name} has catchup, but no start_date.",
+                remedy="set start_date, where its runs begin.",
             )
         with DAG(
             dag_id,
@@ -303,8 +303,8 @@ class _Maker:
                 raise InvalidConfiguration(
                     f"{table.pipeline} ({table.place}) is in a group with schedule on_change, and its "
                     "source cannot be watched.",
-                    remedy="give the group a cron; what can be watched are Delta tables by path or URI, "
-                    "written literally.",
+                    remedy="set the group's schedule to a cron. Only Delta tables with a literal path or URI "
+                    "can be watched.",
                 )
         return [watched_asset(source, **options) for source in dict.fromkeys(sources.values())]
 

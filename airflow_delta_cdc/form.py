@@ -296,15 +296,15 @@ def _refuse_lost(context: Mapping[str, Any], conf: Mapping[str, Any], params: Ma
     for name, value in conf.items():
         if name in known and params.get(name) != value:
             raise InvalidConfiguration(
-                f"The run was started with {name} {value!r}, and its tasks are given {params.get(name)!r}.",
-                remedy="set [core] dag_run_conf_overrides_params, without which no run takes a form.",
+                f"The form of this run has {name} {value!r}, but its tasks get {params.get(name)!r}.",
+                remedy="set [core] dag_run_conf_overrides_params to True: without it, Airflow ignores forms.",
             )
         if name not in known:
             nearest = get_close_matches(name, sorted(known), n=1)
             hint = f"did you mean {nearest[0]!r}? Else " if nearest else ""
             raise InvalidConfiguration(
-                f"The run was started with {name!r}, which is no field of its form.",
-                remedy=f"{hint}leave it out; or declare a Param of that name, where another task reads it.",
+                f"The configuration of this run has {name!r}, which is not a field of its form.",
+                remedy=f"{hint}remove it. Or, if another task reads it, define a Param of that name.",
             )
 
 
@@ -433,15 +433,15 @@ def _by_date(context: Mapping[str, Any], run: Run) -> Run:
     filled = [name for name in run.arguments if name != "mode"]
     if run.mode not in ("incremental", "backfill") or filled:
         raise InvalidConfiguration(
-            f"This run belongs to a backfill by dates, and its form says {_and([run.mode, *filled])}.",
-            remedy="leave the form of the backfill as it is: its dates are the range. Versions are "
-            "backfilled by a run of their own, with mode backfill.",
+            f"This run belongs to a backfill by dates, but its form has {_and([run.mode, *filled])}.",
+            remedy="leave the form of the backfill as it is: its dates are the range. To backfill versions, "
+            "start a separate run with mode backfill.",
         )
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or end is None or not start < end:
         raise InvalidConfiguration(
-            f"The data interval of this run ({start} to {end}) is empty: a backfill by dates has nothing to "
-            "go by.",
+            f"The data interval of this run ({start} to {end}) is empty, so a backfill by dates has no "
+            "range.",
             remedy="give the DAG a CronDataIntervalTimetable, whose runs each have an interval.",
         )
     interval = (start.isoformat(), end.isoformat())

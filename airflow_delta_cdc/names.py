@@ -149,11 +149,11 @@ def _cached(
     try:
         state = engine.run_sync(engine.DeltaLog(entry.location, operator.options_of_storage()).snapshot())
     except (TableNotFound, NotADeltaTable):
-        operator.log.info("%s does not lie at %s any more.", name, entry.location)
+        operator.log.info("The location of %s is no longer %s.", name, entry.location)
         return None
     if state.table_id == entry.table_id:
         return entry.location
-    operator.log.info("Another table than the one of %s lies at %s now.", name, entry.location)
+    operator.log.info("The table at %s is no longer that of %s.", entry.location, name)
     return None
 
 
@@ -161,7 +161,7 @@ def _looked_up(
     operator: DeltaCdcOperator, context: Context, names: Sequence[str], targets: Mapping[str, TargetName]
 ) -> dict[str, Location | DeltaCdcError]:
     """Look names up by one Spark application; return the location or the error of each."""
-    operator.log.info("Looking up in Spark's catalog where %s lies", ", ".join(names))
+    operator.log.info("Looking up the location of %s in Spark's catalog", ", ".join(names))
     new = tuple(targets[name] for name in names if name in targets)
     try:
         result = operator.run_to_end(

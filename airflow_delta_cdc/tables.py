@@ -328,14 +328,18 @@ def warn(log: Logger, outcome: PipelineResult) -> None:
     """Warn about rows in quarantine, with the remedy."""
     results = []
     if outcome.ingested is not None:
-        results.append((outcome.ingested.counts, outcome.ingested.log_table, "records that are no events"))
+        results.append(
+            (outcome.ingested.counts, outcome.ingested.log_table, "records that are not valid events")
+        )
     if outcome.applied is not None and outcome.applied.target_table is not None:
-        results.append((outcome.applied.counts, outcome.applied.target_table, "events that do not apply"))
+        results.append(
+            (outcome.applied.counts, outcome.applied.target_table, "events that cannot be applied")
+        )
     for counts, table, rows_text in results:
         if counts.get("quarantined"):
             log.warning(
                 "%s: %d %s are in %s__quarantine, each with its reason.\n"
-                "Remedy: mend them, then delta-cdc replay %s=%s",
+                "Remedy: correct them, then run: delta-cdc replay %s=%s",
                 outcome.pipeline,
                 counts["quarantined"],
                 rows_text,
@@ -362,7 +366,7 @@ def would_do(
     would: dict[str, Any] = {"applied": False, "pipeline": pipeline_job.pipeline, "dry_run": {}}
     if pipeline_job.ingest is not None:
         plan = str(engine.plan_ingest(pipeline_job.ingest))
-        say(f"Would take:\n{plan}")
+        say(f"The run would ingest:\n{plan}")
         would["dry_run"]["ingest"] = plan[:_MOST_OF_A_PLAN]
     try:
         if pipeline_job.apply is not None and applied is None:
@@ -432,7 +436,11 @@ def raise_failures(outcomes: Sequence[PipelineResult], of: int | None = None) ->
     lines = "".join(
         f"\n{', '.join(names)}: {error}".replace("\n", "\n  ") for error, names in by_error.items()
     )
-    text = f"{len(failed)} of {of or len(outcomes)} tables failed; the others are through.{lines}\n"
+    total = of or len(outcomes)
+    others_text = " The others succeeded." if len(failed) < total else ""
+    text = f"{len(failed)} of {total} tables failed.{others_text}{lines}\n"
     if any(error.retryable for error in failed.values()):
-        raise TablesFailed(text, remedy="see to each of them; a retry only does what is left.")
-    raise TablesRefused(text, remedy="see to each of them first: a retry would meet the same.")
+        raise TablesFailed(text, remedy="follow the remedy of each error. A retry only does what is left.")
+    raise TablesRefused(
+        text, remedy="correct the cause of each error first, because a retry would fail in the same way."
+    )

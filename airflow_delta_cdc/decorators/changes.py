@@ -141,10 +141,10 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         engine.forget_saved_plans(batch, saved_plans)
         if earlier is None:
             self._push(context, {**batch.to_dict(), "applied": False})
-            raise AirflowSkipException(f"{batch.source_table} has no changes beyond the watermark.")
+            raise AirflowSkipException(f"{batch.source_table} has no changes after the watermark.")
         self.log.warning(
-            "An earlier try of this run committed versions %s, and died before it published: what the "
-            "function returned then is lost, and None is returned.",
+            "An earlier try of this run committed versions %s, and died before it published them. The "
+            "return value of its function is lost, so this task returns None.",
             earlier.versions,
         )
         self._push(context, {**earlier.to_dict(), "rows": None, "counts": {}})
@@ -181,8 +181,8 @@ def _refuse_signature(function: Callable[..., Any]) -> None:
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None or first.kind not in (*kinds, inspect.Parameter.VAR_POSITIONAL):
         raise InvalidConfiguration(
-            f"The function {getattr(function, '__name__', function)} takes no positional argument.",
-            remedy="let its first parameter take the DataFrame of the changes: def load(changes): ...",
+            f"The function {getattr(function, '__name__', function)} has no positional parameter.",
+            remedy="make its first parameter the DataFrame of the changes: def load(changes): ...",
         )
 
 

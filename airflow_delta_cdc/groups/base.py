@@ -79,9 +79,9 @@ def template_error(table: Mapping[str, Any]) -> InvalidConfiguration | None:
     if UNRENDERED not in table:
         return None
     return InvalidConfiguration(
-        f"The templates of {table['pipeline']} cannot be filled in: {table[UNRENDERED]}.",
-        remedy="mend them, or what they ask for; then clear the run from its task detect_changes on, "
-        "because templates are filled in there.",
+        f"Cannot render the templates of {table['pipeline']}: {table[UNRENDERED]}.",
+        remedy="correct the templates, or the values that they use. Then clear the run from its task "
+        "detect_changes on, because this task renders the templates.",
     )
 
 

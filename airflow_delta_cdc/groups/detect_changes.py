@@ -93,7 +93,7 @@ class DetectChangesOperator(GroupOperator):
         try:
             return super().render_template(table, *rest, **how)
         except Exception as error:
-            self.log.exception("The templates of %s cannot be filled in", table["pipeline"])
+            self.log.exception("Cannot render the templates of %s", table["pipeline"])
             return {"pipeline": table["pipeline"], UNRENDERED: f"{type(error).__name__}: {error}"}
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ class DetectChangesOperator(GroupOperator):
         if run.date_interval is not None:
             self.log.info("A backfill by dates: from %s to %s.", *run.date_interval)
         elif run.explicit:
-            self.log.info("Mode %s, asked for by the form.", run.mode)
+            self.log.info("The form of this run selects mode %s.", run.mode)
         chosen = [of_run(table, run) for table in self.tables if table["pipeline"] in run.tables]
         is_partial = len(run.tables) < len(self.group) or len(self.group) == 1
         selected = []

@@ -90,7 +90,7 @@ class PublishOperator(GroupOperator):
         except DeltaCdcError as error:
             if published is not None:
                 raise
-            self.log.warning("%s is left out: %s", pipeline, error)
+            self.log.warning("Skipped %s, because its versions cannot be read: %s", pipeline, error)
             return None
         return _entry(target, *versions) if versions is not None else None
 

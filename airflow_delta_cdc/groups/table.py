@@ -129,7 +129,10 @@ class ApplyTableOperator(GroupOperator):
             context["ti"].try_number > 1 if store is None else store.get(_ANSWERED) == answer["stamp"]
         )
         if is_answered:
-            self.log.info("The application of the group failed on this table; it is tried by itself now.")
+            self.log.info(
+                "The group's application failed for this table. The task now runs the table in its own "
+                "application."
+            )
             return
         if store is not None:
             store.set(_ANSWERED, answer["stamp"])

@@ -91,9 +91,9 @@ class DeltaCdcConnectHook(SparkConnectHook):
             for name, value in headers.items()
         ):
             raise InvalidConfiguration(
-                f"The extra headers of the connection {self._conn_id!r} are no headers of gRPC.",
-                remedy='give a JSON object of texts, with names in lower case, such as {"x-name": "value"}; '
-                f"{', '.join(reserved)} are fields of the connection, or none of yours.",
+                f"The extra headers of the connection {self._conn_id!r} are not valid gRPC headers.",
+                remedy='set a JSON object of texts, with names in lower case, such as {"x-name": "value"}. '
+                f"Do not set {', '.join(reserved)}: they are fields of the connection, or reserved.",
             )
         for value in headers.values():
             mask_secret(value)
@@ -210,14 +210,14 @@ class DeltaCdcConnectHook(SparkConnectHook):
                 raise self._named(error) from None
             if not engine.calls_java(spark):
                 _log.warning(
-                    "The server %s lets no query call Java, so the version of its Delta is not known, and "
-                    "not compared with its Spark.",
+                    "The server %s does not let a query call Java, so the task cannot check that its Delta "
+                    "fits its Spark.",
                     self.server,
                 )
                 return
             # The confs may name missing classes: Spark only warns about those of extensions.
             raise EnvironmentNotReady(
-                f"The Spark Connect server {self.server} does not tell the version of its Delta: "
+                f"Cannot read the version of Delta from the Spark Connect server {self.server}: "
                 f"{self._reason(error)}",
                 remedy="start it with Delta's JARs on its driver's class path: delta-cdc jars lists them.",
             ) from None
@@ -253,12 +253,12 @@ class DeltaCdcConnectHook(SparkConnectHook):
         if not name and not engine.is_session_lost(error):
             return EnvironmentNotReady(
                 f"The client of Spark Connect fails: {text}",
-                remedy="see that pyspark, pandas, pyarrow and grpcio on the worker go together.",
+                remedy="install compatible versions of pyspark, pandas, pyarrow and grpcio on the worker.",
             )
         return SparkServerUnreachable(
             f"The Spark Connect server {self.server} does not answer: {text}",
-            remedy="see that it runs, that this worker reaches it, and that the connection says use_ssl "
-            "where it speaks TLS. Nothing was started; a retry is safe.",
+            remedy="check that it runs, that this worker can reach it, and that the connection sets use_ssl "
+            "if the server uses TLS. The job did not start, so a retry is safe.",
         )
 
     def _reason(self, error: Exception) -> str:

@@ -194,8 +194,8 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         reserved = {"application", "application_args", "java_class", "conn_id"} & set(kwargs)
         if reserved:
             raise InvalidConfiguration(
-                f"{type(self).__name__} was given {', '.join(sorted(reserved))}, which it sets itself.",
-                remedy="name the connection with spark_conn_id, and leave the others out.",
+                f"{type(self).__name__} does not accept {', '.join(sorted(reserved))}: it sets them itself.",
+                remedy="set the connection with spark_conn_id, and remove the other arguments.",
             )
         super().__init__(**of_base_operator({"durable": durable, **kwargs}))
         self.spark_conn_id = spark_conn_id

@@ -75,7 +75,7 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         )
         if self._names_batch and request.ending_version is None:
             # Do not commit the open batch: another run may have read it since, and it is not in the sink.
-            self.log.info("Nothing to commit: ending_version came out empty, so the read had no batch.")
+            self.log.info("Nothing to commit: ending_version is empty, because the read found no changes.")
             result = engine.committed_so_far(request)
         else:
             with self.application(context) as execute:

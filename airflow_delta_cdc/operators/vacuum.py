@@ -87,7 +87,7 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     ) -> JobPlan[VacuumSpec, dict[str, Any]]:
         """Decide from the logs whether a VACUUM is due and allowed."""
         if not consumers:
-            self.log.warning("No consumer of %s is named, so no file is held back for a consumer.", table)
+            self.log.warning("No consumer of %s is set, so VACUUM keeps no files for consumers.", table)
         spec = VacuumSpec(
             run_id=context["run_id"],
             table_uri=table,

@@ -97,7 +97,9 @@ def pipeline(user: GetUserDep, session: SessionDep, name: str) -> Response:
     wanted = state.of(visible, name)
     if not wanted:
         # The same answer, whether the pipeline does not exist or the user may not see it.
-        raise HTTPException(404, "There is no such pipeline, or you may not read its DAG.")
+        raise HTTPException(
+            404, "This pipeline does not exist, or you do not have permission to read its DAG."
+        )
     now = datetime.now(UTC)
     if len(state.by_id(wanted)) > 1:
         return _json(_listed(state.overview(queries.stored(session, dags, wanted), now)))

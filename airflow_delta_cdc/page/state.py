@@ -481,7 +481,7 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
             "level": "warning",
             "text": f"The last run put {item['quarantined']} rows into quarantine, each with its reason: "
             f"{item.get('target', 'the target')}__quarantine.",
-            "remedy": "mend them there, then: "
+            "remedy": "correct them there, then run: "
             f"delta-cdc replay {item['pipeline']}={item.get('target', '<target>')}",
         }
     if item["is_paused"]:
@@ -494,7 +494,7 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
 
 def _catching_up(item: Mapping[str, Any]) -> str:
     if item["state"] in ("failed", "retrying"):
-        return "mend what stopped the run; the next one applies them."
+        return "correct the cause of the failed run. The next run applies the changes."
     if item["is_paused"]:
         return f"unpause {item['dag_id']}, or start a run."
     return "start a run; a limit of versions or bytes per run leaves the rest for the next one."

@@ -41,9 +41,9 @@ def refuse_arguments(operator: SparkTask) -> None:
     refused = [name for name in SUBMIT_ARGUMENTS if name not in _HARMLESS and getattr(operator, name)]
     if refused:
         raise InvalidConfiguration(
-            f"{', '.join(refused)} given, and the connection {operator.spark_conn_id!r} names a server of "
-            "Spark Connect, which runs already.",
-            remedy="leave them out, and configure the server.",
+            f"{', '.join(refused)} cannot be set, because the connection {operator.spark_conn_id!r} names a "
+            "Spark Connect server, which is already running.",
+            remedy="remove these arguments, and configure the server.",
         )
 
 
@@ -91,7 +91,7 @@ class ConnectRuntime:
         kafka = operator.options_of_kafka() if reads_kafka(spec) else None
         if options:
             operator.log.debug(
-                "The connection for storage counts for reading logs; Spark on %s has an identity of its own.",
+                "The task uses the storage connection only to read logs. Spark on %s has its own identity.",
                 master,
             )
         with (
@@ -124,5 +124,5 @@ class ConnectRuntime:
         if self._killed:
             raise JobFailed(
                 "The task was killed; its job on Spark Connect was interrupted.",
-                remedy="clear the task to run it again: what was committed before, it finds.",
+                remedy="clear the task to run it again. The new try finds a commit that was already made.",
             )

@@ -100,7 +100,7 @@ def needed_results_uri(reason: str) -> str:
     uri = results_uri()
     if not uri:
         raise InvalidConfiguration(
-            f"{reason}, and there is no place that both the worker and the cluster reach.",
+            f"{reason}, and no folder is set that the worker and the cluster can both reach.",
             remedy=f"set [{SECTION}] results_uri to a folder of an object store that the worker and "
             "the driver can both reach.",
         )

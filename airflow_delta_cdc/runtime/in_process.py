@@ -67,9 +67,9 @@ def refuse_submit_arguments(arguments: Mapping[str, Any]) -> None:
     names = [name for name in _FOR_SUBMITTING if arguments.get(name)]
     if names:
         raise InvalidConfiguration(
-            f"{', '.join(names)} given, and Spark starts in the worker's own process, without spark-submit.",
-            remedy="say it with conf, or by the worker's environment; or use DeltaReadChangesOperator and a "
-            "task of your own.",
+            f"{', '.join(names)} cannot be set, because Spark starts in the worker's process, without "
+            "spark-submit.",
+            remedy="use conf or the worker's environment. Or use DeltaReadChangesOperator and your own task.",
         )
 
 

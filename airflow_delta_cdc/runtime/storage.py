@@ -61,13 +61,13 @@ def add_storage(
         hook.add_private_environment(storage.environment)
         if storage.credentials or storage.google_key:
             log.info(
-                "Credentials of the storage are not handed to pods: the driver uses the identity of its "
+                "The task does not pass storage credentials to pods. The driver uses the identity of its "
                 "service account."
             )
         if secrets:
             log.info(
-                "The options of Kafka's client are not handed to pods: mount them there, and name their file "
-                "in the environment variable %s.",
+                "The task does not pass the options of Kafka's client to pods. Mount them there as a file, "
+                "and name the file in the environment variable %s.",
                 KAFKA_OPTIONS_FILE,
             )
         return
@@ -101,8 +101,8 @@ def _google(hook: DeltaCdcSubmitHook, storage: SparkStorage, directory: Path, lo
     if hook.master.startswith("local"):
         return google_key_confs(str(engine.write_private(directory / _GOOGLE_KEY, storage.google_key)))
     log.info(
-        "The Google service account's key is known to this worker alone: Spark on %s uses an identity of its "
-        "own. (A key file that is on every node is named by service_account_path.)",
+        "The task does not pass the key of the Google service account to Spark on %s, which uses its own "
+        "identity. If every node has a key file, name it in service_account_path.",
         hook.master,
     )
     return {}

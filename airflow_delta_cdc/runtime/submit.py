@@ -109,7 +109,7 @@ class SubmitRuntime:
                         training.succeeded()
             directory.keep_log = _is_unnamed_failure(result)
             if directory.keep_log:
-                operator.log.error("The whole log of Spark is in %s", directory.log)
+                operator.log.error("The complete log of Spark is in %s", directory.log)
             return result
 
     def kill(self) -> None:
@@ -231,15 +231,15 @@ class SubmitRuntime:
             return False
         if not HAS_STATE_STORES:
             self._operator.log.warning(
-                "Airflow before 3.3 keeps no application of a task, so a retry submits again instead of "
-                "finding the running one. %s",
+                "Airflow before 3.3 does not store the application of a task, so a retry submits a new "
+                "application, even if the earlier one still runs. %s",
                 _ONE_COMMITS,
             )
             return False
         if self._operator.durable and not hook.is_tracked:
             self._operator.log.warning(
-                "The connection %r has no tracking of applications, so a retry submits again instead of "
-                "finding the running one. %s",
+                "The connection %r does not track applications, so a retry submits a new application, even "
+                "if the earlier one still runs. %s",
                 self._operator.spark_conn_id,
                 _ONE_COMMITS,
             )

@@ -193,10 +193,9 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
     def _embedded_connection(self) -> dict[str, Any]:
         if self._deploy_mode == "cluster":
             raise DeployModeUnsupported(
-                "Deploy mode cluster is asked for, and no connection says on which one: without it, "
-                "Spark runs inside the worker.",
-                remedy="name a connection with spark_conn_id (a template may have given nothing), or leave "
-                "deploy_mode out.",
+                "deploy_mode is cluster, but no connection names the cluster. Without a connection, Spark "
+                "runs in the worker.",
+                remedy="set spark_conn_id to a connection (a template may be empty), or remove deploy_mode.",
             )
         return {
             "master": EMBEDDED_MASTER,
@@ -215,8 +214,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         master, mode = str(resolved["master"]), resolved["deploy_mode"]
         if mode == "cluster" and (master.startswith(("spark://", "local"))):
             raise DeployModeUnsupported(
-                f"The connection {self._conn_id!r} asks for deploy mode cluster on {master}, which does not "
-                "exist for Python applications.",
+                f"The connection {self._conn_id!r} sets deploy mode cluster on {master}, which Spark does "
+                "not support for Python applications.",
                 remedy="use deploy mode client, or a YARN or Kubernetes master.",
             )
         if "k8s" in master and not _installed("airflow.providers.cncf.kubernetes"):
@@ -372,9 +371,9 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         waits = _WAITS_ON_KUBERNETES if self.is_kubernetes else _WAITS_ON_YARN
         if not self.is_kubernetes and str(self._conf.get(waits, "")).strip().lower() == "true":
             raise InvalidConfiguration(
-                f"The conf {waits} is true, and spark-submit has to end as soon as the application has an "
-                "id, by which a retry finds it.",
-                remedy="leave the conf out, or set durable=False.",
+                f"The conf {waits} is true. A retry can only find the application if spark-submit ends as "
+                "soon as the application has an id.",
+                remedy="remove the conf, or set durable=False.",
             )
         self._conf[waits] = "false"
         self.submit(application)

@@ -193,7 +193,7 @@ class DeltaVersionSensor(BaseSensorOperator):
         except DeltaCdcError as error:
             if is_final(error):
                 raise
-            self.log.warning("Cannot look, and will go on trying: %s", message_of(error))
+            self.log.warning("Cannot check %s. The sensor tries again: %s", self.table, message_of(error))
             return None
 
     def _look(self, context: Context, baseline: _Baseline) -> News | None:
@@ -254,8 +254,8 @@ class DeltaVersionSensor(BaseSensorOperator):
         store = context.get("task_state_store")
         if store is None and self.reschedule and not self.deferrable:
             raise InvalidConfiguration(
-                f"The sensor {self.task_id} has no baseline, and this Airflow keeps none between two looks "
-                "in mode reschedule.",
+                f"The sensor {self.task_id} has no baseline, and this Airflow release cannot store one "
+                "between two checks in mode reschedule.",
                 remedy="give pipeline and target, or baseline_version; or let it wait with deferrable=True.",
                 argument="mode",
             )

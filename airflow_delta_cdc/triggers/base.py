@@ -52,7 +52,7 @@ class WatchingTrigger(BaseTrigger):
         interval = configured_interval() if poll_interval is None else float(poll_interval)
         if interval <= 0:
             raise InvalidConfiguration(
-                f"The interval between two looks at {table} is {interval}.",
+                f"The interval between two checks of {table} is {interval}.",
                 remedy="give poll_interval (poke_interval of a sensor) seconds greater than 0.",
             )
         self.table = table

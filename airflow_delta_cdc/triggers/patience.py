@@ -43,7 +43,9 @@ class Patience:
     def fine(self) -> None:
         """Record a successful look."""
         if self.failures:
-            self._log.info("Looking at %s works again, after %s failed looks.", self._table, self.failures)
+            self._log.info(
+                "The check of %s succeeds again, after %s failed checks.", self._table, self.failures
+            )
         self.failures, self._known_error = 0, ""
 
     def failed(self, error: Exception) -> None:
@@ -51,7 +53,7 @@ class Patience:
         self.failures += 1
         if not self._is_known(error):
             self._known_error = type(error).__name__
-            self._log.warning("Cannot look at %s, and will go on trying: %s", self._table, message_of(error))
+            self._log.warning("Cannot check %s. The trigger tries again: %s", self._table, message_of(error))
 
     def ends_with(self, error: Exception) -> bool:
         """Return whether an error is final, so that the trigger ends.

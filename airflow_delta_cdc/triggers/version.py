@@ -239,9 +239,9 @@ class _Cursor:
         except Exception as error:  # noqa: BLE001
             if not self._warned:
                 _log.warning(
-                    "Cannot keep in the state store of asset %r that %s was seen up to version %s (%s). If "
-                    "the triggerer is restarted now, the last event comes once more. Is that the asset's "
-                    "name, and does an active DAG use it?",
+                    "Cannot store in the state store of asset %r that the trigger saw %s up to version %s "
+                    "(%s). If the triggerer restarts now, it sends the last event again. Check the name of "
+                    "the asset, and that an active DAG uses the asset.",
                     self._asset_name,
                     self._table,
                     moved,

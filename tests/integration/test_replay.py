@@ -58,7 +58,7 @@ def test_records_of_a_log(spark: SparkSession, tmp_path: Path, capsys: Said) -> 
     spark.sql(f"DELETE FROM delta.`{tmp_path / 'log__quarantine'}`")
     capsys.readouterr()
     assert main(replay) == 0
-    assert "Nothing of p is in quarantine" in capsys.readouterr().out
+    assert "has no records of pipeline p" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -111,5 +111,5 @@ def test_a_pipeline_of_a_file(spark: SparkSession, tmp_path: Path, capsys: Said)
     assert main(["replay", str(file), "p"]) == 0
     said = capsys.readouterr().out
     assert "1 events" in said
-    assert f"Nothing of p is in quarantine ({target}__quarantine)" in said
+    assert f"The quarantine {target}__quarantine has no records of pipeline p." in said
     assert rows(spark, log, "id", "n") == [(1, 1), (2, 2)]

@@ -204,7 +204,7 @@ class World:
                 continue
             path = Path(file.uri)
             if not path.exists():
-                return JobResult("stale", message="a file has gone since planning")
+                return JobResult("stale", message="a file was deleted after planning")
             found = Counter((file.uri, line) for line in path.read_text().splitlines())
             events += (found - self.events if file.again else found).elements()
         for part in spec.offsets:

@@ -303,10 +303,11 @@ def test_a_store_that_fails_is_survived(world: World, store: HttpStore) -> None:
     store.faults = no_fault
     assert _versions(world.events("remote", 2)) == [(None, 0), (0, 1)]
     said = world.parts.until(
-        lambda: _said(world.parts.triggerer.log()[len(log) :], "works again"), "not said that it works again"
+        lambda: _said(world.parts.triggerer.log()[len(log) :], "succeeds again"),
+        "not said that it succeeds again",
     )
     assert len(said) == 1
-    assert len(_said(world.parts.triggerer.log()[len(log) :], "Cannot look at s3://lake/remote")) == 1
+    assert len(_said(world.parts.triggerer.log()[len(log) :], "Cannot check s3://lake/remote")) == 1
 
 
 @pytest.mark.slow

@@ -297,7 +297,7 @@ def test_nothing_to_do_runs_nothing_and_writes_nothing(world: World) -> None:
     assert result.watermark == TableVersion("source-id", 5, world.source.sha256(5))
     assert (result.to_dict()["starting_version"], result.to_dict()["ending_version"]) == (None, None)
     assert world.target.version == before
-    assert world.heard("Nothing to do")
+    assert world.heard("Nothing to apply")
 
 
 def test_two_steps_are_counted_together(world: World, tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_a_job_that_dies_after_its_commit_is_a_success(world: World) -> None:
 
     result = world.apply(dies)
     assert (result.applied, result.versions) == (True, VersionRange(4, 5))
-    assert world.heard("but its commit is there")
+    assert world.heard("The job failed after its commit")
 
 
 def test_the_original_error_survives_an_unreadable_log(world: World) -> None:
@@ -338,7 +338,7 @@ def test_the_original_error_survives_an_unreadable_log(world: World) -> None:
 
     with pytest.raises(Boom):
         world.apply(dies)
-    assert world.heard("could not be read")
+    assert world.heard("cannot read the log of")
 
 
 def test_a_retry_keeps_its_pinned_end(world: World) -> None:
@@ -360,7 +360,7 @@ def test_a_try_that_dies_before_it_publishes_publishes_on_its_retry(world: World
     again = world.unpublished(never)
     assert (again.applied, again.versions, again.target_version) == (True, VersionRange(4, 5), 1)
     assert recorded(again) == recorded(first)
-    assert world.heard("Done by an earlier try")
+    assert world.heard("Already applied by an earlier try")
     published(again, world.saved_plans)
     assert world.apply().versions == VersionRange(6, 6)
 
@@ -374,7 +374,7 @@ def test_a_finished_task_that_is_cleared_has_nothing_to_do(world: World) -> None
         None,
         TableVersion("source-id", 5, world.source.sha256(5)),
     )
-    assert world.heard("Nothing to do")
+    assert world.heard("Nothing to apply")
     assert world.saved() is None
 
 
@@ -413,7 +413,7 @@ def test_a_lag_that_cannot_be_read_fails_no_committed_run(world: World, monkeypa
     monkeypatch.setattr(DeltaLog, "newest_version", broken)
     result = world.apply()
     assert (result.applied, result.lag) == (True, None)
-    assert world.heard("is unknown: the store is away")
+    assert world.heard("Cannot compute how far ")
 
 
 def test_the_seconds_of_a_job_are_not_those_of_its_start(world: World) -> None:
@@ -518,7 +518,7 @@ def test_a_repair_is_proved_by_its_own_commit(world: World) -> None:
 def test_a_repair_that_only_says_that_it_committed(world: World) -> None:
     """The watermark covers its range without it."""
     for mode in ({"mode": "repair", "starting_version": 2}, {"mode": "reload", "ending_version": 3}):
-        with pytest.raises(OutcomeUnknown, match="shows no such commit"):
+        with pytest.raises(OutcomeUnknown, match="does not have it"):
             world.apply(lambda spec: DONE, **mode)
 
 
@@ -566,7 +566,7 @@ def test_a_retry_knows_what_it_did_already(world: World, asked: dict[str, Any]) 
         first.counts,
         first.target_version,
     )
-    assert world.heard("Done by an earlier try")
+    assert world.heard("Already applied by an earlier try")
     world.next_run()
     world.ran.clear()
     assert world.apply(**asked).applied, "in a new run it is done again"
@@ -697,9 +697,9 @@ def test_a_dry_run_tells_and_writes_nothing(world: World) -> None:
         "statements": ["MERGE INTO x"],
         "counts": {"events": 4, "inserted": 2},
     }
-    for line in ("nothing was written", "MERGE INTO x", "4 events, 2 inserted"):
+    for line in ("wrote nothing to", "MERGE INTO x", "4 events, 2 inserted"):
         assert world.heard(line)
-    (told,) = [line for line in world.said if "A dry run" in line]
+    (told,) = [line for line in world.said if "Dry run: " in line]
     header, _, row = told.splitlines()[-3:]
     assert header.split() == ["commit", "kind", "what", "events", "inserted"]
     assert row.split() == ["1", *step.replace(":", "").split(), "4", "2"]
@@ -712,8 +712,8 @@ def test_a_long_statement_is_whole_in_the_log(world: World) -> None:
     long = "a" * 99_000
     world.unpublished(lambda _: JobResult("planned", statements=(long, "b")), dry_run=True)
     assert [line for line in world.said if long in line or line.endswith("\nb")] == [
-        f"Would run:\n{long}",
-        "Would run:\nb",
+        f"The run would execute:\n{long}",
+        "The run would execute:\nb",
     ]
 
 
@@ -749,7 +749,7 @@ def test_a_dry_run_of_milestones_counts_the_first(world: World) -> None:
         ("versions 4-4", 2),
         ("versions 5-5", None),
     ]
-    assert world.heard("what the others count depends on it")
+    assert world.heard("those of the others depend on it")
 
 
 def test_a_dry_run_of_bad_input_is_the_named_error(world: World) -> None:
@@ -776,7 +776,7 @@ def test_a_lost_race_is_planned_again_after_a_pause(world: World, status: Any) -
     assert 0.25 <= one <= 0.5
     assert 0.5 <= two <= 1.0
     for number in (1, 2):
-        assert world.heard(f"({status}: OPTIMIZE {number}); planning again in ")
+        assert world.heard(f"({status}: OPTIMIZE {number}). It plans again in ")
 
 
 def test_the_pauses_are_bounded(world: World) -> None:
@@ -788,7 +788,7 @@ def test_the_pauses_are_bounded(world: World) -> None:
     assert len(world.slept) == 11, "after the last try nobody waits"
     assert max(world.slept) <= 30
     assert len(set(world.slept)) == 11, "writers that lost to each other do not meet again"
-    assert world.heard("no attempt is left")
+    assert world.heard("That was the last attempt.")
 
 
 def test_five_attempts_unless_told_otherwise(world: World) -> None:
@@ -818,7 +818,7 @@ def test_a_seal_without_rows_wakes_nobody(world: World) -> None:
     assert [step.kind for spec in world.ran for step in spec.steps] == ["renew"]
     assert (result.applied, result.versions, result.counts) == (False, None, {})
     assert result.watermark == TableVersion("source-id", 6, world.source.sha256(6))
-    assert world.heard("0 rows: sealed watermark")
+    assert world.heard("0 rows: wrote watermark")
 
 
 def test_a_seal_without_rows_of_a_try_that_died_wakes_nobody_either(world: World) -> None:
@@ -999,7 +999,7 @@ def test_a_loser_plans_again(world: World, status: Any) -> None:
 
     result = world.apply(loses)
     assert result.versions == VersionRange(5, 5)
-    assert world.heard(f"({status}: a twin was faster); planning again")
+    assert world.heard(f"({status}: a twin was faster). It plans again")
 
 
 def test_a_loser_whose_range_is_done_has_nothing_to_do(world: World) -> None:
@@ -1042,7 +1042,7 @@ def test_overtaken_after_the_commit_is_a_success(world: World) -> None:
 
 
 def test_losing_every_time_ends(world: World) -> None:
-    with pytest.raises(ConcurrentModification, match="2 times in a row"):
+    with pytest.raises(ConcurrentModification, match="tried 2 times"):
         world.apply(lambda spec: JobResult(status="conflict"), max_attempts=2)
 
 
@@ -1167,7 +1167,10 @@ def test_a_batch_is_offered_until_it_is_committed(world: World) -> None:
     assert world.read(target=None).versions == VersionRange(6, 6)
     commit(world, ending_version=6)
     world.next_run()
-    assert (world.read(never, target=None).versions, world.heard("committed is it all")) == (None, True)
+    assert (
+        world.read(never, target=None).versions,
+        world.heard("earlier runs committed all of its changes"),
+    ) == (None, True)
 
 
 def test_a_commit_that_died_afterwards_is_found(world: World) -> None:
@@ -1186,7 +1189,7 @@ def test_a_commit_that_was_made_and_not_published_is_the_runs_own(world: World) 
     for ending in (None, 5):
         again = commit(world, never, run_id="r1", ending_version=ending)
         assert (again.applied, again.versions, again.watermark.version) == (True, VersionRange(5, 5), 5)
-    assert world.heard("by an earlier try of this run")
+    assert world.heard("An earlier try of this run committed")
     # A batch that is read since changes nothing about it.
     world.source.append()
     world.next_run()
@@ -1354,7 +1357,7 @@ def test_an_idle_sink_is_sealed_and_nobody_is_told(world: World) -> None:
         None,
         TableVersion("source-id", 6, world.source.sha256(6)),
     )
-    assert world.heard("0 rows: sealed watermark")
+    assert world.heard("0 rows: wrote watermark")
     assert world.saved() is not None
     assert world.read(never, target=None).watermark == TableVersion("source-id", 6, world.source.sha256(6))
 

@@ -226,7 +226,7 @@ def test_only_what_may_pass_is_called_retryable_also_behind_a_result(case: str) 
         assert type(one) is (JobRefused if lasting else JobFailed)
         assert one.retryable is not lasting
         assert one.message == f"a into b: {said}"
-        assert ("a retry would meet the same" in one.remedy) is lasting
+        assert ("a retry would fail in the same way" in one.remedy) is lasting
 
 
 def test_a_text_that_cannot_be_asked_for_is_no_second_failure() -> None:

@@ -240,7 +240,7 @@ def test_the_sealed_commit_was_cleaned(target: LogTable) -> None:
     DeltaTable(target.uri).create_checkpoint()
     for version in (0, 1, 2):
         target.file(version).unlink()
-    with pytest.raises(WatermarkExpired, match="version 2 was cleaned"):
+    with pytest.raises(WatermarkExpired, match="log retention removed version 2"):
         look(target)
 
 

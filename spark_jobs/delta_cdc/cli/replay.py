@@ -91,7 +91,7 @@ def _replayed(arguments: argparse.Namespace, one: Chosen, table: str, seal: Seal
     options = one.storage_options
     quarantine = beside(table, QUARANTINE)
     if not run_sync(holds_records(quarantine, one.pipeline, options)):
-        print(f"Nothing of {one.pipeline} is in quarantine ({quarantine}).")
+        print(f"The quarantine {quarantine} has no records of pipeline {one.pipeline}.")
         return 0
     common = {
         "pipeline": one.pipeline,

@@ -265,7 +265,10 @@ class _Resolver:
                 if "log" in table.arguments or combine.is_template(source):
                     problem = "is no table" if "log" in table.arguments else "is known to its runs only"
                     message = f"The source of {table.pipeline} {problem}, and schedule is on_change."
-                    remedy = "give the group a cron; what can be watched are Delta tables, written literally."
+                    remedy = (
+                        "set the group's schedule to a cron. Only Delta tables with a literal path or URI "
+                        "can be watched."
+                    )
                     place = section.places.get("schedule") or self._defaults.places["schedule"]
                     self._findings.add(place, message, remedy)
 

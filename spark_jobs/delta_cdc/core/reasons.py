@@ -150,8 +150,8 @@ def unnamed(error: Exception, where: str, *, remedy: str) -> DeltaCdcError:
     if is_lasting(error):
         return JobRefused(
             f"{where} {reason(error)}",
-            remedy="correct what the message names, the rows, the SQL or the table: a retry would meet the "
-            "same.",
+            remedy="correct what the message names, the rows, the SQL or the table: a retry would fail "
+            "in the same way.",
         )
     return JobFailed(f"{where} {reason(error)}", remedy=remedy)
 

@@ -118,7 +118,7 @@ def _completed(request: ApplyRequest, source: TableState) -> ApplyOptions:
             f"source_kind is missing, and {source.uri} has the columns of a change log, but no properties "
             "that describe it",
             "set source_kind to 'change_log', with sequence_by='_sequence'; or run the log's ingest again, "
-            "which sets the properties; or set it to 'change_feed', where the log's rows are to be copied.",
+            "which sets the properties; or set it to 'change_feed', to copy the rows of the log as they are.",
             "source_kind",
         )
     return options
@@ -193,7 +193,7 @@ async def _reset(request: ApplyRequest, observed: Observation) -> Plan:
     assert isinstance(load, LoadStep)
     reset = replace(load, kind="reset")
     spec = replace(plan.spec, steps=(*steps[:position], reset, *steps[position + 1 :]))
-    note = f"{reason_text}All rows of {target} are thrown away and loaded anew (reset)."
+    note = f"{reason_text}Reset: the run deletes all rows of {target}, and loads the target again."
     return replace(plan, spec=spec, notes=(note, *plan.notes))
 
 
@@ -293,7 +293,7 @@ async def _load(request: ApplyRequest, observed: Observation) -> Plan:
         raise InvalidConfiguration(
             f"The start {observed.starting} and initial_load {request.initial_load!r} are both given, and "
             f"the target {canonical_uri(request.target)} has no watermark yet.",
-            remedy="leave the start out for the first run.",
+            remedy="remove the start for the first run.",
         )
     ends = (observed.source.version, observed.saved_end, observed.ending)
     ending = min(end for end in ends if end is not None)
@@ -394,7 +394,7 @@ async def _from_staging(request: ApplyRequest, observed: Observation, uri: str) 
         raise SourceHistoryChanged(
             f"The batch {VersionRange(batch.step.starting_version, ending)} in staging "
             f"{canonical_uri(uri)} was read from another history of {observed.source.uri}: {other}.",
-            remedy="read again (DeltaReadChangesOperator): a batch of the table as it is takes its place.",
+            remedy="read again (DeltaReadChangesOperator). The new batch replaces this one.",
         )
     at = await observed.at(ending)
     validation.check_columns(request.options, at.schema_columns, observed.source.uri, ending)

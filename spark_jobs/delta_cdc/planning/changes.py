@@ -55,8 +55,8 @@ class ChangesRequest:
         check_bounds(self)
         if self.starting_version is None and self.starting_timestamp is None:
             raise InvalidConfiguration(
-                f"The changes of {self.table} are requested without a start.",
-                remedy="give starting_version or starting_timestamp; 0 is the table's first version.",
+                f"The query of the changes of {self.table} has no start.",
+                remedy="set starting_version (0 is the table's first version) or starting_timestamp.",
             )
         validation.check_query(self.options)
 
@@ -149,9 +149,9 @@ async def _range(request: ChangesRequest, log: DeltaLog, newest: TableState) -> 
     if end is None:
         if request.ending_timestamp is not None:
             raise RangeNotContiguous(
-                f"ending_timestamp {request.ending_timestamp} lies before the oldest commit that the log of "
-                f"{newest.uri} still holds.",
-                remedy="give a later time, or leave it out.",
+                f"ending_timestamp {request.ending_timestamp} is before the oldest commit that the log of "
+                f"{newest.uri} still has.",
+                remedy="set a later time, or remove it.",
             )
         end = newest.version
     if end > newest.version:

@@ -88,7 +88,7 @@ def _refused(staging: DeltaLog, sink_state: Sink, wanted: int | None) -> NoOpenB
         state_text = "holds a batch whose rows somebody else changed since they were read"
     return NoOpenBatch(
         f"Staging {staging.uri} of pipeline {pipeline} {state_text}.",
-        remedy="read again, and process what it gives.",
+        remedy="read again, and process the new batch.",
     )
 
 

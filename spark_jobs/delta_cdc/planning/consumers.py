@@ -171,8 +171,8 @@ def _without_seal(consumer: Consumer) -> Consumer:
     if not consumer.expected:
         return replace(consumer, note="nothing is proved yet: its first run loads the rows of that time")
     raise ConsumerUnreadable(
-        f"No run of {consumer.pipeline} has sealed anything in {consumer.target}.",
-        remedy="correct target; or leave the consumer out until it has run once.",
+        f"Pipeline {consumer.pipeline} has not committed to {consumer.target} yet.",
+        remedy="correct target, or remove the consumer until its first run.",
     )
 
 

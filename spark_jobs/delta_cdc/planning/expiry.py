@@ -47,8 +47,8 @@ async def plan_expiry(
     span = _span(spec, keep)
     if not consumers:
         raise InvalidConfiguration(
-            f"No consumer of {spec.table_uri} is named, and events are only deleted once all have them.",
-            remedy="name them with consumers, or the configuration that has them with config.",
+            f"No consumer of {spec.table_uri} is set. Events expire only after all consumers applied them.",
+            remedy="set consumers, or set config to the configuration that has them.",
         )
     log = DeltaLog(spec.table_uri, storage_options)
     state = await log.snapshot()
@@ -103,22 +103,22 @@ def _span(spec: ExpireSpec, keep: str | None) -> timedelta | None:
 def _refuse(state: TableState, observed: Sequence[Consumer]) -> None:
     if state.configuration.get(_APPEND_ONLY, "").lower() == "true":
         raise InvalidConfiguration(
-            f"{state.uri} has {_APPEND_ONLY}, by which Delta deletes nothing from it.",
-            remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_APPEND_ONLY}'), or keep that log whole.",
+            f"{state.uri} has {_APPEND_ONLY}, so Delta cannot delete rows from it.",
+            remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_APPEND_ONLY}'), or do not expire events of it.",
         )
     for consumer in observed:
         if consumer.error is not None:
             raise ConsumerUnreadable(
                 f"The progress of the consumer {consumer.pipeline} of {state.uri} cannot be read from "
                 f"{consumer.target}: {type(consumer.error).__name__}: {consumer.error.message}",
-                remedy=f"{consumer.error.remedy.rstrip('.')}; or leave this consumer out if it ended.",
+                remedy=f"{consumer.error.remedy.rstrip('.')}; or remove this consumer if it ended.",
             )
         options = validation.options_of(consumer.seal) if consumer.seal is not None else None
         if options is not None and (options.source_kind != "change_log" or options.insert_only):
             raise InvalidConfiguration(
-                f"The pipeline {consumer.pipeline} reads the rows of {state.uri}, not its events, so that it "
-                "would see a deletion as a change.",
-                remedy="keep that log whole; or apply from it with source_kind='change_log'.",
+                f"The pipeline {consumer.pipeline} reads {state.uri} as rows, not as events, so it would "
+                "read deleted events as changes.",
+                remedy="do not expire events of this log, or apply from it with source_kind='change_log'.",
             )
 
 
@@ -176,9 +176,9 @@ def _bound_behind(readers: Sequence[Seal], span: timedelta, log: str) -> str | N
         kind, highest = seal.state.configuration.get("sequence_by_type"), seal.state.highest_sequence
         if kind not in _TIMES:
             raise InvalidConfiguration(
-                f"keep is given, and pipeline {seal.pipeline} orders the events of {log} by {kind}, "
-                "which is no time.",
-                remedy="give horizon, a sequence.",
+                f"keep is given, but pipeline {seal.pipeline} orders the events of {log} by {kind}, which is "
+                "not a time.",
+                remedy="set horizon to a sequence instead of keep.",
             )
         if highest is not None:
             moment = datetime.fromisoformat(highest) - span

@@ -78,8 +78,8 @@ def read_source(source: str) -> str:
     path = local_path(text)
     if not (path is not None and Path(path).exists()) and any(mark in text for mark in _SPECIAL):
         raise InvalidConfiguration(
-            f"The source {source} looks like a pattern, and is not a folder that exists.",
-            remedy='name the folder, and choose among its files by their names: glob="*.json".',
+            f"The source {source} is not an existing folder, and looks like a pattern.",
+            remedy='set source to the folder, and select its files by name with glob="*.json".',
         )
     return text
 
@@ -91,8 +91,8 @@ def check_glob(glob: str | None) -> None:
     """
     if glob is not None and (not glob.strip() or "/" in glob):
         raise InvalidConfiguration(
-            f"glob is {glob!r}.",
-            remedy="give a pattern over names alone, for instance *.json; folders belong to the source.",
+            f"glob is {glob!r}, which is not a pattern of file names.",
+            remedy="set glob to a pattern such as *.json, and put folders into source.",
         )
 
 

@@ -287,7 +287,7 @@ def _refuse_moved(log: DeltaLog, commit: Commit, last: MetaData, now: MetaData) 
     mapped = all(m.configuration.get(COLUMN_MAPPING, "none") != "none" for m in (last, now))
     moved = None if mapped and now.id == last.id else moved_column(last, now)
     if moved is not None:
-        raise schema_changed(log, commit, f"column {moved} lies under another name in its files", remedy)
+        raise schema_changed(log, commit, f"the data files have another name for column {moved}", remedy)
     if now.partition_columns != last.partition_columns:
         # A file's partition values are not in its columns. Any reader, Delta's own too, returns NULL for
         # them under another partitioning.

@@ -314,8 +314,8 @@ async def _pending(observed: _Observed, memory: Memory) -> Chosen:
     """Plan the batch that an earlier try recorded but whose events are not in the log."""
     batch = observed.standing.batch
     note = (
-        f"An earlier try recorded batch {observed.standing.number}, but its events are not in "
-        f"{canonical_uri(observed.request.log)}: it is ingested now."
+        f"An earlier try recorded batch {observed.standing.number}, but did not write its events to "
+        f"{canonical_uri(observed.request.log)}. This run ingests them."
     )
     if batch.kind is not None and batch.kind != "ingest":
         return Chosen(batch.kind, (note,), recorded=True)
@@ -325,7 +325,8 @@ async def _pending(observed: _Observed, memory: Memory) -> Chosen:
         )
         return replace(chosen, notes=(note, *chosen.notes), recorded=True)
     files, gone = await _recorded(observed, batch.files)
-    vanished = (f"{_many(gone, 'recorded file')} gone since: nothing of it is ingested.",) if gone else ()
+    without = f"The run ingests the batch without {_many(gone, 'file')} deleted since then."
+    vanished = (without,) if gone else ()
     listed = {file.uri for file in observed.listed}
     waiting = [file for file in _new(observed, observed.listed)[0] if file.uri not in dict(batch.files)]
     left = {"files": len(waiting), "bytes": sum(file.size for file in waiting)} if waiting else {}
@@ -361,7 +362,9 @@ async def _replay(observed: _Observed) -> Chosen:
     if observed.standing.recorded is None or not await holds_records(
         where, observed.request.pipeline, observed.request.storage_options
     ):
-        return Chosen(None, (f"Nothing of pipeline {observed.request.pipeline} is in quarantine ({where}).",))
+        return Chosen(
+            None, (f"The quarantine {where} has no records of pipeline {observed.request.pipeline}.",)
+        )
     return Chosen("replay")
 
 
@@ -379,8 +382,8 @@ def _seal_due(recorded: RecordedWatermark | None, now_ms: int) -> str | None:
     if age <= kept // 2:
         return None
     return (
-        f"The log was sealed {readable_time(age)} ago, more than half of the time that its commits are kept "
-        f"({readable_time(kept)}): it is sealed anew."
+        f"The newest seal of the log is {readable_time(age)} old, which is more than half of the log's "
+        f"retention ({readable_time(kept)}). The run renews the seal."
     )
 
 

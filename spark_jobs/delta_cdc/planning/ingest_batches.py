@@ -63,16 +63,17 @@ async def prove(request: IngestRequest, memory: Memory) -> RecordedWatermark | N
     except TargetReplaced as error:
         raise TargetReplaced(
             error.message.replace("The target", "The change log", 1),
-            remedy="RESTORE the log to the version before that; or, where its events may go, move the log "
-            f"and {beside(request.log, '__ingested')} away, so that everything is ingested anew.",
+            remedy="RESTORE the log to the version before the replacement. Or, if you do not need its "
+            f"events, move the log and {beside(request.log, '__ingested')} away. The next run then ingests "
+            "everything again.",
         ) from error
     if recorded is not None and recorded.seal is None and recorded.refused is None and not recorded.empty:
         missing = [name for name in LOG_COLUMNS if name not in recorded.target.schema_columns]
         if missing:
             raise TargetWithoutWatermark(
-                f"The table {recorded.target.uri} (version {recorded.target.version}) holds rows, and is no "
-                f"change log of an ingest: it has no column {missing[0]}.",
-                remedy="name a location where no table is yet; the first batch makes the log.",
+                f"The table {recorded.target.uri} (version {recorded.target.version}) has rows, but is not "
+                f"a change log of an ingest: it has no column {missing[0]}.",
+                remedy="set log to a location without a table. The first batch creates the log.",
             )
     return recorded
 

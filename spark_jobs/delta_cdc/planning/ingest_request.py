@@ -107,8 +107,8 @@ class IngestRequest:
         around = [table for table in tables if _below(f"{source}/", table) is not None]
         if around or any(below is not None and not hides(below) for below in within):
             raise validation.invalid(
-                f"the source {self.source} and the change log {self.log} lie in each other",
-                "give the log a folder of its own, outside of what is ingested.",
+                f"the folder of the source {self.source} or of the change log {self.log} contains the other",
+                "use separate folders, neither of which contains the other.",
                 "source",
             )
 

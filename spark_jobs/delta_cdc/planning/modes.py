@@ -148,9 +148,9 @@ def _ending(observed: Observation, watermark: int | None) -> int:
     """
     if watermark is not None and observed.ending is not None and observed.ending < watermark:
         raise RangeNotContiguous(
-            f"A reload of version {observed.ending} of {observed.source.uri} would take the watermark back: "
-            f"it is {watermark}.",
-            remedy=f"end at {watermark} or after it, or leave the end out; to go back, RESTORE the target.",
+            f"A reload of version {observed.ending} of {observed.source.uri} would move the watermark back "
+            f"from {watermark}.",
+            remedy=f"end at {watermark} or after it, or remove the end. To go back, RESTORE the target.",
         )
     saved = observed.saved_end
     if saved is not None and watermark is not None and saved < watermark:
@@ -192,11 +192,11 @@ async def _refuse_outlived(request: ApplyRequest, observed: Observation, seal: S
     lost = appended_events.outlived(commits, arrivals)
     if lost is not None:
         raise VersionsExpired(
-            f"Events of version {lost.version} of {observed.source.uri} were deleted behind its horizon "
-            f"since, and {canonical_uri(request.target)} has not got them (its watermark is "
-            f"{seal.watermark}): a reload would leave a hole in its history.",
-            remedy="run without mode: what was deleted is read as of the version before, while its files are "
-            'there; or begin the history anew with mode="reset" and discard_history.',
+            f"Events of version {lost.version} of {observed.source.uri} expired and were deleted, but "
+            f"{canonical_uri(request.target)} does not have them yet (its watermark is {seal.watermark}). A "
+            "reload would lose them.",
+            remedy="run without mode: this reads the deleted events from the version before the deletion, if "
+            'its files still exist. Or start a new history with mode="reset" and discard_history.',
         )
 
 
@@ -205,8 +205,8 @@ def _refuse_counted(options: ApplyOptions, because: DeltaCdcError) -> None:
     used = (*options.sequences, options.delete_sequence or "")
     if validation.needs_history(options) and any(COMMIT_VERSION in text.lower() for text in used):
         raise type(because)(
-            f"{because.message} The history in the target counts in versions of the table before.",
-            remedy='load a new target; or throw the history away with mode="reset" and discard_history.',
+            f"{because.message} The intervals in the target are versions of the earlier table.",
+            remedy='load a new target, or discard the history with mode="reset" and discard_history.',
         ) from because
 
 
@@ -260,9 +260,9 @@ async def repair(
     read_steps, notes = parts
     if needs_history and len(read_steps) > 1:
         raise RangeTooLong(
-            f"Versions {first}-{read_to} of {observed.source.uri} are too many to cut history from in one "
-            "commit.",
-            remedy="start later: history before the start stands.",
+            f"Versions {first}-{read_to} of {observed.source.uri} are too many to compute history from in "
+            "one commit.",
+            remedy="set a later start. History before the start stays as it is.",
         )
     steps = tuple(_part(template, at_, one, whole=len(read_steps) == 1) for at_, one in enumerate(read_steps))
     return await planned(request, observed, steps, VersionRange(first, last), *notes)
@@ -304,7 +304,7 @@ def _in_history(observed: Observation, seal: Seal, first: int) -> int:
     if observed.starting is not None:
         raise RangeNotContiguous(
             f"The history in {canonical_uri(observed.request.target or '')} begins with the load of version "
-            f"{loaded} of {observed.source.uri}: it says nothing of version {first}.",
+            f"{loaded} of {observed.source.uri}, so it does not contain version {first}.",
             remedy=f'start at {loaded + 1} or after it; mode="reload" compares the open rows as they are.',
         )
     return loaded + 1
@@ -315,7 +315,7 @@ def _requested_range(observed: Observation, seal: Seal) -> tuple[int, int]:
     uri, watermark = observed.source.uri, seal.watermark.version
     if watermark < 0:
         raise RangeNotContiguous(
-            f"Nothing of {uri} is applied yet (pipeline {seal.pipeline}): there is nothing to repair.",
+            f"Pipeline {seal.pipeline} has not applied changes of {uri} yet, so there is nothing to repair.",
             remedy='run it with mode "incremental" first.',
         )
     first = seal.state.applied_from if observed.starting is None else observed.starting
@@ -341,8 +341,8 @@ def reload_first(request: ApplyRequest, observed: Observation, seal: Seal) -> Co
     source = leaf_paths(observed.source.schema_string)
     drifts = validation.drifts(seal, request.options, canonical_uri(request.target), source)
     return ConfigurationDrift(
-        f"{next(iter(drifts.values()))} A repair of some keys would seal the options that are given now: "
-        "then no later run would find the other keys to be built with others.",
+        f"{next(iter(drifts.values()))} A repair of some keys would record the new options in the seal. "
+        "Later runs could then not detect that the other keys were computed with the old options.",
         remedy='run it with mode "incremental" or "reload" first, which computes all keys again; or set '
         'on_drift in policies to "accept" to repair these keys alone.',
     )
@@ -351,7 +351,7 @@ def reload_first(request: ApplyRequest, observed: Observation, seal: Seal) -> Co
 def nothing_to_repair(request: ApplyRequest) -> InvalidConfiguration:
     """Build the error for a repair of a target that holds nothing of this pipeline."""
     return InvalidConfiguration(
-        f"mode is 'repair', and {canonical_uri(request.target)} holds nothing of pipeline "
-        f"{request.pipeline} yet.",
+        f"mode is 'repair', but pipeline {request.pipeline} has not written to "
+        f"{canonical_uri(request.target)} yet.",
         remedy='load it first, with mode "incremental".',
     )

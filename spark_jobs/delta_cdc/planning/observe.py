@@ -162,9 +162,10 @@ def _refuse_declared_again(request: Request, recorded: RecordedWatermark | None)
     if declared and lost and recorded is not None and recorded.was_sealed:
         raise TargetWithoutWatermark(
             f"The target {recorded.target.uri} (version {recorded.target.version}) was restored to before "
-            f"the first seal of pipeline {request.pipeline}, whose state was declared with initial_load.",
-            remedy="RESTORE it to the version of the first seal or a later one; or drop it; or go on under a "
-            'new pipeline name with initial_load {"none_at": V} where you know the version V that it holds.',
+            f"the first seal of pipeline {request.pipeline}, whose baseline was set with initial_load.",
+            remedy="RESTORE it to the version of the first seal or a later one. Or drop it. Or, if you know "
+            "the source version V that the target has, continue with a new pipeline name and initial_load "
+            '{"none_at": V}.',
         )
 
 
@@ -201,9 +202,9 @@ async def _end(request: Request, log: DeltaLog, source: TableState) -> int | Non
     version = await log.version_at(moment, bound="end", state=source)
     if version is None:
         raise RangeNotContiguous(
-            f"ending_timestamp {request.ending_timestamp} lies before the oldest commit that the log of "
-            f"{source.uri} still holds.",
-            remedy="give a later time, or leave it out.",
+            f"ending_timestamp {request.ending_timestamp} is before the oldest commit that the log of "
+            f"{source.uri} still has.",
+            remedy="set a later time, or remove it.",
         )
     return version
 
@@ -227,7 +228,7 @@ async def _with_takeover(observed: Observation, target: DeltaLog, name: str) -> 
     seal = other.seal
     if seal.successor is not None and seal.successor != pipeline:
         raise PipelineTakenOver(
-            f"The target {recorded.target.uri} was already adopted from {name} by {seal.successor}.",
+            f"Pipeline {seal.successor} already took over the target {recorded.target.uri} from {name}.",
             remedy=f"set take_over_from to {seal.successor}.",
         )
     step = StateStep(

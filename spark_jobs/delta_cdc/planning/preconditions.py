@@ -67,8 +67,8 @@ async def check_identity(log: DeltaLog, source: TableState, seal: Seal) -> Ident
         raise SourceHistoryChanged(
             f"The source {source.uri} (version {source.version}) has another history than the one applied up "
             f"to version {seal.watermark}: {_difference(source, seal)}.",
-            remedy='set on_source_replaced in policies to "reload", by which all keys are compared with this '
-            "source; or drop the target; or name a new one.",
+            remedy='set on_source_replaced in policies to "reload", which compares all keys with this '
+            "source. Or drop the target. Or use a new target.",
         )
     raise replaced(source, seal)
 
@@ -107,8 +107,8 @@ def feed_disabled(uri: str, version: int) -> ChangeFeedDisabled:
     return ChangeFeedDisabled(
         f"The change data feed of {uri} is off in version {version} ({CHANGE_FEED} is not true).",
         remedy="turn it on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
-        f"('{CHANGE_FEED}' = 'true'), and start after that commit: it does not tell what was before it. "
-        "Or leave method at auto.",
+        f"('{CHANGE_FEED}' = 'true'), and start after that commit, because the feed has no earlier changes. "
+        "Or set method to 'auto'.",
     )
 
 
@@ -143,9 +143,9 @@ def check_retention(commit: Commit, state: TableState, now_ms: int) -> None:
     age = now_ms - commit.timestamp
     if age > limit:
         raise expired(
-            f"Version {commit.version} of {state.uri} is {readable(age)} old, beyond {FILE_RETENTION} = "
-            f"{text_of(FILE_RETENTION, state.configuration)}: its files may be gone, and Delta refuses to "
-            "read from it.",
+            f"Version {commit.version} of {state.uri} is {readable(age)} old, which is longer than "
+            f"{FILE_RETENTION} = {text_of(FILE_RETENTION, state.configuration)}. VACUUM may have deleted its "
+            "files, so Delta refuses to read it.",
             or_else=f"raise {FILE_RETENTION} of the source, if VACUUM has not deleted its files yet; else ",
         )
 
@@ -195,7 +195,7 @@ async def read_range(log: DeltaLog, starting: int, ending: int) -> tuple[Commit,
     numbers = [commit.version for commit in commits]
     if numbers != list(range(starting, ending + 1)):
         raise LogGap(
-            f"The commits {starting}-{ending} of {log.uri} are not all there.",
+            f"Some of the commits {starting}-{ending} of {log.uri} are missing.",
             remedy=LOG_GAP_REMEDY,
         )
     return commits

@@ -194,9 +194,7 @@ def refuse_beyond(observed: Observation) -> None:
     beyond, newest = _beyond(observed), observed.source.version
     if beyond:
         start = observed.starting
-        also = (
-            f"starting_version {start} lies behind the newest version, and " if (start or 0) > newest else ""
-        )
+        also = f"starting_version {start} is after the newest version, and " if (start or 0) > newest else ""
         raise RangeNotContiguous(
             f"{also}{beyond} (table {observed.source.uri}).",
             remedy=f"end at {newest} or before, or wait for the version.",

@@ -251,17 +251,24 @@ async def _read_ranges(source: Source, part: list[_Version], options: QueryOptio
         first_off = next((v for v in part if v.commit.changes_data and not v.feed), None)
         if first_off is not None:
             raise preconditions.feed_disabled(source.log.uri, first_off.commit.version)
-        reason = f"asked for, and {CHANGE_FEED} is on throughout"
+        requested = "the query is raw" if options.raw else "method is change_files"
+        reason = f"{requested}, and {CHANGE_FEED} is on throughout"
         return [read_range for _, group in _by_flag(part) for read_range in _by_feed(group, options, reason)]
     if options.method == "row_tracking" or (options.is_net and not options.keys):
-        reason = "asked for" if options.method == "row_tracking" else "there are no keys, so row ids stand in"
+        reason = (
+            "method is row_tracking"
+            if options.method == "row_tracking"
+            else "no keys are set, so the query compares rows by row id"
+        )
         _refuse_untracked(source, part, options)
         return await _by_row_ids(source, part, options, reason)
     if options.method == "snapshot_diff":
-        return [await _by_ends(source, part, "snapshot_diff", "asked for")]
+        return [await _by_ends(source, part, "snapshot_diff", "method is snapshot_diff")]
     if options.method == "added_files":
         _refuse_removing(source, part)
-        return [await _by_added_files(source, part, "asked for, and every commit only adds files")]
+        return [
+            await _by_added_files(source, part, "method is added_files, and every commit only adds files")
+        ]
     read_ranges: list[ReadRange] = []
     for with_feed, group in _by_flag(part):
         read_ranges += await (_with_feed if with_feed else _without_feed)(source, group, options)
@@ -375,7 +382,7 @@ def _refuse_removing(source: Source, part: list[_Version]) -> None:
         raise NotInsertOnly(
             f"Version {commit.version} of {source.log.uri} ({commit.info.operation or 'unknown operation'}) "
             "removes rows, and added_files reads added ones only.",
-            remedy="leave method at auto, or leave such commits out by on_change_commit='skip'.",
+            remedy="set method to 'auto', or skip such commits with on_change_commit='skip'.",
         )
 
 

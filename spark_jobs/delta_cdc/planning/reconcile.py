@@ -371,8 +371,8 @@ async def _unsealed(
         raise TargetWithoutWatermark(
             f"The target {state.uri} (version {state.version}) holds rows, but no seal of pipeline "
             f"{pipeline} is in effect{other_seals}.",
-            remedy="use the pipeline name it was built with, name that one in take_over_from, declare the "
-            'state of a table made by hand with initial_load {"none_at": V}, or use a target of its own.',
+            remedy="use the pipeline name that built the target, or set take_over_from to that name. For a "
+            'table that another tool built, set initial_load {"none_at": V}. Or use a new target.',
         )
     return RecordedWatermark(
         seal=None,
@@ -424,8 +424,8 @@ def _restored_version(log: DeltaLog, restore: Commit) -> int:
 def _refuse_retention(state: TableState) -> None:
     if _RETENTION in state.configuration:
         raise TransactionRetentionSet(
-            f"The target {state.uri} has {_RETENTION} = {state.configuration[_RETENTION]}: Delta would "
-            "forget the transactions that make a commit happen exactly once.",
+            f"The target {state.uri} has {_RETENTION} = {state.configuration[_RETENTION]}, so "
+            "Delta would delete the transactions that make each commit happen exactly once.",
             remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}').",
         )
 
@@ -456,14 +456,14 @@ def _expired(
     backup_text = ""
     if backup is not None:
         backup_text = (
-            f" Its copy outside says {backup.seal.reach} for version {backup.target.version}, "
-            "but whether the target was restored or replaced since cannot be told."
+            f" The copy of the watermark outside of the target has {backup.seal.reach} for version "
+            f"{backup.target.version}, but does not show whether the target was restored or replaced since."
         )
     return WatermarkExpired(
-        f"The log of the target {state.uri} knows a transaction of pipeline {pipeline}, but the commit that "
-        f"carried its watermark is gone (version {version} was cleaned).{backup_text}",
-        remedy="drop the target, so that it is loaded anew; or, where you know the source version V that it "
-        'holds, go on under a new pipeline name with initial_load {"none_at": V}.',
+        f"The log of the target {state.uri} has a transaction of pipeline {pipeline}, but no longer the "
+        f"commit with its watermark (log retention removed version {version}).{backup_text}",
+        remedy="drop the target, and the next run loads it again. Or, if you know the source version V that "
+        'the target has, continue with a new pipeline name and initial_load {"none_at": V}.',
     )
 
 
@@ -484,8 +484,8 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
         raise TargetReplaced(
             f"The target {state.uri} was replaced after version {commit.version}, which carries "
             f"{seal.reach} of pipeline {seal.pipeline} ({reason}).",
-            remedy=f"RESTORE the target to version {intact}; or set on_target_replaced in policies to "
-            '"reload", by which its rows are brought to what the source holds; or drop it.',
+            remedy=f"RESTORE the target to version {intact}. Or set on_target_replaced in policies to "
+            '"reload", which makes its rows equal to the source. Or drop the target.',
         )
 
 
@@ -501,7 +501,7 @@ async def _refuse_underneath(history: History, state: TableState, seal: Seal, co
         renewed = between.metadata is not None and between.metadata.id != planned.table_id
         if renewed or restores(between) or replaces(between):
             raise TargetChangedUnderneath(
-                f"Version {version} of the target {state.uri} is a {between.info.operation} made after "
+                f"A {between.info.operation} in version {version} changed the target {state.uri} after "
                 f"version {planned.version}, on which the commit in version {commit.version} was planned.",
                 remedy=f"RESTORE the target to version {commit.version - 1}, the one before that commit, "
                 "then run again.",

@@ -39,15 +39,13 @@ def _shortest(source: TableState, recorded: RecordedWatermark) -> int:
 def renewal_due(source: TableState, recorded: RecordedWatermark, now_ms: int) -> str | None:
     """Return why an idle pipeline has to renew its seal; None if it is not due (see :func:`seal_due_at`)."""
     if recorded.commit is None:
-        return "The commit that carried the watermark is gone from the target's log: it is sealed anew."
+        return "The target's log no longer has the commit with the watermark. The run renews the seal."
     if _is_repaired(source, recorded):
-        return (
-            "The newest seal is that of a repair, which left the watermark where it was: it is sealed anew."
-        )
+        return "The newest seal is of a repair, which does not move the watermark. The run renews the seal."
     if now_ms <= seal_due_at(source, recorded):
         return None
     age, limit = now_ms - recorded.commit.timestamp, _shortest(source, recorded)
     return (
-        f"The watermark was sealed {readable(age)} ago, more than half of the shortest retention of source "
-        f"and target ({readable(limit)}): it is sealed anew."
+        f"The seal of the watermark is {readable(age)} old, which is more than half of the shortest "
+        f"retention of source and target ({readable(limit)}). The run renews the seal."
     )

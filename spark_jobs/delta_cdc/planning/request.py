@@ -123,7 +123,7 @@ def _modes(r: ApplyRequest) -> Rules:
     yield (
         mode == "interval" and not _is_interval(r),
         "mode",
-        "mode is 'interval', and what is given is not a starting and a later ending timestamp alone",
+        "mode is 'interval', which needs a starting and a later ending timestamp, and no other bound",
         "give both times, and no version.",
     )
     limits = [name for name in _LIMITS if getattr(r, name) is not None]
@@ -189,7 +189,7 @@ def _policies(r: ApplyRequest) -> Rules:
         r.options.insert_only and bool(by_key),
         "insert_only",
         f"insert_only and {', '.join(by_key)} are given",
-        "give keys and drop insert_only: without keys rows cannot be compared; mode 'reset' loads anew.",
+        "set keys and remove insert_only, because rows are compared by key. Or use mode 'reset'.",
     )
 
 
@@ -228,8 +228,8 @@ class ReadRequest(Request):
         )
         if self.target is not None and self.options.on_change_commit == "skip":
             raise InvalidConfiguration(
-                "on_change_commit is 'skip', and a target is given: its rows would miss what is left out.",
-                remedy="leave on_change_commit out; or read without a target, for a sink of your own.",
+                "on_change_commit is 'skip', and a target is given, which would lack the skipped changes.",
+                remedy="remove on_change_commit, or read without a target, for your own sink.",
                 argument="on_change_commit",
             )
 

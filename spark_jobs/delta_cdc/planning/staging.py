@@ -122,8 +122,8 @@ async def open_batch(observed: Observation, staging: DeltaLog) -> tuple[Seal, Co
     held = f"Staging {staging.uri} holds versions {batch.versions} of {observed.source.uri}"
     if not batch.is_complete:
         raise BatchNotApplicable(
-            f"{held}, the beginning of a batch that was never completed.",
-            remedy="clear the read (DeltaReadChangesOperator): it goes on behind what is staged.",
+            f"{held}, which are only the first part of a batch.",
+            remedy="clear the read (DeltaReadChangesOperator). It continues after the part that is staged.",
         )
     omitting = _omitting_options(batch.options)
     if omitting:
@@ -215,9 +215,9 @@ async def _is_ours(staging: DeltaLog, state: TableState, pipeline: str) -> bool:
         return True
     if not await asyncio.to_thread(lambda: state.is_empty):
         raise TargetWithoutWatermark(
-            f"The staging table {staging.uri} (version {state.version}) holds rows that pipeline "
-            f"{pipeline} did not put there.",
-            remedy="name a staging table of its own for every pipeline.",
+            f"The staging table {staging.uri} (version {state.version}) has rows that pipeline "
+            f"{pipeline} did not write.",
+            remedy="use a separate staging table for each pipeline.",
         )
     return False
 
@@ -255,7 +255,7 @@ async def sink(staging: DeltaLog, pipeline: str) -> Sink | None:
     if _RETENTION in state.configuration:
         raise TransactionRetentionSet(
             f"The staging table {staging.uri} has {_RETENTION} = {state.configuration[_RETENTION]}: Delta "
-            "would forget what was committed.",
+            "would delete the transactions that make each commit happen exactly once.",
             remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}').",
         )
     if not await _is_ours(staging, state, pipeline):
@@ -293,9 +293,9 @@ async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> t
             return seal, commit, touched or await _touched_underneath(history, seal, commit)
         touched = touched or commit.changes_data
     raise TargetWithoutWatermark(
-        f"The staging table {staging.uri} knows a transaction of pipeline {pipeline}, and no commit of its "
-        "log carries the seal of one.",
-        remedy="name a staging table that only this release's reads write to.",
+        f"The staging table {staging.uri} has a transaction of pipeline {pipeline}, but no commit in its "
+        "log has a seal of this pipeline.",
+        remedy="use a staging table that only this release's reads write to.",
     )
 
 
@@ -320,9 +320,9 @@ def _committed(staging: DeltaLog, seal: Seal) -> Seal | None:
         return seal
     if COMMITTED not in seal.state.configuration:
         raise InvalidConfiguration(
-            f"The staging table {staging.uri} is filled for a target, in which the watermark of pipeline "
-            f"{seal.pipeline} stands.",
-            remedy="name that target, or a staging table of its own for a sink without one.",
+            f"The staging table {staging.uri} is filled for a target, which has the watermark of pipeline "
+            f"{seal.pipeline}.",
+            remedy="set that target, or use a separate staging table for a sink without a target.",
         )
     recorded = seal.state.configuration[COMMITTED]
     if recorded is None:

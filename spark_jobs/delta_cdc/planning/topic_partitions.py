@@ -176,9 +176,9 @@ def _refuse_replaced(
 
 def _replaced(reason: str) -> TopicReplaced:
     return TopicReplaced(
-        f"{reason}: the topic was made anew.",
-        remedy="ingest the new topic under another pipeline name and into a log of its own: its positions "
-        "are those of the old one again; or bring the old topic back.",
+        f"{reason}: the topic was deleted and created again.",
+        remedy="ingest the new topic with another pipeline name into a new log, because its offsets repeat "
+        "those of the old topic. Or restore the old topic.",
     )
 
 

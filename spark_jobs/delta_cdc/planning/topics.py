@@ -93,7 +93,7 @@ class _Client:
             from confluent_kafka.admin import AdminClient
         except ImportError as error:
             raise EnvironmentNotReady(
-                f"confluent-kafka is not installed, and topics of {servers} are to be looked at.",
+                f"confluent-kafka is not installed, so the offsets of topics at {servers} cannot be read.",
                 remedy="install airflow-provider-delta-cdc[kafka] on the worker.",
             ) from error
         # Options that Spark's client would refuse are refused here, so no Spark starts for them.
@@ -183,8 +183,8 @@ class _Client:
         self._admin.poll(0)
         if error.code() in (error.UNKNOWN_TOPIC_OR_PART, error._UNKNOWN_TOPIC, error._UNKNOWN_PARTITION):
             return SourceNotFound(
-                f"The brokers {self._servers} know no topic {subject}.",
-                remedy="correct its name, or create it; a topic that is to come is waited for by a retry.",
+                f"The brokers {self._servers} do not have the topic {subject}.",
+                remedy="correct its name, or create it. If the topic is created later, a retry finds it.",
             )
         refused = (
             error.TOPIC_AUTHORIZATION_FAILED,
@@ -201,6 +201,6 @@ class _Client:
 
     def _unavailable(self, cause: str) -> StoreUnavailable:
         return StoreUnavailable(
-            f"The brokers {self._servers} did not say which offsets there are ({cause}).",
-            remedy="check the brokers and that this worker reaches them; a retry asks again.",
+            f"The brokers {self._servers} did not report the offsets of the topics ({cause}).",
+            remedy="check that the brokers run, and that this worker can reach them. A retry is safe.",
         )

@@ -85,7 +85,7 @@ def _would_lose(
     state: TableState, kept: int, losing: Sequence[Consumer], unreadable: Sequence[Consumer]
 ) -> VacuumWouldLose:
     reasons = [
-        f"{one.pipeline} ({one.target}) stands at version {one.seal.watermark} and has not read "
+        f"{one.pipeline} ({one.target}) has read up to version {one.seal.watermark}, but not "
         f"version {one.unread} of {_at(one.since)}, whose files are kept until {_at(one.since + kept)}"
         for one in losing
         if one.seal is not None and one.since is not None
@@ -98,11 +98,11 @@ def _would_lose(
     ]
     first = ", ".join(one.pipeline for one in (losing or unreadable))
     return VacuumWouldLose(
-        f"VACUUM of {state.uri} would delete what its consumers have not read ({FILE_RETENTION} is "
+        f"VACUUM of {state.uri} would delete files that its consumers have not read ({FILE_RETENTION} is "
         f"{text_of(FILE_RETENTION, state.configuration)}): {'; '.join(reasons)}.",
-        remedy=f"run {first} first; or set extend_retention, which raises the property before."
+        remedy=f"run {first} first. Or set extend_retention, which raises the retention before the VACUUM."
         if losing
-        else f"mend or leave out {first} first.",
+        else f"correct or remove these consumers first: {first}.",
     )
 
 

@@ -197,7 +197,7 @@ async def _sealed(
     checks = [ok(SEAL, " ".join([*recorded.notes, seal_text])), await _backup_check(request, recorded, seal)]
     if "keys" not in seal.state.configuration:
         # A change log that is filled from files or topics, or a staging table.
-        reason_text = f"what {seal.pipeline} fills is no target of an apply"
+        reason_text = f"pipeline {seal.pipeline} does not fill the target of an apply"
         return [*checks, *_skipped(reason_text, but=(SEAL, MIRROR))], None
     watermark, source = await _source(request, seal)
     configuration, options = _options(request, recorded, seal, source)
@@ -342,9 +342,9 @@ async def _current(
     other_options = validation.options_of(other_seal)
     if {options.stored_as_scd_type, other_options.stored_as_scd_type} != {1, 2}:
         raise InvalidConfiguration(
-            f"{recorded.target.uri} is of SCD type {options.stored_as_scd_type}, and {log.uri}, which "
-            f"current names, of type {other_options.stored_as_scd_type}.",
-            remedy="name a target of the other type.",
+            f"{recorded.target.uri} is of SCD type {options.stored_as_scd_type}, and {log.uri} (the "
+            f"target in current) of type {other_options.stored_as_scd_type}.",
+            remedy="set current to a target of the other type.",
         )
     difference = await _differ(request, seal, other_seal, source)
     if difference is not None:
@@ -387,13 +387,14 @@ async def _only_seal(log: DeltaLog, pipeline: str | None) -> tuple[RecordedWater
         names = sorted(app[len(prefix) :] for app in await log.transactions() if app.startswith(prefix))
     if len(names) != 1:
         raise InvalidConfiguration(
-            f"{log.uri}, which current names, has seals of {', '.join(names) or 'no pipeline'}.",
-            remedy="name a target that one pipeline fills, as PIPELINE=TARGET where it has seals of several.",
+            f"{log.uri} (the target in current) has seals of {', '.join(names) or 'no pipeline'}.",
+            remedy="set current to a target with seals. If it has seals of several pipelines, write it as "
+            "PIPELINE=TARGET.",
         )
     recorded = await reconcile_async(log, names[0])
     if recorded is None or recorded.seal is None:
         raise InvalidConfiguration(
-            f"{log.uri}, which current names, has no seal of {names[0]}.", remedy="run its pipeline first."
+            f"{log.uri} (the target in current) has no seal of {names[0]}.", remedy="run its pipeline first."
         )
     return recorded, recorded.seal
 

@@ -359,12 +359,12 @@ class Watch:
         if state.table_id == seen:
             return SourceHistoryChanged(
                 f"The table {state.uri} has the id it had, but version {self._version} is not what it was.",
-                remedy="load what was built from it again, or wait with allow_recreation=True.",
+                remedy="load the tables built from it again. Or set allow_recreation=True.",
             )
         return SourceTableReplaced(
             f"The table {state.uri} (id {state.table_id}, newest version {state.version}) is not the one "
             f"whose version {self._version} was seen" + (f" (id {seen})." if seen else "."),
-            remedy="load what was built from it again, wait with allow_recreation=True, or correct it.",
+            remedy="load the tables built from it again. Or set allow_recreation=True. Or correct table.",
         )
 
 

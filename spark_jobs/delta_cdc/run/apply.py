@@ -38,7 +38,7 @@ _MOVING = ("load", "apply", "reload", "reset", "repair")
 _BY_THEMSELVES = ("reload", "reset", "repair")
 _WITHOUT_ROWS = ("take_over", "renew")
 #: The text of a dry run above the counts of several commits.
-_COUNTED = "; the first one with rows is counted, what the others count depends on it:"
+_COUNTED = " (the counts are of the first one with rows; those of the others depend on it):"
 _BOUNDS = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp")
 
 
@@ -152,10 +152,15 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         earlier = await self._ours(plan)
         if recorded is not None and earlier:
             return await self._publish_earlier(plan, recorded, earlier)
-        progress = f"the watermark is {seal.watermark}" if seal is not None else "there is no watermark yet"
+        target = self.written_table()
+        progress = (
+            f"the watermark of {target} is {seal.watermark}"
+            if seal is not None
+            else f"{target} has no watermark yet"
+        )
         self.say(
-            f"Nothing to do: {progress}, and the source is at version {plan.source.version} "
-            f"({plan.source.uri} into {self.written_table()})."
+            f"Nothing to apply: {progress}, and the newest version of {plan.source.uri} is "
+            f"{plan.source.version}."
         )
         version = recorded.target.version if recorded is not None else None
         done = await self._result(plan, recorded, None, {}, version, applied=False)
@@ -167,8 +172,9 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         last, commit = earlier[-1]
         versions, counts = _range(earlier), summed(earlier)
         self.say(
-            f"Done by {self.done_by}: {counted(counts)}; versions {versions or last.step.ending_version} of "
-            f"{plan.source.uri} are in version {commit.version} of {self.written_table()}."
+            f"Already applied by {self.done_by}: {counted(counts)}; versions "
+            f"{versions or last.step.ending_version} of {plan.source.uri} are in version {commit.version} of "
+            f"{self.written_table()}."
         )
         return await self._result(
             plan,
@@ -205,12 +211,12 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             raise OutcomeUnknown(
                 f"The commit of pipeline {self.request.pipeline} is in {self.written_table()}'s log, but "
                 "its seal is not in effect: the target was restored or replaced right after it.",
-                remedy="run again; the log will tell.",
+                remedy="run again. The next run reads from the log what is left to do.",
             )
         version = own.found[-1][1].version if own.found else recorded.target.version
         if plan.versions is None and not ours:
             self.say(
-                f"0 rows: sealed watermark {recorded.seal.watermark} in version {version} of "
+                f"0 rows: wrote watermark {recorded.seal.watermark} in version {version} of "
                 f"{short_name(self.written_table())}, seal {recorded.seal.number}."
             )
             return await self._result(plan, recorded, None, {}, version, applied=False)
@@ -227,12 +233,12 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
     async def _publish_dry(self, plan: Plan, result: JobResult) -> ApplyResult:
         dry_run = _dry_run_result(plan, result)
         self.say(
-            f"A dry run: nothing was written to {self.written_table()}. A run would make these commits"
+            f"Dry run: this run wrote nothing to {self.written_table()}. A real run would make these commits"
             f"{_COUNTED if len(dry_run['table']) > 1 else ':'}\n{grid(dry_run['table'])}"
         )
         for statement in dry_run["statements"]:
-            self.say(f"Would run:\n{statement}")
-        self.say(f"Would give {counted(result.counts)}.")
+            self.say(f"The run would execute:\n{statement}")
+        self.say(f"Result of a real run: {counted(result.counts)}.")
         version = plan.recorded.target.version if plan.recorded is not None else None
         done = await self._result(
             plan, plan.recorded, plan.versions, dict(result.counts), version, applied=False
@@ -289,7 +295,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             return (await lag_of(log, source, recorded, recorded.seal, most=MOST_COMMITS)).to_dict()
         except DeltaCdcError as error:
             # The commit is made, and must be published.
-            self.say(f"How far {self.written_table()} is behind {source.uri} is unknown: {error}")
+            self.say(f"Cannot compute how far {self.written_table()} is behind {source.uri}: {error}")
             return None
 
 

@@ -71,7 +71,7 @@ class PipelineJob:
         request = self.ingest or self.apply
         if request is None:
             raise InvalidConfiguration(
-                "A pipeline job has neither an ingest nor an apply.", remedy="give one, or both."
+                "A pipeline job has neither an ingest nor an apply.", remedy="set ingest, apply, or both."
             )
         return request.pipeline
 

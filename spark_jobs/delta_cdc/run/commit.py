@@ -79,9 +79,9 @@ class _Commit(Run[CommitRequest, CommitPlan, CommitSpec, CommitResult]):
             return self._result(plan, None)
         versions = await _own_batch(self.request)
         if versions is None or self.request.ending_version not in (None, versions.ending_version):
-            self.say(f"Nothing to commit: {self._watermark(plan)} already.")
+            self.say(f"Nothing to commit: {self._watermark(plan, 'is already')}.")
             return self._result(plan, None)
-        self.say(f"Done by an earlier try of this run: versions {versions}; {self._watermark(plan)}.")
+        self.say(f"An earlier try of this run committed versions {versions}: {self._watermark(plan)}.")
         return self._result(plan, versions)
 
     async def publish(self, plan: CommitPlan, own: Own, result: JobResult | None) -> CommitResult:
@@ -89,9 +89,9 @@ class _Commit(Run[CommitRequest, CommitPlan, CommitSpec, CommitResult]):
         self.say(f"Committed versions {self.versions}: {self._watermark(done)}.")
         return self._result(done, self.versions)
 
-    def _watermark(self, plan: CommitPlan) -> str:
+    def _watermark(self, plan: CommitPlan, verb: str = "is") -> str:
         assert plan.recorded.seal is not None
-        return f"the watermark in {self.written_table()} is {plan.recorded.seal.watermark}"
+        return f"the watermark in {self.written_table()} {verb} {plan.recorded.seal.watermark}"
 
     def _result(self, plan: CommitPlan, versions: VersionRange | None) -> CommitResult:
         return _result_of(self.request, plan.recorded.seal, plan.recorded.target.version, versions)

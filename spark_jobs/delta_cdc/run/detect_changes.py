@@ -124,7 +124,9 @@ async def _lag(plan: Plan) -> dict[str, Any] | None:
         lag = await lag_of(plan.observed.log, plan.source, recorded, recorded.seal, most=MOST_COMMITS)
     except DeltaCdcError as error:
         # The plan stands: it may be the remedy, such as a reload.
-        logger.warning("How far %s is behind is unknown: %s", plan.source.uri, error)
+        logger.warning(
+            "Cannot compute how far %s is behind %s: %s", recorded.target.uri, plan.source.uri, error
+        )
         return None
     return lag.to_dict()
 

@@ -118,9 +118,13 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         earlier = await self._earlier(plan)
         if earlier is not None:
             return earlier
-        unit = "partition" if self.request.is_kafka else "file"
-        looked_at = f"{plan.looked} {unit}{'' if plan.looked == 1 else 's'} of {plan.source} looked at"
-        self.say(f"Nothing to ingest: {looked_at}, nothing new for {self.written_table()}.")
+        if self.request.replay:
+            reason = f"the quarantine has no records of pipeline {self.request.pipeline}"
+        else:
+            unit = "partition" if self.request.is_kafka else "file"
+            looked_at = f"{plan.looked} {unit}{'' if plan.looked == 1 else 's'} of {plan.source}"
+            reason = f"found nothing new for {self.written_table()} in {looked_at}"
+        self.say(f"Nothing to ingest: {reason}.")
         return self._result(plan, None)
 
     async def publish(self, plan: IngestPlan, own: Own, result: JobResult | None) -> IngestResult:
@@ -128,15 +132,15 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         seal, commit = own.found[-1]
         if seal.step.kind not in _MOVING:
             name = short_name(self.written_table())
-            self.say(f"0 rows: sealed {name} anew in version {commit.version}, seal {seal.number}.")
+            self.say(f"0 rows: renewed the seal of {name} in version {commit.version}, seal {seal.number}.")
             return replace(self._result(plan, (seal, commit)), applied=False, then=then)
         done = self._result(plan, (seal, commit))
         self.say(
-            f"{counted(done.counts)}: ingested into {short_name(self.written_table())}; version "
+            f"Ingested {counted(done.counts)} into {short_name(self.written_table())}: version "
             f"{commit.version}, seal {seal.number}."
         )
         if done.left:
-            self.say(f"Left for another run: {counted(done.left)}.")
+            self.say(f"The next run takes the rest: {counted(done.left)}.")
         return replace(done, then=then)
 
     async def _earlier(self, plan: IngestPlan) -> IngestResult | None:
@@ -151,8 +155,8 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         seal, commit = ours[-1]
         done = self._result(plan, (seal, commit))
         self.say(
-            f"Done by {self._done_by}: {counted(done.counts)}; ingested into {self.written_table()}, version "
-            f"{commit.version}, seal {seal.number}."
+            f"Already ingested by {self._done_by}: {counted(done.counts)}, into {self.written_table()}, "
+            f"version {commit.version}, seal {seal.number}."
         )
         return done
 

@@ -152,9 +152,10 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
                 return published
             self.effort.attempts_lost += 1
         raise ConcurrentModification(
-            f"Another writer won the race for {self.written_table()} {self.max_attempts} times in a row "
-            f"(pipeline {self.request.pipeline}).",
-            remedy="run again; let one run per pipeline be active at a time.",
+            f"Pipeline {self.request.pipeline} tried {self.max_attempts} times to commit to "
+            f"{self.written_table()}, and each time another writer committed first.",
+            remedy="run again. Let only one run of the pipeline be active at a time (in Airflow, "
+            "max_active_runs=1).",
         )
 
     async def _planned(self) -> _Plan:
@@ -181,7 +182,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         again = f" (attempt {attempt})" if attempt > 1 else ""
         self.say(f"Planned: {self.described(plan)}{again}.")
         for _, text in range_lines("", ranges_of(plan.steps)):
-            self.say(f"Reads {text}.")
+            self.say(f"The run reads versions {text}.")
         try:
             result = await self.execute(spec)
         except Exception as error:  # noqa: BLE001 - whatever ended the job, the log decides
@@ -191,7 +192,8 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
             published = await self._confirmed(plan, spec, result)
         if published is None:
             reason_text = (
-                f"Not committed to {self.written_table()} ({result.status}: {result.message or 'no reason'})"
+                f"This run committed nothing to {self.written_table()} "
+                f"({result.status}: {result.message or 'no reason'})"
             )
             await pause(reason_text, attempt, self.max_attempts, self.say, self.sleep)
         return published
@@ -207,9 +209,9 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
             return await self.publish(plan, own, result)
         if result.status == "committed":
             raise OutcomeUnknown(
-                f"The job for pipeline {self.request.pipeline} said that it committed, but the log of "
-                f"{self.written_table()} shows no such commit.",
-                remedy="run again; the log will tell.",
+                f"The job of pipeline {self.request.pipeline} reported a commit, but the log of "
+                f"{self.written_table()} does not have it.",
+                remedy="run again. The next run reads from the log whether the commit was made.",
             )
         return None
 
@@ -222,14 +224,17 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         try:
             own = await self._own(plan, spec)
         except Exception as log_error:
-            self.say(f"The log of {self.written_table()} could not be read after the job failed: {log_error}")
+            self.say(
+                f"The job failed, and the run cannot read the log of {self.written_table()} to find out "
+                f"whether the job committed: {log_error}"
+            )
             raise error from log_error
         if not own.complete:
             raise error
         seal, commit = own.found[-1]
         self.say(
-            f"The job ended with an error, but its commit is there: version {commit.version} of "
-            f"{self.written_table()}, seal {seal.number} ({reason(error)})."
+            f"The job failed after its commit: version {commit.version} of {self.written_table()}, seal "
+            f"{seal.number}. The run continues with this commit. The job's error: {reason(error)}"
         )
         return await self.publish(plan, own, None)
 
@@ -355,9 +360,9 @@ async def pause(
 ) -> None:
     """Wait before the next plan, for a random time: without it, the same writers would collide again."""
     if attempt >= max_attempts:
-        say(f"{said}; no attempt is left.")
+        say(f"{said}. That was the last attempt.")
         return
     longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (attempt - 1))
     seconds = random.uniform(longest / 2, longest)
-    say(f"{said}; planning again in {seconds:.1f} s (attempt {attempt + 1} of {max_attempts}).")
+    say(f"{said}. It plans again in {seconds:.1f} s (attempt {attempt + 1} of {max_attempts}).")
     await sleep(seconds)

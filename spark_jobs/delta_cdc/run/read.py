@@ -63,9 +63,10 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
 
     async def publish_nothing(self, plan: Plan) -> ReadResult:
         if plan.batch is None:
+            done = "the target already has" if self.request.target is not None else "earlier runs committed"
             self.say(
-                f"Nothing to read: {plan.source.uri} is at version {plan.source.version}, and "
-                f"{'the target has' if self.request.target is not None else 'committed is'} it all."
+                f"Nothing to read: {plan.source.uri} is at version {plan.source.version}, and {done} all of "
+                "its changes."
             )
             return self._result(plan, applied=False, batch=None)
         made_by = plan.batch[0].step.fingerprint.rpartition(":")[0]
@@ -76,7 +77,7 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
         if plan.versions is None:
             sealed, commit = own.found[-1]
             self.say(
-                f"0 rows: sealed watermark {sealed.watermark} in version {commit.version} of "
+                f"0 rows: wrote watermark {sealed.watermark} in version {commit.version} of "
                 f"{short_name(self.written_table())}."
             )
             return replace(self._result(plan, applied=False, batch=None), watermark=sealed.watermark)

@@ -40,7 +40,7 @@ def moment(name: str, value: Any) -> DateTime | None:
         if isinstance(parsed, pendulum.DateTime) and (parsed.tzinfo is None) == (zone is not None):
             return parsed if zone is None else parsed.replace(tzinfo=pendulum.timezone(zone))
     raise InvalidConfiguration(
-        f"{name} is {text!r}, which is no time with an offset or a zone.",
+        f"{name} is {text!r}, which is not a time with an offset or a zone.",
         remedy="write it with an offset, as 2026-01-31T18:00:00+00:00, or with a zone, as "
         "2026-01-31T18:00:00 Europe/Berlin.",
         argument=name,

@@ -66,7 +66,7 @@ def run_verify(
         parts = result.parts or (result,) * len(specs)
         for (index, (plan, _)), part in zip(jobs.items(), parts, strict=True):
             if part.status == "stale" and attempt < _TRIES:
-                say(f"{plan.outcome.table}: {part.message} Planning again.")
+                say(f"{plan.outcome.table}: {part.message} The run plans this table again.")
             else:
                 results[index] = _finished(requests[index], plan.outcome, part)
     return [results[index] for index in range(len(requests))]
@@ -118,7 +118,7 @@ def raise_if_wrong(results: Sequence[Verification], *, findings: bool = True) ->
         first = " ".join(_sentence(result, check) for result, check in wrong[:3])
         rest = f" {len(wrong) - 3} more are in the table above." if len(wrong) > 3 else ""
         raise VerificationFailed(
-            f"{len(wrong)} check(s) of {tables} table(s) found something. {first}{rest}",
+            f"{len(wrong)} check(s) of {tables} table(s) failed. {first}{rest}",
             remedy=wrong[0][1].remedy,
         )
     for result in results:

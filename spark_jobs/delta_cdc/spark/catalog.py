@@ -83,7 +83,7 @@ def run(spark: SparkSession, spec: ResolveSpec) -> JobResult:
                 raise
             results.append({"table": name, "error": error.to_dict()})
             continue
-        log.info("%s lies at %s", name, row["location"])
+        log.info("The location of %s is %s", name, row["location"])
         results.append(row)
     return JobResult(status="committed", tables=tuple(results))
 
@@ -178,9 +178,9 @@ def _refuse_other(name: str, location: str, expected: str, whose: str) -> None:
     if canonical_uri(location) != canonical_uri(expected):
         raise TableNameMoved(
             f"{name} is the name of the table at {location}, and {whose} {expected}.",
-            remedy="see which of the two tables is meant. The next run looks the name up again, and only "
-            "writes to a table that is empty or has the watermark of this pipeline; to stay at the other "
-            "one, give its location instead of the name.",
+            remedy="find out which of the two tables is right. The next run looks up the name again, and "
+            "only writes to a table that is empty or has the watermark of this pipeline. To continue with "
+            "the other table, use its location instead of the name.",
         )
 
 
@@ -217,9 +217,9 @@ def _schema_location(session: SparkSession, name: str) -> str:
     )
     if in_memory:
         raise TableNotFound(
-            f"{name} does not exist, and the catalog of this application is in its memory: a name that it "
-            "registered would end with it.",
-            remedy=f"give the confs of a catalog that lasts (for a Hive metastore {_IMPLEMENTATION}=hive and "
+            f"{name} does not exist. The catalog of this application is in its memory, so a name that it "
+            "registers would be lost at its end.",
+            remedy=f"set the confs of a persistent catalog (for a Hive metastore {_IMPLEMENTATION}=hive and "
             "spark.hadoop.hive.metastore.uris), or the table's location.",
         )
     location = str(description.get("Location") or "").rstrip("/")

@@ -105,8 +105,8 @@ def named(error: Exception, place: str) -> DeltaCdcError:
         return SparkServerLost(
             f"{place}: the connection to the Spark Connect server was lost, or its session is gone "
             f"({reason(first)}).",
-            remedy="retry: what was committed before, the next try finds in the table's log, and goes on "
-            "from there. The server's own log shows why it went away.",
+            remedy="retry. The next try finds a commit in the table's log, and continues from there. The "
+            "server's own log shows why the server stopped.",
         )
     raised = named_in_plan(error)
     if raised is not None:
@@ -117,8 +117,8 @@ def named(error: Exception, place: str) -> DeltaCdcError:
         return KeyNotUnique(
             f"{place}: the source inserts a key that the target already has (for instance {key}).",
             remedy="two rows of the source share a key: add columns to keys until a row is unique, or remove "
-            "the duplicate; a row put into the target by hand under this key has to go, too. After an "
-            "accepted change of where, run once with mode='reload'.",
+            "the duplicate. If another tool wrote a row with this key into the target, delete that row. "
+            "After an accepted change of where, run once with mode='reload'.",
         )
     refused = constraints.named(error, f"{place}:")
     if refused is not None:
@@ -129,8 +129,7 @@ def named(error: Exception, place: str) -> DeltaCdcError:
     return unnamed(
         error,
         f"{place}:",
-        remedy="retry: what was committed before, the next try finds. Where it fails again, look at Spark's "
-        "log for the whole story.",
+        remedy="retry. The next try finds a commit that was already made. If it fails, see Spark's log.",
     )
 
 

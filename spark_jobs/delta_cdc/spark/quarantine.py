@@ -315,8 +315,8 @@ def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: 
     outcome = _write_sealed(session, spec.quarantine_uri, seal, lambda: save, again)
     if outcome.status != "committed":
         raise ConcurrentModification(
-            f"Other runs keep writing to the quarantine {spec.quarantine_uri}: {outcome.message}",
-            remedy="run again; what was recorded is taken first.",
+            f"Other runs write to the quarantine {spec.quarantine_uri} at the same time: {outcome.message}",
+            remedy="run again. The next run first ingests the recorded batch.",
         )
 
 

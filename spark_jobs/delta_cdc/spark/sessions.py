@@ -282,7 +282,7 @@ def set_where_allowed(session: SparkSession, confs: Mapping[str, str | None]) ->
         except Exception as error:
             if is_lost(error):
                 raise
-            log.info("This Spark does not let a session set %s; the work goes on without it.", name)
+            log.info("This Spark does not let a session set %s. The job continues without this conf.", name)
         else:
             taken.append(name)
     return taken
@@ -394,8 +394,8 @@ def _send_plain_strings() -> None:
         to_message = getattr(expressions, name)
     except (ImportError, AttributeError) as error:
         raise EnvironmentNotReady(
-            f"The installed PySpark has no {module}.{name}: over Spark Connect, tables would be made with a "
-            "type of strings that other readers do not know.",
+            f"The installed PySpark has no {module}.{name}. Over Spark Connect, the strings of new tables "
+            "would have a collation, which other readers do not support.",
             remedy="install the release of pyspark-client that this package requires.",
         ) from error
     if getattr(to_message, "is_plain", False):

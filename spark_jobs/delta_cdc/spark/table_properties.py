@@ -97,7 +97,7 @@ def _tables_of(session: SparkSession, schema: str) -> tuple[str, ...]:
     delta_tables = tuple(name for name in names if _is_delta(session, name))
     other_tables = sorted(set(names) - set(delta_tables))
     if other_tables:
-        log.info("not Delta tables, left out: %s", ", ".join(other_tables))
+        log.info("Skipped, because they are not Delta tables: %s", ", ".join(other_tables))
     if not delta_tables:
         raise InvalidConfiguration(
             f"The schema {schema} has no Delta table.", remedy="name the tables by path, or another schema."

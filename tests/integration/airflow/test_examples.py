@@ -66,7 +66,7 @@ def test_full_copies(airflow: Airflow, tmp_path: Path) -> None:
     shown = dry.xcom("apply")
     assert (shown["applied"], shown["target_version"], dry.events) == (False, None, [])
     assert len(shown["dry_run"]["steps"]) == 1
-    assert "A dry run: nothing was written" in dry.log
+    assert "Dry run: this run wrote nothing to" in dry.log
     runs(airflow, file, 2)
     # The first one that counts finds two copies, and loads the newer one.
     log = copies / "_delta_log"

@@ -150,7 +150,7 @@ def test_tables_by_name(airflow: Airflow, tmp_path: Path) -> None:
     first = airflow.run(file)
     assert first.state == "success", first.log
     assert first.submits == 2, "one application asks the catalog for both names, one applies"
-    assert "where sales.orders, spark_catalog.sales.history lies" in first.log
+    assert "the location of sales.orders, spark_catalog.sales.history in" in first.log
     assert rows(target) == [(1, "a"), (2, "b")]
     published = first.xcom("apply")
     assert published["source_table_id"] == str(DeltaTable(str(source)).metadata().id)

@@ -68,5 +68,5 @@ def test_a_verification_is_a_list_and_findings_fail_it(airflow: Airflow, tmp_pat
     assert (wrong.tasks["apply"]["state"], wrong.tasks["verify"]["state"]) == ("success", "failed")
     samples = {row["check"]: row["samples"] for row in wrong.xcom("verify") if row["status"] == "finding"}
     assert samples == {"unique_keys": ["id = 2"]}
-    assert "VerificationFailed: 1 check(s) of 1 table(s) found something. orders (" in wrong.log
+    assert "VerificationFailed: 1 check(s) of 1 table(s) failed. orders (" in wrong.log
     assert "1 WRONG" in wrong.log

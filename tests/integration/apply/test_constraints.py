@@ -83,7 +83,7 @@ def broken(flow: Flow, result: JobResult, *words: str) -> None:
     refused(flow, result, "TargetConstraintViolated", flow.target, told, *words)
     assert result.error is not None
     error = DeltaCdcError.from_dict(result.error)
-    assert "a retry would meet the same" in error.remedy
+    assert "a retry would fail in the same way" in error.remedy
     assert not error.retryable
     assert "calling o" not in error.message
     assert "\tat " not in error.message

@@ -40,7 +40,7 @@ def test_history_from_a_source_that_tracks_rows(
     spark.sql(f"OPTIMIZE {table}").collect()
     with caplog.at_level("INFO"):
         done = apply_changes(spark, source, target, **given)
-    assert "Reads 2-4 by row_tracking" in caplog.text
+    assert "The run reads versions 2-4 by row_tracking" in caplog.text
     assert done.counts["events"] == 3
     assert rows_of(spark, target, "id", "name", "__START_AT", "__END_AT") == [
         (1, "a", 1, 2),

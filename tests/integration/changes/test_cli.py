@@ -176,7 +176,7 @@ def test_what_has_no_name_is_said_shortly(spark: SparkSession, table: str, capsy
     said = capsys.readouterr()
     assert said.err.startswith("JobRefused: ")
     assert "down" in said.err
-    assert "a retry would meet the same" in said.err
+    assert "a retry would fail in the same way" in said.err
     assert "\n\n" not in said.err
 
 

@@ -285,7 +285,7 @@ def test_what_is_no_function_of_the_row_alone(rows: DataFrame) -> None:
     assert wrong == type(wrong)()
     for text, found in said.items():
         assert found is not None
-        assert found.startswith(f"select = {text + chr(10) + 'AS x'!r} is no function of the row alone: ")
+        assert found.startswith(f"select = {text + chr(10) + 'AS x'!r} depends on more than the row: ")
     assert dict(rows.sparkSession.conf.getAll) == before
     assert rows.sparkSession.sql("SHOW VIEWS").collect() == []
 
@@ -321,7 +321,7 @@ def test_a_file_that_a_row_stands_in(session: SparkSession, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_the_one_of_many_that_is_refused(rows: DataFrame) -> None:
     names = [f"id + {number} AS c{number}" for number in range(40)]
-    with pytest.raises(InvalidExpression, match=re.escape("select = 'now() AS x' is no function")) as raised:
+    with pytest.raises(InvalidExpression, match=re.escape("select = 'now() AS x' depends on more")) as raised:
         states.projected(rows, None, ["*", *names, "now() AS x"], [])
     assert "column of the source" in str(raised.value.remedy)
     assert len(states.projected(rows, None, ["id", "s.*", *names], []).columns) == 44
@@ -400,7 +400,7 @@ def test_a_read_of_changes(spark: SparkSession, tmp_path: Path) -> None:
         {"where": f"{wide} = current_user()"},
         {"select": ["id", "now() AS n"]},
     ):
-        with pytest.raises(InvalidExpression, match="no function of the row alone"):
+        with pytest.raises(InvalidExpression, match="depends on more than the row"):
             read_changes(spark, str(path), **asked, **more).collect()
     found = read_changes(spark, str(path), **asked, where=f"unix_timestamp(at) > 0 AND {wide} <> ''")
     assert found.count() == 1
@@ -423,7 +423,7 @@ RECORDS = ['{"id": 1, "ts": 5, "op": "I"}']
 def test_options_of_an_adapter(
     spark: SparkSession, adapter: str, options: dict[str, Any], argument: str
 ) -> None:
-    with pytest.raises(InvalidExpression, match=f"{argument} = .* no function of the row alone"):
+    with pytest.raises(InvalidExpression, match=f"{argument} = .* depends on more than the row"):
         adapted(json_records(spark, RECORDS), adapter, options)
 
 
@@ -433,7 +433,7 @@ def test_an_ingest_that_is_refused_writes_nothing(spark: SparkSession, tmp_path:
     landing.mkdir()
     (landing / "1.json").write_text("\n".join(RECORDS))
     asked: dict[str, Any] = {"pipeline": "p", "keys": ["id"], "adapter": "plain", "format": "json"}
-    with pytest.raises(InvalidExpression, match=r"sequence_by = .* no function of the row alone"):
+    with pytest.raises(InvalidExpression, match=r"sequence_by = .* depends on more than the row"):
         ingest_changes(spark, str(landing), str(log), adapter_options={"sequence_by": "rand()"}, **asked)
     assert not log.exists()
     ingest_changes(spark, str(landing), str(log), adapter_options={"sequence_by": "ts"}, **asked)

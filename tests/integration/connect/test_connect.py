@@ -443,7 +443,11 @@ def test_what_a_server_cannot_do(
             InvalidConfiguration,
             "driver_memory, jars",
         ),
-        (applying(here, source, target, deploy_mode="client"), InvalidConfiguration, "deploy_mode given"),
+        (
+            applying(here, source, target, deploy_mode="client"),
+            InvalidConfiguration,
+            "deploy_mode cannot be set",
+        ),
         (
             applying(here, source, target, conf={"spark.driver.memory": "1g"}),
             InvalidConfiguration,
@@ -487,7 +491,7 @@ def test_the_log_store_is_the_one_that_the_server_was_started_with(connected: Co
 #: What a server has of Delta -> what is said of it.
 OTHER_DELTAS = {
     "nothing": "was started without Delta",
-    "confs alone": "does not tell the version of its Delta",
+    "confs alone": "Cannot read the version of Delta",
     "another release": r"Spark 4\.2\.0 with Delta 4\.3\.0 is no pair",
 }
 

@@ -177,7 +177,7 @@ def test_what_a_look_finds(stream: Callable[..., Stream]) -> None:
     one.kafka.create_topic(one.topic, partitions=3)
     one.send(20)
     one.send(20, partition=1)
-    with pytest.raises(TopicReplaced, match="the topic was made anew"):
+    with pytest.raises(TopicReplaced, match="the topic was deleted and created again"):
         one.plan()
 
 

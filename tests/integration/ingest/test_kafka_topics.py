@@ -74,7 +74,7 @@ def test_only_finished_transactions_count(kafka: Broker) -> None:
 
 def test_a_topic_that_does_not_exist_is_named(kafka: Broker) -> None:
     kafka.create_topic("look-c")
-    with pytest.raises(SourceNotFound, match="know no topic look-none"):
+    with pytest.raises(SourceNotFound, match="do not have the topic look-none"):
         topics.Looks().offsets(f"kafka://{kafka.servers}/look-c,look-none")
     assert "look-none" not in kafka.admin.list_topics(timeout=10).topics
 

@@ -38,7 +38,7 @@ def test_set_aside_mended_and_replayed(spark: SparkSession, tmp_path: Path) -> N
         '{"op": "I", "id": 7}': "no value for sequence_by",
     }
     flow.deliver("a.json", [*GOOD, *bad])
-    with pytest.raises(InvalidRecord, match=r"5 records of .* are no events"):
+    with pytest.raises(InvalidRecord, match=r"5 records of .* are not valid events"):
         flow.ingest(on_invalid="fail")
     assert not (tmp_path / "log__ingested").exists()
     assert flow.ingest().counts == {"events": 2, "files": 1, "quarantined": 5}

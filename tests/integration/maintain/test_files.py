@@ -149,7 +149,7 @@ def test_vacuum_and_its_consumers(spark: SparkSession, tmp_table: Table) -> None
     with pytest.raises(VacuumWouldLose) as refused:
         plan()
     assert "lags (" in refused.value.message
-    assert "has not read version 2" in refused.value.message
+    assert "but not version 2" in refused.value.message
     assert "runs" not in refused.value.message
     assert data_files(source) == whole
 

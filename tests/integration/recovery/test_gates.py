@@ -155,7 +155,7 @@ def test_retention_passed(
     for version in range(31):
         os.utime(commit_file(source.path, version), (three_days_ago + version,) * 2)
     properties(spark, source.path, **{"delta.deletedFileRetentionDuration": "interval 2 days"})
-    refused(errors.VersionsExpired, says="beyond delta.deletedFileRetentionDuration = interval 2 days")
+    refused(errors.VersionsExpired, says="longer than delta.deletedFileRetentionDuration = interval 2 days")
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def test_an_unset_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_template_has_no_asset() -> None:
     assert not is_literal("{{ params.source }}")
-    with pytest.raises(InvalidConfiguration, match="parsed"):
+    with pytest.raises(InvalidConfiguration, match="parses the DAG file"):
         delta_asset("{{ params.source }}")
 
 

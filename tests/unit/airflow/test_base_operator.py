@@ -439,7 +439,7 @@ def test_durable_without_tracking_is_turned_off_and_said(
     monkeypatch.setattr(task.log, "warning", lambda text, *args: said.append(text % args))
     assert task.durable
     assert run(task).status == "committed"
-    assert any("no tracking" in line for line in said)
+    assert any("does not track applications" in line for line in said)
 
 
 class _Tracked(DeltaEnableChangeDataFeedOperator):

@@ -176,7 +176,7 @@ def test_what_wakes_a_group() -> None:
 
 
 def test_catching_up_needs_a_start() -> None:
-    with pytest.raises(InvalidConfiguration, match="catchup and no start_date"):
+    with pytest.raises(InvalidConfiguration, match="catchup, but no start_date"):
         build_dags(sales(settings={"catchup": True}))
 
 

@@ -214,9 +214,9 @@ def test_a_mode_or_a_table_that_airflow_could_not_check() -> None:
     ("conf", "said"),
     [
         ({"mode": "backfill", "ending_versoin": 400}, "'ending_versoin'.*did you mean 'ending_version'"),
-        ({"mod": "dry_run"}, "'mod', which is no field.*did you mean 'mode'"),
+        ({"mod": "dry_run"}, "'mod', which is not a field.*did you mean 'mode'"),
         ({"tabels": ["orders"]}, "did you mean 'tables'"),
-        ({"until": 400}, "'until', which is no field.*Remedy: leave it out"),
+        ({"until": 400}, "'until', which is not a field.*Remedy: remove it"),
     ],
     ids=str,
 )
@@ -234,7 +234,7 @@ def test_what_reaches_no_field_is_refused(conf: dict[str, Any], said: str) -> No
     )
     # [core] dag_run_conf_overrides_params is off.
     run.conf = {"mode": "dry_run"}
-    with pytest.raises(InvalidConfiguration, match=r"started with mode 'dry_run'.*given 'incremental'"):
+    with pytest.raises(InvalidConfiguration, match=r"has mode 'dry_run'.*get 'incremental'"):
         asked({**context, "params": dag.params.dump()}, tables=_TABLES)
 
 
@@ -259,7 +259,7 @@ def test_a_run_of_a_backfill_by_dates_has_its_interval() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"params": {"mode": "reload"}}, "its form says reload"),
+        ({"params": {"mode": "reload"}}, "its form has reload"),
         ({"params": {"mode": "repair", "repair_quarantined": True}}, "repair and repair_quarantined"),
         ({"data_interval_end": datetime(2026, 6, 1, tzinfo=UTC)}, "is empty.*CronDataIntervalTimetable"),
         ({"data_interval_start": None}, "is empty"),

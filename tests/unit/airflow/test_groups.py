@@ -251,7 +251,7 @@ def test_a_table_whose_templates_fail_stops_no_other(lake: list[dict[str, Any]])
     made.render_template_fields(given)
     work = made.execute(given)
     assert [(one["pipeline"], one["failed"]) for one in work] == [("broken", True), ("busy", False)]
-    with pytest.raises(InvalidConfiguration, match="templates of broken cannot be filled in: ZeroDivision"):
+    with pytest.raises(InvalidConfiguration, match="Cannot render the templates of broken: ZeroDivision"):
         task(work[0]).execute(context())
 
 

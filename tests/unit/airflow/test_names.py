@@ -138,7 +138,7 @@ def test_names_are_asked_for_together_and_once(world: World) -> None:
     found = world.ask(world.task(), SOURCE, "/lake/t", TARGET, SOURCE)
     assert found == [str(world.source), "/lake/t", str(world.target), str(world.source)]
     assert world.catalog.lookups == [(SOURCE, TARGET)]
-    assert world.said == [f"Looking up in Spark's catalog where {SOURCE}, {TARGET} lies"]
+    assert world.said == [f"Looking up the location of {SOURCE}, {TARGET} in Spark's catalog"]
     # Another task of the same table, in another process.
     assert world.ask(world.task(), SOURCE, TARGET) == [str(world.source), str(world.target)]
     assert len(world.catalog.lookups) == 1
@@ -159,7 +159,7 @@ def test_a_table_made_again_is_asked_for_again(world: World) -> None:
     append(world.source, [2])
     assert world.ask(world.task(), SOURCE) == [str(world.source)]
     assert len(world.catalog.lookups) == 2
-    assert f"Another table than the one of {SOURCE} lies at {world.source} now." in world.said
+    assert f"The table at {world.source} is no longer that of {SOURCE}." in world.said
     world.ask(world.task(), SOURCE)
     assert len(world.catalog.lookups) == 2, "the new id is kept"
 
@@ -169,7 +169,7 @@ def test_a_table_that_moved_is_found(world: World, tmp_path: Path) -> None:
     shutil.move(world.source, tmp_path / "elsewhere")
     world.catalog.tables[SOURCE] = tmp_path / "elsewhere"
     assert world.ask(world.task(), SOURCE) == [str(tmp_path / "elsewhere")]
-    assert f"{SOURCE} does not lie at {world.source} any more." in world.said
+    assert f"The location of {SOURCE} is no longer {world.source}." in world.said
 
 
 def test_another_spark_may_have_another_catalog(world: World) -> None:

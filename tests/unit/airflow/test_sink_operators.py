@@ -318,7 +318,7 @@ def test_with_nothing_new_the_task_is_skipped(steps: Steps, monkeypatch: pytest.
 
     pushed: list[Any] = []
     monkeypatch.setattr(Ti, "xcom_push", lambda _, **given: pushed.append(given))
-    with pytest.raises(AirflowSkipException, match="no changes beyond"):
+    with pytest.raises(AirflowSkipException, match="no changes after"):
         run(decorated(send), monkeypatch)
     assert steps.called == ["read append_only", "look for r"]
     assert [(one["key"], one["value"]["version"]) for one in pushed] == [("watermark", 2)]
@@ -348,7 +348,7 @@ def test_what_cannot_be_decorated() -> None:
         """Take them by name."""
 
     for function in (nothing, keywords):
-        with pytest.raises(InvalidConfiguration, match="no positional argument"):
+        with pytest.raises(InvalidConfiguration, match="no positional parameter"):
             decorated(function)
     with pytest.raises(InvalidConfiguration, match="target"), DAG("d", schedule=None):
         delta_changes_task(
@@ -457,7 +457,7 @@ def test_a_session_is_told_of_the_storage_as_every_spark_of_this_process(
 
 def test_a_session_cannot_be_what_a_process_could(connect: Connect, tmp_path: Path) -> None:
     with (
-        pytest.raises(InvalidConfiguration, match="files, proxy_user given") as refused,
+        pytest.raises(InvalidConfiguration, match="files, proxy_user cannot be set") as refused,
         DAG("d", schedule=None),
     ):
         delta_changes_task(
@@ -477,7 +477,7 @@ def test_a_session_cannot_be_what_a_process_could(connect: Connect, tmp_path: Pa
     operator = DeltaReadChangesOperator(
         task_id="read", pipeline="p", table="/s", staging="/t", spark_conn_id=remote, executor_memory="2g"
     )
-    with pytest.raises(InvalidConfiguration, match=r"executor_memory given.*server"):
+    with pytest.raises(InvalidConfiguration, match=r"executor_memory cannot be set.*server"):
         WorkerSession(operator, tmp_path, "name").get(["/s"])
 
 

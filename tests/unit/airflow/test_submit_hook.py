@@ -60,7 +60,7 @@ def test_standalone_cluster_mode_is_refused_before_submit(connect: Connect, wher
 def test_cluster_mode_needs_a_cluster() -> None:
     """A template that gives no connection does not make a job of a cluster one of this worker."""
     for nothing in (None, ""):
-        with pytest.raises(DeployModeUnsupported, match="no connection says on which one"):
+        with pytest.raises(DeployModeUnsupported, match="no connection names the cluster"):
             DeltaCdcSubmitHook(conn_id=nothing, deploy_mode="cluster")
     assert DeltaCdcSubmitHook(conn_id=None, deploy_mode="client").master == "local[*]"
 

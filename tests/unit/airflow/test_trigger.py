@@ -220,7 +220,7 @@ def test_the_log_tells_changes_only(caplog: pytest.LogCaptureFixture) -> None:
     waiting.fine()
     waiting.fine()
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "Cannot look at /t, and will go on trying: OSError: reset"),
-        ("WARNING", "Cannot look at /t, and will go on trying: The store said 503."),
-        ("INFO", "Looking at /t works again, after 6 failed looks."),
+        ("WARNING", "Cannot check /t. The trigger tries again: OSError: reset"),
+        ("WARNING", "Cannot check /t. The trigger tries again: The store said 503."),
+        ("INFO", "The check of /t succeeds again, after 6 failed checks."),
     ]

@@ -56,12 +56,12 @@ STRUCTURE = {
     "files that nobody watches": (
         f"pipelines: {{p: {{{LOG}, insert_only: true, {MARK}schedule: on_change}}}}\n",
         "The source of p is no table, and schedule is on_change.",
-        "give the group a cron",
+        "set the group's schedule to a cron",
     ),
     "a source that is not known yet": (
         pipeline(f"{MARK}schedule: on_change").replace("/s", "'{{ x }}'"),
         "The source of p is known to its runs only, and schedule is on_change.",
-        "written literally.",
+        "a literal path or URI",
     ),
     "a key of the file": (
         f"{MARK}pipeline:\n  p: {{{RIGHT}}}\n",
@@ -420,8 +420,8 @@ COMBINATIONS = {
     ),
     "a log among its files": (
         f"p: {{{MARK}source: /files, log: /files/log, keys: id}}",
-        "lie in each other",
-        "give the log a folder of its own",
+        "contains the other",
+        "use separate folders",
     ),
 }
 

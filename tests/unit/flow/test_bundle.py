@@ -178,7 +178,7 @@ def test_all_in_one_application(lake: Lake) -> None:
         assert result.applied.applied, "another process applied it, but for this run"
         assert result.applied.target_version == 0
     assert all(table.target.version == 0 for table in lake.tables.values())
-    assert any(line.startswith("two: ") and ": ingested into" in line for line in lake.said)
+    assert any(line.startswith("two: ") and ": Ingested " in line for line in lake.said)
 
 
 def test_nothing_anywhere_starts_nothing(lake: Lake) -> None:

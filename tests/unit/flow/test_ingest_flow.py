@@ -41,7 +41,7 @@ def test_a_batch_is_ingested_and_told(world: World) -> None:
     told = "pipeline seal applied log_table log_table_id log_version counts left bytes_written"
     assert list(done.to_dict()) == [*told.split(), "seconds", "attempts_lost", "timestamp"]
     assert done.bytes_written == 100
-    assert any(line.startswith("2 events, 1 files: ingested into ") for line in world.said)
+    assert any(line.startswith("Ingested 2 events, 1 files into ") for line in world.said)
 
 
 def test_nothing_new_starts_nothing(world: World) -> None:
@@ -49,7 +49,7 @@ def test_nothing_new_starts_nothing(world: World) -> None:
     again = world.ingest(never)
     assert (again.applied, again.seal, again.log_version) == (False, first.seal, 0)
     assert "1 file of" in world.said[-1]
-    assert "looked at, nothing new" in world.said[-1]
+    assert "found nothing new for" in world.said[-1]
 
 
 def test_no_log_and_nothing_to_make_it_of(tmp_path: Path) -> None:
@@ -61,14 +61,14 @@ def test_what_the_bounds_leave_is_told(world: World) -> None:
     world.deliver("b.json", ["3"])
     done = world.ingest(max_files=1)
     assert done.left == {"files": 1, "bytes": 2}
-    assert world.said[-1].startswith("Left for another run: 1 files, 2 bytes")
+    assert world.said[-1].startswith("The next run takes the rest: 1 files, 2 bytes")
 
 
 def test_a_job_that_dies_after_its_commit_has_committed(world: World) -> None:
     done = world.unpublished(lambda spec: world.engine(spec, "committed"))
     assert done.applied
     assert done.counts["events"] == 2
-    assert "its commit is there" in " ".join(world.said)
+    assert "The job failed after its commit" in " ".join(world.said)
 
 
 @pytest.mark.parametrize("at", ["planned", "recorded"])
@@ -103,7 +103,7 @@ def test_a_driver_that_outlived_its_worker(world: World) -> None:
 
     done = world.unpublished(meanwhile)
     assert (done.applied, done.counts["events"]) == (True, 2)
-    assert "Done by an earlier try" in world.said[-1]
+    assert "Already ingested by an earlier try" in world.said[-1]
     assert world.events == world.delivered
 
 
@@ -119,7 +119,7 @@ def test_the_retry_knows_the_commit_of_the_driver_that_lived_on(world: World) ->
     world.engine(specs[0])
     done = world.unpublished(never)
     assert (done.applied, done.counts["events"]) == (True, 2)
-    assert "Done by an earlier try" in world.said[-1]
+    assert "Already ingested by an earlier try" in world.said[-1]
 
 
 def test_a_lost_race_is_planned_again(world: World) -> None:
@@ -151,7 +151,7 @@ def test_a_named_error_of_the_job(world: World) -> None:
 
 
 def test_a_job_that_lies(world: World) -> None:
-    with pytest.raises(OutcomeUnknown, match="shows no such commit"):
+    with pytest.raises(OutcomeUnknown, match="does not have it"):
         world.unpublished(lambda spec: DONE)
 
 
@@ -160,7 +160,7 @@ def test_a_seal_alone_is_no_batch(world: World, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("time.time_ns", lambda: (world.log.created + 20 * DAY) * 1_000_000)
     done = world.ingest()
     assert (done.applied, done.seal) == (False, world.log_txns["p"])
-    assert world.said[-1].startswith("0 rows: sealed")
+    assert world.said[-1].startswith("0 rows: renewed the seal")
 
 
 def test_what_the_same_application_applies(world: World) -> None:

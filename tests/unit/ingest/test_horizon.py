@@ -17,8 +17,8 @@ def seen(**properties: str) -> TableState:
 def test_a_horizon_that_moved_since_planning() -> None:
     spec = ingest_spec("/landing", "/log")
     assert _other_horizon(spec, seen()) is None
-    assert "is 30 now, planned with None" in str(_other_horizon(spec, seen(**{LATENESS_HORIZON: "30"})))
+    assert "from None to 30" in str(_other_horizon(spec, seen(**{LATENESS_HORIZON: "30"})))
     planned = replace(spec, horizon="30")
     assert _other_horizon(planned, seen(**{LATENESS_HORIZON: "30"})) is None
-    assert "is 40 now" in str(_other_horizon(planned, seen(**{LATENESS_HORIZON: "40"})))
-    assert "is None now" in str(_other_horizon(planned, seen()))
+    assert "from 30 to 40" in str(_other_horizon(planned, seen(**{LATENESS_HORIZON: "40"})))
+    assert "from 30 to None" in str(_other_horizon(planned, seen()))

@@ -127,7 +127,7 @@ def test_staging_of_a_target_is_refused(tables: Tables) -> None:
     tables.staged(1, 3, 4)
     (found,) = observe(tables.source.uri, [Consumer("p", tables.source.uri, tables.staging.uri)])
     assert isinstance(found.error, InvalidConfiguration)
-    assert "name that target" in found.error.remedy
+    assert "set that target" in found.error.remedy
 
 
 def test_names_that_nobody_resolved(tables: Tables) -> None:

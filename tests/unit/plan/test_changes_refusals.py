@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[Callable[[Path], LogTable], dict[str, Any], str, tuple[
     "end beyond the newest": (fed, {"ending_version": 4}, "RangeNotContiguous", ("ending_version 4", " 3.")),
     "start beyond the newest": (fed, {"starting_version": 9}, "RangeNotContiguous", ("starting_version 9",)),
     "end before start": (fed, {"ending_version": 0}, "InvalidConfiguration", ("0", "1")),
-    "no start": (fed, {"starting_version": None}, "InvalidConfiguration", ("without a start",)),
+    "no start": (fed, {"starting_version": None}, "InvalidConfiguration", ("has no start",)),
     "negative": (fed, {"starting_version": -1}, "InvalidConfiguration", ("-1",)),
     "version and time of the start": (
         fed,

@@ -104,7 +104,7 @@ def test_the_copy_of_the_seal(built: Tables) -> None:
 
     DeltaTable(built.target.uri).create_checkpoint()
     built.target.file(0).unlink()
-    with blocking_calls() as found, pytest.raises(Exception, match="cleaned"):
+    with blocking_calls() as found, pytest.raises(Exception, match="log retention removed"):
         run_sync(reconcile_async(DeltaLog(built.target.uri), "p", backup=backup))
     assert (found, len(seen)) == ([], 2)
 

@@ -69,7 +69,7 @@ def test_an_idle_pipeline_seals_anew_at_half_of_the_shortest_retention(
     assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("renew", 6, 6, 101)
     assert (step.highest_sequence, step.before.configuration["keys"]) == ("41", ["id"])
     assert unhashed(step.planned_on) == TableVersion("id-1", 0)
-    assert "sealed anew" in plan.notes[-1]
+    assert "The run renews the seal." in plan.notes[-1]
 
 
 def test_resealing_moves_the_watermark_over_maintenance(tables: Tables) -> None:
@@ -151,7 +151,7 @@ def test_a_mirror_needs_every_commit_after_its_seal(tables: Tables) -> None:
     tables.sealed(3)
     kept = mirror_of(tables)
     clean(tables, more=1)
-    with pytest.raises(WatermarkExpired, match="copy outside says watermark 3 for version 0"):
+    with pytest.raises(WatermarkExpired, match="outside of the target has watermark 3 for version 0"):
         tables.apply(backup=lambda: kept)
 
 
@@ -413,7 +413,7 @@ def test_staging_and_adoption_do_not_go_together(tables: Tables) -> None:
 def test_adopted_by_somebody_else(tables: Tables) -> None:
     tables.sealed(3)
     closed(tables)
-    with pytest.raises(PipelineTakenOver, match="already adopted from p by q"):
+    with pytest.raises(PipelineTakenOver, match=r"Pipeline q already took over the target .* from p"):
         tables.apply(pipeline="r", take_over_from="p")
 
 
@@ -462,7 +462,7 @@ def test_an_idle_pipeline_that_was_repaired_moves_its_watermark(tables: Tables) 
     plan = tables.apply()
     (step,) = plan.steps
     assert (step.kind, step.ending_version, step.seal_number) == ("renew", 6, 102)
-    assert "that of a repair" in plan.notes[-1]
+    assert "is of a repair" in plan.notes[-1]
     tables.sealed(6, 102, kind="renew")
     assert tables.apply().spec is None
 

@@ -493,7 +493,7 @@ def test_a_reload_over_a_deletion_that_came_first(tables: Tables) -> None:
     (step,) = steps(tables.apply(options=HISTORY, mode="reload"))
     assert step.kind == "reload"
     expire(tables, "3")  # 7
-    with pytest.raises(VersionsExpired, match=r"Events of version 3 .* leave a hole") as refused:
+    with pytest.raises(VersionsExpired, match=r"Events of version 3 .* A reload would lose them") as refused:
         tables.apply(options=HISTORY, mode="reload")
     assert 'mode="reset"' in refused.value.remedy
     built(tables, 6, options=HISTORY, number=101)

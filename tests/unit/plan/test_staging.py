@@ -304,7 +304,7 @@ def test_a_batch_of_milestones_is_in_turn_until_the_target_moves(tables: Tables)
 @pytest.mark.parametrize(
     ("configuration", "message", "remedy"),
     [
-        ({"complete": False, "ending": 5}, "never completed", "clear the read"),
+        ({"complete": False, "ending": 5}, "only the first part", "clear the read"),
         ({"options": MINIMAL}, "query 'min_delta'", "query='full_delta'"),
         ({"options": {**FULL, "where": "id > 1", "keys": ["id"]}}, "where 'id > 1'", "another staging table"),
         ({"options": {**FULL, "select": ["id"]}}, r"select \['id'\]", "another staging table"),
@@ -512,7 +512,7 @@ def test_a_sink_that_was_idle_for_long_seals_what_needs_not_arrive(tables: Table
     (step,) = plan.steps
     assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("commit", 6, 6, 9)
     assert step.watermark.commit_hash == tables.source.sha256(6)
-    assert (plan.versions, said(plan, "it is sealed anew")) == (None, True)
+    assert (plan.versions, said(plan, "The run renews the seal.")) == (None, True)
     assert "everything up to version 6" in str(plan)
     committed(tables, 9, 6)
     assert read(4.1).spec is None, "nothing newer, so nothing to seal"

@@ -78,8 +78,8 @@ def _refuse(context: StepContext, count: int, sample: str) -> NoReturn:
         )
     raise ConflictingEvents(
         problem,
-        remedy="make sequence_by finer (a list of expressions), or say which counts with "
-        "policies={'on_conflict': {'last_by': [columns]}}, or set them aside with "
+        remedy="make sequence_by more precise (a list of expressions). Or define which event wins: "
+        "policies={'on_conflict': {'last_by': [columns]}}. Or put these events into quarantine: "
         "policies={'on_conflict': 'quarantine'}.",
     )
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_AGAIN = "a retry would meet the same."
+_AGAIN = "a retry would fail in the same way."
 _ROWS = (
     "correct these rows in the source, leave them out with where, change them with select, or change the "
     f"table's rule; {_AGAIN}"

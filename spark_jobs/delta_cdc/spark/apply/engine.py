@@ -320,7 +320,11 @@ def _tidy(session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape
         if isinstance(step, RepairStep) and step.replayed:
             quarantine.forget(session, spec.quarantine_uri, spec.pipeline, step.seal_number)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
-        log.warning("after the commit to %s: %s", spec.target_uri, reason(error))
+        log.warning(
+            "The commit to %s succeeded, but a step after it failed. The next run repeats this step: %s",
+            spec.target_uri,
+            reason(error),
+        )
 
 
 def _prepare(session: SparkSession, spec: ApplySpec, step: TargetStep) -> PreparedStep:

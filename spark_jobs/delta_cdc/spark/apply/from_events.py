@@ -121,10 +121,10 @@ def _checked(context: StepContext, source_events: Events) -> tuple[b.Batch, Data
     discarded = batch.totals[b.LATE]
     if discarded and not _tracks_rows(_as_of_step(context)):
         raise InvalidConfiguration(
-            f"{discarded} event(s) of {context.source}, {context.versions}, came too late and are "
-            "to be discarded, but the log does not track its rows: recomputing their keys later could not "
-            "distinguish them from events that count.",
-            remedy="set delta.enableRowTracking on the log, or take these events out of it.",
+            f"{discarded} event(s) of {context.source}, {context.versions}, are too late and would be "
+            "discarded, but the log has no row tracking. Later runs that recompute their keys could not "
+            "discard them again.",
+            remedy="set delta.enableRowTracking on the log, or delete these events from it.",
         )
     # A snapshot counts even if the filter or the quarantine removes all of its rows.
     partly = context.options.where is not None or context.quarantined is not None

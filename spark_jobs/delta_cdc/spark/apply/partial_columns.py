@@ -90,8 +90,8 @@ def _refuse_unknown_names(shape: Shape, options: ApplyOptions) -> None:
         missing = [name for name in getattr(options, argument) or () if name.lower() not in known_names]
         if missing:
             raise ColumnNotFound(
-                f"{argument}: {', '.join(map(repr, missing))} is no column, and no field of a struct, of the "
-                f"rows that land ({', '.join(shape.values)}).",
+                f"{argument} names {', '.join(map(repr, missing))}, which is not a column, or a field of a "
+                f"struct, of the rows ({', '.join(shape.values)}).",
                 remedy=f"name existing columns in {argument}; a field of a struct is written as a.b.",
             )
 
@@ -117,7 +117,7 @@ def carried(plain: DataFrame, options: ApplyOptions) -> Column:
     if not (isinstance(data_type, T.ArrayType) and isinstance(data_type.elementType, T.StringType)):
         raise InvalidExpression(
             f"columns_to_update = {name!r} is of type {data_type.simpleString()}, not an array of texts.",
-            remedy="name a column that holds the names of the columns an event carries.",
+            remedy="set columns_to_update to an array column with the names of an event's columns.",
         )
     return F.col(quote(column))
 

@@ -64,8 +64,8 @@ def repair(session: SparkSession, spec: ApplySpec, step: RepairStep) -> Prepared
         return _from_snapshot(context, _selected_keys(context) or _keys_of_states(context))
     if options.is_partial:
         raise InvalidConfiguration(
-            f"{spec.target_uri}: history whose events carry some of the columns only cannot be repaired from "
-            "a change feed, which does not say what each event was to leave as it was.",
+            f"{spec.target_uri}: a history of events with only some of the columns cannot be repaired from a "
+            "change feed, because the feed does not record which columns an event had.",
             remedy="use mode='reload' to bring the open rows up to the source.",
         )
     return _from_states(context)

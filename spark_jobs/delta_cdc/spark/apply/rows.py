@@ -205,7 +205,7 @@ def _landing(values: Sequence[str], options: ApplyOptions, derived: set[str]) ->
     if excluded_keys:
         raise InvalidConfiguration(
             f"except_column_list leaves out the key {', '.join(map(repr, excluded_keys))}.",
-            remedy="a target without its keys cannot be merged into: take the key off except_column_list.",
+            remedy="remove the key from except_column_list. MERGE needs the keys in the target.",
         )
     if options.columns_to_update is not None:
         # This column describes the event, not the row.

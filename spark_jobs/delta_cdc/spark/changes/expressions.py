@@ -103,9 +103,9 @@ def refuse_moving(rows: DataFrame, argument: str, expressions: Sequence[str]) ->
         problem = judge.finding([text])
         if problem is not None:
             raise InvalidExpression(
-                f"{argument} = {text!r} is no function of the row alone: {problem}.",
-                remedy=f"make {argument} of the row's own columns; a value that has to come from elsewhere "
-                "belongs into a column of the source.",
+                f"{argument} = {text!r} depends on more than the row: {problem}.",
+                remedy=f"use only columns of the row in {argument}. If it needs another value, store that "
+                "value in a column of the source.",
             )
 
 

@@ -163,7 +163,7 @@ def commit_timestamp(session: SparkSession, source: str, version: int) -> Column
                 return F.timestamp_micros(F.lit(row["micros"]))
         if len(rows) < limit:
             raise VersionsExpired(
-                f"Version {version} of {source} has left its history, so its commit time is unknown.",
+                f"The history of {source} no longer has version {version}, so its commit time is unknown.",
                 remedy="run with a newer ending_version, or use sequence_by='_commit_version'.",
             )
         limit *= 8

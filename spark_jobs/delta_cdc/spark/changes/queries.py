@@ -107,8 +107,8 @@ def answer(
     validation.check_query(options)
     if options.is_net and not options.keys and not by_row_id:
         raise InvalidConfiguration(
-            f"The net changes of {source}, {versions}, are asked for without keys.",
-            remedy="name the key columns.",
+            f"The net changes of {source}, {versions}, need keys.",
+            remedy="set keys to the key columns.",
         )
     keep = [*METADATA_COLUMNS, ORDER, *([ROW_ID] if by_row_id else [])]
     change_columns = rows.select(*[quote(name) for name in (*columns, *keep)])
@@ -271,7 +271,7 @@ def _refuse_without_equality(rows: DataFrame, keys: Sequence[str]) -> None:
         if not has_equality(data_type):
             raise InvalidExpression(
                 f"keys: column {key!r} is of type {data_type.simpleString()}, which Spark cannot compare.",
-                remedy="choose keys of another type, or make one of it with select.",
+                remedy="choose keys of another type, or convert the column with select.",
             )
 
 

@@ -42,7 +42,7 @@ _PATTERNS = {
 _OF_FILES = ("header", "multiline", "encoding", "charset", "linesep")
 MISQUOTED = "its values are not quoted as format_options say (by default as RFC 4180 says)"
 #: For Spark's parser, NUL means that a mark (comment, escape) is not set, so a quoted value would lose NUL.
-WITH_NUL = "it has a NUL character, which is no text of CSV"
+WITH_NUL = "it has a NUL character, which CSV does not allow"
 #: The reason for each line of a quoted value without end. All these lines are doubtful, because the opening
 #: quote is probably a mistake.
 UNCLOSED = "a quoted value has no end in its file"

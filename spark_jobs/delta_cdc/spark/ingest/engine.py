@@ -179,7 +179,7 @@ def described(spec: IngestSpec) -> str:
     if step.kind == "renew":
         return f"a seal without events for {spec.log_uri}"
     if step.kind == "replay":
-        return f"what is in {spec.quarantine_uri}"
+        return f"the records in the quarantine {spec.quarantine_uri}"
     parts = [f"{len(spec.files)} files"] if spec.files else []
     parts += (
         [f"{sum(p.ending_offset - p.starting_offset for p in spec.offsets)} offsets"] if spec.offsets else []
@@ -201,7 +201,7 @@ def _sealed_since(session: SparkSession, spec: IngestSpec, log_state: TableState
     for row in history.select("version", "userMetadata").collect():
         seal = Seal.from_json(row["userMetadata"])
         if row["version"] > planned_on.version and seal is not None and seal.pipeline == spec.pipeline:
-            return f"version {row['version']} of {spec.log_uri} has a batch that came in since planning"
+            return f"another run committed version {row['version']} of {spec.log_uri} after planning"
     return None
 
 
@@ -213,7 +213,7 @@ def _other_horizon(spec: IngestSpec, log_state: TableState) -> str | None:
     horizon = log_state.properties.get(LATENESS_HORIZON)
     if horizon == spec.horizon:
         return None
-    return f"the lateness horizon of {spec.log_uri} is {horizon} now, planned with {spec.horizon}"
+    return f"the lateness horizon of {spec.log_uri} changed after planning, from {spec.horizon} to {horizon}"
 
 
 # -- read and check -------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def _read_batch(
         except Exception as error:
             error_text = unquote(str(error))
             if _names_deleted(spec, error_text):
-                return JobResult("stale", message=f"it has gone since planning: {_cause(error)}")
+                return JobResult("stale", message=f"a file was deleted after planning: {_cause(error)}")
             attempt += 1
             if attempt == _ATTEMPTS or not _is_damage(spec, error_text):
                 raise
@@ -322,9 +322,9 @@ def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | 
     unreadable_files = records.unreadable(spec)
     if unreadable_files and spec.options.on_invalid == "fail":
         raise SourceUnreadable(
-            f"{unreadable_files[0][0].uri} cannot be read: {unreadable_files[0][1]}; "
-            f"{len(unreadable_files)} files of the batch cannot.",
-            remedy="mend or remove it, or let such files go to quarantine (on_invalid in policies).",
+            f"{len(unreadable_files)} file(s) of the batch cannot be read, for instance "
+            f"{unreadable_files[0][0].uri}: {unreadable_files[0][1]}.",
+            remedy="correct or remove the files, or let them go to quarantine (on_invalid in policies).",
         )
     rejected, quarantined = _rejected(session, spec, batch, unreadable_files)
     missing_files = sum(file.missing for file in spec.files)
@@ -377,7 +377,7 @@ def _refuse_unknown_types(spec: IngestSpec, batch: Batch, log_schema: Known | No
         raise SourceUnreadable(
             f"The first batch of {spec.source_uri} has no event ({batch.counts['quarantined']} records are "
             f"not events), so the columns of {spec.log_uri} and their types are unknown.",
-            remedy="give schema; or mend what was delivered, or wait for more, and run again.",
+            remedy="set schema. Or correct the input, or wait for more input, and run again.",
         )
 
 
@@ -387,7 +387,7 @@ def _existing_log(spec: IngestSpec, log_schema: Known | None) -> Known:
         raise SourceUnreadable(
             f"None of the {len(spec.files)} files of the first batch can be read "
             f"({reasons or 'they are gone'}), so the columns of {spec.log_uri} are unknown.",
-            remedy="mend a file, or deliver one more, and run again."
+            remedy="correct one of the files, or deliver another one, and run again."
             if not spec.recorded
             else f"nothing was ingested yet: delete {spec.ingested_uri}, and run again.",
         )
@@ -485,7 +485,11 @@ def _finish(session: SparkSession, batch: Batch, shape: Shape, options: ApplyOpt
         redelivered = [file.uri for file in records.readable(spec) if file.again]
         quarantine.forget_files(session, spec, redelivered)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
-        log.warning("after the commit to %s: %s", spec.log_uri, reason(error))
+        log.warning(
+            "The commit to %s succeeded, but a step after it failed. The next run repeats this step: %s",
+            spec.log_uri,
+            reason(error),
+        )
 
 
 def _seal(spec: IngestSpec, counts: dict[str, int]) -> Seal:

@@ -95,8 +95,8 @@ def known(session: SparkSession, uri: str) -> Known:
     missing = [name for name in LOG_COLUMNS if name not in schema.names]
     if missing:
         raise TargetSchemaClash(
-            f"{uri} is no change log: it has no column {', '.join(missing)}.",
-            remedy="name a log of its own for these records; the first batch makes it.",
+            f"{uri} is not a change log: it has no column {', '.join(missing)}.",
+            remedy="use a separate log for these records. The first batch creates it.",
         )
     payload = T.StructType([f for f in schema.fields if f.name not in LOG_COLUMNS])
     return Known(payload, schema[SEQUENCE].dataType)
@@ -227,8 +227,8 @@ def _cast_type(spec: IngestSpec, known_field: T.StructField, batch_type: T.DataT
         raise TargetSchemaClash(
             f"The column {known_field.name} is {known_field.dataType.simpleString()} in {spec.log_uri}, and "
             f"{batch_type.simpleString()} in the batch.",
-            remedy="declare the log's type in schema, so that values that do not fit are told apart; or take "
-            "the records into a log of their own; or, if Delta can widen the log's type, set "
+            remedy="set the log's type in schema, so that only records whose values do not fit are invalid. "
+            "Or ingest the records into another log. Or, if Delta can widen the log's type, set "
             "schema_evolution in policies to 'widen' (a key keeps its type).",
         )
     return None
@@ -350,9 +350,9 @@ def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> Non
     reasons_text = ", ".join(f"{row['count']} times {row[_REASON]}" for row in reasons)
     samples_text = "; ".join(f"{row['at']}: {row['raw']}" for row in samples.limit(_SAMPLES).collect())
     raise InvalidRecord(
-        f"{invalid_count} records of {spec.source_uri} are no events ({reasons_text}), "
+        f"{invalid_count} records of {spec.source_uri} are not valid events ({reasons_text}), "
         f"for instance {samples_text}.",
-        remedy="mend them at their source, correct the adapter's options, or let such records go to "
+        remedy="correct them in their source, correct the adapter's options, or let such records go to "
         "quarantine (on_invalid in policies).",
     )
 

@@ -58,17 +58,17 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
     (
         ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange", "out of range"),
         OffsetsExpired,
-        "raise retention.ms of the topic, and go on behind the gap with on_expired='continue'.",
+        "raise retention.ms of the topic, and continue after the gap with on_expired='continue'.",
     ),
     (
         ("don't match what are assigned",),
         TopicReplaced,
-        "the topic was made anew with fewer partitions; the next look at its offsets says what to do.",
+        "the topic was created again with fewer partitions. Run again: the next error has the remedy.",
     ),
     (
         ("UnknownTopicOrPartition", "does not host this topic-partition"),
         SourceNotFound,
-        "see whether the topic was deleted.",
+        "check whether the topic was deleted.",
     ),
     (
         ("SaslAuthenticationException", "SslAuthenticationException", "AuthorizationException"),
@@ -137,8 +137,8 @@ def handed_over(session: SparkSession) -> dict[str, str] | None:
     if not isinstance(options, dict):
         # Do not show the content, because it may contain secrets.
         raise InvalidConfiguration(
-            f"{OPTIONS_VARIABLE if path else OPTIONS_CONF} holds no JSON object with options of Kafka.",
-            remedy="clear the task, so that it is written anew.",
+            f"{OPTIONS_VARIABLE if path else OPTIONS_CONF} is not a JSON object with options of Kafka.",
+            remedy="clear the task. The next try writes the options again.",
         )
     return {str(name): str(value) for name, value in options.items()}
 

@@ -234,8 +234,8 @@ def _raised_limit(
             raise InvalidConfiguration(
                 f"The horizon {spec.horizon!r} of {spec.table_uri} lies above {highest}, the "
                 f"highest sequence that pipeline {seal.pipeline} has applied.",
-                remedy="choose one behind it, by as much as events may be late (keep does so); else what "
-                "comes next would be late.",
+                remedy="set horizon below this sequence, by as much as events may be late (keep does this). "
+                "Otherwise the next events would be late.",
             )
     return spec.horizon if _is_higher(session, spec.horizon, current, types) else None
 
@@ -244,7 +244,7 @@ def _is_higher(session: SparkSession, horizon: str, current: str | None, types: 
     """Return whether a ``horizon`` is higher than the log's current one."""
     higher = any(_compared(session, horizon, order_type, current)[1] for order_type in types)
     if not higher:
-        log.info("the horizon stays at %s, because %s would lower it", current, horizon)
+        log.info("The horizon stays at %s, because %s is not higher", current, horizon)
     return higher
 
 

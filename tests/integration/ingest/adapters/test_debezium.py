@@ -452,7 +452,7 @@ def test_unwrapped_events(spark: SparkSession) -> None:
     assert found[0] == [event("upsert", {"id": 1, "v": "a"}, ("id", "v"))]
     assert [found[n][0].op for n in (1, 2, 3)] == ["delete", "upsert", "delete"]
     assert found[2][0].columns == ("id",)
-    assert found[4][0].error == "no value for __op or __deleted, so a delete could not be told"
+    assert found[4][0].error == "no value for __op or __deleted, so deletes cannot be recognized"
     assert found[5][0].error == "no value for source.sequence"
     assert found[6][0].op == "ignore"
     by_lsn = {"unwrapped": True, "sequence_by": "cast(source.lsn as bigint)"}

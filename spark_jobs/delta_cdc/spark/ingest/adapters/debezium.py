@@ -207,7 +207,7 @@ def _operation(options: dict[str, Any]) -> tuple[Column, Column]:
         )
         is_absent = is_absent & deleted.isNull()
         prefix = options["field_prefix"]
-        no_operation = f"no value for {prefix}op or {prefix}deleted, so a delete could not be told"
+        no_operation = f"no value for {prefix}op or {prefix}deleted, so deletes cannot be recognized"
     else:
         no_operation = "no value for op: no change event"
     error = F.when(is_absent, no_operation).when(op.isNull(), error)

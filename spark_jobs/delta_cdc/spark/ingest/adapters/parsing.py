@@ -61,7 +61,7 @@ _OWN = {
 NOT_JSON = "not JSON: not exactly one whole object"
 #: The reason for a record that only a lenient reader accepts.
 NOT_STRICT = "not strict JSON: a name twice in an object, single quotes, or a control character in a text"
-HALF_CHARACTER = "half of a surrogate pair stands alone (\\ud800 to \\udfff): no text can hold it"
+HALF_CHARACTER = "a text has only half of a surrogate pair (\\ud800 to \\udfff)"
 #: Two escapes that together are one character. Any other escape of this range is half of a character.
 _PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = r"\\u[dD][89a-fA-F]"

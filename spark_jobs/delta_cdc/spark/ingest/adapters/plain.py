@@ -186,10 +186,10 @@ def in_type(sequence: Column, data_type: T.DataType, context: Context) -> Column
     log_type = T.DataType.fromDDL(context.sequence_type)
     if isinstance(log_type, T.StringType) and not isinstance(data_type, T.StringType):
         raise InvalidExpression(
-            f"sequence_by is of type {data_type.simpleString()}, and the log's sequences are texts: the two "
-            "would not sort together.",
-            remedy="declare its column as it was declared when the log was made (or not at all), or begin a "
-            "new log.",
+            f"sequence_by is of type {data_type.simpleString()}, but the log's sequences are texts: the "
+            "two cannot be compared.",
+            remedy="give the column in schema the type that it had when the log was created (or no type), or "
+            "start a new log.",
         )
     return values.converted(sequence, data_type, log_type)
 
