@@ -361,16 +361,16 @@ def test_statements_with_passwords_are_hidden(
     server: ConnectServer, connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Options of Kafka's client are options of a reader, and the server shows what it is asked."""
-    said: list[str] = []
+    texts: list[str] = []
 
     def ingested(session: SparkSession, *_: Any) -> tuple[JobResult, None]:
-        session.range(1).selectExpr(f"'{said[-1]}'").collect()
+        session.range(1).selectExpr(f"'{texts[-1]}'").collect()
         return JobResult("committed"), None
 
     monkeypatch.setattr("delta_cdc.spark.ingest.engine._ingested", ingested)
     with DeltaCdcConnectHook(connected()).session({}) as spark:
         for source, text in (("kafka://broker:9092/orders", "unseen-9d2"), (str(tmp_path), "seen-4c1")):
-            said.append(text)
+            texts.append(text)
             spec = ingest_spec(source, str(tmp_path / "log"))
             assert job.run(spark, spec).error is None
     page = page_of(server)
