@@ -10,6 +10,7 @@ Both start from copies of the same rows and must end with the same rows, in ever
 one warm Spark session, in a new order each round. Then a look that finds nothing new is timed.
 
     python benchmarks/ingest.py                    # all cells: about half an hour
+    python benchmarks/ingest.py --only 1000000-1x100000-20
     python benchmarks/ingest.py --small            # does it run?
     python benchmarks/ingest.py --markdown docs/contributing/benchmarks.md
 """
@@ -202,10 +203,15 @@ def measure(
 
 def main() -> int:
     """Measure and print; 1 where the arms gave different rows."""
-    asked = shared_arguments("ingest", __doc__, small="the smallest tables, one round").parse_args()
-    cells, looked = ([SMALL], SMALL_LOOKS) if asked.small else (CELLS, LOOKS)
+    by_name = {cell.name: cell for cell in CELLS}
+    parser = shared_arguments("ingest", __doc__, small="the smallest tables, one round")
+    parser.add_argument("--only", nargs="+", choices=list(by_name), default=list(by_name), metavar="CELL")
+    asked = parser.parse_args()
+    cells, looked = ([SMALL], SMALL_LOOKS) if asked.small else ([by_name[name] for name in asked.only], LOOKS)
     return conclude(
-        asked, partial(_measured, asked, cells, looked), partial(markdown, cells=cells, looked=looked)
+        asked,
+        partial(_measured, asked, cells, looked),
+        partial(markdown, cells=[SMALL] if asked.small else CELLS, looked=looked),
     )
 
 
