@@ -206,12 +206,14 @@ def main() -> int:
     by_name = {cell.name: cell for cell in CELLS}
     parser = shared_arguments("ingest", __doc__, small="the smallest tables, one round")
     parser.add_argument("--only", nargs="+", choices=list(by_name), default=list(by_name), metavar="CELL")
-    asked = parser.parse_args()
-    cells, looked = ([SMALL], SMALL_LOOKS) if asked.small else ([by_name[name] for name in asked.only], LOOKS)
+    arguments = parser.parse_args()
+    cells, looked = (
+        ([SMALL], SMALL_LOOKS) if arguments.small else ([by_name[name] for name in arguments.only], LOOKS)
+    )
     return conclude(
-        asked,
-        partial(_measured, asked, cells, looked),
-        partial(markdown, cells=[SMALL] if asked.small else CELLS, looked=looked),
+        arguments,
+        partial(_measured, arguments, cells, looked),
+        partial(markdown, cells=[SMALL] if arguments.small else CELLS, looked=looked),
     )
 
 
