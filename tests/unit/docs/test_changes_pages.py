@@ -31,7 +31,7 @@ def test_every_query_and_capture_has_its_row(page: str) -> None:
 
 def test_numbers_are_those_of_the_code(page: str) -> None:
     assert f"at most {read_methods.MOST_VERSIONS} versions with changes one by one" in page
-    assert f"one by one, and {read_methods.MOST_SEGMENTS} segments" in page
+    assert f"at most {read_methods.MOST_SEGMENTS} segments" in page
     assert f"at most {read_methods.MOST_COMPARED} of these" in page
     assert f"{read_methods.WORTHWHILE // 1024**2} MiB of changes or more" in page
     assert f"if those are {read_methods.CROSSOVER:g} times smaller" in page
