@@ -7,6 +7,7 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
@@ -33,7 +34,9 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.spark_versions import PAIRS
 from delta_cdc.core.spec import ApplyOptions, JobResult
 from delta_cdc.launch.session import CLASS_PATH
-from delta_cdc.spark import catalog, sessions
+from delta_cdc.run.batch import PipelineJob, run_batch
+from delta_cdc.run.table_arguments import requests
+from delta_cdc.spark import catalog, sessions, written_rows
 from delta_cdc.spark.apply.rows import sequence_columns
 from delta_cdc.spark.changes import feed, states
 from delta_cdc.spark.changes.rows import _united
@@ -41,6 +44,7 @@ from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from tests.integration.cluster.test_standalone import PIPELINES, append, context, grow, operator, rows, state
 from tests.integration.connect.conftest import SAFE_LOG_STORE, TOKEN
 from tests.support.connect_server import connect_server, delta_of_version, free_port
+from tests.support.deliveries import Deliveries, event
 from tests.support.engine import actions, metadata, newest_seal, seal_of, versions
 from tests.support.holding import hooked
 from tests.support.silent_proxy import silent_proxy
@@ -355,6 +359,34 @@ def page_of(server: ConnectServer) -> str:
     """Return what the server shows of its sessions and statements."""
     said: str = urlopen(f"http://127.0.0.1:{server.confs['spark.ui.port']}/connect/").read().decode()
     return said
+
+
+def test_an_ingest_and_its_apply_share_a_session(
+    connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The apply takes the rows that its ingest wrote: they are in the server's session."""
+    taken = []
+    kept_rows = written_rows.rows
+
+    def noted(*arguments: Any) -> Any:
+        taken.append(kept_rows(*arguments))
+        return taken[-1]
+
+    monkeypatch.setattr(written_rows, "rows", noted)
+    with DeltaCdcConnectHook(connected()).session({}) as spark:
+        flow = Deliveries(spark, tmp_path)
+        given = {"source": str(flow.source), "log": flow.log, "target": str(tmp_path / "target")}
+        ingest, apply = requests({"pipeline": "p", **given, **flow.arguments()})
+        for number in (1, 2, 3):
+            flow.deliver(
+                f"{number}.json", [event("U", number, key, name=f"v{number}") for key in range(number)]
+            )
+            pipeline_job = PipelineJob(ingest=ingest, apply=apply)
+            (done,) = run_batch([pipeline_job], execute=partial(job.run, spark), say=lambda _: None)
+            assert (done.error, done.applied and done.applied.applied) == (None, True)
+        found = sorted((row["id"], row["name"]) for row in flow.rows("target"))
+    assert found == [(0, "v3"), (1, "v3"), (2, "v3")]
+    assert [rows is not None for rows in taken] == [True, True]
 
 
 def test_statements_with_passwords_are_hidden(
