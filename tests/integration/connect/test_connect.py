@@ -36,7 +36,7 @@ from delta_cdc.core.spec import ApplyOptions, JobResult
 from delta_cdc.launch.session import CLASS_PATH
 from delta_cdc.run.batch import PipelineJob, run_batch
 from delta_cdc.run.table_arguments import requests
-from delta_cdc.spark import catalog, sessions, written_rows
+from delta_cdc.spark import catalog, sessions
 from delta_cdc.spark.apply.rows import sequence_columns
 from delta_cdc.spark.changes import feed, states
 from delta_cdc.spark.changes.rows import _united
@@ -47,6 +47,7 @@ from tests.support.connect_server import connect_server, delta_of_version, free_
 from tests.support.deliveries import Deliveries, event
 from tests.support.engine import actions, metadata, newest_seal, seal_of, versions
 from tests.support.holding import hooked
+from tests.support.rows_in_hand import noted
 from tests.support.silent_proxy import silent_proxy
 from tests.support.slow import slow_but
 from tests.unit.airflow.test_lineage import emitted, names
@@ -365,14 +366,7 @@ def test_an_ingest_and_its_apply_share_a_session(
     connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The apply takes the rows that its ingest wrote: they are in the server's session."""
-    taken = []
-    kept_rows = written_rows.rows
-
-    def noted(*arguments: Any) -> Any:
-        taken.append(kept_rows(*arguments))
-        return taken[-1]
-
-    monkeypatch.setattr(written_rows, "rows", noted)
+    taken = noted(monkeypatch)
     with DeltaCdcConnectHook(connected()).session({}) as spark:
         flow = Deliveries(spark, tmp_path)
         given = {"source": str(flow.source), "log": flow.log, "target": str(tmp_path / "target")}
@@ -386,7 +380,7 @@ def test_an_ingest_and_its_apply_share_a_session(
             assert (done.error, done.applied and done.applied.applied) == (None, True)
         found = sorted((row["id"], row["name"]) for row in flow.rows("target"))
     assert found == [(0, "v3"), (1, "v3"), (2, "v3")]
-    assert [rows is not None for rows in taken] == [True, True]
+    assert taken == [True, True]
 
 
 def test_statements_with_passwords_are_hidden(

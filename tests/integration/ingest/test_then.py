@@ -25,6 +25,7 @@ from delta_cdc.spark import written_rows
 from delta_cdc.spark.commit_files import commit_hash
 from tests.support.deliveries import Deliveries, event
 from tests.support.holding import Gate, Running, hooked
+from tests.support.rows_in_hand import noted
 from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
@@ -89,14 +90,7 @@ def test_the_apply_uses_the_rows_that_its_ingest_wrote(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scd: int
 ) -> None:
     """A second pipeline reads the same events from the log's files, and its target gets the same rows."""
-    taken = []
-    kept_rows = written_rows.rows
-
-    def noted(*arguments: Any) -> Any:
-        taken.append(kept_rows(*arguments))
-        return taken[-1]
-
-    monkeypatch.setattr(written_rows, "rows", noted)
+    taken = noted(monkeypatch)
     flow = Deliveries(spark, tmp_path)
     nested = {"deep": {"x": 1, "list": [1, None]}, "number": 12.5, "time": "2024-02-30"}
     first = [event("I", key, key, name=f"n{key}", amount=key, **nested) for key in range(8)]
@@ -120,7 +114,7 @@ def test_the_apply_uses_the_rows_that_its_ingest_wrote(
         assert apply_after(spark, alone).status == "committed"
         found, read = (sorted(map(repr, flow.rows(name))) for name in (f"target{scd}", "by_itself"))
         assert found == read
-    assert [rows is not None for rows in taken] == [True] * len(later)
+    assert taken == [True] * len(later)
     assert not written_rows._kept
 
 
