@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.storagelevel import StorageLevel
 
 from delta_cdc.core.errors import EnvironmentNotReady, SparkRestricted, VersionsUnsupported
 from delta_cdc.core.reasons import reason
@@ -344,6 +345,15 @@ def _answers(spark: Any, query: str) -> bool:
 def calls_java(spark: SparkSession) -> bool:
     """Return whether this Spark lets a query call static methods of Java (:func:`asking_java`)."""
     return _answers(spark, JAVA_QUERY)
+
+
+def checkpointed(rows: DataFrame) -> DataFrame:
+    """Return rows that the next job computes and stores, in a local checkpoint.
+
+    The checkpoint is serialised: a million rows as objects keep the garbage collector busy for longer than it
+    takes to write and read them.
+    """
+    return rows.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
 
 
 def restriction(spark: SparkSession) -> SparkRestricted | None:

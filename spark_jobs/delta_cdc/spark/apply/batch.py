@@ -22,6 +22,7 @@ from delta_cdc.core.errors import (
     WrongReader,
 )
 from delta_cdc.core.sql import PLAN_PREFIX, column, date_literal, literal, quote, time_literal
+from delta_cdc.spark.sessions import checkpointed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +84,7 @@ def materialise(
     :param with_ranges: find the ranges; False for a target that has too few files to skip some
     """
     # The job that computes the totals also computes and stores the rows, so no extra job runs.
-    rows = rows.localCheckpoint(eager=False)
+    rows = checkpointed(rows)
     # Rows without a key are refused or quarantined; no range covers them.
     covered = ~null_key(shape) if only is None else only & ~null_key(shape)
     aggregates = dict(totals)

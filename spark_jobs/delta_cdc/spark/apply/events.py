@@ -121,7 +121,7 @@ def of_rows(
         states.SEQUENCE,
         KIND,
         F.when(F.col(KIND) == UPSERT, state).alias(states.AFTER),
-        partial_columns.authored(parts, options, state, carried_names).alias(AUTHORED),
+        partial_columns.authored(parts, shape, options, state, carried_names).alias(AUTHORED),
         TIE,
         RAW,
         reserved_columns.COMMIT_VERSION,
@@ -194,9 +194,9 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
         reserved_columns.ORDER,
         F.when(after.isNull(), DELETE).otherwise(UPSERT).alias(KIND),
         F.when(after.isNotNull(), values).alias(states.AFTER),
-        F.when(after.isNotNull(), partial_columns.authored(parts, options, after, carried_names)).alias(
-            AUTHORED
-        ),
+        F.when(
+            after.isNotNull(), partial_columns.authored(parts, shape, options, after, carried_names)
+        ).alias(AUTHORED),
         reason.alias(REASON),
         F.coalesce(after, states.BEFORE).alias(RAW),
         F.col(reserved_columns.ORDER).alias(reserved_columns.COMMIT_VERSION),

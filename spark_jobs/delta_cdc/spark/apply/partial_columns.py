@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType
 from delta_cdc.core.errors import ColumnNotFound, InvalidExpression
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.changes import states
-from delta_cdc.spark.changes.equality import balanced
+from delta_cdc.spark.changes.equality import balanced, is_list_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -122,7 +122,9 @@ def carried(plain: DataFrame, options: ApplyOptions) -> Column:
     return F.col(quote(column))
 
 
-def authored(parts: Sequence[Leaf], options: ApplyOptions, state: Column, carried: Column) -> Column:
+def authored(
+    parts: Sequence[Leaf], shape: Shape, options: ApplyOptions, state: Column, carried: Column
+) -> Column:
     """Return which columns and fields an upsert carries, as booleans in order; NULL if it carries all.
 
     :param state: struct of the upsert's values
@@ -139,7 +141,11 @@ def authored(parts: Sequence[Leaf], options: ApplyOptions, state: Column, carrie
     carries_leaf = [F.arrays_overlap(names, F.array(*[F.lit(name) for name in leaf.names])) for leaf in parts]
     # A NULL element makes the comparison NULL; it names no column.
     flags = [F.coalesce(flag, F.lit(False)) for flag in carries_leaf]
-    return F.when(F.size(F.array_except(columns, names)) > 0, F.array(*flags))
+    lacks_column = F.size(F.array_except(columns, names)) > 0
+    # Nearly all events list exactly the columns of the rows. Compiled code finds this; Spark interprets
+    # array_except, and Spark 4.2 reads its configuration for each element.
+    lists_all = is_list_of(carried, dict.fromkeys([*shape.keys, *shape.values]))
+    return F.when(~F.coalesce(lists_all, F.lit(False)) & lacks_column, F.array(*flags))
 
 
 def names_unknown(shape: Shape, options: ApplyOptions, carried: Column, columns: Sequence[str]) -> Column:

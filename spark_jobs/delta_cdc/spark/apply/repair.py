@@ -184,7 +184,7 @@ def as_upserts(context: StepContext, snapshot: DataFrame, shape: Shape) -> DataF
         states.SEQUENCE,
         F.lit(events.UPSERT).alias(events.KIND),
         state.alias(states.AFTER),
-        partial_columns.authored(parts, context.options, state, carried).alias(events.AUTHORED),
+        partial_columns.authored(parts, shape, context.options, state, carried).alias(events.AUTHORED),
         F.lit(1).cast("bigint").alias(reserved_columns.ORDER),
     )
 

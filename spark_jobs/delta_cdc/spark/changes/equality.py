@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, StructType
 from delta_cdc.core.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 
 def has_equality(data_type: DataType) -> bool:
@@ -23,6 +23,11 @@ def has_equality(data_type: DataType) -> bool:
     if isinstance(data_type, T.StructType):
         return all(has_equality(f.dataType) for f in data_type.fields)
     return not isinstance(data_type, T.MapType | T.VariantType)
+
+
+def is_list_of(names: Column, expected: Iterable[str]) -> Column:
+    """Return whether an array of texts has exactly the expected names, in any order; NULL for NULL."""
+    return F.sort_array(names) == F.array(*map(F.lit, sorted(expected, key=str.encode))).cast("array<string>")
 
 
 def comparable(value: Column, data_type: DataType) -> Column:

@@ -37,6 +37,7 @@ from delta_cdc.spark.apply.schema import lacking, widening
 from delta_cdc.spark.apply.sequences import from_text
 from delta_cdc.spark.ingest import redelivery
 from delta_cdc.spark.ingest.widening import wider
+from delta_cdc.spark.sessions import checkpointed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,7 +114,7 @@ def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: Dat
     """
     rows, payload, sequence = _checked(spec, adapted, have)
     # One job parses and counts the rows. Later steps read its checkpoint.
-    rows = rows.localCheckpoint(eager=False)
+    rows = checkpointed(rows)
     counts = _counted(rows)
     _refuse(spec, rows, counts)
     valid_rows = rows.where(F.col(_REASON).isNull())

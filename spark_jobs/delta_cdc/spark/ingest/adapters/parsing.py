@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 from delta_cdc.core import change_log
 from delta_cdc.core.errors import ColumnNotFound, ReservedColumnName
 from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark.changes.equality import balanced
+from delta_cdc.spark.changes.equality import balanced, is_list_of
 from delta_cdc.spark.ingest.adapters import values
 from delta_cdc.spark.ingest.adapters.values import JSON_OPTIONS, Value
 from delta_cdc.spark.ingest.widening import fraction
@@ -44,6 +44,8 @@ UNREAD = f"{PLAN_PREFIX}unread"
 MISFIT, KEY_MISFIT = f"{PLAN_PREFIX}misfit", f"{PLAN_PREFIX}key_misfit"
 #: The names of the columns that a record has.
 CARRIED = f"{PLAN_PREFIX}carried"
+#: Whether these names are exactly the columns of the batch, as in nearly all records.
+COMPLETE = f"{PLAN_PREFIX}complete"
 TEXTS = f"{PLAN_PREFIX}texts"
 RAW, POSITION = f"{PLAN_PREFIX}raw", f"{PLAN_PREFIX}position"
 RECORD, _PRESENT = f"{PLAN_PREFIX}record", f"{PLAN_PREFIX}present"
@@ -91,12 +93,12 @@ def is_blank(frame: DataFrame) -> Column:
     """Return whether a JSON record is blank (a tombstone or a line of spaces); false for CSV and Parquet."""
     if RECORD in frame.columns:
         return F.lit(False)
-    return F.col(RAW).isNull() | (F.length(F.trim(F.col(RAW))) == 0)
+    return F.col(RAW).isNull() | (F.trim(F.col(RAW)) == "")
 
 
 def object_flaw(text: Column) -> Column:
     """Return why a text is not exactly one JSON object; NULL if it is one."""
-    is_object = text.rlike(r"^[ \t\r\n]*\{")
+    is_object = text.startswith("{") | text.rlike(r"^[ \t\r\n]*\{")
     # An escaped backslash does not begin an escape.
     unpaired = F.regexp_replace(F.replace(text, F.lit("\\\\"), F.lit(" ")), _PAIR, " ")
     lenient = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
@@ -272,12 +274,13 @@ def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     # A batch may have no columns, but a struct needs one.
     columns = list(columns) or [f"{PLAN_PREFIX}none"]
     by_lower = {name.lower(): name for name in columns}
-    lower_names = F.array(*[F.lit(name) for name in by_lower])
-    other_names = F.array_except(F.col(CARRIED), F.array(*map(F.lit, columns)))
-    respelt_names = F.filter(other_names, lambda key: F.array_contains(lower_names, F.lower(key)))
+    respelt_names = F.filter(
+        F.col(CARRIED), lambda key: F.lower(key).isin(list(by_lower)) & ~key.isin(columns)
+    )
     frame = frame.withColumns(
         {TEXTS: json_object(F.col(ROW), columns), CARRIED: F.json_object_keys(F.col(ROW))}
     )
+    frame = frame.withColumn(COMPLETE, is_list_of(F.col(CARRIED), columns))
     no_object = F.col(TEXTS).isNull() | F.col(CARRIED).isNull()
     respelt_error = F.concat(
         F.lit("a column of another case than in the log: "), F.get(respelt_names, F.lit(0))
@@ -285,7 +288,7 @@ def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     unread = (
         F.when(F.col(ROW).isNull(), None)
         .when(no_object, NOT_JSON)
-        .when((F.size(other_names) > 0) & (F.size(respelt_names) > 0), respelt_error)
+        .when(~F.col(COMPLETE) & (F.size(respelt_names) > 0), respelt_error)
     )
     return frame.withColumn(UNREAD, F.coalesce(F.col(UNREAD), unread))
 
@@ -349,7 +352,7 @@ def _with_numbers(text: Column, name: str) -> Column:
     :func:`exact` has converted long numbers to strings, and a text column would keep these strings.
     """
     members = F.try_parse_json(F.col(ROW)).cast("map<string,string>")
-    has_them = text.rlike(r"^[\[{]") & F.col(ROW).rlike(_LONG_NUMBER)
+    has_them = (text.startswith("[") | text.startswith("{")) & F.col(ROW).rlike(_LONG_NUMBER)
     return F.when(has_them, F.element_at(members, name)).otherwise(text)
 
 
@@ -451,6 +454,8 @@ def events(
             if no_payload is None
             else F.array_except(F.col(CARRIED), F.array(*map(F.lit, no_payload)).cast("array<string>"))
         )
+        all_names = F.array(*map(F.lit, payload)).cast("array<string>")
+        names = F.when(F.col(COMPLETE), all_names).otherwise(names)
     else:
         carried_names = F.col(CARRIED) if carried is None else F.coalesce(carried, F.col(CARRIED))
         lower_names = [F.lit(name.lower()) for name in (payload if no_payload is None else no_payload)]
