@@ -93,7 +93,7 @@ def measure(arguments: argparse.Namespace, kept: Kept) -> None:
     session.sparkContext.setLogLevel("ERROR")
     apply = partial(
         apply_changes, session, str(source.path), str(target), pipeline="daily", keys=["id"],
-        stored_as=XX,
+        stored_as_scd_type=arguments.scd_type,
     )  # fmt: skip
     apply()
     seconds: list[float] = []
