@@ -27,7 +27,7 @@ def delta_asset(table: str) -> Asset:
     """Return the asset of a Delta table.
 
     A table has the same name and URI in every spelling (``s3a://`` or ``s3://``, with or without a trailing
-    slash, as a path or as ``file://``). ``${ENV}`` is replaced by its value.
+    slash, as a path or as ``file://``). The function replaces ``${ENV}`` with its value.
 
     :param table: path, URI, or ``catalog.schema.table`` name; literal or with ``${ENV}``, not Jinja
     :raises InvalidConfiguration: the table is a template, or a variable is not set
@@ -76,7 +76,7 @@ def declare_assets(
 
 
 def group_asset(group: str) -> Asset:
-    """Return the asset of a group, whose events hold the versions of all its targets.
+    """Return the asset of a group, whose events contain the versions of all its targets.
 
     ``event.extra["tables"]`` is ``{pipeline: {target, target_version, version}}``.
 

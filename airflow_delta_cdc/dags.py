@@ -81,14 +81,14 @@ def build_dags(
         build_dags("sales.yaml")
 
     Each group becomes a DAG and, unless it sets ``backfill: false``, a second DAG ``<group>__backfill``
-    without a schedule, for long manual runs that would delay the scheduled ones. The function opens no
+    without a schedule, for long manual runs that would delay the scheduled runs. The function opens no
     connection and reads no table.
 
     :param source: path of a YAML file or of a folder of such files, or a mapping with the content of a file.
         A relative path counts from the folder of the calling file
-    :param default_args: arguments of tasks that the configuration does not set
+    :param default_args: Airflow's ``default_args``: arguments of tasks that the configuration does not set
     :param dag_arguments: arguments of the DAGs that the configuration does not set
-    :return: the DAGs by their ids; only one while Airflow runs a task of one DAG
+    :return: the DAGs by their ids. While Airflow runs a task, only the DAG of this task
     :raises InvalidConfiguration: names every problem of the configuration, one per line
     """
 

@@ -21,14 +21,21 @@ _log = logging.getLogger(__name__)
 def freshness_deadline(
     freshness: float | str, callback: Callable[..., Any] | str | None = None
 ) -> DeadlineAlert:
-    """Return the deadline of a DAG whose pipelines have a freshness, for its argument ``deadline``.
+    """Return a deadline for the argument ``deadline`` of a DAG: each run must end within ``freshness``.
 
-    A run that has not ended ``freshness`` after it was queued misses it: from then on, the changes that it
-    found are late. Airflow's UI shows the miss. ``delta-cdc status`` also sees changes that no run has found.
+    .. code-block:: python
+
+        with DAG("orders", deadline=freshness_deadline("30 minutes")):
+            ...
+
+    The time starts when Airflow queues the run. If the run has not ended in time, Airflow's UI shows that it
+    missed the deadline. ``delta-cdc status`` also reports late changes that no run has found.
 
     :param freshness: seconds, or a text like ``30 minutes``
-    :param callback: an ``async`` function, or its dotted name, that the triggerer calls; None logs the miss
-    :raises InvalidConfiguration: ``freshness`` is no duration, or ``callback`` no ``async`` function
+    :param callback: an ``async`` function, or its dotted name, that the triggerer calls; None only logs the
+        missed deadline
+    :raises InvalidConfiguration: ``freshness`` is not a duration, or ``callback`` is not an ``async``
+        function
     """
     seconds = APPLY["freshness"].read(freshness)
     if seconds is None:

@@ -182,10 +182,10 @@ def range_arguments() -> dict[str, str]:
 
 
 def run_arguments(*, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the arguments that pass the form to a ``DeltaApplyChangesOperator``.
+    """Return the arguments that pass the values of the form to a ``DeltaApplyChangesOperator``.
 
     All are templates except ``pre_execute``, which checks the form before the task starts. In a backfill by
-    dates, each run passes its data interval instead.
+    dates, they pass the data interval of the run instead.
 
     :param limits: limits of the task, other than ``versions_per_commit``, which the form sets
     """
@@ -223,13 +223,13 @@ def checked(context: Context) -> None:
 
 
 def skip_waiting(context: Context) -> None:
-    """Check the form, and skip the sensor in a manual run, which does not wait for changes.
+    """Check the form, and skip the sensor in every mode except incremental, so that the run does not wait.
 
     Pass it as ``pre_execute`` of a sensor; the next task needs ``trigger_rule="none_failed"``.
 
     :param context: the task's context, which Airflow passes
     :raises InvalidConfiguration: fields of the form contradict each other
-    :raises AirflowSkipException: the form names a mode other than incremental
+    :raises AirflowSkipException: the mode is not incremental
     """
     run = _form_for_hook(context)
     if run.explicit:

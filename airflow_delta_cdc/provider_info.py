@@ -126,17 +126,17 @@ def get_provider_info() -> dict[str, Any]:
                 "description": "Settings of the Delta CDC provider.",
                 "options": {
                     "delta_jars": {
-                        "description": "``auto``: the provider hands Delta's JARs to Spark. ``provided``: "
-                        "the cluster has them already; nothing is uploaded.",
+                        "description": "``auto``: the provider passes Delta's JARs to Spark. ``provided``: "
+                        "the cluster has these JARs, so the provider passes none.",
                         "version_added": __version__,
                         "type": "string",
                         "example": "provided",
                         "default": "auto",
                     },
                     "results_uri": {
-                        "description": "Folder of an object store through which an application in deploy "
-                        "mode cluster gets its spec and leaves its result. Needed for that mode, and where "
-                        "a cluster reads changes of a table without a change data feed.",
+                        "description": "A folder on an object store that the worker and the cluster (or the "
+                        "Spark Connect server) can both reach. Needed for deploy mode cluster, and if Spark "
+                        "on other machines reads changes with another method than the change data feed.",
                         "version_added": __version__,
                         "type": "string",
                         "example": "s3://lake/airflow/delta-cdc",
@@ -152,8 +152,8 @@ def get_provider_info() -> dict[str, Any]:
                         "default": None,
                     },
                     "poll_interval": {
-                        "description": "Seconds between two looks of ``DeltaVersionSensor`` and "
-                        "``DeltaVersionTrigger`` at a table, where they don't say otherwise.",
+                        "description": "Seconds between two checks of a table by ``DeltaVersionSensor`` or "
+                        "``DeltaVersionTrigger``, unless you set their ``poll_interval``.",
                         "version_added": __version__,
                         "type": "float",
                         "example": "15",

@@ -278,7 +278,7 @@ def options_page() -> str:
             given += f", as `{option.key}`"
         value = _markdown(option.kind.expects).removesuffix("; one that looks like a number needs quotes")
         rows.append(
-            f"| `{name}` | {value} | `{option.default!r}` | {given} | {', '.join(found)} | {meaning} |"
+            f"| `{name}` | {value} | {_defaults(found)} | {given} | {', '.join(found)} | {meaning} |"
         )
     intro = (
         "Options of `apply_changes` and `DeltaApplyChangesOperator` (*apply*), of `ingest_changes` and "
@@ -290,6 +290,16 @@ def options_page() -> str:
     head = ["| option | value | default | given in | taken by | meaning |", "|---|---|---|---|---|---|"]
     marker = "<!-- a page for each row: options -->"
     return "\n".join(["# Options\n", _MADE, f"\n{intro}\n", marker, "", *head, *rows, ""])
+
+
+def _defaults(found: Mapping[str, Option]) -> str:
+    """Return the default of an option, or, if it differs, that of each taker."""
+    defaults: dict[str, list[str]] = {}
+    for taker, option in found.items():
+        defaults.setdefault(f"`{option.default!r}`", []).append(taker)
+    if len(defaults) == 1:
+        return next(iter(defaults))
+    return ", ".join(f"{text} ({' and '.join(who)})" for text, who in defaults.items())
 
 
 def _home(cls: type) -> str:

@@ -45,15 +45,16 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
     """Stage the open batch, call the function with its rows, then commit the batch's watermark.
 
     All three steps run in the worker's process, in one Spark session. If the function raises, the task
-    commits nothing, and the next try gets the same batch. Without new changes, no Spark starts, the function
-    is not called, and the task is skipped, as are the tasks that need the function's result.
+    commits nothing, and the next try gets the same batch. If there are no new changes, the task does not
+    start Spark or call the function, and Airflow skips the task and the tasks that need the function's
+    result.
 
     :param python_callable: the function. Its first parameter is the DataFrame of the changes; a parameter
         ``batch`` gets a dict about the batch; the other parameters are those of any TaskFlow function
     :param op_args: positional arguments of the call, after the DataFrame (templated)
     :param op_kwargs: keyword arguments of the call (templated)
-    :param kwargs: arguments of :class:`DeltaReadChangesOperator`, except ``target``, and those of
-        :class:`SparkSubmitOperator` that have a conf for a session (memory, cores, executors, queue, JARs and
+    :param kwargs: arguments of :class:`DeltaReadChangesOperator`, except ``target``, and those arguments of
+        :class:`SparkSubmitOperator` for which Spark has a conf (memory, cores, executors, queue, JARs and
         packages, Kerberos). Arguments about tracking an application (``durable``, ``verbose``, …) have no
         effect
     :raises InvalidConfiguration: an argument needs a process of ``spark-submit``
@@ -208,7 +209,7 @@ def delta_changes_task(
         def send(changes, batch=None): ...
 
     The arguments are those of :class:`DeltaReadChangesOperator`, except ``target``. The function's value is
-    the XCom ``return_value``; the XCom ``watermark`` holds the committed watermark and the batch's counts.
+    the XCom ``return_value``; the XCom ``watermark`` contains the committed watermark and the batch's counts.
 
     :param multiple_outputs: split a returned dict into one XCom per key
     """

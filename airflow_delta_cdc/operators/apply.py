@@ -33,11 +33,11 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
 
     If the target does not exist, the first run loads the source as of its newest version. Every later run
     applies the changes between the watermark, which is in the target's own log, and the source's newest
-    version. Without changes, no process starts and nothing is written. Expressions and predicates are Spark
-    SQL.
+    version. If there are no changes, the task starts no process and writes nothing. Expressions and
+    predicates are Spark SQL.
 
-    A dry run writes nothing: the log shows the steps, the counts and the statements, and the dict has a key
-    ``dry_run`` with all three (long statements are cut there).
+    A dry run writes nothing. The task log shows the commits, the steps, the statements and the counts of a
+    real run. The dict has them under the key ``dry_run``, but shortens long statements.
 
     The XCom ``return_value`` is a dict: pipeline, seal, source_table, source_table_id, version,
     starting_version, ending_version, applied, target_table, target_table_id, target_version, counts,

@@ -48,20 +48,20 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     All arguments of Airflow's :class:`SparkSubmitOperator` work, except ``application``,
     ``application_args``, ``java_class`` and ``conn_id``, which this class sets itself.
 
-    :param spark_conn_id: connection of type ``spark`` (an application is submitted) or ``spark_connect`` (a
-        server runs already); None runs Spark inside the worker, with master ``local[*]``. A connection that
-        doesn't exist is an error. (templated)
+    :param spark_conn_id: connection of type ``spark`` (the task submits an application) or ``spark_connect``
+        (the task uses a running server); None runs Spark inside the worker, with master ``local[*]``. A
+        connection that doesn't exist is an error. (templated)
     :param delta_conn_id: connection of type ``delta``, for reading logs, and for Spark's access to the same
         storage; its credentials are never in confs or on the command line. None uses the identity of the
         machine. (templated)
-    :param storage_options: options of the object store; they win over those of ``delta_conn_id``; no secrets:
-        the DAG shows them (templated)
-    :param deploy_mode: ``client`` or ``cluster``; None takes the connection's. (templated)
+    :param storage_options: options of the object store, which override those of ``delta_conn_id``. The DAG
+        shows them, so they must not contain secrets (templated)
+    :param deploy_mode: ``client`` or ``cluster``; None uses the connection's deploy mode. (templated)
     :param jars: JARs for Spark, including Delta's (and Kafka's); None passes the provider's own.
         (templated)
     :param packages: Maven coordinates, including Delta's, instead of the provider's JARs. (templated)
-    :param conf: Spark confs; they win over the provider's. A class path, options for the driver's JVM, and
-        lists of JARs and files are appended to the provider's. (templated)
+    :param conf: Spark confs, which override the provider's. Class paths, options for the driver's JVM, and
+        lists of JARs and files do not override the provider's: the task appends them. (templated)
     :param files: files for the executors' working folders, in addition to the provider's own (templated)
     :param py_files: Python files for the job, in addition to the provider's own (templated)
     :param archives: archives that are unpacked in the executors' working folders
@@ -72,20 +72,20 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     :param executor_cores: cores of an executor
     :param executor_memory: memory of an executor, such as ``2g``
     :param driver_memory: memory of the driver, such as ``2g``
-    :param keytab: path of a Kerberos keytab; it wins over the connection's (templated)
-    :param principal: Kerberos principal; it wins over the connection's (templated)
+    :param keytab: path of a Kerberos keytab; it overrides the connection's (templated)
+    :param principal: Kerberos principal; it overrides the connection's (templated)
     :param proxy_user: user in whose name the application runs (templated)
     :param name: name of the application (templated)
     :param num_executors: number of executors
     :param status_poll_interval: seconds between two status queries for an application of a cluster
     :param env_vars: environment variables of the driver (templated)
     :param verbose: let ``spark-submit`` log more
-    :param spark_binary: command of ``spark-submit``; it wins over the connection's
+    :param spark_binary: command of ``spark-submit``; it overrides the connection's
     :param properties_file: file with properties, instead of ``spark-defaults.conf`` (templated)
-    :param yarn_queue: queue of YARN; it wins over the connection's
+    :param yarn_queue: queue of YARN; it overrides the connection's
     :param use_krb5ccache: use the ticket cache for Kerberos, not a keytab
     :param post_submit_commands: shell commands that run after the application has ended (templated)
-    :param track_driver_via_k8s_api: Kubernetes, deploy mode cluster: track the driver's pod by the API, and
+    :param track_driver_via_k8s_api: Kubernetes, deploy mode cluster: track the driver's pod with the API, and
         end ``spark-submit`` as soon as the pod exists. The connection's extra can also set this.
     :param yarn_track_via_rm_api: YARN, deploy mode cluster: the same with the ResourceManager's API
     :param yarn_rm_auth: authentication for that API
@@ -93,8 +93,8 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         ``[openlineage] spark_inject_parent_job_info``
     :param openlineage_inject_transport_info: pass the transport to Spark's OpenLineage; None takes
         ``[openlineage] spark_inject_transport_info``
-    :param durable: find an application of a cluster again after the worker died. If the connection doesn't
-        allow tracking, this is off, with a warning.
+    :param durable: after the worker has died, the retry finds the application on the cluster again. If the
+        connection doesn't allow tracking, the task logs a warning, and a retry submits a new application.
     :raises SparkConnectionNotFound: the connection ``spark_conn_id`` doesn't exist
     :raises DeltaConnectionNotFound: the connection ``delta_conn_id`` doesn't exist
     :raises DeployModeUnsupported: the connection cannot run a Python application in this deploy mode

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 class DeltaCommitWatermarkOperator(DeltaCdcOperator):
     """Commit the watermark of a batch in a staging table, once the batch has arrived in your sink.
 
-    Place it after the task that brings the batch of a ``DeltaReadChangesOperator`` without a target into your
-    sink. Until this task succeeds, the read returns the same batch; the next batch starts right after it. So
-    your sink gets each batch at least once, and no change is skipped. A repeated commit does nothing, and
-    starts no process.
+    First, a ``DeltaReadChangesOperator`` without a target stages a batch, and your own task writes this batch
+    into your sink. Place this operator after your task. Until it succeeds, the read returns the same batch;
+    the next batch starts right after it. So your sink gets each batch at least once, and misses no change. A
+    repeated commit does nothing, and starts no process.
 
     The XCom ``return_value`` is a dict: pipeline, seal, source_table, source_table_id, version,
     starting_version, ending_version, applied, staging, staging_version, timestamp.
@@ -28,10 +28,10 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
     :param staging: path or URI of the staging table, ``${ENV}`` allowed (templated)
     :param ending_version: last version of the batch that has arrived, from the read's XCom
         (``"{{ ti.xcom_pull('read')['ending_version'] }}"``). If the template renders to an empty value, the
-        read had no batch, and nothing is committed. If it is left out, the task commits the batch that is
-        open when it runs (templated)
-    :param single_driver: only one Spark driver at a time writes to staging; needed on S3 without a log store
-        for several writers, and without effect elsewhere
+        read had no batch, and the task commits nothing. If you omit this argument, the task commits the batch
+        that is open when the task runs (templated)
+    :param single_driver: you make sure that only one Spark driver at a time writes to staging; needed on S3
+        if Spark's log store is not safe for several drivers; has no effect elsewhere
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     :raises NoOpenBatch: no batch was read yet, or the batch is not complete
     :raises OtherBatchOpen: the open batch is not the one that ends at ``ending_version``

@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
     """Turn the change data feed on for one table, several tables, or all tables of a schema.
 
-    The task is idempotent: it does not touch a table that already has the wanted properties. If only paths
-    are given, and all tables have the wanted properties, no process starts.
+    The task is idempotent: it does not change a table that already has the wanted properties. If you give
+    only paths, and all tables have the wanted properties, the task starts no process.
 
     The XCom is a list with one dict per table: ``table``, ``table_id``, ``first_readable_version`` (the
-    first version whose changes the feed holds) and ``changed``.
+    first version whose changes the feed contains) and ``changed``.
 
     Give exactly one of ``table``, ``tables`` and ``schema``.
 
     :param table: path, URI or catalog name, ``${ENV}`` allowed (templated)
     :param tables: several tables (templated)
-    :param schema: catalog schema; all its Delta tables are processed (templated)
+    :param schema: catalog schema: the task processes all its Delta tables (templated)
     :param deletion_vectors: turn deletion vectors on (True) or off (False); None keeps the setting
         (templated)
     :param row_tracking: turn row tracking on; None keeps the setting (templated)
     :param deleted_file_retention: how long removed files stay readable, a Delta interval such as
         ``interval 30 days``; None keeps the setting (templated)
-    :param log_retention: how long the log is kept, in the same form; None keeps the setting (templated)
-    :param single_driver: only one Spark driver at a time writes to the tables that the task changes; needed
-        on S3 without a log store for several writers (templated)
+    :param log_retention: how long Delta keeps the log, in the same form; None keeps the setting (templated)
+    :param single_driver: you make sure that only one Spark driver at a time writes to the tables that the
+        task changes; needed on S3 if Spark's log store is not safe for several drivers (templated)
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
-    :raises InvalidConfiguration: not exactly one of ``table``, ``tables`` and ``schema`` is given
+    :raises InvalidConfiguration: the task has none or several of ``table``, ``tables`` and ``schema``
     :raises TableNotFound: a table does not exist
-    :raises UnsafeLogStore: a table on S3 needs a change, and there is neither a log store for several writers
-        nor ``single_driver``
+    :raises UnsafeLogStore: a table on S3 needs a change, Spark's log store is not safe for several drivers,
+        and ``single_driver`` is not set
     """
 
     template_fields = (

@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
     """Delete events of change logs that are older than the lateness horizon, and raise the horizon.
 
-    The horizon is the oldest sequence that is not yet late. Each run first deletes the events below the
-    current horizon, once every consumer has applied all events that arrived before that horizon was set; then
-    it sets the new horizon. The run keeps the events by which a late event at or above the horizon finds its
-    place: the last event of each key below the horizon; if events carry only some of the columns, also all
-    events that still provide a value; and the last truncate. So the targets are the same as with the whole
-    log. Later arrivals below the horizon are late: an ingest puts them into its quarantine; an apply from a
-    log of another writer raises ``TooLate`` or discards them.
+    The horizon is the lowest sequence that a late event may have. Each run first deletes the events below the
+    current horizon, if every consumer has applied all events that were in the log when the horizon was set.
+    Then it sets the new horizon. Otherwise it does neither, and ``note`` names the consumer. The run keeps
+    the events below the horizon that a later event still needs: the last event of each key, and the last
+    truncate; if events carry only some of the columns, also all events that still provide a value. So the
+    targets get the same rows as from the whole log. An event below the horizon that arrives later is too
+    late: an ingest puts it into the quarantine; if another job writes the log, an apply raises ``TooLate``,
+    or ignores the event if ``on_late`` is ``discard``.
 
-    If neither step is due, no process starts.
+    If neither step is due, the task starts no process.
 
     The XCom is a list with one dict per log: ``table``, ``status`` (``done`` or ``nothing``), ``horizon``,
     ``deleted`` (rows) and ``note``.
@@ -48,11 +49,11 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
     :param keep: the distance between the horizon and the newest event that all consumers have applied, a
         Delta interval such as ``interval 7 days``; only for sequences that are times (templated)
     :param dry_run: count the events that the task would delete, and write nothing (templated)
-    :param single_driver: only one Spark driver at a time writes to the logs; needed on S3 without a log store
-        for several writers (templated)
+    :param single_driver: you make sure that only one Spark driver at a time writes to the logs; needed on S3
+        if Spark's log store is not safe for several drivers (templated)
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
-    :raises InvalidConfiguration: there is no consumer; a consumer reads rows, not events; the horizon is no
-        sequence of the consumers, or is above all events that they have applied
+    :raises InvalidConfiguration: there is no consumer; a consumer reads rows, not events; the horizon does
+        not have the type of the consumers' sequence, or is above all events that they have applied
     :raises ConsumerUnreadable: the log does not show the watermark of a consumer
     :raises ConcurrentModification: another writer committed first; nothing is lost
     :raises TableNotFound: a table does not exist

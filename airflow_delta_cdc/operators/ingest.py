@@ -27,27 +27,27 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
     A change log is an append-only Delta table of events. Each record of a file or topic becomes one event,
     exactly once, even if a file arrives twice or a try is killed. Records that cannot become events go to the
     quarantine ``<log>__quarantine``. With a ``target``, the same Spark application applies the log to it, as
-    SCD type 1 or 2. Without a new file or record, no process starts and nothing is written. For many tables
-    in one application, use a group (:func:`airflow_delta_cdc.dags.build_dags`).
+    SCD type 1 or 2. If there is no new file or record, the task starts no process and writes nothing. For
+    many tables in one application, use a group (:func:`airflow_delta_cdc.dags.build_dags`).
 
-    The parameters of :class:`DeltaApplyChangesOperator` decide how the target's rows are built. Their
-    defaults fit the log's own columns. ``max_bytes`` and ``starting_timestamp`` bound the ingest;
-    ``cluster_by`` is for log and target.
+    The parameters of :class:`DeltaApplyChangesOperator` define how the apply makes the target's rows. Their
+    defaults fit the log's own columns. ``max_bytes`` and ``starting_timestamp`` limit the ingest, not the
+    apply. ``cluster_by`` is for both the log and the target.
 
     The XCom ``return_value`` is a dict. With a target, it is the dict of the apply, with the dict of the
     ingest under ``ingested``. Without a target, it is the dict of the ingest: applied, pipeline, seal,
     log_table, log_table_id, log_version, counts, left, bytes_written, seconds, attempts_lost, timestamp. If
-    the log or the target was written, its asset gets an event through the alias ``delta_cdc:<pipeline>``.
+    the task wrote the log or the target, its asset gets an event through the alias ``delta_cdc:<pipeline>``.
 
     A dry run shows what an ingest would read now, and how the apply would process the events in the log.
 
     :data:`delta_cdc.core.option_schema.INGEST` documents all options, and which of them belong in ``limits``,
     ``policies``, ``layout`` and ``repair``.
 
-    :param kafka_options: options of the Kafka client, by the names of its own configuration; they win over
-        those of ``kafka_conn_id``; no secrets: the DAG shows them (templated)
-    :param kafka_conn_id: Airflow connection of type ``kafka``, whose extra holds the configuration of the
-        client (templated)
+    :param kafka_options: options of the Kafka client, with librdkafka's names, which override those of
+        ``kafka_conn_id``. The DAG shows them, so they must not contain secrets (templated)
+    :param kafka_conn_id: Airflow connection of type ``kafka``, whose extra contains the options of the client
+        (templated)
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     :raises DeltaCdcError: the pipeline failed; the error names the remedy
     """

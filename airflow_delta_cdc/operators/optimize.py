@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class DeltaOptimizeOperator(DeltaTableCareOperator):
     """Compact the files of tables, cluster them, Z-order them by columns, or purge deleted rows.
 
-    The rows do not change: pipelines that read or fill the tables are not affected. The task skips a table
-    that was not written since its last optimization with the same arguments. If it skips all tables, no
-    process starts.
+    The rows do not change, so the task does not affect pipelines that read or fill the tables. The task skips
+    a table that no job has written since the last OPTIMIZE with the same arguments. If it skips all tables,
+    it starts no process.
 
     The XCom is a list with one dict per table: ``table``, ``status`` (``done`` or ``nothing``),
     ``files_added``, ``files_removed``, ``bytes_added``, ``bytes_removed`` and ``note``.
@@ -32,14 +32,14 @@ class DeltaOptimizeOperator(DeltaTableCareOperator):
 
     :param table: path, URI or catalog name, ``${ENV}`` allowed (templated)
     :param tables: several tables, processed in one Spark application (templated)
-    :param where: Spark SQL predicate over partition columns: only these partitions (templated)
+    :param where: Spark SQL predicate over partition columns: optimize only these partitions (templated)
     :param zorder_by: columns of the Z-order; not for clustered tables (templated)
     :param full: also rewrite the clustered files of a clustered table, for instance after a change of the
         clustering columns (templated)
-    :param purge: instead, rewrite the files with deletion vectors, without their deleted rows
+    :param purge: instead of compacting, rewrite the files with deletion vectors, without their deleted rows
         (templated)
-    :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
-        store for several writers (templated)
+    :param single_driver: you make sure that only one Spark driver at a time writes to the tables; needed on
+        S3 if Spark's log store is not safe for several drivers (templated)
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     :raises InvalidConfiguration: arguments contradict each other, or do not fit the table
     :raises TableNotFound: a table does not exist

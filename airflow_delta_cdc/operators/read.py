@@ -131,14 +131,14 @@ class DeltaReadChangesOperator(StagingOperator):
     last one that ``DeltaCommitWatermarkOperator`` committed. Only one batch is open at a time: until it is
     applied or committed, the read returns the same batch.
 
-    A long range is staged in several commits, all in one application; a retry continues after the last one.
-    A batch can be used only when it is complete.
+    The task stages a long range in several commits, all in one application; a retry continues after the last
+    one. An apply or a commit accepts only a complete batch.
 
-    The XCom ``return_value`` holds a dict: pipeline, seal, source_table, source_table_id, version (of the
+    The XCom ``return_value`` is a dict: pipeline, seal, source_table, source_table_id, version (of the
     watermark), starting_version, ending_version, applied, target_table, target_table_id, target_version,
     staging, staging_version, output, rows, counts, bytes_written, seconds, attempts_lost, timestamp.
     ``counts`` has ``rows``, insert, update_preimage, update_postimage and delete. If an earlier try or run
-    staged the batch, the log shows only ``rows`` (or all counts, if files were written).
+    staged the batch, ``counts`` has only ``rows``, unless the read also wrote files (``output_path``).
 
     :data:`delta_cdc.core.option_schema.READ` documents all options, and which of them belong in ``limits``
     and ``policies``.

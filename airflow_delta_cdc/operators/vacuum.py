@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 class DeltaVacuumOperator(DeltaConsumedTableOperator):
     """VACUUM tables, but keep the versions that a consumer has not read yet.
 
-    The table's own ``delta.deletedFileRetentionDuration``, 7 days by default, decides how long removed files
-    are kept; Delta accepts no other setting. First, the task reads the consumers' watermarks from their
-    targets. If a consumer would lose a version that it has not read, the task does not touch the table, and
-    fails with the name of the consumer; with ``extend_retention``, it raises the property instead. A consumer
-    whose target does not exist yet needs no version; the note names it.
+    Delta keeps removed files for the table's own ``delta.deletedFileRetentionDuration`` (7 days by default).
+    You cannot set another retention for one VACUUM. First, the task reads the consumers' watermarks from
+    their targets. If a consumer would lose a version that it has not read, the task does not change the
+    table, and fails with the name of the consumer; with ``extend_retention``, it raises the property instead.
+    A pipeline in ``config`` that has not run yet needs no version; ``note`` names it.
 
-    If no file can have expired since the last VACUUM, no process starts.
+    If no more files have become older than the retention since the last VACUUM, the task starts no process.
 
     The XCom is a list with one dict per table: ``table``, ``status`` (``done`` or ``nothing``),
     ``retention``, ``files`` and ``bytes`` (of the deleted files; in a dry run, of the files to delete, at
@@ -43,12 +43,12 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     :param config: a configuration file or folder for ``build_dags``; all its pipelines are consumers, too. A
         relative path counts from the folder of the DAG's file (templated)
     :param extend_retention: if a consumer would lose versions, raise the table's retention to twice the age
-        of its unread changes plus one day, and go on (templated)
+        of its unread changes plus one day, and run the VACUUM (templated)
     :param full: list the table's folder; False deletes only files that the log records as removed, which is
         faster, but keeps files left by a crash (templated)
     :param dry_run: log the files that the task would delete, and delete nothing (templated)
-    :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
-        store for several writers (templated)
+    :param single_driver: you make sure that only one Spark driver at a time writes to the tables; needed on
+        S3 if Spark's log store is not safe for several drivers (templated)
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     :raises VacuumWouldLose: names each consumer, its unread versions, and until when they are kept
     :raises InvalidConfiguration: arguments contradict each other

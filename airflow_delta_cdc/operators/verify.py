@@ -46,19 +46,20 @@ class DeltaVerifyOperator(DeltaCdcOperator):
 
     :param pipeline: the pipeline that fills the target (templated)
     :param target: path, URI or catalog name, ``${ENV}`` allowed (templated)
-    :param source: source of the target; None takes the location in the seal. If it is written literally, its
-        asset is an inlet, and the task also checks the copy of the seal there (templated)
-    :param current: a target of the other SCD type with the same keys: its rows are compared with the open
-        rows of the history (templated)
-    :param on_conflict: for a change log: the pipeline's option, which no seal records (templated)
-    :param config: instead, a configuration: a YAML file or a folder of YAML files, whose templates are
-        rendered. A relative path counts from the folder of the DAG's file. Connections and storage options
-        are those of this task (templated)
+    :param source: source of the target; None takes the location in the seal. If the value contains no Jinja,
+        its asset is an inlet of the task, and the task also checks the copy of the seal in the asset's state
+        store (templated)
+    :param current: a target of the other SCD type with the same keys: the task compares the current rows with
+        the open rows of the history (templated)
+    :param on_conflict: for a change log: the pipeline's option, which no seal contains (templated)
+    :param config: instead of ``pipeline`` and ``target``, a configuration: a YAML file or a folder of YAML
+        files. The task renders its templates. A relative path counts from the folder of the DAG's file. The
+        task uses its own connections and storage options, not those in the file (templated)
     :param group: check only this group of the configuration (templated)
     :param tables: check only these pipelines of the configuration (templated)
     :param checks: names of checks; None makes all checks (templated)
-    :param on_finding: ``fail``; or ``report``: log and XCom show the findings, and the task succeeds
-        (templated)
+    :param on_finding: ``fail``; or ``report``: the task log and the XCom show the findings, and the task
+        succeeds (templated)
     :param parallel: the number of targets that Spark checks at once (templated)
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     :raises VerificationFailed: a check has findings; names the first findings, and their remedies

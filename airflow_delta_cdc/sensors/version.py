@@ -48,8 +48,9 @@ class DeltaVersionSensor(BaseSensorOperator):
 
     With ``pipeline`` and ``target``, the baseline is the pipeline's watermark. Every poke reads it from the
     target's log, so the sensor succeeds exactly when the apply task has work. Work includes the renewal of
-    an idle pipeline's seal before retention removes it. Without them, the baseline is ``baseline_version``,
-    or else the table's version at the first poke; later pokes and retries keep this baseline.
+    an idle pipeline's seal before retention removes it. Without ``pipeline`` and ``target``, the baseline is
+    ``baseline_version``, or else the table's version at the first poke; later pokes and retries keep this
+    baseline.
 
     The sensor also waits for a table that doesn't exist yet, and for a store that doesn't answer. It works
     deferred (one check per interval in the triggerer), in mode ``reschedule`` and in mode ``poke``, and never
@@ -65,24 +66,24 @@ class DeltaVersionSensor(BaseSensorOperator):
     :param target: the target of that pipeline, ``${ENV}`` allowed (templated)
     :param baseline_version: commits after this version count (templated)
     :param min_versions: the number of counted commits after which the sensor succeeds (templated)
-    :param operations: only commits of these operations count, as ``DESCRIBE HISTORY`` names them, in upper
-        or lower case: a name or a list (templated)
-    :param partitions: only commits that add or remove rows in such partitions count: a value, or a list of
-        values, by partition column (templated)
-    :param allow_recreation: end the wait with the reason ``table_recreated`` if the table was dropped and
-        created again; otherwise that is an error
-    :param deferrable: wait in the triggerer (default), or hold a worker slot as ``mode`` says
+    :param operations: a name or a list of names of operations, as in ``DESCRIBE HISTORY``, in upper or lower
+        case, such as ``MERGE``: only commits of these operations count (templated)
+    :param partitions: a value, or a list of values, for each partition column, such as ``{"country": ["DE",
+        "FR"]}``: only commits that add or remove rows in these partitions count (templated)
+    :param allow_recreation: True: if the table was dropped and created again, the sensor succeeds with the
+        reason ``table_recreated``. False: it fails
+    :param deferrable: True: wait in the triggerer. False: wait on a worker, as ``mode`` defines
     :param poke_interval: seconds between two checks; default ``[delta_cdc] poll_interval``
     :param delta_conn_id: connection of type ``delta`` for the object store of both tables (templated)
-    :param storage_options: options of the object store; no secrets; they win over the connection's
-        (templated)
+    :param storage_options: options of the object store, which override the connection's. The DAG shows them,
+        so they must not contain secrets (templated)
     :raises InvalidConfiguration: only one of ``pipeline`` and ``target`` is given, or ``partitions`` names a
-        column that is no partition column
+        column that is not a partition column
     :raises SourceTableReplaced: without ``allow_recreation``: another table is at the same location
     :raises SourceHistoryChanged: without ``allow_recreation``: a copy of the table has another history
     :raises TableNameUnresolved: no operator has resolved the catalog name yet
     :raises UnsupportedTable: the table's log does not show its changes
-    :raises DeltaCdcError: the target's log holds no usable watermark; the class of the error says why
+    :raises DeltaCdcError: the target's log has no valid watermark; the class of the error is the reason
     """
 
     template_fields = (

@@ -22,10 +22,10 @@ def watched_asset(table: str, **arguments: Any) -> Asset:
         with DAG("orders_current", schedule=[watched_asset(ORDERS)]):
             ...
 
-    The asset differs from that of :func:`delta_asset`, which every task that reads or writes the table names:
-    Airflow drops the watcher of an asset as soon as it parses a DAG that names the asset without the watcher.
-    For the same reason, different arguments give different assets; equal arguments, in any DAG, share one
-    asset and one watcher.
+    The asset is not that of :func:`delta_asset`. Tasks that read or write the table have that asset as inlet
+    or outlet, without a watcher, and Airflow removes the watcher of an asset when it parses such a DAG. For
+    the same reason, calls with different arguments return different assets. Calls with equal arguments, in
+    any DAG, share one asset and one watcher.
 
     :param table: path or URI; literal or with ``${ENV}``, not Jinja
     :param arguments: arguments of :class:`~airflow_delta_cdc.triggers.DeltaVersionTrigger`, except

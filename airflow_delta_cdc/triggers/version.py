@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
-    """Fire whenever a table has new commits that change data. For use in an ``AssetWatcher``.
+    """Fire whenever a table has new commits that change data. Use this trigger in an ``AssetWatcher``.
 
     .. code-block:: python
 
@@ -52,27 +52,30 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
     :func:`airflow_delta_cdc.triggers.watched_asset` replaces the first two lines.
 
     The trigger reads the table's log without a JVM and without blocking the event loop, with one small
-    request per check. It waits for a table that doesn't exist. If a store fails or is slow, the pauses grow,
-    up to five minutes; no error ends the trigger.
+    request per check. It waits for a table that doesn't exist. If a store fails or is slow, the trigger waits
+    longer between two checks, up to five minutes. No error ends the trigger.
 
     Each event covers all changes since the previous one: ``table``, ``table_id``, ``version`` (the newest),
     ``previous_version`` (None the first time), ``timestamp`` and ``reason`` (``new_versions``,
-    ``table_created`` or ``table_recreated``). The asset's state store keeps the position of the trigger;
-    without a position there, the trigger fires once. If the triggerer dies, no event is lost, but one may
-    come twice.
+    ``table_created`` or ``table_recreated``). The asset's state store contains the position of the trigger;
+    if it has no position yet, the trigger fires once. If the triggerer dies, no event is lost, but an event
+    may come twice.
 
     :param table: path or URI of the table, ``${ENV}`` allowed
-    :param asset_name: name of the watched asset. Its state store keeps the trigger's position, so two assets
-        on one table are independent of each other. No task may have the asset as inlet or outlet.
+    :param asset_name: name of the watched asset. Its state store contains the trigger's position, so two
+        assets on one table are independent of each other. No task may have the asset as inlet or outlet.
     :param min_versions: the number of counted commits that make an event
-    :param operations: only commits of these operations count, as ``DESCRIBE HISTORY`` names them, in upper
-        or lower case
-    :param partitions: only commits that touch such partitions count: a value, or a list of values, by column
+    :param operations: a name or a list of names of operations, as in ``DESCRIBE HISTORY``, in upper or lower
+        case, such as ``MERGE``: only commits of these operations count
+    :param partitions: a value, or a list of values, for each partition column, such as ``{"country": ["DE",
+        "FR"]}``: only commits that add or remove rows in these partitions count
     :param poll_interval: seconds between two checks; None is ``[delta_cdc] poll_interval``
-    :param delta_conn_id: connection of type ``delta`` for the object store; it is read in the triggerer
-    :param storage_options: options of the object store; no secrets, they are kept in Airflow's database
-    :param allow_recreation: make an event if a table was created again at the same location; otherwise the
-        trigger logs an error, and makes no event until the entry in the asset's state store is deleted
+    :param delta_conn_id: connection of type ``delta`` for the object store; the triggerer reads it
+    :param storage_options: options of the object store. Airflow's database contains them, so they must not
+        contain secrets
+    :param allow_recreation: True: if the table was dropped and created again at the same location, the
+        trigger fires. False: it logs an error, and does not fire until you delete its entry in the asset's
+        state store
     :raises InvalidConfiguration: a condition is invalid
     """
 

@@ -90,15 +90,15 @@ def apply_changes(
 
     If the target does not exist, the first call loads the source as of its newest version. Each later call
     applies the changes between the watermark, which is in the target's own log, and the source's newest
-    version. Without changes, Spark reads and writes nothing.
+    version. If there are no changes, Spark reads and writes nothing.
 
     Expressions and predicates are Spark SQL. :data:`delta_cdc.core.option_schema.APPLY` documents all
     options, and which of them belong in ``limits``, ``policies``, ``layout`` and ``repair``.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param repair: with ``mode="repair"``: mapping with ``keys`` or ``quarantined``
-    :param scratch: path or URI of a folder that this process and Spark's executors reach; needed if the
-        source has no change data feed and Spark does not run only on this machine
+    :param scratch: path or URI of a folder that this process and Spark's executors can reach; needed if the
+        source has no change data feed, and Spark also runs on other machines
     :param storage_options: options of the object store for reading the logs without Spark
     :param run_id: the run's id, for the target's log; "" generates a new one for each call. Concurrent calls
         must not share one
@@ -139,9 +139,9 @@ def read_changes(
 ) -> DataFrame:
     """Return the changes of a Delta table between two versions, as one lazy DataFrame.
 
-    This call chooses the read method from the log. Spark reads the rows when it evaluates the DataFrame. If
-    only the rows show an error, Spark then raises its own exception, with our error in the message;
-    :func:`delta_cdc.named_in_plan` returns our error.
+    This call reads only the log, and chooses the read method. Spark reads the rows when it evaluates the
+    DataFrame. If Spark then finds an error in the rows, such as a duplicated key, it raises its own
+    exception. Pass this exception to :func:`delta_cdc.named_in_plan`, which returns the named error in it.
 
     :data:`delta_cdc.core.option_schema.READ` documents all options, and which of them belong in a mapping.
 
@@ -150,14 +150,15 @@ def read_changes(
     :param starting_version: first version, inclusive; this or ``starting_timestamp`` is needed. The version
         after the newest one gives no rows
     :param ending_version: last version, inclusive; None is the newest one now
-    :param scratch: path or URI of a folder that this process and Spark's executors reach; needed by all
-        read methods except ``change_files`` if Spark does not run only on this machine. A few kilobytes
-        stay in it until the caller removes them
+    :param scratch: path or URI of a folder that this process and Spark's executors can reach; needed by all
+        read methods except ``change_files`` if Spark also runs on other machines. A few kilobytes stay in it
+        until the caller removes them
     :param storage_options: options of the object store for reading the log without Spark
     :return: the table's columns as of the end (or those of ``select``), ``_change_type`` (string: insert,
         update_preimage, update_postimage, delete), ``_commit_version`` (long), ``_commit_timestamp``
-        (timestamp). A net row has the version and timestamp of its last change; if only the two ends are
-        compared, the version of a delete is the range's end
+        (timestamp). A row of ``min_delta`` or ``upsert`` has the version and the timestamp of its last
+        change, or, if the read method does not know them, of the last commit with changes in the part that
+        the method compared
     :raises RangeTooLong: the range has too many versions for one DataFrame
     :raises DeltaCdcError: the read failed; the error names the remedy. The call never writes to the table
     """

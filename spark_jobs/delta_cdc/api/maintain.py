@@ -38,9 +38,10 @@ def expire_events(
 ) -> dict[str, Any]:
     """Delete the events of a change log that no consumer needs any more, and raise its ``horizon``.
 
-    The ``horizon`` is the oldest sequence that is not yet late. Each call first deletes the events below the
-    current ``horizon``, once every consumer has applied all events that arrived before that was set. Then it
-    sets the new ``horizon``, for the next call. A call never lowers the ``horizon``.
+    The ``horizon`` is the lowest sequence that a late event may have. Each call first deletes the events
+    below the current ``horizon``, if every consumer has applied all events that were in the log when the
+    ``horizon`` was set. Then it sets the new ``horizon``, for the next call. Otherwise it does neither, and
+    ``note`` names the consumer. A call never lowers the ``horizon``.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param log: path, URI or catalog name of the change log
@@ -48,16 +49,17 @@ def expire_events(
         (path, URI or catalog name). The call keeps older events that a consumer needs to apply late events at
         or above the ``horizon``
     :param horizon: the new ``horizon``, a sequence as Spark casts it to a string; None keeps the current one
-    :param keep: instead, the distance between the ``horizon`` and the newest event that all consumers have
-        applied, a Delta interval such as ``interval 7 days``; only for sequences that are times
+    :param keep: instead of ``horizon``: the distance between the ``horizon`` and the newest event that all
+        consumers have applied, a Delta interval such as ``interval 7 days``; only for sequences that are
+        times
     :param dry_run: count the events that the call would delete, and write nothing
-    :param single_driver: only one Spark driver at a time writes to the log; needed on S3 without a log store
-        for several writers
+    :param single_driver: you make sure that only one Spark driver at a time writes to the log; needed on S3
+        if Spark's log store is not safe for several drivers
     :param storage_options: options of the object store for reading the logs without Spark
     :return: ``table``, ``status`` (``done`` or ``nothing``), ``horizon``, ``deleted`` (rows) and ``note``
-    :raises InvalidConfiguration: there is no consumer; a consumer reads rows, not events; ``horizon`` is no
-        sequence of the consumers, or is above all events that they have applied
-    :raises ConsumerUnreadable: a consumer's progress cannot be read
+    :raises InvalidConfiguration: there is no consumer; a consumer reads rows, not events; ``horizon`` does
+        not have the type of the consumers' sequence, or is above all events that they have applied
+    :raises ConsumerUnreadable: the log of a consumer's target does not show its watermark
     :raises ConcurrentModification: another writer committed first; nothing is lost
     """
     spec = ExpireSpec("", located(spark, log), horizon, dry_run=dry_run, single_driver=single_driver)

@@ -32,20 +32,20 @@ def commit_watermark(
 ) -> TableVersion:
     """Commit that the open batch of a staging table has arrived at its destination.
 
-    Until the commit, a read returns the same batch; the next batch starts right after it. So every batch is
-    delivered at least once, even after a crash. A repeated commit does nothing.
+    Until the commit, a read returns the same batch; the next batch starts right after it. So the destination
+    gets every batch at least once, even after a crash. A repeated commit does nothing.
 
     :param spark: a session with Delta's extension and catalog; not used if the batch is already committed
     :param staging: path or URI of the staging table
     :param pipeline: the pipeline's name, the same as in the read
     :param ending_version: last version of the batch that has arrived, as the read returned it; None commits
         the batch that is open now
-    :param single_driver: only this driver writes to staging; needed on S3 without a log store for several
-        writers, and without effect elsewhere
+    :param single_driver: you make sure that only this driver writes to staging; needed on S3 if Spark's log
+        store is not safe for several drivers; has no effect elsewhere
     :param storage_options: options of the object store for reading the log without Spark
     :param run_id: the run's id, for the staging table's log; "" generates a new one for each call. Concurrent
         calls must not share one
-    :return: the watermark that staging now records
+    :return: the watermark that the staging table has now
     :raises NoOpenBatch: no batch was read yet, or the batch is not complete
     :raises OtherBatchOpen: the open batch is not the one that ends at ``ending_version``
     """

@@ -36,14 +36,14 @@ def verify_table(
     """Verify that a target matches its pipeline; write nothing.
 
     All checks read one version of the target, and the source as of the watermark, so concurrent writers do
-    not affect them. The target's seal contains the options that it was built with.
+    not affect them. The options of the pipeline come from the target's seal.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param target: path, URI or catalog name
     :param pipeline: the pipeline that fills it
     :param source: path, URI or catalog name of its source; None takes the location in the seal
-    :param current: a target of the other SCD type with the same keys: its rows are compared with the open
-        rows of the history
+    :param current: a target of the other SCD type with the same keys: the call compares the current rows with
+        the open rows of the history
     :param current_pipeline: the pipeline that fills ``current``; None takes the only one in its log
     :param on_conflict: for a change log: the pipeline's option, which the seal does not contain
     :param checks: names of :data:`delta_cdc.core.checks.CHECKS`; None makes all checks

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 FIRST_LOAD = ("source_kind", "keys", "sequence_by")
 
 _HELP = (
-    "FILE: a configuration (a file or a folder); without PIPELINE all pipelines in it. SOURCE TARGET: the "
-    "tables of one pipeline. PIPELINE=TARGET: a pipeline whose target's watermark records source and options"
+    "FILE: a configuration (a file or a folder), with all its pipelines, or only those that you name after "
+    "it. SOURCE TARGET: the tables of one pipeline. PIPELINE=TARGET: a target or a change log, whose seal "
+    "contains the source and the options"
 )
 
 

@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
     """Add the subcommand's parser."""
     replay = commands.add_parser(
         "replay",
-        help="process again what is in quarantine, after a correction (starts Spark here, if there is any)",
+        help="process the records in quarantine again, after a correction (starts Spark here, if needed)",
         description="For a change log, reads the records again, and adds those that are valid events now to "
         "the log. For a target, computes the rows of the keys again. The options come from the "
         "configuration, or else from the seal; the arguments below override them. Exit code 1: some records "

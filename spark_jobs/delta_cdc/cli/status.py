@@ -29,15 +29,15 @@ def add(commands: Any) -> None:
     status = commands.add_parser(
         "status",
         help="show how far pipelines are behind their sources, from the logs alone (starts no Spark)",
-        description="Prints the source's version, the watermark, the lag, and until when the source's "
-        "history lasts. Exit code 1: a pipeline needs attention: it has no valid watermark, it is late, or "
-        "more than half of a retention has passed.",
+        description="Prints the source's version, the watermark, the lag, and the time until which the "
+        "pipeline can continue. Exit code 1: a pipeline needs attention: it has no valid watermark, it is "
+        "late, or a commit that it still needs is older than half of its retention.",
     )
     takes_pipelines(status)
     status.add_argument(
         "--freshness", metavar="SPAN", type=_span,
-        help="such as '30 minutes': a pipeline whose oldest change that is not applied is older is late; "
-        "without it, the configuration's",
+        help="maximum age of the oldest change that is not applied, such as '30 minutes'; if that change is "
+        "older, the pipeline is late; default: the freshness in the configuration",
     )  # fmt: skip
     forms = status.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="print everything as JSON, with the newest seals")

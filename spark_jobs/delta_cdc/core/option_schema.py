@@ -94,8 +94,8 @@ def filled(cls: type[_T], options: Mapping[str, Option], given: Mapping[str, Any
 GROUPS = {
     "limits": "How much a run and a commit take",
     "policies": "How a run deals with unexpected input and states",
-    "layout": "The form of tables that are created here",
-    "repair": "With mode ``repair``: the keys to compute again; or give a range",
+    "layout": "The form of the tables that the pipeline creates",
+    "repair": "With mode ``repair``: the keys to compute again, instead of a range",
 }
 
 
@@ -189,16 +189,16 @@ APPLY = _by_name(
     Option(
         "pipeline",
         NAME,
-        "The pipeline's name, which the log of its table records; None takes the last part of the target's "
-        "name, or without a target of the log's name. Do not change it while the table exists. Two "
-        "pipelines into one table need different names",
+        "The pipeline's name, which each commit in its target (without a target: in its change log) records. "
+        "None takes the last part of the target's name (without a target: of the change log's name). Do not "
+        "change the name while the table exists. Two pipelines into one table need different names",
     ),
     Option("source", TABLE, "Path, URI or catalog name of the source, ``${ENV}`` allowed"),
     Option(
         "target",
         TABLE,
-        "Path, URI or catalog name of the target, ``${ENV}`` allowed. A name that the catalog does not have "
-        "is registered when the target is created",
+        "Path, URI or catalog name of the target, ``${ENV}`` allowed. If the catalog does not have the name, "
+        "the run that creates the target registers it",
     ),
     Option(
         "source_kind",
@@ -222,10 +222,10 @@ APPLY = _by_name(
     Option(
         "sequence_by",
         SEQUENCE,
-        "A change log: the order of events, an expression or a list of expressions, of which the first is "
-        "compared first; required unless an ingest made the log. Any other source, type 2 only: the values "
-        "of start and end: ``_commit_version`` (default), ``_commit_timestamp``, or an expression over the "
-        "columns",
+        "A change log: an expression, or a list of expressions, by which the run orders the events; in a "
+        "list, the first one decides first. Required unless an ingest made the log. Any other source, type 2 "
+        "only: the values of the start and end columns: ``_commit_version`` (default), "
+        "``_commit_timestamp``, or an expression over the columns",
     ),
     Option(
         "delete_sequence",
@@ -250,15 +250,16 @@ APPLY = _by_name(
     Option(
         "max_bytes",
         POSITIVE,
-        "Maximum number of bytes of changes in one run, by the log; a run takes at least one version",
+        "Maximum number of bytes of changes in one run, by the file sizes in the source's log; a run takes "
+        "at least one version",
         group="limits",
     ),
     Option(
         "versions_per_commit",
         POSITIVE,
-        "Maximum number of versions in one commit. All commits are made in one application, and a retry "
-        "continues after the last one. None applies the whole run in one commit; a read into staging "
-        "divides it into commits that one plan of Spark can hold",
+        "Maximum number of versions in one commit. One application makes all commits of a run, and a retry "
+        "continues after the last one. None makes one commit per run; only a read into staging then makes "
+        "several if the range is too long for one Spark plan",
         group="limits",
     ),
     Option("bytes_per_commit", POSITIVE, "Maximum number of bytes of changes in one commit", group="limits"),
@@ -272,8 +273,8 @@ APPLY = _by_name(
     Option(
         "apply_as_deletes",
         TEXT,
-        "Predicate over the source's columns: if it is true, an event of a change log is a delete, and a "
-        "row of another source does not exist",
+        "Predicate over the source's columns. A change log: an event for which it is true is a delete. Any "
+        "other source: the run treats a row for which it is true as if the row did not exist",
     ),
     Option(
         "apply_as_truncates",
@@ -341,8 +342,8 @@ APPLY = _by_name(
         "initial_load",
         INITIAL_LOAD,
         '``snapshot``: load the newest version; ``{"from_version": N}``: load version N - 1, and apply the '
-        'changes since; ``none`` or ``{"none_at": V}``: load no rows, and take the target\'s rows for the '
-        "source at its newest version, or at version V",
+        'changes since; ``none`` or ``{"none_at": V}``: load no rows, and assume that the target has the '
+        "rows of the source's newest version, or of version V",
         default="snapshot",
     ),
     Option(
@@ -354,17 +355,21 @@ APPLY = _by_name(
     Option(
         "cluster_by",
         COLUMNS,
-        "Clustering columns; None takes the first keys, and an empty list does not cluster",
+        "Clustering columns. None takes the first keys; with an empty list, the table has no clustering",
         group="layout",
     ),
     Option(
-        "target_properties", PROPERTIES, "Table properties of a target that is created here", group="layout"
+        "target_properties",
+        PROPERTIES,
+        "Table properties of a target that the pipeline creates",
+        group="layout",
     ),
     Option(
         "target_location",
         OPTIONAL_TABLE,
         "If the target is a catalog name: path or URI of its table, ``${ENV}`` allowed. None takes the "
-        "catalog's location; for a new table, the folder with its name in the location of its schema",
+        "location in the catalog. For a new table, None takes the folder with the table's name in the "
+        "location of its schema",
         group="layout",
     ),
     Option(
@@ -376,7 +381,7 @@ APPLY = _by_name(
     Option(
         "publish_changes",
         FLAG,
-        "Turn on the change data feed of a target that is created here",
+        "Turn on the change data feed of a target that the pipeline creates",
         default=False,
         group="layout",
     ),
@@ -393,12 +398,13 @@ APPLY = _by_name(
     Option(
         "mode",
         MODE,
-        "``incremental``, also if it is empty: apply new changes; ``backfill``: the same, the name in "
-        "forms; ``dry_run``: the same with the argument ``dry_run``; ``repair``: compute the keys again "
-        "that changed in a range at or below the watermark, or that ``repair`` names, and keep the "
-        "watermark; ``reload``: compute all keys again; ``reset``: delete the target's rows, and load it "
-        "again; ``interval``: from the starting timestamp to the ending timestamp, exclusive: fill the "
-        "target up to its end, or repair it if it is already applied",
+        "``incremental`` (also an empty text): apply new changes; ``backfill``: another name of "
+        "``incremental``, for a range; ``dry_run``: ``incremental`` with ``dry_run=True``; ``repair``: "
+        "compute the keys again that changed in a range at or below the watermark, or that ``repair`` "
+        "names, and keep the watermark; ``reload``: compute all keys again; ``reset``: delete the target's "
+        "rows, and load it again; ``interval``: apply the changes up to the ending timestamp (exclusive), "
+        "or, if they are already applied, compute the keys again that changed from the starting to the "
+        "ending timestamp",
         default="incremental",
         of_run=True,
     ),
@@ -465,7 +471,8 @@ APPLY = _by_name(
     Option(
         "snapshot_version_column",
         NAME,
-        "With ``source_kind`` ``snapshot``: the column that distinguishes the copies; its values ascend",
+        "With ``source_kind`` ``snapshot``: the column that distinguishes the copies. A later copy must have "
+        "a greater value",
     ),
     Option(
         "freshness",
@@ -477,8 +484,8 @@ APPLY = _by_name(
     Option(
         "single_driver",
         FLAG,
-        "Only one Spark driver at a time writes the table; needed on S3 without a log store for several "
-        "writers, and without effect elsewhere",
+        "You make sure that only one Spark driver at a time writes to the table. Needed on S3 if Spark's log "
+        "store is not safe for several drivers; has no effect elsewhere",
         default=False,
         templated=False,
     ),
@@ -488,7 +495,7 @@ APPLY = _by_name(
     Option(
         "staging",
         OPTIONAL_TABLE,
-        "Staging table of ``DeltaReadChangesOperator``, to apply from",
+        "Staging table of ``DeltaReadChangesOperator``: apply the batch in it, instead of reading the source",
         of_run=True,
     ),
 )
@@ -542,7 +549,8 @@ _INGEST = _by_name(
     Option(
         "lexical_order",
         FLAG,
-        "Names of new files always sort after those of earlier files, so a run lists only the rest",
+        "The name of each new file sorts after the names of all earlier files, so a run lists only the names "
+        "after the last one",
         default=False,
     ),
     Option(
@@ -570,9 +578,11 @@ _INGEST = _by_name(
     Option(
         "source_kind",
         choice(*get_args(SourceKind)),
-        "Kind of the log for the apply; None is ``change_log``, or with ``insert_only`` ``change_feed``",
+        "How the apply reads the log; None is ``change_log``, or ``change_feed`` with ``insert_only``",
     ),
-    Option("log_properties", PROPERTIES, "Table properties of a log that is created here", group="layout"),
+    Option(
+        "log_properties", PROPERTIES, "Table properties of a log that the pipeline creates", group="layout"
+    ),
 )
 #: Options of an ingest, including those of the apply of its log.
 INGEST = {
@@ -621,8 +631,8 @@ READ = {
         Option(
             "method",
             choice(*get_args(ReadMethod)),
-            "``change_files`` (Delta's change data feed), ``row_tracking``, ``snapshot_diff``, "
-            "``added_files``, or ``auto``, which chooses for each part of the range, from the log",
+            "``change_files`` (Delta's change data feed), ``row_tracking``, ``snapshot_diff`` or "
+            "``added_files``; ``auto`` chooses one of them for each part of the range",
             default="auto",
         ),
         Option(
@@ -650,8 +660,8 @@ READ = {
         Option(
             "output_path",
             OPTIONAL_TABLE,
-            "Folder to which the read also writes the batch as files, into ``<starting>-<ending>-<plan>``, "
-            "for readers without Delta; the XCom's ``output`` names the valid folder",
+            "Folder for readers without Delta: the read also writes the batch as files into its subfolder "
+            "``<starting>-<ending>-<plan>``. Read only the subfolder that the XCom's ``output`` names",
         ),
         Option(
             "output_format",

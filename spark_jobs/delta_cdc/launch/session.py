@@ -141,8 +141,9 @@ def get_session(
 ) -> SparkSession:
     """Return a local Spark session with Delta's JARs and confs: this process's session, or a new one.
 
-    The command line, the operators without a Spark connection and the demo use the same session. It sets
-    ``SPARK_HOME`` and the ``PYSPARK_…`` variables of this process, for Spark's children.
+    The command line, the operators without a Spark connection and the demo get their session in the same way.
+    The function sets ``SPARK_HOME`` and the ``PYSPARK_…`` variables of this process, for Spark's child
+    processes.
 
     .. code-block:: python
 
@@ -150,12 +151,12 @@ def get_session(
 
     :param app_name: name of the Spark application
     :param cores: threads of the local master; None means all CPUs this process may use
-    :param quick_start: start in half the CPU time and compute more slowly once warm: for small work
+    :param quick_start: True: Spark starts in half the CPU time, but long jobs are slower. For small jobs
     :param kafka: also load the connector to Kafka
-    :param locations: paths or URIs that are read and written: if one is on S3, the JARs for it are loaded
+    :param locations: paths or URIs that you read or write. If one is on S3, the session loads the JARs for S3
     :param jars: False loads no JARs, because the caller provides its own class path
-    :param extra: Spark confs. A class path and JVM options are appended to ours; if they are missing, those
-        of ``spark-defaults.conf`` are appended
+    :param extra: Spark confs. The function appends a class path and JVM options to its own; if you set none,
+        it appends those of ``spark-defaults.conf``
     :raises EnvironmentNotReady: Java is missing or too old, or the JARs cannot be resolved
     """
     locations = list(locations)

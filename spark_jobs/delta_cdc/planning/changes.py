@@ -130,11 +130,12 @@ async def plan_changes_async(request: ChangesRequest, *, now_ms: int | None = No
 def _too_long(uri: str, versions: VersionRange, at: int) -> RangeTooLong:
     first, last = versions.starting_version, at - 1
     return RangeTooLong(
-        f"Versions {versions} of {uri} are too many for one DataFrame. It holds {read_methods.MOST_VERSIONS} "
-        f"versions with changes in {read_methods.MOST_SEGMENTS} segments, "
-        f"{read_methods.MOST_COMPARED} of them with deletion vectors that Delta's own reader has to compare.",
+        f"Versions {versions} of {uri} are too many for one DataFrame. One DataFrame can read at most "
+        f"{read_methods.MOST_VERSIONS} versions with changes one by one, in at most "
+        f"{read_methods.MOST_SEGMENTS} segments. In at most {read_methods.MOST_COMPARED} of these versions, "
+        "Delta's own reader may have to compare deletion vectors.",
         remedy=f"read versions {first}-{last} first, and continue at {at}; or stage them with "
-        "DeltaReadChangesOperator, which cuts the range by itself.",
+        "DeltaReadChangesOperator, which divides the range automatically.",
     )
 
 

@@ -132,9 +132,10 @@ def answer(
 
 
 def named_in_plan(error: BaseException) -> DeltaCdcError | None:
-    """Return the named error that a change query raised while Spark read it; None for any other error.
+    """Return the named error in an exception that Spark raised while it read a change query.
 
-    :param error: what Spark raised
+    :param error: the exception from Spark
+    :return: an error such as ``KeyNotUnique``; None if the exception has another cause
     """
     match = _RAISED.search(str(error))
     if match is None:
