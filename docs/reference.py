@@ -277,9 +277,7 @@ def options_page() -> str:
         if option.group and option.key != name:
             given += f", as `{option.key}`"
         value = _markdown(option.kind.expects).removesuffix("; one that looks like a number needs quotes")
-        rows.append(
-            f"| `{name}` | {value} | {_defaults(found)} | {given} | {', '.join(found)} | {meaning} |"
-        )
+        rows.append(f"| `{name}` | {value} | {_defaults(found)} | {given} | {', '.join(found)} | {meaning} |")
     intro = (
         "Options of `apply_changes` and `DeltaApplyChangesOperator` (*apply*), of `ingest_changes` and "
         "`DeltaIngestChangesOperator` (*ingest*), and of `read_changes` and `DeltaReadChangesOperator` "
