@@ -8,12 +8,14 @@ must repeat the connector's options.
 
 from __future__ import annotations
 
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delta_cdc.core import change_log
+from delta_cdc.spark.changes.equality import balanced, is_list_of
 from delta_cdc.spark.ingest.adapters import debezium_order as order
 from delta_cdc.spark.ingest.adapters import debezium_types as types
 from delta_cdc.spark.ingest.adapters import goldengate, parsing, plain, values
@@ -85,9 +87,7 @@ def _unpacked(frame: DataFrame, options: dict[str, Any]) -> DataFrame:
     raw, message = F.col(parsing.ROW), f"{parsing.ROW}_message"
     frame = frame.withColumn(message, parsing.json_object(raw, ["schema", "payload"]))
     keys = F.json_object_keys(raw)
-    wrapped = F.array_contains(keys, "payload") & (
-        F.size(F.array_except(keys, _names("schema", "payload"))) == 0
-    )
+    wrapped = is_list_of(keys, ("schema", "payload")) | is_list_of(keys, ("payload",))
     wrapped = F.coalesce(wrapped, F.lit(False))
     return frame.withColumns(
         {
@@ -96,10 +96,6 @@ def _unpacked(frame: DataFrame, options: dict[str, Any]) -> DataFrame:
             _PAYLOAD: F.when(wrapped, F.col(message).getField("payload")).otherwise(raw),
         }
     ).drop(message)
-
-
-def _names(*names: str) -> Column:
-    return F.array(*[F.lit(name) for name in names])
 
 
 def _of_images(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
@@ -186,6 +182,9 @@ def _without_placeholders(
     missing_names = F.array_compact(
         F.array(*[F.when(condition, F.lit(name)) for name, condition in is_missing.items()])
     )
+    # Spark interprets array_compact, and few records have placeholders.
+    has_missing = balanced(or_, list(is_missing.values()))
+    missing_names = F.when(has_missing, missing_names).otherwise(F.array())
     blanked = F.struct(
         *[F.when(~condition, texts.getField(name)).alias(name) for name, condition in is_missing.items()]
     )

@@ -462,7 +462,7 @@ def events(
         is_other = no_payload is not None
         names = F.filter(carried_names, lambda name: F.lower(name).isin(*lower_names) != F.lit(is_other))
     if left_out is not None:
-        names = F.array_except(names, left_out)
+        names = F.when(F.size(left_out) > 0, F.array_except(names, left_out)).otherwise(names)
     null_text = F.lit(None).cast("string")
     op = F.when(is_blank(frame), change_log.IGNORE).otherwise(op)
     problem = F.coalesce(null_text if error is None else error, F.when(sequence.isNull(), lacking))
