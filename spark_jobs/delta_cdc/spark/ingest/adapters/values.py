@@ -89,9 +89,9 @@ def _floating(text: Column, data_type: T.DataType) -> Column:
     is_infinite = F.abs(value) == F.lit(float("inf")).cast(data_type)
     # Nearly all numbers have this form. This pattern alone costs a fraction of the rules for the others.
     is_short = text.rlike(r"^-?[0-9]{1,12}(?:\.[0-9]{1,4})?\z")
-    # Java accepts a trailing d or f as a type suffix.
+    # Java also accepts a trailing d or f as a type suffix, and hexadecimal numbers.
     is_named = F.lower(text).rlike(r"inf|nan")
-    fits = is_named | (text.rlike(r"[0-9.]\s*\z") & (significant <= _DOUBLE_DIGITS) & ~is_infinite)
+    fits = is_named | (text.rlike(_NUMBER) & (significant <= _DOUBLE_DIGITS) & ~is_infinite)
     return F.when(is_short | fits, value)
 
 

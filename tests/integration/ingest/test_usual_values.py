@@ -1,0 +1,89 @@
+"""The short ways for usual values give what the general rules give: plain Python says so of random values."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from delta_cdc.spark.changes.equality import is_list_of
+from delta_cdc.spark.ingest.adapters import values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+SEED = 20261124
+#: UTF-8 and UTF-16 sort the last two in another order.
+NAMES = ("id", "ID", "v", "v2", "größe", "\uffee", "\U0001f600")
+
+
+def test_a_record_is_complete_exactly_if_it_has_all_names(spark: SparkSession) -> None:
+    draw = random.Random(SEED)
+    lists: list[Sequence[str | None] | None] = [None, [], [*NAMES], [*reversed(NAMES)], [*NAMES[1:], "id2"]]
+    for _ in range(2000):
+        names: list[str | None] = draw.sample(NAMES, draw.choice((len(NAMES), len(NAMES), len(NAMES) - 1)))
+        if draw.random() < 0.5:
+            names[draw.randrange(len(names))] = draw.choice((*NAMES, "x", None))
+        lists.append(names)
+    rows = spark.createDataFrame(list(enumerate(lists)), "i int, names array<string>")
+    found = {row[0]: row[1] for row in rows.select("i", is_list_of(F.col("names"), NAMES)).collect()}
+    wanted = {
+        at: None if names is None else len(names) == len(NAMES) and set(names) == set(NAMES)
+        for at, names in enumerate(lists)
+    }
+    assert found == wanted
+    assert {True, False, None} == set(wanted.values())
+
+
+def test_sequences_of_one_number_and_of_several(spark: SparkSession) -> None:
+    draw = random.Random(SEED)
+    texts = ["", "0", "9" * 20, "9" * 21, "0" * 21, " 1", "1 ", "-1", "1/", "/1", "1//2", "1\n", "1.5", "١"]
+    for _ in range(2000):
+        parts = [
+            "".join(draw.choices("0123456789", k=draw.randint(1, 22))) for _ in range(draw.randint(1, 3))
+        ]
+        texts.append(draw.choice("/:").join(parts) + draw.choice(("", "", "", "x")))
+    rows = spark.createDataFrame(list(enumerate(texts)), "i int, text string")
+    found = {row[0]: row[1] for row in rows.select("i", values.numbers(F.col("text"))).collect()}
+    for at, text in enumerate(texts):
+        parts = re.split("[/:]", text)
+        fits = all(re.fullmatch("[0-9]{1,20}", part) for part in parts)
+        assert found[at] == ("/".join(part.zfill(20) for part in parts) if fits else None), text
+
+
+def test_doubles_fit_exactly_up_to_seventeen_digits(spark: SparkSession) -> None:
+    draw = random.Random(SEED)
+    texts = [
+        "0",
+        "-0",
+        "-0.0",
+        "1.",
+        ".5",
+        "1e5",
+        "1e400",
+        "0.00001",
+        "1d",
+        "1f",
+        "0x1p3",
+        "--1",
+        "1 2",
+        "1\n",
+    ]
+    for _ in range(4000):
+        text = "".join(draw.choices("0123456789", k=draw.randint(1, 20)))
+        if draw.random() < 0.8:
+            text += "." + "".join(draw.choices("0123456789", k=draw.randint(1, 8)))
+        texts.append(draw.choice(("", "-", "")) + text + draw.choice(("", "", "", "e3", "x")))
+    rows = spark.createDataFrame(list(enumerate(texts)), "i int, text string")
+    fitted = values.scalar(F.col("text"), T.DoubleType())
+    found = {row[0]: row[1] for row in rows.select("i", fitted).collect()}
+    for at, text in enumerate(texts):
+        number = re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", text)
+        digits = re.sub("[.]", "", number[1]).strip("0") if number else ""
+        fits = number is not None and len(digits) <= 17 and abs(float(text)) != float("inf")
+        assert found[at] == (float(text) if fits else None), text
