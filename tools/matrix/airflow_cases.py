@@ -18,6 +18,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from deltalake import write_deltalake
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -44,6 +47,8 @@ def registered(folder: Path) -> None:
 def dag(folder: Path) -> None:
     """Run a DAG twice, with a file to ingest each time."""
     (folder / "landing").mkdir()
+    for rows in ([1], [2]):
+        write_deltalake(str(folder / "watched"), pa.table({"id": rows}), mode="append")
     os.environ["DELTA_CDC_MATRIX_TABLES"] = str(folder)
     # Airflow before 3.2 runs no DAG that is not a file of its folder.
     file = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "matrix.py"

@@ -13,7 +13,7 @@ from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
 from airflow_delta_cdc.sensors import DeltaVersionSensor
 
 _FOLDER = Path(os.environ["DELTA_CDC_MATRIX_TABLES"])
-LANDING, LOG, TARGET = (str(_FOLDER / name) for name in ("landing", "log", "target"))
+LANDING, LOG, TARGET, WATCHED = (str(_FOLDER / name) for name in ("landing", "log", "target", "watched"))
 
 with DAG(
     "matrix",
@@ -34,7 +34,7 @@ with DAG(
         retry_policy=DELTA_CDC_RETRY_POLICY,
     )
     wait = DeltaVersionSensor(
-        task_id="wait", table=LOG, baseline_version=0, deferrable=False, poke_interval=1, timeout=60
+        task_id="wait", table=WATCHED, baseline_version=0, deferrable=False, poke_interval=1, timeout=60
     )
     verify = DeltaVerifyOperator(task_id="verify", pipeline="orders", target=TARGET)
     ingest >> wait >> verify
