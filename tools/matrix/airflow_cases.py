@@ -18,9 +18,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from deltalake import write_deltalake
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -47,8 +44,7 @@ def registered(folder: Path) -> None:
 def dag(folder: Path) -> None:
     """Run a DAG twice, with a file to ingest each time."""
     (folder / "landing").mkdir()
-    for rows in ([1], [2]):
-        write_deltalake(str(folder / "watched"), pa.table({"id": rows}), mode="append")
+    _watched(folder / "watched")
     os.environ["DELTA_CDC_MATRIX_TABLES"] = str(folder)
     # Airflow before 3.2 runs no DAG that is not a file of its folder.
     file = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "matrix.py"
@@ -66,6 +62,29 @@ def dag(folder: Path) -> None:
     assert first["counts"]["inserted"] == 2, first
     second = run(2, {"id": 1, "v": "A", "n": 2, "op": "U"}, {"id": 2, "n": 2, "op": "D"})
     assert (second["counts"]["inserted"], second["counts"]["events"]) == (1, 2), second
+
+
+def _watched(table: Path) -> None:
+    """Write the log of a Delta table with two commits; the sensor reads nothing else."""
+    log = table / "_delta_log"
+    log.mkdir(parents=True)
+    field = {"name": "id", "type": "integer", "nullable": True, "metadata": {}}
+    metadata = {
+        "id": "00000000-0000-0000-0000-000000000001",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": [field]}),
+        "partitionColumns": [],
+        "configuration": {},
+        "createdTime": 0,
+    }
+    file = {"path": "a.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
+    commits = (
+        [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}],
+        [{"add": file}],
+    )
+    for version, actions in enumerate(commits):
+        lines = [{"commitInfo": {"timestamp": 0, "operation": "WRITE"}}, *actions]
+        (log / f"{version:020d}.json").write_text("\n".join(map(json.dumps, lines)))
 
 
 def configured(folder: Path) -> None:
