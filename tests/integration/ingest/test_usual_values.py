@@ -40,6 +40,13 @@ def test_a_record_is_complete_exactly_if_it_has_all_names(spark: SparkSession) -
     assert {True, False, None} == set(wanted.values())
 
 
+def test_a_list_with_a_collation_is_compared_exactly(spark: SparkSession) -> None:
+    collated = "CAST({} AS array<string COLLATE UTF8_LCASE>) AS names"
+    for names, wanted in (("array('v', 'id')", True), ("array('V', 'id')", False), ("NULL", None)):
+        rows = spark.sql(f"SELECT {collated.format(names)}")
+        assert rows.select(is_list_of(F.col("names"), ("id", "v"))).collect()[0][0] is wanted
+
+
 def test_sequences_of_one_number_and_of_several(spark: SparkSession) -> None:
     draw = random.Random(SEED)
     texts = ["", "0", "9" * 20, "9" * 21, "0" * 21, " 1", "1 ", "-1", "1/", "/1", "1//2", "1\n", "1.5", "١"]

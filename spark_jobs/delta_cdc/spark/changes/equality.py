@@ -26,8 +26,13 @@ def has_equality(data_type: DataType) -> bool:
 
 
 def is_list_of(names: Column, expected: Iterable[str]) -> Column:
-    """Return whether an array of texts has exactly the expected names, in any order; NULL for NULL."""
-    return F.sort_array(names) == F.array(*map(F.lit, sorted(expected, key=str.encode))).cast("array<string>")
+    """Return whether an array of texts has exactly the expected names, in any order; NULL for NULL.
+
+    Upper and lower case differ, also if the array has a collation that ignores case.
+    """
+    # Without the first cast, Spark cannot compare an array that has a collation.
+    listed = F.sort_array(names.cast("array<string>"))
+    return listed == F.array(*map(F.lit, sorted(expected, key=str.encode))).cast("array<string>")
 
 
 def comparable(value: Column, data_type: DataType) -> Column:
