@@ -131,10 +131,12 @@ def _compare(source: Source, target: Path, scd_type: int) -> None:
 def _memory(session: SparkSession) -> dict[str, float]:
     """Return MB in use: the JVM's heap after a collection and its other memory; resident, JVM and Python."""
     jvm: Any = session.sparkContext._jvm
-    for _ in range(3):
-        jvm.java.lang.System.gc()
-        time.sleep(0.3)
     bean = jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
+    # Spark's cleaner frees what a collection found, and the next collection what the cleaner freed.
+    before, used = float("inf"), float(bean.getHeapMemoryUsage().getUsed())
+    while used < 0.99 * before:
+        jvm.java.lang.System.gc()
+        before, used = used, float(bean.getHeapMemoryUsage().getUsed())
     return {
         "heap": _mb(bean.getHeapMemoryUsage().getUsed()),
         "other": _mb(bean.getNonHeapMemoryUsage().getUsed()),

@@ -448,11 +448,15 @@ def events(
     :param carried: exactly the names that the event carries; NULL: the columns that its record has
     """
     if carried is None and RECORD not in frame.columns:
-        # Compare names exactly, because a record with another spelling is an invalid event.
+        # Compare names exactly, because a record with another spelling is an invalid event. Only the user may
+        # spell the columns that are left out in another way.
+        left_out_names = {name.lower() for name in no_payload or ()}
+        respelt = [name for name in frame.columns if name.lower() in left_out_names]
+        other_names = [*(no_payload or ()), *respelt]
         names = (
             F.array_intersect(F.col(CARRIED), F.array(*map(F.lit, payload)))
             if no_payload is None
-            else F.array_except(F.col(CARRIED), F.array(*map(F.lit, no_payload)).cast("array<string>"))
+            else F.array_except(F.col(CARRIED), F.array(*map(F.lit, other_names)).cast("array<string>"))
         )
         all_names = F.array(*map(F.lit, payload)).cast("array<string>")
         names = F.when(F.col(COMPLETE), all_names).otherwise(names)
