@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ def dag(folder: Path) -> None:
     (folder / "landing").mkdir()
     _watched(folder / "watched")
     os.environ["DELTA_CDC_MATRIX_TABLES"] = str(folder)
+    _wait_for_api()
     # Airflow before 3.2 runs no DAG that is not a file of its folder.
     file = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "matrix.py"
     file.parent.mkdir()
@@ -62,6 +64,27 @@ def dag(folder: Path) -> None:
     assert first["counts"]["inserted"] == 2, first
     second = run(2, {"id": 1, "v": "A", "n": 2, "op": "U"}, {"id": 2, "n": 2, "op": "D"})
     assert (second["counts"]["inserted"], second["counts"]["events"]) == (1, 2), second
+
+
+def _wait_for_api() -> None:
+    """Let ``DAG.test`` wait until the API in its process has started, as it does itself from Airflow 3.3 on.
+
+    Without this, the first request of a task may come before the API's registry exists.
+    """
+    from airflow.api_fastapi.execution_api import app
+
+    api: Any = app.InProcessExecutionAPI
+    original = api.transport.func
+
+    def transport(self: Any) -> Any:
+        made, deadline = original(self), time.monotonic() + 60
+        while not hasattr(self.app.state, "svcs_registry"):
+            assert time.monotonic() < deadline, "the API in this process did not start"
+            time.sleep(0.01)
+        return made
+
+    api.transport = cached_property(transport)
+    api.transport.__set_name__(api, "transport")
 
 
 def _watched(table: Path) -> None:
