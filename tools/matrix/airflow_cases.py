@@ -14,7 +14,6 @@ import sys
 import time
 import traceback
 from datetime import UTC, datetime
-from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,20 +70,20 @@ def _wait_for_api() -> None:
 
     Without this, the first request of a task may come before the API's registry exists.
     """
-    from airflow.api_fastapi.execution_api import app
+    from airflow.sdk.execution_time import supervisor
 
-    api: Any = app.InProcessExecutionAPI
-    original = api.transport.func
+    made = supervisor.in_process_api_server
 
-    def transport(self: Any) -> Any:
-        made, deadline = original(self), time.monotonic() + 60
-        while not hasattr(self.app.state, "svcs_registry"):
+    def started() -> Any:
+        api, deadline = made(), time.monotonic() + 60
+        # The transport starts the API, in a thread of its own.
+        assert api.transport is not None
+        while not hasattr(api.app.state, "svcs_registry"):
             assert time.monotonic() < deadline, "the API in this process did not start"
             time.sleep(0.01)
-        return made
+        return api
 
-    api.transport = cached_property(transport)
-    api.transport.__set_name__(api, "transport")
+    supervisor.in_process_api_server = started
 
 
 def _watched(table: Path) -> None:
