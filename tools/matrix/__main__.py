@@ -134,9 +134,9 @@ def environments() -> list[Environment]:
         for pair in PAIRS
     ]
     provider = next(one for one in dependencies if one.startswith(_SPARK_PROVIDER))
-    # Airflow 3.2.2 allows FastAPI 0.137 and Cadwyn 7, and fails with each of them when a task starts.
+    # Airflow 3.2.2 allows FastAPI 0.137, and fails with it when a task starts.
     # Airflow's own constraint files have an older one.
-    of_airflow = (provider, *_packages(PAIRS[0]), *spark_free, "fastapi<0.137", "cadwyn<7")
+    of_airflow = (provider, *_packages(PAIRS[0]), *spark_free, "fastapi<0.137")
     return pairs + [
         Environment(
             "airflow", f"Airflow {release}", next(pythons), (f"apache-airflow=={release}", *of_airflow)

@@ -46,7 +46,7 @@ def dag(folder: Path) -> None:
     (folder / "landing").mkdir()
     _watched(folder / "watched")
     os.environ["DELTA_CDC_MATRIX_TABLES"] = str(folder)
-    _wait_for_api()
+    _keep_api()
     # Airflow before 3.2 runs no DAG that is not a file of its folder.
     file = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "matrix.py"
     file.parent.mkdir()
@@ -65,17 +65,19 @@ def dag(folder: Path) -> None:
     assert (second["counts"]["inserted"], second["counts"]["events"]) == (1, 2), second
 
 
-def _wait_for_api() -> None:
-    """Let ``DAG.test`` wait until the API in its process has started, as it does itself from Airflow 3.3 on.
+def _keep_api() -> None:
+    """Let ``DAG.test`` keep the API in its process, and wait until it has started.
 
-    Without this, the first request of a task may come before the API's registry exists.
+    Airflow 3.3 does both. In 3.2.2, nothing refers to the API after the client was made: Python then ends it,
+    and the first request of a task fails.
     """
     from airflow.sdk.execution_time import supervisor
 
-    made = supervisor.in_process_api_server
+    made, kept = supervisor.in_process_api_server, []
 
     def started() -> Any:
         api, deadline = made(), time.monotonic() + 60
+        kept.append(api)
         # The transport starts the API, in a thread of its own.
         assert api.transport is not None
         while not hasattr(api.app.state, "svcs_registry"):
