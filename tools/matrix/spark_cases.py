@@ -339,6 +339,10 @@ def _connect(folder: Path) -> None:
             apply_changes(tables.spark, tables.path("s"), tables.path("t"), pipeline="p", keys=["id"])
         except VersionsUnsupported as error:
             print(type(error).__name__, error)
+        finally:
+            # At exit, PySpark 4.1 asks the server of an open session to clean up, and without a server it tries
+            # again for ten minutes.
+            tables.spark.stop()
 
 
 def main() -> None:
