@@ -340,7 +340,7 @@ def _connect(folder: Path) -> None:
         except VersionsUnsupported as error:
             print(type(error).__name__, error)
         finally:
-            # At exit, PySpark 4.1 asks the server of an open session to clean up, and without a server it tries
+            # At exit, PySpark 4.1 asks the server of an open session to clean up. Without a server, it tries
             # again for ten minutes.
             tables.spark.stop()
 
