@@ -15,10 +15,11 @@ if [ ! -x "$program" ]; then
     scratch=$(mktemp -d "$cache/bin/.building-XXXXXX")
     trap 'rm -rf "$scratch"' EXIT
     echo "s3gateway: building the Versity S3 gateway $version, once" >&2
-    # Writable, so that `make clean` can delete what Go has fetched.
+    # Writable, so that the sources and Go's cache can be deleted: 760 MB that nothing needs again.
     CGO_ENABLED=0 GOFLAGS=-modcacherw GOPATH=$cache/go GOCACHE=$cache/go-build GOBIN=$scratch \
         go install -trimpath -ldflags=-s "github.com/versity/versitygw/cmd/versitygw@$version" >&2
     # In one rename, as another process may be building it, too.
     mv "$scratch/versitygw" "$program"
+    rm -rf "$cache/go" "$cache/go-build"
 fi
 echo "$program"

@@ -64,6 +64,8 @@ make_environment() {
     .venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes \
         --build-constraints constraints.txt constraints.txt
     .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
+    # PySpark comes as a source distribution: 0.9 GB unpacked that nothing needs once its wheel is built.
+    [ "$UV_CACHE_DIR" != "$root/.cache/uv" ] || .venv/bin/uv cache prune --quiet --ci
 }
 
 export DELTA_CDC_HOME="${DELTA_CDC_HOME:-$root/.cache/delta-cdc}"
