@@ -88,8 +88,8 @@ def build_dags(
         A relative path counts from the folder of the calling file
     :param default_args: Airflow's ``default_args``: arguments of tasks that the configuration does not set
     :param dag_arguments: arguments of the DAGs that the configuration does not set
-    :return: the DAGs by their ids. While Airflow runs a task, only the DAG of this task
-    :raises InvalidConfiguration: names every problem of the configuration, one per line
+    :return: the DAGs by their ids. While Airflow runs a task, the dict has only the DAG of this task
+    :raises InvalidConfiguration: the configuration has problems; the message names all, one per line
     """
 
     caller = sys._getframe(1).f_globals.get("__file__") or ""

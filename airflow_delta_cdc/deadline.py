@@ -29,7 +29,7 @@ def freshness_deadline(
             ...
 
     The time starts when Airflow queues the run. If the run has not ended in time, Airflow's UI shows that it
-    missed the deadline. ``delta-cdc status`` also reports late changes that no run has found.
+    missed the deadline. ``delta-cdc status`` also reports late changes that no run has read.
 
     :param freshness: seconds, or a text like ``30 minutes``
     :param callback: an ``async`` function, or its dotted name, that the triggerer calls; None only logs the
@@ -63,7 +63,7 @@ def freshness_deadline(
 async def log_missed(context: dict[str, Any]) -> None:
     """Log that a run missed its deadline.
 
-    :param context: from Airflow
+    :param context: the context, which Airflow passes
     """
     run = context.get("dag_run") or {}
     _log.error(

@@ -60,7 +60,7 @@ _MEANT = f"('backfill' if params.mode == 'incremental' and ({_HAS_RANGE}) else p
 def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict[str, Param]:
     """Return the Params of the form, for ``DAG(params=...)``.
 
-    :param tables: names (pipelines) of the DAG's tables; if given, the form offers a choice of tables
+    :param tables: names of the DAG's pipelines; with them, the form has a field to choose tables
     :param mode: the mode that the form shows at first, one of :data:`MODES`
     :raises InvalidConfiguration: the mode is unknown
     """
@@ -184,10 +184,10 @@ def range_arguments() -> dict[str, str]:
 def run_arguments(*, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the arguments that pass the values of the form to a ``DeltaApplyChangesOperator``.
 
-    All are templates except ``pre_execute``, which checks the form before the task starts. In a backfill by
-    dates, they pass the data interval of the run instead.
+    The arguments are templates, except ``pre_execute``, which checks the form before the task starts. In one
+    of Airflow's backfills (by dates), they pass the data interval of the run instead of the form.
 
-    :param limits: limits of the task, other than ``versions_per_commit``, which the form sets
+    :param limits: limits of the task, without ``versions_per_commit``, which the form sets
     """
     groups: dict[str, dict[str, Any]] = {"limits": dict(limits or {})}
     for name in ("versions_per_commit", "repair_keys", "repair_quarantined"):

@@ -17,29 +17,33 @@ def _field(label: str, description: str, *, kind: str = "string", **schema: Any)
 _DELTA_FIELDS = {
     "storage": _field(
         "Storage",
-        "Which object store the connection is for. May stay empty where the fields below show it.",
+        "Type of the object store. You may leave this empty if another field implies the type.",
         enum=["s3", "azure", "gcs", None],
     ),
     "region": _field("S3: region", "Region of the buckets."),
     "endpoint_url": _field(
-        "S3: endpoint URL", "Of a store that is not Amazon's. The host field does as well."
+        "S3: endpoint URL", "Address of a store that is not Amazon's. You can use the field Host instead."
     ),
-    "allow_http": _field("Allow HTTP", "Whether requests may go unencrypted.", kind="boolean"),
+    "allow_http": _field("Allow HTTP", "Allow an endpoint without TLS.", kind="boolean"),
     "virtual_hosted_style": _field(
         "S3: virtual hosted style", "Whether the bucket is in the host's name.", kind="boolean"
     ),
-    "session_token": _field("S3: session token", "Of temporary keys.", format="password"),
-    "role_arn": _field("S3: role ARN", "Role of a web identity; needs its token file."),
-    "web_identity_token_file": _field("S3: web identity token file", "Path on every worker."),
+    "session_token": _field("S3: session token", "Token of temporary keys.", format="password"),
+    "role_arn": _field("S3: role ARN", "Role to assume with the web identity token file."),
+    "web_identity_token_file": _field("S3: web identity token file", "Path on every worker and node."),
     "tenant_id": _field("Azure: tenant id", "Tenant of the client."),
     "client_id": _field("Azure: client id", "Application (service principal) that reads and writes."),
-    "client_secret": _field("Azure: client secret", "The password field does as well.", format="password"),
+    "client_secret": _field(
+        "Azure: client secret", "You can use the field Password instead.", format="password"
+    ),
     "sas_token": _field("Azure: SAS token", "Shared access signature.", format="password"),
     "federated_token_file": _field("Azure: federated token file", "Path on every worker."),
     "service_account_path": _field("GCS: service account file", "Path of the key file on every worker."),
     "service_account_key": _field("GCS: service account key", "Text of the key file.", format="password"),
     "storage_options": _field(
-        "More storage options", "JSON object; names as delta-rs has them. These win.", kind="object"
+        "More storage options",
+        "JSON object with delta-rs's names. These options override the other fields.",
+        kind="object",
     ),
     "test_table": _field("Table to test with", "Path or URI of a table that the test button reads."),
 }
@@ -134,18 +138,20 @@ def get_provider_info() -> dict[str, Any]:
                         "default": "auto",
                     },
                     "results_uri": {
-                        "description": "A folder on an object store that the worker and the cluster (or the "
-                        "Spark Connect server) can both reach. Needed for deploy mode cluster, and if Spark "
-                        "on other machines reads changes with another method than the change data feed.",
+                        "description": "A folder on an object store that the worker and Spark (a cluster or "
+                        "a Spark Connect server) can both reach. Deploy mode cluster always needs it. A "
+                        "cluster in client mode and a Spark Connect server need it if a run reads changes by "
+                        "row_tracking, added_files or snapshot_diff: for example from a change log, from "
+                        "full copies, or from a table whose change data feed is off.",
                         "version_added": __version__,
                         "type": "string",
                         "example": "s3://lake/airflow/delta-cdc",
                         "default": None,
                     },
                     "spark_ui": {
-                        "description": "URL of Spark's UI or history server, for the link of tasks; "
-                        "``{application}`` stands for the application's id. The extra of a Spark connection "
-                        "may have its own.",
+                        "description": "URL of Spark's UI or history server, for the link of tasks. A task "
+                        "replaces ``{application}`` by the id of its application. The extra of a Spark "
+                        "connection may override this option.",
                         "version_added": __version__,
                         "type": "string",
                         "example": "http://history:18080/history/{application}/jobs/",

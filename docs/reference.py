@@ -14,6 +14,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.api.changes import _INGEST_ALONE
 from delta_cdc.core import errors
 from delta_cdc.core.option_schema import APPLY, GROUPS, INGEST, READ, Option, in_group
 
@@ -26,9 +27,9 @@ WRITTEN = ("operators", "functions", "commands")
 
 _MADE = "<!-- Made by docs/reference.py; change the code instead. -->"
 _TEMPLATES = (
-    "A path may contain `${ENV}`, a variable of the environment. Parameters marked *templated* may contain "
-    'Jinja. For numbers, an empty text and `None` mean "not given", so `"{{ params.ending_version }}"` also '
-    "works with an empty form field."
+    "A path may contain environment variables, as `${ENV}`. Parameters marked *templated* may contain Jinja. "
+    'For numbers, an empty text and `None` mean "not given", so `"{{ params.ending_version }}"` also works '
+    "with an empty form field."
 )
 #: Whose parameters are options.
 _OPTIONS = {
@@ -36,7 +37,7 @@ _OPTIONS = {
     "DeltaIngestChangesOperator": INGEST,
     "DeltaReadChangesOperator": READ,
     "apply_changes": APPLY,
-    "ingest_changes": INGEST,
+    "ingest_changes": _INGEST_ALONE,
     "read_changes": READ,
     "plan_changes": READ,
 }
@@ -243,18 +244,20 @@ def _page(cls: Callable[..., Any], home: str) -> str:
         _markdown(text),
         *(["\n| parameter | default | meaning |", "|---|---|---|", *rows] if rows else []),
     ]
-    if "kwargs" in params:
-        lines.append(f"\nFurther arguments: {_markdown(params['kwargs'])}.")
     returned = [line.partition(":return: ")[2] for line in _divided(cls)[1] if line.startswith(":return:")]
     lines += [f"\nReturns: {_markdown(line)}" for line in returned]
     if raised:
         lines += ["\n## Errors\n", *(f"- {_error(line)}" for line in raised)]
-    if (
-        inspect.isclass(cls)
-        and not common
-        and home.startswith(("airflow_delta_cdc.op", "airflow_delta_cdc.sens"))
-    ):
-        lines.append("\nMore parameters: [Common to all operators](common.md). [All operators](index.md)")
+    if home.startswith("airflow_delta_cdc.op") and not common:
+        lines.append(
+            "\nMore parameters, for connections and Spark: [Common to all operators](common.md). "
+            "[All operators](index.md)"
+        )
+    if home.startswith("airflow_delta_cdc.sens"):
+        lines.append(
+            "\nMore parameters: those of Airflow's `BaseSensorOperator`, such as `timeout`, `mode` and "
+            "`soft_fail`. [All operators](index.md)"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -279,11 +282,11 @@ def options_page() -> str:
         value = _markdown(option.kind.expects).removesuffix("; one that looks like a number needs quotes")
         rows.append(f"| `{name}` | {value} | {_defaults(found)} | {given} | {', '.join(found)} | {meaning} |")
     intro = (
-        "Options of `apply_changes` and `DeltaApplyChangesOperator` (*apply*), of `ingest_changes` and "
+        "Options of `apply_changes` and `DeltaApplyChangesOperator` (*apply*), of "
         "`DeltaIngestChangesOperator` (*ingest*), and of `read_changes` and `DeltaReadChangesOperator` "
-        "(*read*). Keys of a [configuration file](configuration.md) have the same names. Options that are "
-        "given in `limits`, `policies`, `layout` or "
-        '`repair` are keys of that mapping: `limits={"max_versions": 100}`.'
+        "(*read*). [`ingest_changes`](functions/ingest_changes.md) has those of an ingest, without those of "
+        "the apply. Keys of a [configuration file](configuration.md) have the same names. If an option "
+        'belongs in a mapping, the column *given in* names the mapping: `limits={"max_versions": 100}`.'
     )
     head = ["| option | value | default | given in | taken by | meaning |", "|---|---|---|---|---|---|"]
     marker = "<!-- a page for each row: options -->"
@@ -308,6 +311,8 @@ def _default(parameter: inspect.Parameter | None) -> str:
     """Return a default as code; empty if there is no default, or if it is taken from elsewhere."""
     if parameter is None:
         return ""
+    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        return "optional"
     if parameter.default is inspect.Parameter.empty:
         return "required"
     value: Any = parameter.default

@@ -29,21 +29,18 @@ RENDERERS = {
 
 
 class DeltaApplyChangesOperator(DeltaCdcOperator):
-    """Bring a target table up to date with its source: every change exactly once, as SCD type 1 or type 2.
+    """Apply the changes of a source to a target table, each exactly once, as SCD type 1 or type 2.
 
-    If the target does not exist, the first run loads the source as of its newest version. Every later run
-    applies the changes between the watermark, which is in the target's own log, and the source's newest
-    version. If there are no changes, the task starts no process and writes nothing. Expressions and
-    predicates are Spark SQL.
+    If the target does not exist, the first run loads the newest version of the source. Every later run
+    applies the changes after the watermark: the last version of the source that the target contains. The
+    target's log records the watermark. If there are no changes, the task starts no process and writes
+    nothing. Expressions and predicates are Spark SQL.
 
     A dry run writes nothing. The task log shows the commits, the steps, the statements and the counts of a
-    real run. The dict has them under the key ``dry_run``, but shortens long statements.
+    real run.
 
-    The XCom ``return_value`` is a dict: pipeline, seal, source_table, source_table_id, version,
-    starting_version, ending_version, applied, target_table, target_table_id, target_version, counts,
-    bytes_written, lag (how far the target is behind now), seconds (by stage), attempts_lost, timestamp. If
-    changes were applied, the target's asset gets an event through the alias ``delta_cdc:<pipeline>``.
-    Metrics, freshness, lineage and links: ``docs/howto/monitoring.md``.
+    ``docs/reference/results.md`` describes the XCom ``return_value`` (a dict) and the asset event. Metrics,
+    freshness, lineage and links: ``docs/howto/monitoring.md``.
 
     :data:`delta_cdc.core.option_schema.APPLY` documents all options, and which of them belong in ``limits``,
     ``policies``, ``layout`` and ``repair``.

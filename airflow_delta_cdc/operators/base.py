@@ -42,26 +42,26 @@ DEFAULT_NAME = "delta-cdc"
 class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     """Base of the operators that run the engine in one Spark application.
 
-    The worker waits while the application runs, so these operators are not deferrable: in client mode, the
-    driver is a child process of the task. ``DeltaVersionSensor`` is deferrable.
+    These operators are not deferrable, because in client mode the driver is a child process of the task: the
+    worker waits until the application ends. ``DeltaVersionSensor`` is deferrable.
 
     All arguments of Airflow's :class:`SparkSubmitOperator` work, except ``application``,
     ``application_args``, ``java_class`` and ``conn_id``, which this class sets itself.
 
     :param spark_conn_id: connection of type ``spark`` (the task submits an application) or ``spark_connect``
-        (the task uses a running server); None runs Spark inside the worker, with master ``local[*]``. A
-        connection that doesn't exist is an error. (templated)
-    :param delta_conn_id: connection of type ``delta``, for reading logs, and for Spark's access to the same
-        storage; its credentials are never in confs or on the command line. None uses the identity of the
-        machine. (templated)
+        (the task uses a running server); None runs Spark inside the worker, with master ``local[*]``
+        (templated)
+    :param delta_conn_id: connection of type ``delta``, with which the task reads logs, and Spark accesses the
+        same storage. None uses the identity of the machine (templated)
     :param storage_options: options of the object store, which override those of ``delta_conn_id``. The DAG
         shows them, so they must not contain secrets (templated)
-    :param deploy_mode: ``client`` or ``cluster``; None uses the connection's deploy mode. (templated)
-    :param jars: JARs for Spark, including Delta's (and Kafka's); None passes the provider's own.
+    :param deploy_mode: ``client`` or ``cluster``; None uses the connection's deploy mode (templated)
+    :param jars: JARs instead of the provider's; they must include Delta's and, for topics, Kafka's
         (templated)
-    :param packages: Maven coordinates, including Delta's, instead of the provider's JARs. (templated)
+    :param packages: Maven coordinates instead of the provider's JARs; they must include Delta's and, for
+        topics, Kafka's (templated)
     :param conf: Spark confs, which override the provider's. Class paths, options for the driver's JVM, and
-        lists of JARs and files do not override the provider's: the task appends them. (templated)
+        lists of JARs and files do not override the provider's: the task appends them (templated)
     :param files: files for the executors' working folders, in addition to the provider's own (templated)
     :param py_files: Python files for the job, in addition to the provider's own (templated)
     :param archives: archives that are unpacked in the executors' working folders
@@ -86,15 +86,17 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     :param use_krb5ccache: use the ticket cache for Kerberos, not a keytab
     :param post_submit_commands: shell commands that run after the application has ended (templated)
     :param track_driver_via_k8s_api: Kubernetes, deploy mode cluster: track the driver's pod with the API, and
-        end ``spark-submit`` as soon as the pod exists. The connection's extra can also set this.
-    :param yarn_track_via_rm_api: YARN, deploy mode cluster: the same with the ResourceManager's API
-    :param yarn_rm_auth: authentication for that API
+        end ``spark-submit`` as soon as the pod exists. The connection's extra can also set this
+    :param yarn_track_via_rm_api: YARN, deploy mode cluster: track the application with the ResourceManager's
+        API
+    :param yarn_rm_auth: authentication for the ResourceManager's API
     :param openlineage_inject_parent_job_info: pass the task as parent job to Spark's OpenLineage; None takes
         ``[openlineage] spark_inject_parent_job_info``
     :param openlineage_inject_transport_info: pass the transport to Spark's OpenLineage; None takes
         ``[openlineage] spark_inject_transport_info``
-    :param durable: after the worker has died, the retry finds the application on the cluster again. If the
-        connection doesn't allow tracking, the task logs a warning, and a retry submits a new application.
+    :param durable: True: if the worker dies, the retry continues with the application that runs on the
+        cluster. If the connection doesn't allow tracking, the task logs a warning, and a retry submits a new
+        application
     :raises SparkConnectionNotFound: the connection ``spark_conn_id`` doesn't exist
     :raises DeltaConnectionNotFound: the connection ``delta_conn_id`` doesn't exist
     :raises DeployModeUnsupported: the connection cannot run a Python application in this deploy mode

@@ -17,9 +17,9 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
     """Commit the watermark of a batch in a staging table, once the batch has arrived in your sink.
 
     First, a ``DeltaReadChangesOperator`` without a target stages a batch, and your own task writes this batch
-    into your sink. Place this operator after your task. Until it succeeds, the read returns the same batch;
-    the next batch starts right after it. So your sink gets each batch at least once, and misses no change. A
-    repeated commit does nothing, and starts no process.
+    into your sink. Place this operator after your task. Until the commit succeeds, the read returns the same
+    batch; then the next batch starts right after this one. So your sink gets each batch at least once, and
+    misses no change. A repeated commit does nothing, and starts no process.
 
     The XCom ``return_value`` is a dict: pipeline, seal, source_table, source_table_id, version,
     starting_version, ending_version, applied, staging, staging_version, timestamp.
@@ -33,7 +33,7 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
     :param single_driver: you make sure that only one Spark driver at a time writes to staging; needed on S3
         if Spark's log store is not safe for several drivers; has no effect elsewhere
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
-    :raises NoOpenBatch: no batch was read yet, or the batch is not complete
+    :raises NoOpenBatch: staging has no batch yet, or the batch is not complete
     :raises OtherBatchOpen: the open batch is not the one that ends at ``ending_version``
     :raises DeltaCdcError: the commit failed; the error names the remedy
     """

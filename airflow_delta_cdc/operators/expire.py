@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
     """Delete events of change logs that are older than the lateness horizon, and raise the horizon.
 
-    The horizon is the lowest sequence that a late event may have. Each run first deletes the events below the
-    current horizon, if every consumer has applied all events that were in the log when the horizon was set.
-    Then it sets the new horizon. Otherwise it does neither, and ``note`` names the consumer. The run keeps
-    the events below the horizon that a later event still needs: the last event of each key, and the last
-    truncate; if events carry only some of the columns, also all events that still provide a value. So the
-    targets get the same rows as from the whole log. An event below the horizon that arrives later is too
-    late: an ingest puts it into the quarantine; if another job writes the log, an apply raises ``TooLate``,
-    or ignores the event if ``on_late`` is ``discard``.
+    The horizon is the lowest sequence that a late event may have. If every consumer has applied all events
+    that were in the log when the current horizon was set, a run deletes the events below this horizon, and
+    then sets the new one. Otherwise it does neither, and ``note`` names the consumer that is behind. The run
+    keeps events below the horizon that later events still need: the last event of each key, the last
+    truncate and, if events contain only some of the columns, all events that still provide a value. So the
+    targets get the same rows as from the whole log.
+
+    An event below the horizon that arrives later is too late: an ingest puts it into the quarantine. If
+    another job writes the log, an apply raises ``TooLate``, or ignores the event if ``on_late`` is
+    ``discard``.
 
     If neither step is due, the task starts no process.
 
@@ -40,11 +42,11 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
     :param table: path, URI or catalog name of a change log, ``${ENV}`` allowed (templated)
     :param tables: several change logs, processed in one Spark application (templated)
     :param consumers: all pipelines that apply events from the logs: a list of ``{"pipeline": …, "target":
-        …}``, with ``"source"`` if it is known; ``${ENV}`` and catalog names are allowed. Consumers of other
-        tables are ignored (templated)
+        …}``, with ``"source"`` if you know it; ``${ENV}`` and catalog names are allowed. The task ignores
+        consumers of other tables (templated)
     :param config: a configuration file or folder for ``build_dags``; all its pipelines are consumers, too. A
         relative path counts from the folder of the DAG's file (templated)
-    :param horizon: the new lateness horizon, a sequence as Spark casts it to a string; it is never lowered
+    :param horizon: the new lateness horizon, a sequence as Spark casts it to a string; a run never lowers it
         (templated)
     :param keep: the distance between the horizon and the newest event that all consumers have applied, a
         Delta interval such as ``interval 7 days``; only for sequences that are times (templated)
@@ -55,7 +57,7 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
     :raises InvalidConfiguration: there is no consumer; a consumer reads rows, not events; the horizon does
         not have the type of the consumers' sequence, or is above all events that they have applied
     :raises ConsumerUnreadable: the log does not show the watermark of a consumer
-    :raises ConcurrentModification: another writer committed first; nothing is lost
+    :raises ConcurrentModification: another writer committed first; the task changed nothing
     :raises TableNotFound: a table does not exist
     """
 

@@ -24,22 +24,25 @@ if TYPE_CHECKING:
 class DeltaIngestChangesOperator(DeltaCdcOperator):
     """Ingest the changes in files or Kafka topics into a change log, and apply the log to a target.
 
-    A change log is an append-only Delta table of events. Each record of a file or topic becomes one event,
-    exactly once, even if a file arrives twice or a try is killed. Records that cannot become events go to the
-    quarantine ``<log>__quarantine``. With a ``target``, the same Spark application applies the log to it, as
-    SCD type 1 or 2. If there is no new file or record, the task starts no process and writes nothing. For
-    many tables in one application, use a group (:func:`airflow_delta_cdc.dags.build_dags`).
+    A change log is an append-only Delta table of events. The task ingests each record of a file or topic
+    exactly once, even if a file arrives again under the same name, or a try is killed. It writes records that
+    are not valid events into the quarantine ``<log>__quarantine``. With a ``target``, the same Spark
+    application applies the log to the target, as SCD type 1 or 2. If there is no new file or record, the task
+    starts no process and writes nothing. For many tables in one application, use a group
+    (:func:`airflow_delta_cdc.dags.build_dags`).
 
-    The parameters of :class:`DeltaApplyChangesOperator` define how the apply makes the target's rows. Their
-    defaults fit the log's own columns. ``max_bytes`` and ``starting_timestamp`` limit the ingest, not the
-    apply. ``cluster_by`` is for both the log and the target.
+    The parameters of :class:`DeltaApplyChangesOperator` configure the apply. You can omit ``sequence_by`` and
+    ``apply_as_deletes``, because the log's table properties contain them. ``max_bytes`` and
+    ``starting_timestamp`` limit the ingest, not the apply. ``cluster_by`` is for both the log and the target.
 
-    The XCom ``return_value`` is a dict. With a target, it is the dict of the apply, with the dict of the
-    ingest under ``ingested``. Without a target, it is the dict of the ingest: applied, pipeline, seal,
-    log_table, log_table_id, log_version, counts, left, bytes_written, seconds, attempts_lost, timestamp. If
-    the task wrote the log or the target, its asset gets an event through the alias ``delta_cdc:<pipeline>``.
+    The XCom ``return_value`` is a dict. Without a target, it is the dict of the ingest: applied, pipeline,
+    seal, log_table, log_table_id, log_version, counts, left, bytes_written, seconds, attempts_lost,
+    timestamp. With a target, it is the dict of the apply (``docs/reference/results.md``), and its key
+    ``ingested`` has the dict of the ingest. If the task wrote a table, Airflow creates an event for the
+    table's asset, through the alias ``delta_cdc:<pipeline>``.
 
-    A dry run shows what an ingest would read now, and how the apply would process the events in the log.
+    A dry run shows what an ingest would read now, and how the apply would process the events that the log
+    already has.
 
     :data:`delta_cdc.core.option_schema.INGEST` documents all options, and which of them belong in ``limits``,
     ``policies``, ``layout`` and ``repair``.

@@ -123,13 +123,13 @@ class StagingOperator(DeltaCdcOperator):
 
 
 class DeltaReadChangesOperator(StagingOperator):
-    """Write the changes since the watermark into a staging table, with a seal.
+    """Write a batch into a staging table: the changes after the watermark.
 
     With a ``target``, the batch starts after the target's watermark, and
     ``DeltaApplyChangesOperator(staging=...)`` applies it. Without a target, the batch is for your own task:
-    the first batch is the whole table, as inserts of its newest version; every later batch starts after the
-    last one that ``DeltaCommitWatermarkOperator`` committed. Only one batch is open at a time: until it is
-    applied or committed, the read returns the same batch.
+    the first batch is the newest version of the whole table, as inserts; every later batch starts after the
+    last one that ``DeltaCommitWatermarkOperator`` committed. Until one of these operators has applied or
+    committed the batch, each read returns the same batch.
 
     The task stages a long range in several commits, all in one application; a retry continues after the last
     one. An apply or a commit accepts only a complete batch.

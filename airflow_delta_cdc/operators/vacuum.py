@@ -27,7 +27,7 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     table, and fails with the name of the consumer; with ``extend_retention``, it raises the property instead.
     A pipeline in ``config`` that has not run yet needs no version; ``note`` names it.
 
-    If no more files have become older than the retention since the last VACUUM, the task starts no process.
+    If no further removed file has exceeded the retention since the last VACUUM, the task starts no process.
 
     The XCom is a list with one dict per table: ``table``, ``status`` (``done`` or ``nothing``),
     ``retention``, ``files`` and ``bytes`` (of the deleted files; in a dry run, of the files to delete, at
@@ -38,19 +38,21 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     :param table: path, URI or catalog name, ``${ENV}`` allowed (templated)
     :param tables: several tables, processed in one Spark application (templated)
     :param consumers: the pipelines that read the tables: a list of ``{"pipeline": …, "target": …}``, with
-        ``"source"`` if it is known; ``${ENV}`` and catalog names are allowed. Consumers of other tables are
-        ignored (templated)
+        ``"source"`` if you know it; ``${ENV}`` and catalog names are allowed. The task ignores consumers of
+        other tables (templated)
     :param config: a configuration file or folder for ``build_dags``; all its pipelines are consumers, too. A
         relative path counts from the folder of the DAG's file (templated)
     :param extend_retention: if a consumer would lose versions, raise the table's retention to twice the age
         of its unread changes plus one day, and run the VACUUM (templated)
-    :param full: list the table's folder; False deletes only files that the log records as removed, which is
-        faster, but keeps files left by a crash (templated)
+    :param full: True: list the table's folder, and also delete files that a crash left there. False: delete
+        only files that the log records as removed, which is faster (templated)
     :param dry_run: log the files that the task would delete, and delete nothing (templated)
     :param single_driver: you make sure that only one Spark driver at a time writes to the tables; needed on
         S3 if Spark's log store is not safe for several drivers (templated)
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
-    :raises VacuumWouldLose: names each consumer, its unread versions, and until when they are kept
+    :raises VacuumWouldLose: a consumer would lose versions that it has not read, or the task cannot read its
+        watermark; the message names the consumer, its first unread version, and until when Delta keeps the
+        files
     :raises InvalidConfiguration: arguments contradict each other
     :raises TableNotFound: a table does not exist
     """

@@ -34,10 +34,10 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     """Verify that a target, or all targets of a configuration, match their pipelines.
 
     The task writes nothing. All checks read one version of each target, and the source as of the watermark,
-    so pipelines may run meanwhile. The checks of the logs need no Spark; the checks of the rows of all
-    targets need one application.
+    so pipelines may run at the same time. Checks of logs need no Spark; all checks of rows run in one
+    application.
 
-    The log shows a table of all checks. The XCom ``return_value`` is a list with one dict per check:
+    The task log shows a table of all checks. The XCom ``return_value`` is a list with one dict per check:
     ``pipeline``, ``table``, ``version``, ``check``, ``status`` (``ok``, ``finding`` or ``skipped``),
     ``count``, ``detail``, ``samples`` and ``remedy``. If the list is too long for an XCom, a table without
     findings has one entry, ``all``.
@@ -51,7 +51,8 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         store (templated)
     :param current: a target of the other SCD type with the same keys: the task compares the current rows with
         the open rows of the history (templated)
-    :param on_conflict: for a change log: the pipeline's option, which no seal contains (templated)
+    :param on_conflict: for a change log: the value of this option in the pipeline, because the seal does not
+        contain it (templated)
     :param config: instead of ``pipeline`` and ``target``, a configuration: a YAML file or a folder of YAML
         files. The task renders its templates. A relative path counts from the folder of the DAG's file. The
         task uses its own connections and storage options, not those in the file (templated)
@@ -62,9 +63,9 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         succeeds (templated)
     :param parallel: the number of targets that Spark checks at once (templated)
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
-    :raises VerificationFailed: a check has findings; names the first findings, and their remedies
+    :raises VerificationFailed: a check has findings; the message names the first ones, and their remedies
     :raises InvalidConfiguration: an argument is invalid
-    :raises DeltaCdcError: a target could not be checked
+    :raises DeltaCdcError: the task could not check a target
     """
 
     template_fields = (

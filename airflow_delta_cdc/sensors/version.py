@@ -44,17 +44,17 @@ class _Baseline:
 
 
 class DeltaVersionSensor(BaseSensorOperator):
-    """Succeed as soon as a table has commits after a baseline that change data. OPTIMIZE doesn't count.
+    """Succeed as soon as a table has new commits that change data (OPTIMIZE does not).
 
-    With ``pipeline`` and ``target``, the baseline is the pipeline's watermark. Every poke reads it from the
-    target's log, so the sensor succeeds exactly when the apply task has work. Work includes the renewal of
-    an idle pipeline's seal before retention removes it. Without ``pipeline`` and ``target``, the baseline is
-    ``baseline_version``, or else the table's version at the first poke; later pokes and retries keep this
-    baseline.
+    New commits are those after a baseline. With ``pipeline`` and ``target``, the baseline is the pipeline's
+    watermark. Every poke reads the watermark from the target's log, so the sensor succeeds exactly when the
+    apply task has work. Work includes the renewal of an idle pipeline's seal before retention removes the
+    seal. Without ``pipeline`` and ``target``, the baseline is ``baseline_version``, or else the table's
+    version at the first poke; later pokes and retries keep this baseline.
 
     The sensor also waits for a table that doesn't exist yet, and for a store that doesn't answer. It works
     deferred (one check per interval in the triggerer), in mode ``reschedule`` and in mode ``poke``, and never
-    starts a JVM. After ``timeout``, the task fails; with ``soft_fail``, it is skipped.
+    starts a JVM. After ``timeout``, the task fails, or Airflow skips it if ``soft_fail`` is set.
 
     The XCom is a dict: ``table``, ``table_id``, ``version`` (the newest), ``previous_version`` (the
     baseline), ``timestamp`` (of the newest commit that counted, ISO 8601 in UTC) and ``reason``
@@ -64,14 +64,14 @@ class DeltaVersionSensor(BaseSensorOperator):
         has resolved before (templated)
     :param pipeline: the pipeline whose watermark is the baseline; needs ``target`` (templated)
     :param target: the target of that pipeline, ``${ENV}`` allowed (templated)
-    :param baseline_version: commits after this version count (templated)
+    :param baseline_version: only commits after this version count (templated)
     :param min_versions: the number of counted commits after which the sensor succeeds (templated)
     :param operations: a name or a list of names of operations, as in ``DESCRIBE HISTORY``, in upper or lower
         case, such as ``MERGE``: only commits of these operations count (templated)
     :param partitions: a value, or a list of values, for each partition column, such as ``{"country": ["DE",
         "FR"]}``: only commits that add or remove rows in these partitions count (templated)
-    :param allow_recreation: True: if the table was dropped and created again, the sensor succeeds with the
-        reason ``table_recreated``. False: it fails
+    :param allow_recreation: True: the sensor succeeds, with the reason ``table_recreated``, if another job
+        dropped the table and created it again. False: the sensor fails in this case
     :param deferrable: True: wait in the triggerer. False: wait on a worker, as ``mode`` defines
     :param poke_interval: seconds between two checks; default ``[delta_cdc] poll_interval``
     :param delta_conn_id: connection of type ``delta`` for the object store of both tables (templated)

@@ -64,7 +64,7 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
     :param table: path or URI of the table, ``${ENV}`` allowed
     :param asset_name: name of the watched asset. Its state store contains the trigger's position, so two
         assets on one table are independent of each other. No task may have the asset as inlet or outlet.
-    :param min_versions: the number of counted commits that make an event
+    :param min_versions: the trigger fires after this number of counted commits
     :param operations: a name or a list of names of operations, as in ``DESCRIBE HISTORY``, in upper or lower
         case, such as ``MERGE``: only commits of these operations count
     :param partitions: a value, or a list of values, for each partition column, such as ``{"country": ["DE",
@@ -73,9 +73,9 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
     :param delta_conn_id: connection of type ``delta`` for the object store; the triggerer reads it
     :param storage_options: options of the object store. Airflow's database contains them, so they must not
         contain secrets
-    :param allow_recreation: True: if the table was dropped and created again at the same location, the
-        trigger fires. False: it logs an error, and does not fire until you delete its entry in the asset's
-        state store
+    :param allow_recreation: True: the trigger fires if another job dropped the table and created it again at
+        the same location. False: the trigger then logs an error, and does not fire until you delete its
+        position from the asset's state store
     :raises InvalidConfiguration: a condition is invalid
     """
 

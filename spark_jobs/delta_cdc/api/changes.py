@@ -86,19 +86,18 @@ def apply_changes(
     storage_options: Mapping[str, str] | None = None,
     run_id: str = "",
 ) -> ApplyResult:
-    """Bring ``target`` up to date with ``source``: every change exactly once, as SCD type 1 or type 2.
+    """Apply the changes of ``source`` to ``target``, each exactly once, as SCD type 1 or type 2.
 
-    If the target does not exist, the first call loads the source as of its newest version. Each later call
-    applies the changes between the watermark, which is in the target's own log, and the source's newest
-    version. If there are no changes, Spark reads and writes nothing.
+    If the target does not exist, the first call loads the newest version of the source. Each later call
+    applies the changes after the watermark: the last version of the source that the target contains. The
+    target's log records the watermark. If there are no changes, Spark reads and writes nothing.
 
     Expressions and predicates are Spark SQL. :data:`delta_cdc.core.option_schema.APPLY` documents all
     options, and which of them belong in ``limits``, ``policies``, ``layout`` and ``repair``.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
-    :param repair: with ``mode="repair"``: mapping with ``keys`` or ``quarantined``
-    :param scratch: path or URI of a folder that this process and Spark's executors can reach; needed if the
-        source has no change data feed, and Spark also runs on other machines
+    :param scratch: path or URI of a folder that this process and Spark's executors can reach. If Spark does
+        not run on this machine only, all read methods except ``change_files`` need the folder
     :param storage_options: options of the object store for reading the logs without Spark
     :param run_id: the run's id, for the target's log; "" generates a new one for each call. Concurrent calls
         must not share one
@@ -147,12 +146,14 @@ def read_changes(
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param table: path, URI or catalog name
-    :param starting_version: first version, inclusive; this or ``starting_timestamp`` is needed. The version
-        after the newest one gives no rows
+    :param starting_version: first version, inclusive; set this or ``starting_timestamp``. The version after
+        the newest one gives no rows
     :param ending_version: last version, inclusive; None is the newest one now
-    :param scratch: path or URI of a folder that this process and Spark's executors can reach; needed by all
-        read methods except ``change_files`` if Spark also runs on other machines. A few kilobytes stay in it
-        until the caller removes them
+    :param starting_timestamp: start as a time, such as ``2026-01-31T18:00:00+00:00`` (no name of a zone): the
+        range begins with the first version at or after this time
+    :param scratch: path or URI of a folder that this process and Spark's executors can reach. If Spark does
+        not run on this machine only, all read methods except ``change_files`` need the folder. The call
+        leaves a few kilobytes in it, which you may delete after your last use of the DataFrame
     :param storage_options: options of the object store for reading the log without Spark
     :return: the table's columns as of the end (or those of ``select``), ``_change_type`` (string: insert,
         update_preimage, update_postimage, delete), ``_commit_version`` (long), ``_commit_timestamp``
@@ -228,7 +229,8 @@ def plan_changes(
     The parameters and errors are those of :func:`read_changes`.
 
     :param table: path or URI
-    :param starting_version: first version, inclusive; this or ``starting_timestamp`` is needed
+    :param starting_version: first version, inclusive; set this or ``starting_timestamp``
+    :param starting_timestamp: see :func:`read_changes`
     :param storage_options: options of the object store for reading the log
     :return: the whole range and its parts (``segments``), each with its read method (``method``), the reason
         and its size in bytes; ``print`` shows the plan
@@ -264,11 +266,11 @@ def ingest_changes(
     storage_options: Mapping[str, str] | None = None,
     run_id: str = "",
 ) -> IngestResult:
-    """Append the new events of files or Kafka topics to a change log: every event exactly once.
+    """Append the new events of files or Kafka topics to a change log, each exactly once.
 
-    Each call ingests one batch: the files, or the records of topics, that no earlier batch contains; the
-    table ``<log>__ingested`` records the batches. If nothing is new, the call does not use Spark and writes
-    nothing. If an earlier batch is unfinished, the call finishes only that batch.
+    Each call ingests one batch: the files, or the records of topics, that no earlier batch contains. The
+    table ``<log>__ingested`` records the batches. If there is no new file or record, the call does not use
+    Spark, and writes nothing. If an earlier batch is unfinished, the call finishes only that batch.
 
     :data:`delta_cdc.core.option_schema.INGEST` documents all options, and which of them belong in a mapping.
 
@@ -277,7 +279,7 @@ def ingest_changes(
     :param storage_options: options of the object store for reading the source and the log without Spark
     :param run_id: the run's id, for the log; "" generates a new one for each call. Concurrent calls must not
         share one
-    :return: the ingested batch, with counts, and the rest that the limits left for later calls
+    :return: the ingested batch, its counts, and how much the limits left for later calls
     :raises DeltaCdcError: the call failed, and the log has no event of the failing batch; the error names the
         remedy
     """

@@ -38,10 +38,10 @@ def expire_events(
 ) -> dict[str, Any]:
     """Delete the events of a change log that no consumer needs any more, and raise its ``horizon``.
 
-    The ``horizon`` is the lowest sequence that a late event may have. Each call first deletes the events
-    below the current ``horizon``, if every consumer has applied all events that were in the log when the
-    ``horizon`` was set. Then it sets the new ``horizon``, for the next call. Otherwise it does neither, and
-    ``note`` names the consumer. A call never lowers the ``horizon``.
+    The ``horizon`` is the lowest sequence that a late event may have. If every consumer has applied all
+    events that were in the log when the current ``horizon`` was set, a call deletes the events below it, and
+    then sets the new one. Otherwise the call does neither, and ``note`` names the consumer that is behind. A
+    call never lowers the ``horizon``.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param log: path, URI or catalog name of the change log
@@ -59,8 +59,8 @@ def expire_events(
     :return: ``table``, ``status`` (``done`` or ``nothing``), ``horizon``, ``deleted`` (rows) and ``note``
     :raises InvalidConfiguration: there is no consumer; a consumer reads rows, not events; ``horizon`` does
         not have the type of the consumers' sequence, or is above all events that they have applied
-    :raises ConsumerUnreadable: the log of a consumer's target does not show its watermark
-    :raises ConcurrentModification: another writer committed first; nothing is lost
+    :raises ConsumerUnreadable: the log of a consumer's target does not show the consumer's watermark
+    :raises ConcurrentModification: another writer committed first; the call changed nothing
     """
     spec = ExpireSpec("", located(spark, log), horizon, dry_run=dry_run, single_driver=single_driver)
     readers = [

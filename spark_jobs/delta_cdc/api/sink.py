@@ -30,12 +30,12 @@ def commit_watermark(
     storage_options: Mapping[str, str] | None = None,
     run_id: str = "",
 ) -> TableVersion:
-    """Commit that the open batch of a staging table has arrived at its destination.
+    """Commit the watermark of the open batch in a staging table, once your sink has the batch.
 
-    Until the commit, a read returns the same batch; the next batch starts right after it. So the destination
-    gets every batch at least once, even after a crash. A repeated commit does nothing.
+    Until the commit, each read returns the same batch; then the next batch starts right after this one. So
+    your sink gets each batch at least once, even after a crash. A repeated commit does nothing.
 
-    :param spark: a session with Delta's extension and catalog; not used if the batch is already committed
+    :param spark: a session with Delta's extension and catalog; a repeated commit does not use it
     :param staging: path or URI of the staging table
     :param pipeline: the pipeline's name, the same as in the read
     :param ending_version: last version of the batch that has arrived, as the read returned it; None commits
@@ -46,7 +46,7 @@ def commit_watermark(
     :param run_id: the run's id, for the staging table's log; "" generates a new one for each call. Concurrent
         calls must not share one
     :return: the watermark that the staging table has now
-    :raises NoOpenBatch: no batch was read yet, or the batch is not complete
+    :raises NoOpenBatch: staging has no batch yet, or the batch is not complete
     :raises OtherBatchOpen: the open batch is not the one that ends at ``ending_version``
     """
     request = CommitRequest(

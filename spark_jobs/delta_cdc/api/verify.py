@@ -40,12 +40,13 @@ def verify_table(
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param target: path, URI or catalog name
-    :param pipeline: the pipeline that fills it
-    :param source: path, URI or catalog name of its source; None takes the location in the seal
+    :param pipeline: the pipeline that fills the target
+    :param source: path, URI or catalog name of the target's source; None takes the location in the seal
     :param current: a target of the other SCD type with the same keys: the call compares the current rows with
         the open rows of the history
-    :param current_pipeline: the pipeline that fills ``current``; None takes the only one in its log
-    :param on_conflict: for a change log: the pipeline's option, which the seal does not contain
+    :param current_pipeline: the pipeline that fills ``current``; None takes the only one in that table's log
+    :param on_conflict: for a change log: the value of this option in the pipeline, because the seal does not
+        contain it
     :param checks: names of :data:`delta_cdc.core.checks.CHECKS`; None makes all checks
     :param storage_options: options of the object store for reading the logs without Spark
     :return: one :class:`~delta_cdc.core.checks.Check` per check

@@ -36,10 +36,10 @@ def add(commands: Any) -> None:
     changes = commands.add_parser(
         "changes",
         help="show what changed in a table between two versions (starts Spark here, if there are changes)",
-        description="Without --to, the range ends at the newest version. Rows are sorted by version, then "
-        "key (without keys: the first column); of an update, the old state comes first. For a pipeline, the "
-        "command shows the changes of its source by its keys. Without --from, these are the changes after "
-        "its watermark, which are not applied yet.",
+        description="Without --to, the range ends at the newest version. The command sorts rows by version, "
+        "then by key (without keys: by the first column); an update shows the old row first. For a pipeline, "
+        "the command shows the changes of its source by its keys; without --from, those after its "
+        "watermark, which are not applied yet.",
     )
     takes_pipelines(changes, "TABLE --from N")
     bounds(changes.add_mutually_exclusive_group(), changes.add_mutually_exclusive_group())
@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
         help="column that identifies a row, repeatable; needed by min_delta, upsert and --where",
     )  # fmt: skip
     query.add_argument("--method", choices=get_args(ReadMethod), default="auto", help="default: auto")
-    query.add_argument("--raw", action="store_true", help="full_delta: exactly what the change feed holds")
+    query.add_argument("--raw", action="store_true", help="full_delta: exactly the rows of the change feed")
     query.add_argument(
         "--where", metavar="SQL", help="predicate on rows; a row that no longer matches counts as deleted"
     )
@@ -60,9 +60,7 @@ def add(commands: Any) -> None:
         help="method added_files: what to do at a commit that removes rows",
     )  # fmt: skip
     shown = changes.add_argument_group("how to show it")
-    shown.add_argument(
-        "--plan", action="store_true", help="only show how the range would be read; starts no Spark"
-    )
+    shown.add_argument("--plan", action="store_true", help="only show the plan of the read; starts no Spark")
     shown.add_argument("--format", choices=output.FORMATS, default="table", help="default: table")
     shown.add_argument(
         "--limit", type=int, metavar="N",

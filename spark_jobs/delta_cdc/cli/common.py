@@ -73,8 +73,8 @@ def last_by(group: Any) -> None:
     """Add the argument for the columns of ``last_by``."""
     group.add_argument(
         "--last-by", action="extend", type=lambda text: text.split(","), metavar="A,B",
-        help="of conflicting events, the one with the greatest values of these columns wins, as in the "
-        "pipeline's on_conflict; repeatable",
+        help="last_by of the pipeline's on_conflict: of conflicting events, apply the one with the greatest "
+        "values in these columns; repeatable",
     )  # fmt: skip
 
 
@@ -85,8 +85,8 @@ def single_driver(group: Any, scope: str) -> None:
     """
     group.add_argument(
         "--single-driver", action="store_true",
-        help=f"{scope}you make sure that nothing else writes to the table meanwhile; needed on S3, unless "
-        "Spark's defaults name a log store for several drivers",
+        help=f"{scope}you make sure that no other job writes to the table during the command; needed on S3, "
+        "unless Spark's defaults name a log store for several drivers",
     )  # fmt: skip
 
 

@@ -12,9 +12,9 @@ from delta_cdc.doctor import DEFAULT_TIMEOUT, Questions, examined, print_report
 
 #: The description, also for ``airflow delta-cdc doctor``.
 DESCRIPTION = (
-    "Prints one line for each check: status, what the check found, and, if something is wrong, what to do. "
-    "Secrets are never printed. Exit code 0: nothing failed (there may be warnings); 1: a check failed; "
-    "2: wrong usage."
+    "The command prints one line for each check: status, what the check found, and, if something is wrong, "
+    "what to do. It never prints secrets. Exit code 0: no check failed (there may be warnings); 1: a check "
+    "failed; 2: wrong usage."
 )
 
 
@@ -49,9 +49,11 @@ def options(parser: Any) -> None:
             f"--{name}", dest=f"{name}s", action="append", default=[], type=kind, metavar=metavar,
             help=f"{text}; repeatable",
         )  # fmt: skip
-    parser.add_argument("--kafka", action="store_true", help="the JARs for reading topics are needed")
-    parser.add_argument("--s3", action="store_true", help="the JARs for tables on S3 are needed")
-    text = f"for each check; default: {DEFAULT_TIMEOUT:g}"
+    parser.add_argument(
+        "--kafka", action="store_true", help="warn if the JARs for reading topics are missing"
+    )
+    parser.add_argument("--s3", action="store_true", help="warn if the JARs for tables on S3 are missing")
+    text = f"maximum time of each check; default: {DEFAULT_TIMEOUT:g}"
     parser.add_argument("--timeout", type=_seconds, default=DEFAULT_TIMEOUT, metavar="SECONDS", help=text)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
 

@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
     )
     lint.add_argument(
         "sources", nargs="+", metavar="FILE",
-        help="a configuration: a file, or a folder whose *.yaml and *.yml belong together",
+        help="a configuration: a file, or a folder of *.yaml and *.yml files",
     )  # fmt: skip
     lint.add_argument("--json", action="store_true", help="print the findings as JSON")
     lint.set_defaults(run=_run)

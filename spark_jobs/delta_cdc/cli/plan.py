@@ -40,22 +40,22 @@ def add(commands: Any) -> None:
         "plan",
         help="show what the next run of pipelines would do, from the logs alone (starts no Spark)",
         description="Without a watermark, the next run is the initial load. The options come from the "
-        "configuration, or else from the target's seal; before the first load from --key, --source-kind and "
-        "--sequence-by. Exit code 1: a pipeline cannot run.",
+        "configuration, or else from the target's seal. Before the first load, they come from --key, "
+        "--source-kind and --sequence-by. Exit code 1: a pipeline cannot run.",
     )
     takes_pipelines(plan)
     limits = plan.add_argument_group("bounds, with the names of the operator's arguments")
     bounds(limits, limits)
     for name, text in (
         ("max-versions", "maximum number of versions in the run"),
-        ("max-bytes", "maximum number of bytes of changes in the run"),
+        ("max-bytes", "maximum size of the changes in the run, in bytes"),
         ("versions-per-commit", "maximum number of versions in one commit"),
-        ("bytes-per-commit", "maximum number of bytes of changes in one commit"),
+        ("bytes-per-commit", "maximum size of the changes in one commit, in bytes"),
     ):
         limits.add_argument(f"--{name}", type=int, metavar="N", help=text)
     mode = plan.add_argument_group("what the run is to do")
     mode.add_argument("--mode", choices=MODES, default="incremental", help="default: incremental")
-    mode.add_argument("--repair-keys", metavar="SQL", help="repair: predicate over the key columns")
+    mode.add_argument("--repair-keys", metavar="SQL", help="repair: the keys that match this predicate")
     mode.add_argument("--repair-quarantined", action="store_true", help="repair: the keys in quarantine")
     mode.add_argument("--discard-history", action="store_true", help="reset of type 2: delete the history")
     before_the_first_load(plan)
@@ -70,7 +70,7 @@ def add(commands: Any) -> None:
         ("max-offsets", "Kafka: maximum number of records"),
     ):
         ingest.add_argument(f"--{name}", type=int, metavar="N", help=f"{text} in the run")
-    ingest.add_argument("--glob", metavar="PATTERN", help="only files with such names")
+    ingest.add_argument("--glob", metavar="PATTERN", help="only files whose names match")
     ingest.add_argument("--kafka-options", type=json_file, metavar="FILE",
                         help="JSON file with the configuration of Kafka's client")  # fmt: skip
     plan.set_defaults(run=_plan)

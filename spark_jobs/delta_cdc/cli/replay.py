@@ -44,10 +44,10 @@ def add(commands: Any) -> None:
     replay = commands.add_parser(
         "replay",
         help="process the records in quarantine again, after a correction (starts Spark here, if needed)",
-        description="For a change log, reads the records again, and adds those that are valid events now to "
-        "the log. For a target, computes the rows of the keys again. The options come from the "
-        "configuration, or else from the seal; the arguments below override them. Exit code 1: some records "
-        "stay in quarantine.",
+        description="For a change log, the command reads the records again, and adds those that are valid "
+        "now to the log. For a target, it computes the rows of the quarantined keys again. The options "
+        "come from the configuration, or else from the seal; the arguments below override them. Exit code "
+        "1: some records stay in quarantine.",
     )
     takes_pipelines(replay)
     log = replay.add_argument_group("for a change log, with the names of the arguments of ingest_changes")

@@ -31,9 +31,9 @@ def add(commands: Any) -> None:
     run = commands.add_parser(
         "run",
         help="run pipelines once (starts Spark here, if there is work)",
-        description="Plans all pipelines without Spark, and runs those that have work in one application on "
-        "this machine. Does not use Airflow's connections. Without a configuration, the options come from "
-        "the target's seal. Exit code 1: a pipeline failed.",
+        description="The command plans all pipelines without Spark, and runs those that have work in one "
+        "application on this machine. It does not use Airflow's connections. Without a configuration, the "
+        "options come from the target's seal. Exit code 1: a pipeline failed.",
     )
     takes_pipelines(run)
     before_the_first_load(run)

@@ -14,7 +14,7 @@ def add(commands: Any) -> None:
     """Add the subcommand's parser."""
     schema = commands.add_parser(
         "schema",
-        help="print the JSON Schema of configurations, with which editors complete and check them",
+        help="print the JSON Schema of configurations, for completion and checks in an editor",
         description="Prints JSON Schema, draft 2020-12.",
     )
     schema.set_defaults(run=_run)

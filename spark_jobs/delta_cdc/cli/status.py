@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
     takes_pipelines(status)
     status.add_argument(
         "--freshness", metavar="SPAN", type=_span,
-        help="maximum age of the oldest change that is not applied, such as '30 minutes'; if that change is "
+        help="maximum age of a change that is not applied yet, such as '30 minutes'; if a change is "
         "older, the pipeline is late; default: the freshness in the configuration",
     )  # fmt: skip
     forms = status.add_mutually_exclusive_group()

@@ -26,8 +26,8 @@ def add(commands: Any) -> None:
     verify = commands.add_parser(
         "verify",
         help="check that targets match their sources (starts Spark here, to read their rows)",
-        description="Checks logs and rows as of one version of each target; writes nothing. Exit code 1: a "
-        "check found something, or could not be made.",
+        description="The command checks logs and rows as of one version of each target, and writes nothing. "
+        "Exit code 1: a check has findings, or could not run.",
     )
     takes_pipelines(verify)
     verify.add_argument(

@@ -51,21 +51,21 @@ class FromVersion(TypedDict):
 
 @with_config(_STRICT)
 class NoneAt(TypedDict):
-    """``initial_load``: what the target holds counts as the source at a version."""
+    """``initial_load``: load no rows, and assume that the target has the rows of the source at a version."""
 
     none_at: _Count
 
 
 @with_config(_STRICT)
 class LastBy(TypedDict):
-    """``on_conflict``: the event with the greatest values wins."""
+    """``on_conflict``: apply the event with the greatest values in these columns."""
 
     last_by: str | list[str]
 
 
 @with_config(_STRICT)
 class Assets(TypedDict):
-    """``schedule``: runs when one of some tables was written by another pipeline."""
+    """``schedule``: run when another DAG has written one of these tables."""
 
     assets: str | list[str]
 
@@ -120,18 +120,18 @@ class DagKeys(TypedDict, total=False):
         str | Assets | None,
         Expects("a cron text, a preset like '@hourly', on_change, null, or a mapping {assets: [<table>, …]}"),
         Field(
-            description="Cron text or preset; on_change: when a source has a new version; or assets: when "
-            "another DAG has written these tables."
+            description="Cron text or preset. on_change: run when a source has a new version. assets: run "
+            "when another DAG has written one of these tables."
         ),
     ]
     start_date: Annotated[
         _Text,
         Field(description="Start of the first interval: a date (in UTC), or a time with offset or zone."),
     ]
-    catchup: Annotated[_Bool, Field(description="Run the intervals since start_date that have passed.")]
-    max_active_runs: Annotated[_FromOne, Field(description="Maximum of concurrent runs of the DAG.")]
+    catchup: Annotated[_Bool, Field(description="Also run the past intervals since start_date.")]
+    max_active_runs: Annotated[_FromOne, Field(description="Maximum number of concurrent runs of the DAG.")]
     max_parallel_tables: Annotated[
-        _FromOne, Field(description="Maximum of concurrent tables in the shared application; default 8.")
+        _FromOne, Field(description="Maximum number of concurrent tables in the application; default 8.")
     ]
     dag_id: Annotated[_Name, Field(description="The DAG's id; {name} is the group's name. Default: {name}.")]
     tags: Annotated[list[str], Expects("a list of texts"), Field(description="The DAG's tags.")]
@@ -153,8 +153,8 @@ class DagKeys(TypedDict, total=False):
     on_late_callback: Annotated[
         _Callback,
         Field(
-            description="Async functions that Airflow calls if a run takes longer than the shortest "
-            "freshness of its pipelines, such as airflow_delta_cdc.deadline.log_missed."
+            description="Async functions, such as airflow_delta_cdc.deadline.log_missed, that Airflow calls "
+            "if a run takes longer than the shortest freshness of its pipelines."
         ),
     ]
     is_paused_upon_creation: Annotated[_Bool, Field(description="Whether a new DAG is paused at first.")]
@@ -185,7 +185,7 @@ class DagKeys(TypedDict, total=False):
 _KEYS: dict[str, Any] = {
     **_OF_A_TABLE,
     **get_type_hints(DagKeys, include_extras=True),
-    "group": Annotated[_Name, Field(description="The group that the pipeline runs in.")],
+    "group": Annotated[_Name, Field(description="Name of the group that runs the pipeline.")],
 }
 #: All keys: those allowed in ``defaults``.
 Keys = with_config(_STRICT)(TypedDict("Keys", _KEYS, total=False))  # type: ignore[operator]
@@ -223,7 +223,7 @@ def _expected(hint: Any) -> str:
 IN_GROUPS = {
     group: names
     for group in GROUPS
-    if (names := tuple(name for name in in_group(INGEST, group) if name in _OF_A_TABLE))
+    if (names := tuple(key for key, one in in_group(INGEST, group).items() if one.name in _OF_A_TABLE))
 }
 
 

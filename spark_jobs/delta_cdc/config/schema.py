@@ -22,7 +22,7 @@ def json_schema() -> dict[str, Any]:
         keys[name] = _nullable(key)
     for group, names in models.IN_GROUPS.items():
         keys[group] = _keys(names, keys, f"{GROUPS[group]}.")
-    defaults = _keys(models.default_keys(), keys, "What holds for all pipelines that do not say otherwise.")
+    defaults = _keys(models.default_keys(), keys, "Keys of all groups and pipelines.")
     return {
         "$schema": _SCHEMA,
         "title": "Pipelines of delta-cdc",
@@ -30,14 +30,14 @@ def json_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": {
             "defaults": _reference("defaults"),
-            "groups": _named("group", "Groups: each is a DAG, and shares one Spark application."),
+            "groups": _named("group", "Groups by their names: each is a DAG with one Spark application."),
             "pipelines": _named("pipeline", "Pipelines by their names."),
         },
         "$defs": {
             **{name: _untitled(made) for name, made in types.items()},
             **{f"key.{name}": _untitled(key) for name, key in keys.items()},
             "defaults": defaults,
-            "group": _keys(models.group_keys(), keys, "What holds for a group, and for its pipelines."),
+            "group": _keys(models.group_keys(), keys, "Keys of a group, and of its pipelines."),
             "pipeline": _keys(models.default_keys(), keys, "One pipeline."),
         },
     }

@@ -92,9 +92,9 @@ def filled(cls: type[_T], options: Mapping[str, Option], given: Mapping[str, Any
 
 #: The purpose of the options of each group.
 GROUPS = {
-    "limits": "How much a run and a commit take",
-    "policies": "How a run deals with unexpected input and states",
-    "layout": "The form of the tables that the pipeline creates",
+    "limits": "Maximum sizes of a run and of a commit",
+    "policies": "What a run does with invalid input or changed tables",
+    "layout": "Columns, layout and properties of the tables that the pipeline creates",
     "repair": "With mode ``repair``: the keys to compute again, instead of a range",
 }
 
@@ -189,9 +189,9 @@ APPLY = _by_name(
     Option(
         "pipeline",
         NAME,
-        "The pipeline's name, which each commit in its target (without a target: in its change log) records. "
-        "None takes the last part of the target's name (without a target: of the change log's name). Do not "
-        "change the name while the table exists. Two pipelines into one table need different names",
+        "Name of the pipeline, which each of its commits records. None takes the last part of the target's "
+        "name (without a target: of the change log's). Do not change the name while that table exists. Two "
+        "pipelines that write one table need different names",
     ),
     Option("source", TABLE, "Path, URI or catalog name of the source, ``${ENV}`` allowed"),
     Option(
@@ -205,7 +205,7 @@ APPLY = _by_name(
         choice(*get_args(SourceKind)),
         "``change_feed``: a table whose rows are inserted, updated and deleted; ``change_log``: an "
         "append-only table of events, which may come late and twice; ``snapshot``: full copies, one per "
-        "version or per value of ``snapshot_version_column``. None is ``change_log`` for a log that an "
+        "version or per value of ``snapshot_version_column``. None means ``change_log`` for a log that an "
         "ingest made, and ``change_feed`` for any other table",
     ),
     Option("keys", KEYS, "Columns that identify a row; may be empty only with ``insert_only``"),
@@ -217,30 +217,39 @@ APPLY = _by_name(
         templated=False,
     ),
     Option(
-        "stored_as_scd_type", SCD_TYPE, "1 keeps the current rows, 2 keeps every version of them", default=1
+        "stored_as_scd_type",
+        SCD_TYPE,
+        "1 keeps the current rows, 2 keeps every version of each row",
+        default=1,
     ),
     Option(
         "sequence_by",
         SEQUENCE,
-        "A change log: an expression, or a list of expressions, by which the run orders the events; in a "
-        "list, the first one decides first. Required unless an ingest made the log. Any other source, type 2 "
-        "only: the values of the start and end columns: ``_commit_version`` (default), "
-        "``_commit_timestamp``, or an expression over the columns",
+        "For a change log: one or more expressions that order the events of a key (the first one decides "
+        "first). Required unless an ingest made the log. For other sources, type 2 only: the value for the "
+        "start and end columns: ``_commit_version`` (default), ``_commit_timestamp``, or an expression "
+        "over the columns",
     ),
     Option(
         "delete_sequence",
         TEXT,
-        "A change feed, type 2: the value of ``sequence_by`` for a delete; required if ``sequence_by`` is "
-        "an expression, because a deleted row in the feed has its old values",
+        "For a change feed, type 2: the expression that a delete uses instead of ``sequence_by``. Required "
+        "if ``sequence_by`` is an expression over columns, because the feed has the old values of a "
+        "deleted row",
     ),
     Option("starting_version", COUNT, "First version, inclusive; None continues after the watermark"),
     Option("ending_version", COUNT, "Last version, inclusive; None is the newest one"),
     Option(
         "starting_timestamp",
         TEXT,
-        "The start as a time (ISO 8601 with offset or zone): the first version at or after it",
+        "First version at or after a time, such as ``2026-01-31T18:00:00+01:00`` or ``2026-01-31T18:00:00 "
+        "Europe/Berlin``",
     ),
-    Option("ending_timestamp", TEXT, "The end as a time: the last version at or before it"),
+    Option(
+        "ending_timestamp",
+        TEXT,
+        "Last version at or before a time",
+    ),
     Option(
         "max_versions",
         POSITIVE,
@@ -250,112 +259,119 @@ APPLY = _by_name(
     Option(
         "max_bytes",
         POSITIVE,
-        "Maximum number of bytes of changes in one run, by the file sizes in the source's log; a run takes "
-        "at least one version",
+        "Maximum size of the changes in one run, in bytes, by the file sizes in the source's log. A run "
+        "takes at least one version",
         group="limits",
     ),
     Option(
         "versions_per_commit",
         POSITIVE,
         "Maximum number of versions in one commit. One application makes all commits of a run, and a retry "
-        "continues after the last one. None makes one commit per run; only a read into staging then makes "
-        "several if the range is too long for one Spark plan",
+        "continues after the last one. None makes one commit per run, or several if the range is too long "
+        "for one Spark plan",
         group="limits",
     ),
-    Option("bytes_per_commit", POSITIVE, "Maximum number of bytes of changes in one commit", group="limits"),
+    Option(
+        "bytes_per_commit", POSITIVE, "Maximum size of the changes in one commit, in bytes", group="limits"
+    ),
     Option(
         "where",
         TEXT,
-        "Predicate on rows: a row that no longer matches is deleted, and a row that matches now is "
-        "inserted. A change log: events that do not match are ignored",
+        "Predicate on rows. The run deletes a row that no longer matches, and inserts a row that matches "
+        "now. From a change log, it ignores events that do not match",
     ),
-    Option("select", PROJECTIONS, "Projections; ``*`` stands for all columns"),
+    Option("select", PROJECTIONS, "Expressions that compute the columns; ``*`` means all columns"),
     Option(
         "apply_as_deletes",
         TEXT,
-        "Predicate over the source's columns. A change log: an event for which it is true is a delete. Any "
-        "other source: the run treats a row for which it is true as if the row did not exist",
+        "Predicate over the source's columns. In a change log, an event that matches is a delete. In other "
+        "sources, the run treats a row that matches as absent",
     ),
     Option(
         "apply_as_truncates",
         TEXT,
-        "A change log: predicate; if it is true, the event has no key, and deletes all rows with a lower "
-        "sequence",
+        "Predicate: an event of a change log that matches is a truncate. It has no key, and deletes all "
+        "rows with a lower sequence",
     ),
-    Option("column_list", COLUMNS, "The projected columns that the target gets; it always gets the keys"),
-    Option("except_column_list", COLUMNS, "The projected columns that the target does not get"),
-    Option("track_history_column_list", COLUMNS, "Type 2: only changes of these columns make a new version"),
+    Option(
+        "column_list", COLUMNS, "Columns, after ``select``, that the target gets; it always gets the keys"
+    ),
+    Option("except_column_list", COLUMNS, "Columns, after ``select``, that the target does not get"),
+    Option(
+        "track_history_column_list", COLUMNS, "Type 2: only a change of these columns makes a new version"
+    ),
     Option(
         "track_history_except_column_list",
         COLUMNS,
-        "Type 2: only changes of other columns than these make a new version",
+        "Type 2: a change of only these columns makes no new version",
     ),
-    Option("ignore_null_updates", FLAG, "A NULL in an event keeps the previous value", default=False),
+    Option("ignore_null_updates", FLAG, "A NULL in an event does not change the column", default=False),
     Option(
         "ignore_null_updates_column_list",
         COLUMNS,
-        "A NULL in these columns, or leaves of structs (``a.b``), keeps the previous value",
+        "``ignore_null_updates`` only for these columns, or leaf fields of structs (``a.b``)",
     ),
     Option(
         "ignore_null_updates_except_column_list",
         COLUMNS,
-        "A NULL in any column except these keeps the previous value",
+        "``ignore_null_updates`` for all columns except these",
     ),
     Option(
         "columns_to_update",
         TEXT,
-        "Column of the source with an array of names: the columns that the event carries. Other columns "
-        "keep their values. NULL means all columns",
+        "Column of the source with an array of the names of the columns that an event contains. Other "
+        "columns keep their values. A NULL array means all columns",
     ),
     Option("start_column", NAME, "Type 2: name of the start column", default="__START_AT", group="layout"),
     Option(
         "end_column",
         NAME,
-        "Type 2: name of the end column; NULL in the current version",
+        "Type 2: name of the end column (NULL in the current version)",
         default="__END_AT",
         group="layout",
     ),
     Option(
         "on_conflict",
         CONFLICT,
-        "A change log: what to do with different events of one key at one sequence: ``fail``, "
-        '``quarantine``, or ``{"last_by": [<column>, ...]}``: the event with the greatest values of these '
-        "columns wins",
+        "If different events of one key in a change log have the same sequence: ``fail``, ``quarantine``, "
+        'or ``{"last_by": [<column>, ...]}``, which applies the event with the greatest values in these '
+        "columns",
         default="fail",
         group="policies",
     ),
     Option(
         "on_invalid",
         choice("fail", "quarantine"),
-        "An event without key or sequence: ``fail``, or ``quarantine`` into the table "
-        "``<target>__quarantine``",
+        "If an event has no key or no sequence: ``fail``, or ``quarantine`` (into the table "
+        "``<target>__quarantine``)",
         default="fail",
         group="policies",
     ),
     Option(
         "delete_mode",
         choice("hard", "soft"),
-        "``hard``, or ``soft`` (type 1): a deleted row stays, with ``_deleted`` true",
+        "``hard`` deletes the row; ``soft`` (type 1) keeps the row, with ``_deleted`` true",
         default="hard",
     ),
     Option(
         "initial_load",
         INITIAL_LOAD,
-        '``snapshot``: load the newest version; ``{"from_version": N}``: load version N - 1, and apply the '
-        'changes since; ``none`` or ``{"none_at": V}``: load no rows, and assume that the target has the '
-        "rows of the source's newest version, or of version V",
+        'First run: ``snapshot`` loads the newest version; ``{"from_version": N}`` loads version N - 1, and '
+        'applies the changes since; ``none`` and ``{"none_at": V}`` load no rows, and assume that the target '
+        "has the rows of the source's newest version, or of version V",
         default="snapshot",
     ),
     Option(
         "partition_by",
         PARTITIONS,
-        "Columns, or a mapping from a new column to its expression",
+        "Partition columns, or a mapping from a new partition column to its expression",
         group="layout",
     ),
     Option(
         "cluster_by",
         COLUMNS,
-        "Clustering columns. None takes the first keys; with an empty list, the table has no clustering",
+        "Clustering columns. None takes up to four keys, unless ``partition_by`` is set; an empty list means "
+        "no clustering",
         group="layout",
     ),
     Option(
@@ -389,7 +405,7 @@ APPLY = _by_name(
         "schema_evolution",
         choice(*get_args(SchemaEvolution)),
         "``additive``: the target gets new columns; ``none``: new columns are an error; ``widen``: as "
-        "``additive``, and the types of columns widen as in the source, also in the change log of an ingest; "
+        "``additive``, and column types widen as in the source, also in an ingest's change log; "
         "``keep_dropped``: as ``widen``, and a column that the source drops stays, with NULL in new rows; "
         "``mirror``: as ``widen``, and the target drops and renames columns as the source does",
         default="additive",
@@ -400,11 +416,11 @@ APPLY = _by_name(
         MODE,
         "``incremental`` (also an empty text): apply new changes; ``backfill``: another name of "
         "``incremental``, for a range; ``dry_run``: ``incremental`` with ``dry_run=True``; ``repair``: "
-        "compute the keys again that changed in a range at or below the watermark, or that ``repair`` "
-        "names, and keep the watermark; ``reload``: compute all keys again; ``reset``: delete the target's "
-        "rows, and load it again; ``interval``: apply the changes up to the ending timestamp (exclusive), "
-        "or, if they are already applied, compute the keys again that changed from the starting to the "
-        "ending timestamp",
+        "compute again the rows of the keys that changed in a range at or below the watermark, or that "
+        "``repair`` selects, and keep the watermark; ``reload``: compute again the rows of all keys; "
+        "``reset``: delete the target's rows, and load it again; ``interval``: apply the changes up to the "
+        "ending timestamp (exclusive), or, if they are already applied, repair the keys that changed between "
+        "the two timestamps",
         default="incremental",
         of_run=True,
     ),
@@ -416,12 +432,16 @@ APPLY = _by_name(
         of_run=True,
     ),
     Option(
-        "repair_keys", TEXT, "Predicate over the key columns, instead of a range", of_run=True, group="repair"
+        "repair_keys",
+        TEXT,
+        "Predicate over the key columns: repair these keys, instead of a range",
+        of_run=True,
+        group="repair",
     ),
     Option(
         "repair_quarantined",
         FLAG,
-        "Compute the keys in the quarantine table again",
+        "Repair the keys in the quarantine table",
         default=False,
         of_run=True,
         group="repair",
@@ -429,15 +449,15 @@ APPLY = _by_name(
     Option(
         "on_late",
         choice("fail", "discard"),
-        "A change log: what to do with an event below the lateness horizon: ``fail`` or ``discard``",
+        "If an event of a change log is below the lateness horizon: ``fail`` or ``discard``",
         default="fail",
         group="policies",
     ),
     Option(
         "on_drift",
         choice("fail", "accept", "repair"),
-        "If the options are not those that built the target: ``fail``; ``accept``: use them from now on; "
-        "``repair``: use them, and reload the target",
+        "If the options differ from those that built the target: ``fail``; ``accept``: use the new ones "
+        "from now on; ``repair``: use the new ones, and reload the target",
         default="fail",
         group="policies",
     ),
@@ -458,15 +478,15 @@ APPLY = _by_name(
     Option(
         "on_versions_expired",
         FAIL_OR_RELOAD,
-        "If retention removed versions that are to be applied: ``fail`` or ``reload``",
+        "If retention removed versions that the run must apply: ``fail`` or ``reload``",
         default="fail",
         group="policies",
     ),
     Option(
         "take_over_from",
         NAME,
-        "Old name of the pipeline that built the target: this pipeline continues at its watermark, and runs "
-        "under the old name fail from then on",
+        "Old name of the pipeline that built the target: this pipeline continues at the old watermark, and "
+        "from then on runs under the old name fail",
     ),
     Option(
         "snapshot_version_column",
@@ -477,15 +497,15 @@ APPLY = _by_name(
     Option(
         "freshness",
         SPAN,
-        "Maximum age of the oldest change that is not applied, such as ``30 minutes``. If that change is "
-        "older, ``delta-cdc status``, the metrics and the results of runs report the pipeline as late",
+        "Maximum age of a change that is not applied, such as ``30 minutes``. ``delta-cdc status``, the "
+        "metrics and the results of runs report a pipeline with an older change as late",
         templated=False,
     ),
     Option(
         "single_driver",
         FLAG,
-        "You make sure that only one Spark driver at a time writes to the table. Needed on S3 if Spark's log "
-        "store is not safe for several drivers; has no effect elsewhere",
+        "True: you make sure that only one Spark driver at a time writes to the table. Only S3 needs this, "
+        "if Spark's log store is not safe for several drivers",
         default=False,
         templated=False,
     ),
@@ -509,12 +529,12 @@ _INGEST = _by_name(
     Option(
         "log",
         TABLE,
-        "Path, URI or catalog name of the change log, ``${ENV}`` allowed. It is created if it does not exist",
+        "Path, URI or catalog name of the change log, ``${ENV}`` allowed. The ingest creates it if needed",
     ),
     Option(
         "target",
         OPTIONAL_TABLE,
-        "Path, URI or catalog name of the table to apply the log to; None only ingests",
+        "Path, URI or catalog name of the table to which the run applies the log; None only ingests",
     ),
     Option(
         "format",
@@ -535,13 +555,13 @@ _INGEST = _by_name(
     Option(
         "starting_timestamp",
         TEXT,
-        "Skip, and count, files and records before this time (ISO 8601 with offset or zone)",
+        "Skip files and records before this time, such as ``2026-01-31T18:00:00+01:00``, and count them",
     ),
     Option("max_files", POSITIVE, "Maximum number of files in one run", group="limits"),
     Option(
         "max_bytes",
         POSITIVE,
-        "Maximum number of bytes of files in one run; a run takes at least one file",
+        "Maximum size of the files in one run, in bytes. A run takes at least one file",
         group="limits",
     ),
     Option("max_offsets", POSITIVE, "Kafka: maximum number of records in one run", group="limits"),
@@ -549,22 +569,22 @@ _INGEST = _by_name(
     Option(
         "lexical_order",
         FLAG,
-        "The name of each new file sorts after the names of all earlier files, so a run lists only the names "
-        "after the last one",
+        "True: the name of each new file sorts after the names of all earlier files, so a run lists only "
+        "the names after the last one",
         default=False,
     ),
     Option(
         "on_invalid",
         choice("fail", "quarantine"),
-        "A record that is no event: ``quarantine`` or ``fail``",
+        "If a record is not an event: ``quarantine`` or ``fail``",
         default="quarantine",
         group="policies",
     ),
     Option(
         "on_expired",
         choice("fail", "continue"),
-        "Kafka: if a topic has lost records that were not ingested: ``fail``, or ``continue`` at the oldest "
-        "record",
+        "If Kafka deleted records before an ingest read them: ``fail``, or ``continue`` at the oldest "
+        "record that remains",
         default="fail",
         group="policies",
     ),
@@ -608,25 +628,25 @@ READ = {
     **_by_name(
         Option("pipeline", NAME, "The pipeline's name, the same as in the apply or commit task"),
         Option("table", TABLE, "Path, URI or catalog name of the source, ``${ENV}`` allowed"),
-        Option("staging", TABLE, "Path or URI of the staging table; it is created if it does not exist"),
+        Option("staging", TABLE, "Path or URI of the staging table. The read creates it if needed"),
         Option(
             "target",
             OPTIONAL_TABLE,
-            "Path, URI or catalog name of the table with the watermark; None for your own sink",
+            "Path, URI or catalog name of the target with the watermark; None for your own sink",
         ),
         Option(
             "query",
             choice(*get_args(Query)),
-            "``full_delta``: every change, with pre-images; ``append_only``: every inserted row, as it was "
-            "inserted; ``min_delta``: the net change of each key; ``upsert``: the last row of every changed "
-            "key that still exists. An apply accepts only ``full_delta``",
+            "``full_delta``: every change, with pre-images; ``append_only``: every inserted row, with the "
+            "inserted values; ``min_delta``: the net change of each key; ``upsert``: the last row of every "
+            "changed key that still exists. An apply accepts only ``full_delta``",
             default="full_delta",
         ),
         Option(
             "keys",
             KEYS,
             "Columns that identify a row; required for ``upsert`` and with ``where``, and for ``min_delta`` "
-            "unless the table tracks rows",
+            "unless row tracking is on",
         ),
         Option(
             "method",
@@ -638,22 +658,23 @@ READ = {
         Option(
             "where",
             TEXT,
-            "Spark SQL predicate on rows: a row that no longer matches is a delete, and a row that matches "
-            "now is an insert",
+            "Spark SQL predicate on rows. A row that no longer matches becomes a delete, and a row that "
+            "matches now becomes an insert",
         ),
-        Option("select", PROJECTIONS, "Spark SQL projections of rows"),
+        Option("select", PROJECTIONS, "Spark SQL expressions that compute the columns"),
         Option(
             "raw",
             FLAG,
-            "``full_delta``: return exactly the rows of the feed, also rows that were written back unchanged",
+            "For ``full_delta``: return exactly the rows of the change data feed, also those that a commit "
+            "rewrote unchanged",
             default=False,
             templated=False,
         ),
         Option(
             "on_change_commit",
             choice("fail", "skip"),
-            "``added_files``: ``fail`` at a commit that removes rows, or ``skip`` it; ``skip`` is not "
-            "possible with a ``target``",
+            "For the method ``added_files``: ``fail`` at a commit that removes rows, or ``skip`` it; "
+            "``skip`` is not possible with a ``target``",
             default="fail",
             group="policies",
         ),

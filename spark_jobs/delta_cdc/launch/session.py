@@ -141,7 +141,6 @@ def get_session(
 ) -> SparkSession:
     """Return a local Spark session with Delta's JARs and confs: this process's session, or a new one.
 
-    The command line, the operators without a Spark connection and the demo get their session in the same way.
     The function sets ``SPARK_HOME`` and the ``PYSPARK_…`` variables of this process, for Spark's child
     processes.
 
@@ -151,7 +150,7 @@ def get_session(
 
     :param app_name: name of the Spark application
     :param cores: threads of the local master; None means all CPUs this process may use
-    :param quick_start: True: Spark starts in half the CPU time, but long jobs are slower. For small jobs
+    :param quick_start: True, for small jobs: Spark starts in half the CPU time, but long jobs are slower
     :param kafka: also load the connector to Kafka
     :param locations: paths or URIs that you read or write. If one is on S3, the session loads the JARs for S3
     :param jars: False loads no JARs, because the caller provides its own class path

@@ -64,7 +64,7 @@ def check_apply(request: ApplyRequest) -> None:
 
 
 def _check_staging(request: ApplyRequest) -> None:
-    """Refuse bounds with staging: a staged batch is applied as a whole, so only the read accepts bounds."""
+    """Refuse bounds with staging: an apply takes a whole batch, so only the read accepts bounds."""
     if request.staging is None:
         return
     names = [name for name in _BOUNDS if getattr(request, name) is not None]
@@ -77,9 +77,9 @@ def _check_staging(request: ApplyRequest) -> None:
     if names:
         raise InvalidConfiguration(
             f"staging and {', '.join(names)} are given.",
-            remedy="give bounds to the read (DeltaReadChangesOperator): a batch is applied as a whole."
+            remedy="set bounds in the read (DeltaReadChangesOperator): an apply takes a whole batch."
             if "take_over_from" not in names
-            else "run once without staging to adopt the target, then with it.",
+            else "run once without staging to take over the target, then with it.",
             argument="staging",
         )
 
@@ -327,7 +327,7 @@ def check_bounds(bounds: Bounds) -> None:
         if version is not None and time is not None:
             raise InvalidConfiguration(
                 f"{bound}_version {version} and {bound}_timestamp {time} are both given.",
-                remedy="give one of the two.",
+                remedy="set only one of the two.",
                 argument=f"{bound}_version",
             )
         if time is not None:
