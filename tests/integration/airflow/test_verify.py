@@ -26,7 +26,7 @@ from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaVerifyOp
 with DAG("verified", schedule=None, start_date=datetime(2026, 1, 1), params={{"lake": "{lake}"}}) as dag:
     apply = DeltaApplyChangesOperator(
         task_id="apply", pipeline="orders", source="{lake}/source", target="{lake}/target", keys=["id"],
-        cluster_by=[], target_properties={{"delta.enableDeletionVectors": "false"}},
+        layout={{"cluster_by": [], "target_properties": {{"delta.enableDeletionVectors": "false"}}}},
     )
     verify = DeltaVerifyOperator(
         task_id="verify", config="flows.yaml", inlets=[delta_asset("{lake}/source")], parallel=1
