@@ -33,6 +33,10 @@ _Whole = Annotated[Annotated[int, Field(ge=0)], Expects("a whole number >= 0")]
 _FromOne = Annotated[Annotated[int, Field(ge=1)], Expects("a whole number >= 1")]
 #: A flag without templates: the operators do not render it.
 _Bool = Annotated[bool, Expects("true or false")]
+#: Without its unit, a number means bytes to Java, and MiB to Spark.
+_Memory = Annotated[
+    Annotated[str, Field(pattern=r"^[0-9]+[kmgtKMGT]$")], Expects("a size with its unit, such as 4g")
+]
 _Texts = Annotated[dict[str, str], Expects("a mapping from names to values")]
 _Seconds = Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0)] | str
 _Span = Annotated[_Seconds, Expects(SPAN.expects)]
@@ -174,8 +178,8 @@ class DagKeys(TypedDict, total=False):
     conf: Annotated[_Texts, Field(description="Spark confs.")]
     jars: Annotated[_Text, Field(description="JARs instead of the provider's.")]
     packages: Annotated[_Text, Field(description="Maven coordinates instead of the provider's JARs.")]
-    driver_memory: Annotated[_Text, Field(description="Memory of the driver, such as 4g.")]
-    executor_memory: Annotated[_Text, Field(description="Memory of an executor, such as 4g.")]
+    driver_memory: Annotated[_Memory, Field(description="Memory of the driver, such as 4g.")]
+    executor_memory: Annotated[_Memory, Field(description="Memory of an executor, such as 4g.")]
     executor_cores: Annotated[_FromOne, Field(description="Cores of an executor.")]
     num_executors: Annotated[_FromOne, Field(description="Number of executors.")]
     storage_options: Annotated[_Texts, Field(description="Options of the object store; no secrets.")]

@@ -245,6 +245,16 @@ VALUES = {
         "publish_changes of the pipeline p is 'yes'",
         "give true or false.",
     ),
+    "memory without a unit": (
+        f"driver_memory: {MARK}'4096'",
+        "driver_memory of the pipeline p is '4096'",
+        "give a size with its unit, such as 4g.",
+    ),
+    "memory by a template, which nothing renders": (
+        f"executor_memory: {MARK}'{{{{ params.x }}}}'",
+        "executor_memory of the pipeline p is",
+        "give a size with its unit, such as 4g.",
+    ),
     "no template here": (f"insert_only: {MARK}'{{{{ params.x }}}}'", "insert_only of", "give true or false."),
     "a time of day": (
         f"execution_timeout: {MARK}12:30:45",
