@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.airflow.conftest import airflow
+from tests.integration.airflow.conftest import airflow, one_airflow
 from tests.support.spark_cluster import SparkCluster, spark_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["airflow"]
+__all__ = ["airflow", "one_airflow"]
 
 if "AIRFLOW_HOME" not in os.environ:
     # Airflow writes its configuration there when it is imported, which test modules do.
