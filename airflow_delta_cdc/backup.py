@@ -55,7 +55,7 @@ def kept(context: Context, inlets: Sequence[Any], source: Any, pipeline: str) ->
     try:
         entry = context["asset_state_store"][inlet].get(_key(pipeline))
     except Exception as error:  # noqa: BLE001
-        # The watermark stays unproved without the copy; the error that follows names it.
+        # If the run needs the copy, its own error says so.
         _log.warning("The copy of the seal in the asset state store could not be read: %s", error)
         return None
     return entry.get("mirror") if isinstance(entry, dict) else None

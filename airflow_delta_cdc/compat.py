@@ -1,8 +1,8 @@
 # ruff: noqa: F401
-"""What Airflow before 3.3 lacks: no other module of the provider asks which release it runs on.
+"""Replacements for what Airflow before 3.3 lacks. No other module of the provider checks Airflow's release.
 
-Names that only moved come from Airflow's own ``airflow.providers.common.compat.sdk``. What an older release
-does less: ``docs/versions.md``.
+Names that only moved come from Airflow's own ``airflow.providers.common.compat.sdk``. ``docs/versions.md``
+lists what older releases lack.
 """
 
 from __future__ import annotations

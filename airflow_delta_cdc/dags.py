@@ -188,7 +188,7 @@ class _Maker:
                 **({} if is_backfill or "deadline" in arguments else {"deadline": self._deadlines()}),
             },
         ) as dag:
-            # Otherwise it would be this module, in the folder where the package is installed.
+            # Otherwise, Airflow takes this module for the DAG file.
             dag.fileloc = self.file or dag.fileloc
             self._tasks()
         return dag
@@ -290,7 +290,7 @@ class _Maker:
         if isinstance(schedule, dict) and set(schedule) == {"assets"}:
             return AssetAny(*[delta_asset(table) for table in schedule["assets"]])
         if isinstance(schedule, str) and schedule not in _NO_CRON:
-            # With data intervals, which a backfill by dates needs.
+            # A backfill by dates needs data intervals.
             return CronDataIntervalTimetable(schedule, timezone="UTC")
         return schedule
 

@@ -55,16 +55,16 @@ def _report() -> Iterator[TextIO]:
 class Connections:
     """The checks with Airflow's connections; a check looks its connection up, within the check's time limit.
 
-    :param asked: the checks that the command line requests, and their settings
+    :param questions: the checks that the command line requests, and their settings
     :param to_hide: receives the secrets of the connections before anything is printed
     :param spark: id of a Spark connection
     :param delta: id of a connection of type ``delta``
     """
 
     def __init__(
-        self, asked: Questions, to_hide: set[str], *, spark: str | None = None, delta: str | None = None
+        self, questions: Questions, to_hide: set[str], *, spark: str | None = None, delta: str | None = None
     ) -> None:
-        self._asked = asked
+        self._questions = questions
         self._secrets = to_hide
         self._spark = spark
         self._delta = delta
@@ -81,10 +81,10 @@ class Connections:
             yield engine.Check("delta-connection", self._delta_connection)
             if not self._is_known:
                 # Without the connection, these checks would use another identity.
-                self._asked = replace(self._asked, storage=None, tables=())
-            elif self._test_table and not (self._asked.storage or self._asked.tables):
-                self._asked = replace(self._asked, tables=(self._test_table,))
-        yield from self._asked.checks()
+                self._questions = replace(self._questions, storage=None, tables=())
+            elif self._test_table and not (self._questions.storage or self._questions.tables):
+                self._questions = replace(self._questions, tables=(self._test_table,))
+        yield from self._questions.checks()
         if self._spark:
             yield engine.Check("spark-connection", self._spark_connection)
             yield from self._of_spark()
@@ -100,8 +100,8 @@ class Connections:
         hook = DeltaTableHook(str(self._delta))
         options = hook.storage_options()
         self._secrets.update(secrets(options or {}))
-        options = merged(options, self._asked.storage_options)
-        self._asked = replace(self._asked, storage_options=options or None)
+        options = merged(options, self._questions.storage_options)
+        self._questions = replace(self._questions, storage_options=options or None)
         self._test_table = hook.get_connection(str(self._delta)).extra_dejson.get("test_table")
         self._is_known = True
         names = ", ".join(sorted(options)) or "nothing: the identity of the machine is used"
@@ -124,9 +124,9 @@ class Connections:
         """Yield the checks of the Spark that the connection names."""
 
         if self._server is not None:
-            yield from self._asked.checks_of_spark(self._server)
+            yield from self._questions.checks_of_spark(self._server)
         elif self._hook is not None:
-            address, job, defaults = self._asked.checks_of_spark(self._hook.master)
+            address, job, defaults = self._questions.checks_of_spark(self._hook.master)
             yield address
             if not self._hook.is_cluster:
                 yield from (job, defaults)
@@ -144,9 +144,9 @@ class Connections:
 
         uri = needed_results_uri(f"The connection {self._spark!r} runs applications in deploy mode cluster")
         # A task uses its connection in the same way: only if the store is of the same kind.
-        options = options_for(uri, self._asked.storage_options)
+        options = options_for(uri, self._questions.storage_options)
         # Make all checks even after a failure: the last one deletes the file of the first one.
-        results = [check.look() for check in engine.RoundTrip(uri, options, self._asked.timeout).checks()]
+        results = [check.look() for check in engine.RoundTrip(uri, options, self._questions.timeout).checks()]
         success = engine.check_ok(f"{uri} can be written, listed, read and emptied from here")
         return next((result for result in results if result.status == "failed"), success)
 

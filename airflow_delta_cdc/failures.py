@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: What Airflow's task runner logs about whatever ended a task.
+#: The message with which Airflow's task runner logs the error that ended a task.
 _AIRFLOWS_LINE = "Task failed with exception"
 
 
@@ -59,5 +59,5 @@ def _named(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutab
 
 
 def _is_unforeseen(error: DeltaCdcError) -> bool:
-    """Return whether an error that has no name of its own caused it: then the traceback says where."""
+    """Return whether an unnamed error is the cause: then the log needs its traceback."""
     return isinstance(error, JobFailed | JobRefused) and error.__cause__ is not None

@@ -32,7 +32,7 @@ MODES = ("incremental", "backfill", "repair", "reload", "dry_run")
 
 _LABELS = {
     "incremental": "Incremental: everything new since the watermark",
-    # Not under its own name: that is a tile of Airflow's dialog, which means runs by dates.
+    # Not labelled Backfill: Airflow's dialog uses this name for runs by dates.
     "backfill": "Range: everything up to a version or a time, in several commits",
     "repair": "Repair: compute some keys again, the watermark stays",
     "reload": "Reload: compare all keys with the source",
@@ -96,7 +96,7 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
         ),
         "repair_quarantined": Param(
             False,
-            # With null, or Airflow marks the field as required.
+            # Without null, Airflow marks the field as required.
             type=["null", "boolean"],
             section=_REPAIR,
             title="Keys in quarantine",
@@ -361,14 +361,14 @@ def _ranges(mode: str, values: Mapping[str, Any]) -> Rules:
     yield (
         mode == "reload" and bool(starts),
         f"{_and(starts)} is filled in, and mode is reload, which compares all keys",
-        "leave the start empty; mode repair computes the keys of a range again.",
+        "leave the start empty; or choose mode repair, which computes the keys of a range again.",
     )
     for bound in ("starting", "ending"):
         both = [f"{bound}_version", f"{bound}_timestamp"]
         yield (
             all(name in values for name in both),
             f"{_and(both)} are both filled in",
-            "leave one of them empty: they name the same end of the range.",
+            "leave one of them empty: both set the same bound of the range.",
         )
     for kind in ("version", "timestamp"):
         first, last = values.get(f"starting_{kind}"), values.get(f"ending_{kind}")
@@ -392,7 +392,7 @@ def _fields(mode: str, values: Mapping[str, Any]) -> Rules:
     yield (
         mode != "backfill" and "versions_per_commit" in values,
         f"versions_per_commit is filled in, and mode is {mode}",
-        "leave it empty: only mode backfill is cut into several commits.",
+        "leave it empty: only mode backfill makes several commits.",
     )
     yield (
         mode != "repair" and bool(key_fields),
@@ -403,18 +403,18 @@ def _fields(mode: str, values: Mapping[str, Any]) -> Rules:
         return
     yield (
         not key_fields and not has_range,
-        "mode is repair, and nothing says which keys",
-        "name versions, from a first one on; or fill in repair_keys; or choose repair_quarantined.",
+        "mode is repair, and no field selects keys",
+        "fill in a first version; or fill in repair_keys; or choose repair_quarantined.",
     )
     yield (
         len(key_fields) + has_range > 1,
         f"mode is repair, and {_and([*key_fields, *(['a range'] if has_range else [])])} are both filled in",
-        "give one of them: each says which keys are computed again.",
+        "fill in one of them: each selects the keys.",
     )
     yield (
         has_range and not any(f"starting_{kind}" in values for kind in ("version", "timestamp")),
         "mode is repair, and the range has no start",
-        "name its first version, or its time; without an end it goes up to the watermark.",
+        "fill in the first version, or its time; without an end, the range ends at the watermark.",
     )
 
 
@@ -424,7 +424,7 @@ def _for_one_table(values: Mapping[str, Any], chosen: Sequence[str]) -> Rules:
     yield (
         len(chosen) > 1 and bool(alone),
         f"{_and(alone)} is filled in for {len(chosen)} tables",
-        "choose exactly one table: each counts its own versions, and has its own keys. Times may have many.",
+        "choose exactly one table, because each has its own versions and keys; or use times.",
     )
 
 

@@ -138,7 +138,7 @@ def _names(table: str, location: str | None) -> tuple[list[tuple[str, str]], str
             return [(namespace, topic) for topic in parts.path[1:].split(",")], None
         uri, catalog_name = _located(text, location)
     except DeltaCdcError:
-        # The location is unknown yet, or the task itself fails and names the reason.
+        # The location is not known yet, or the task fails with this error itself.
         return [], None
     if "://" not in uri:
         return [("file", uri)], catalog_name

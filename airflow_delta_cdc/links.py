@@ -94,7 +94,7 @@ class TargetLink(_TaskLink):
         try:
             return "" if table is None else _in_airflow("assets", name_pattern=delta_asset(table).name)
         except DeltaCdcError:
-            # The task itself fails, and names the reason.
+            # The task fails with this error itself.
             return ""
 
 

@@ -43,7 +43,7 @@ def _policy() -> ExceptionRetryPolicy:
     last = RetryRule(
         exception=DeltaCdcError,
         action=RetryAction.FAIL,
-        reason="trying again changes nothing; the error names the remedy",
+        reason="a retry would fail in the same way; the error names the remedy",
     )
     return ExceptionRetryPolicy(rules=[*retried, last])
 

@@ -309,7 +309,7 @@ def run_piece(
     operator.published = measured(operator.log, given, {**published(outcome), **total.to_dict()})
     watermark = shown(operator, context, operator.published)
     announce(context, operator.inlets, given, outcome, watermark)
-    # Last: a retry of a try that died before this line publishes again; a task cleared later has no work.
+    # Last: if this try dies before here, its retry publishes again. A task cleared later has no work.
     forget(pipeline_job, outcome, saved_plans)
     return watermark
 
@@ -385,7 +385,7 @@ def would_do(
 
 
 def shortened(published: dict[str, Any], *, tables: int = 1) -> dict[str, Any]:
-    """Return the published dict of a dry run, with long parts of ``dry_run`` cut.
+    """Return the published dict of a dry run, with long parts of ``dry_run`` shortened.
 
     An XCom has limited space; the log has the whole text.
 
@@ -398,8 +398,8 @@ def shortened(published: dict[str, Any], *, tables: int = 1) -> dict[str, Any]:
         more = f"… {len(steps) - _MOST_STEPS} more"
         steps[_MOST_STEPS:], table[_MOST_STEPS:] = [more], [{"what": more}]
     share = _MOST_CHARACTERS // tables // max(1, len(statements))
-    cut = [text if len(text) <= share else f"{text[:share]}… (cut; see the log)" for text in statements]
-    shown = {"table": table, "steps": steps, "statements": cut, "counts": dict(dry_run["counts"])}
+    short = [text if len(text) <= share else f"{text[:share]}… (see the log)" for text in statements]
+    shown = {"table": table, "steps": steps, "statements": short, "counts": dict(dry_run["counts"])}
     return {**published, "dry_run": shown}
 
 

@@ -129,7 +129,7 @@ def _dry_answer(outcome: PipelineResult, stamp: str, number: int) -> dict[str, A
 def _failed(error: DeltaCdcError, stamp: str, number: int) -> dict[str, Any]:
     most = min(_MOST_OF_AN_ERROR, _MOST_OF_ERRORS // number)
     shown = {
-        name: text if len(text) <= most else f"{text[:most]}… (cut; see the log)"
+        name: text if len(text) <= most else f"{text[:most]}… (see the log)"
         for name, text in error.to_dict().items()
     }
     return {"status": "unfinished" if error.retryable else "failed", "error": shown, "stamp": stamp}

@@ -119,7 +119,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [table_arguments]))
         assert pipeline_job.apply is not None
         if pipeline_job.apply.dry_run:
-            # What is kept of the watermark stays, and so does the range of the work that comes after it.
+            # A dry run changes neither the copy of the watermark nor the saved plan of the next run.
             return tables.would_do(self, context, pipeline_job)
         saved_plans = TaskSavedPlans(context)
         with self.application(context) as execute:
@@ -133,6 +133,6 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         self.published = tables.measured(self.log, table_arguments, result.to_dict())
         watermark = tables.shown(self, context, self.published)
         tables.announce_apply(context, self.inlets, table_arguments, watermark, result.backup)
-        # Last: a retry of a try that died before this line publishes again; a task cleared later has no work.
+        # Last: if this try dies before here, its retry publishes again. A task cleared later has no work.
         engine.forget_saved_plans(result, saved_plans)
         return watermark

@@ -16,13 +16,13 @@ from fastapi import Depends, FastAPI, HTTPException, Query, Response
 from airflow_delta_cdc.page import queries, state
 from airflow_delta_cdc.page.queries import Declarations
 
-#: The most pipelines whose trends one request may want: as many as one screen lists.
+#: The maximum number of pipelines in one request for trends: a screen lists as many.
 _MOST_NAMES = 100
 
 _declarations = Declarations()
 _module = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
 
-#: No route describes the others, and an anonymous call ends before any of them.
+#: Without FastAPI's pages about its routes. Every route requires a user.
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
 
 

@@ -134,8 +134,8 @@ def stored(session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared]
     return Stored(
         dags=dags,
         pipelines=pipelines,
-        # Pipelines of one name share the alias: one of them has its newest event here, and the others have
-        # what their runs published.
+        # Pipelines of the same name share an alias, whose newest event is that of only one of them. The
+        # others have what their runs published.
         events=_newest_events(session),
         **_of_runs(session, _newest_run_ids(session, dag_ids), pipelines),
     )
@@ -210,7 +210,7 @@ def _of_runs(session: Session, ids: Collection[int], pipelines: Sequence[Declare
             *(DagRun.start_date, DagRun.end_date, _IS_DRY_RUN),
         ).where(DagRun.id.in_(ids))
     )
-    # Where a task has none of its own, the number.
+    # A task without a name for its map index has its number here.
     name_of_index: Any = TaskInstance.rendered_map_index
     tasks: Any = session.execute(
         select(
@@ -281,7 +281,7 @@ def events_of(
     ).all()
     if not aliases:
         return []
-    # For each pipeline a walk over the newest entries of an index, which ends after so many.
+    # One subquery for each pipeline, because each only reads the newest entries of an index.
     newest = [
         select(
             select(_OF_ALIAS.c.event_id)

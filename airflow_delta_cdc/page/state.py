@@ -19,7 +19,7 @@ PUBLISHED_KEY, TABLES_KEY = "return_value", "tables"
 KEYS = (PUBLISHED_KEY, TABLES_KEY, ERROR_KEY)
 #: States of a pipeline, the most urgent first.
 STATES = ("failed", "retrying", "expiring", "late", "behind", "running", "never", "ok")
-#: What only the page of one pipeline shows.
+#: Fields that only the page of one pipeline shows.
 _OF_ONE = (
     "dags",
     "seconds",
@@ -466,7 +466,7 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
     if until is not None and until < now + _WARNED:
         yield {
             "level": "error" if until < now else "warning",
-            "text": f"What the pipeline needs to go on can be read until {item['readable_until']}.",
+            "text": f"The versions that the pipeline needs next can be read until {item['readable_until']}.",
             "remedy": "run it before; after that, a run with mode reload brings the target to its source.",
         }
     if item.get("behind_since"):

@@ -58,9 +58,9 @@ FINGERPRINT_KEY = "spark_job_fingerprint"
 #: The key that records the success of the driver's pod. A deleted pod has no phase any more.
 SUCCEEDED_KEY = "k8s_driver_status"
 
-#: What follows where a retry cannot find the application of an earlier try.
+#: The consequence if a retry cannot find the application of an earlier try.
 _ONE_COMMITS = (
-    "Only one of the two can commit, but for tables on S3 without a log store for several drivers "
+    "Only one of the two can commit, except to tables on S3 without a log store for several drivers "
     "(single_driver)."
 )
 

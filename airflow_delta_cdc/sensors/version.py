@@ -241,7 +241,7 @@ class DeltaVersionSensor(BaseSensorOperator):
             return None
         if are_published():
             with suppress(DeltaCdcError):
-                # What is wrong with the source's log, the look at it says.
+                # The look at the source's log reports what is wrong with it.
                 most = engine.MOST_COMMITS
                 lag = engine.run_sync(engine.lag_of(source, state, recorded, seal, most=most))
                 emit_lag(seal.pipeline, lag.to_dict())

@@ -32,7 +32,7 @@ def folder_for(spark: SparkSession, read_ranges: Collection[ReadRange], scratch:
         return f"{scratch.rstrip('/')}/{uuid.uuid4().hex}"
     if not is_local(spark):
         return ""
-    folder = tempfile.mkdtemp(prefix="delta-cdc-slices-")
+    folder = tempfile.mkdtemp(prefix="delta-cdc-manifests-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 

@@ -103,8 +103,8 @@ def _run(confs: Mapping[str, str]) -> None:
     if process.returncode != 0:
         raise JobFailed(
             f"{sys.executable}: the workload for the class-data archive {ended}: {' / '.join(last_lines)}",
-            remedy="see whether delta-cdc changes works on a table of yours; without the archive everything "
-            "works, and starts take longer.",
+            remedy="try delta-cdc changes on one of your tables. Without the archive, only the start of "
+            "Spark takes longer.",
         )
 
 

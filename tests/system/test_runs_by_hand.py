@@ -168,7 +168,7 @@ def test_values_of_another_type_start_no_run(server: Server, conf: dict[str, Any
 def test_a_form_that_contradicts_itself_ends_the_first_task(server: Server, places: Places) -> None:
     before = applications(places)
     wrong = [
-        (_ONE, "apply", {"mode": "repair"}, "mode is repair, and nothing says which keys"),
+        (_ONE, "apply", {"mode": "repair"}, "mode is repair, and no field selects keys"),
         ("shop", _DETECT, {"mode": "backfill", "ending_version": 3}, "ending_version is filled in for 2"),
         ("shop", _DETECT, {"mode": "dry_run", "tables": ["orders_no"]}, "did you mean 'orders_now'"),
         (_ONE, "apply", {"mode": "backfill", "ending_versoin": 3}, "did you mean 'ending_version'"),
@@ -263,7 +263,7 @@ def test_a_refused_form_is_the_first_line_that_the_log_shows(server: Server, pag
     run_id = server.trigger(_ONE, {"mode": "repair"})
     assert server.finish(_ONE, run_id) == "failed"
     pages.open(f"/dags/{_ONE}/runs/{run_id}/tasks/apply")
-    line = pages.see("//*[contains(text(), 'mode is repair, and nothing says which keys')]")
+    line = pages.see("//*[contains(text(), 'mode is repair, and no field selects keys')]")
     pages.keep("refused_form")
     assert "\nRemedy: name versions" in line.text
     assert "Traceback" not in pages.see("main, body").text

@@ -209,4 +209,4 @@ def test_changes_that_are_not_applied_yet(tables: Tables, capsys: Said) -> None:
         assert code_of("changes", *form, *asked) == 0
         assert "versions   6-6\n" in capsys.readouterr().out
     assert code_of("changes", "flows.yaml", *asked) == 2
-    assert "about one pipeline, and p, q are named" in capsys.readouterr().err
+    assert "takes one pipeline, not p, q." in capsys.readouterr().err

@@ -223,5 +223,5 @@ def test_the_text_of_a_value_is_always_the_same() -> None:
 
 
 def test_a_union_that_nothing_tells_apart_is_refused() -> None:
-    with pytest.raises(TypeError, match="no field tells apart Drawing, Square"):
+    with pytest.raises(TypeError, match="no field distinguishes Drawing, Square"):
         codec.decoded(Drawing | Square, {"side": 1})

@@ -237,7 +237,7 @@ def test_java_version(text: str, major: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("script", "said"),
-    [("echo 'openjdk version \"11.0.1\"' >&2", "Java 11"), ("exit 1", "names a version")],
+    [("echo 'openjdk version \"11.0.1\"' >&2", "Java 11"), ("exit 1", "names no version")],
 )
 def test_an_unusable_java_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str

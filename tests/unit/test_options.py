@@ -21,7 +21,7 @@ INSERTS = ApplyOptions(insert_only=True)
 REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
     ("no-keys", FEED, {"keys": ()}, "keys are missing"),
     # -- insert_only
-    ("inserts-history", INSERTS, {"stored_as_scd_type": 2}, "inserts alone have no history"),
+    ("inserts-history", INSERTS, {"stored_as_scd_type": 2}, "inserts alone make no history"),
     ("inserts-of-log", INSERTS, {"source_kind": "change_log"}, "insert_only is given with source_kind"),
     ("inserts-deletes", INSERTS, {"apply_as_deletes": "gone"}, "insert_only and apply_as_deletes"),
     ("inserts-nulls", INSERTS, {"ignore_null_updates": True}, "insert_only and ignore_null_updates"),
@@ -35,8 +35,8 @@ REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
     ("feed-delete-sequence", FEED, {"delete_sequence": "now"}, "delete_sequence is given with SCD type 1"),
     ("history-of-expression", TYPE_2, {"sequence_by": "at"}, "delete_sequence is missing"),
     ("history-of-parts", TYPE_2, {"sequence_by": ("_commit_version", "n")}, "delete_sequence is missing"),
-    ("log-arrival", LOG, {"sequence_by": "_commit_timestamp"}, "which is when an event arrived"),
-    ("log-arrival-in", LOG, {"sequence_by": ("at", "-_COMMIT_version")}, "which is when an event arrived"),
+    ("log-arrival", LOG, {"sequence_by": "_commit_timestamp"}, "the time when an event arrived"),
+    ("log-arrival-in", LOG, {"sequence_by": ("at", "-_COMMIT_version")}, "the time when an event arrived"),
     ("log-delete-sequence", LOG, {"delete_sequence": "at"}, "delete_sequence is given with a change log"),
     (
         "versioned-sequence",
@@ -66,13 +66,13 @@ REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
         "tracked-left-out",
         TYPE_2,
         {"except_column_list": ("a",), "track_history_column_list": ("b", "A")},
-        "track_history_column_list names A, which does not land",
+        "track_history_column_list names A, which the target does not get",
     ),
     (
         "partition-left-out",
         FEED,
         {"column_list": ("a",), "partition_by": {"id": None, "b": None}},
-        "partition_by names b, which does not land",
+        "partition_by names b, which the target does not get",
     ),
     # -- events that carry some columns only
     (
@@ -93,7 +93,7 @@ REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
     ),
     # -- history
     ("tracked-1", FEED, {"track_history_column_list": ("a",)}, "track_history_column_list is given with SCD"),
-    ("tracked-2", FEED, {"track_history_except_column_list": ("a",)}, "it only has a meaning for type 2"),
+    ("tracked-2", FEED, {"track_history_except_column_list": ("a",)}, "it only applies to type 2"),
     (
         "both-tracked",
         TYPE_2,
@@ -108,7 +108,7 @@ REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
         "retention",
         FEED,
         {"target_properties": {"delta.setTransactionRetentionDuration": "1 day"}},
-        "the target would forget",
+        "Delta would delete the transactions",
     ),
 ]
 

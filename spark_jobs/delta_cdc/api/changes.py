@@ -316,4 +316,4 @@ def located(spark: SparkSession, table: str, apply: ApplyRequest | None = None) 
         name = TargetName(table, apply.target_location or "", apply.target_comment or "", apply.dry_run)
         return str(target_of(spark, name)["location"])
     except Exception as error:
-        raise named(error, f"The catalog was asked for {table}") from error
+        raise named(error, f"The look-up of {table} in the catalog") from error

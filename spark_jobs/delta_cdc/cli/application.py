@@ -57,7 +57,7 @@ def settings_of(pipelines: Sequence[Chosen]) -> dict[str, Any]:
     names = [one.pipeline for one in pipelines if is_template(one.table.arguments)]
     if names:
         raise InvalidConfiguration(
-            f"Templates stand in the arguments of {', '.join(names)}, and only Airflow renders them.",
+            f"The arguments of {', '.join(names)} contain templates, which only Airflow renders.",
             remedy="name the other pipelines with --pipeline, or write values instead.",
         )
     for conn, options in _INSTEAD_OF.items():
@@ -92,7 +92,7 @@ class Application:
     def __exit__(self, *raised: object) -> None:
         self._open.close()
 
-    def execute(self, bundle: BatchSpec) -> JobResult:
+    def execute(self, batch: BatchSpec) -> JobResult:
         """Run a batch."""
         self._rounds += 1
         options = self._settings.get("storage_options")
@@ -101,14 +101,14 @@ class Application:
             prepared(part, f"{self._folder}/{self._rounds}/{number}", options)
             if isinstance(part, ApplySpec)
             else part
-            for number, part in enumerate(bundle.parts)
+            for number, part in enumerate(batch.parts)
         )
         if self._rounds == 1:
-            self._spark = self._open.enter_context(self._session(bundle))
+            self._spark = self._open.enter_context(self._session(batch))
         with quietly():
             return job.run(
                 self._spark,
-                replace(bundle, parts=parts),
+                replace(batch, parts=parts),
                 storage_options=options,
                 kafka_options=self._settings.get("kafka_options"),
             )

@@ -140,7 +140,7 @@ def session(
         yield running
         return
     confs: dict[str, Any] = {
-        # A failure arrives as an exception; Spark would also log it, at length.
+        # The caller gets an exception; Spark would also log it, at length.
         "spark.log.level": "OFF",
         # Parquet readers other than Spark no longer support its older default.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

@@ -125,7 +125,7 @@ def the_one(arguments: argparse.Namespace) -> Chosen:
     pipelines = chosen(arguments)
     if len(pipelines) > 1:
         names = ", ".join(one.pipeline for one in pipelines[:10])
-        raise InvalidConfiguration(f"This is about one pipeline, and {names} are named.", remedy="name one.")
+        raise InvalidConfiguration(f"This command takes one pipeline, not {names}.", remedy="name one.")
     return pipelines[0]
 
 

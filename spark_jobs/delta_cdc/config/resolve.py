@@ -190,11 +190,11 @@ class _Resolver:
     def _unknown(self, name: str, place: Place, where: str, valid_keys: tuple[str, ...]) -> None:
         message = f"{shown(name)} is no key of {where}."
         if name in _OF_A_RUN:
-            remedy = "take it out: it belongs to one run, and is chosen in the trigger form."
+            remedy = "remove it: it applies to one run; set it in the trigger form."
         elif name == "<<":
             remedy = "put what several pipelines share into defaults or a group."
         elif name == "pipeline":
-            remedy = "take it out: the key that all this stands below is the pipeline's name."
+            remedy = "remove it: the key above these settings is the pipeline's name."
         elif name in INGEST and INGEST[name].group:
             remedy = f"write it under {INGEST[name].group}:."
         else:
@@ -215,8 +215,8 @@ class _Resolver:
                 settings = self._settings(name, section)
                 alone[name] = Group(name, settings, (table,), place=str(section.place))
         for name in sorted(set(alone) & set(self._groups)):
-            message = f"The pipeline {name} is in no group, and a group has its name."
-            remedy = f"give it group: {name}, or another name to one of them."
+            message = f"The pipeline {name} is in no group, but a group has the same name."
+            remedy = f"add group: {name} to the pipeline, or rename one of them."
             self._findings.add(self._pipelines[name].place, message, remedy)
         for name, section in self._groups.items():
             if name in members:
@@ -237,7 +237,7 @@ class _Resolver:
             if name not in members and name not in self._pipelines and name not in self._misnamed:
                 message = f"The group {shown(name)} has no pipeline."
                 self._findings.add(
-                    section.place, message, f"write group: {name} in its pipelines, or take it out."
+                    section.place, message, f"write group: {name} in its pipelines, or remove it."
                 )
 
     def _check_places(self, groups: tuple[Group, ...]) -> None:
@@ -255,7 +255,7 @@ class _Resolver:
                         f"The pipelines {first} and {table.pipeline} have the same {key}, {shown(location)}."
                     )
                     place = section.places.get(key, section.place)
-                    self._findings.add(place, message, "give each a table of its own.")
+                    self._findings.add(place, message, "give each pipeline its own table.")
 
     def _check_watched(self, groups: tuple[Group, ...]) -> None:
         for group in groups:
@@ -263,7 +263,7 @@ class _Resolver:
             for table in group.tables if group.settings.get("schedule") == values.ON_CHANGE else ():
                 source = table.arguments.get("source", "")
                 if "log" in table.arguments or combine.is_template(source):
-                    problem = "is no table" if "log" in table.arguments else "is known to its runs only"
+                    problem = "is no table" if "log" in table.arguments else "is only known at run time"
                     message = f"The source of {table.pipeline} {problem}, and schedule is on_change."
                     remedy = (
                         "set the group's schedule to a cron. Only Delta tables with a literal path or URI "
@@ -289,7 +289,7 @@ class _Resolver:
         for key in section.places:
             if key in models.dag_keys():
                 message = f"{key} is given for the pipeline {name}, which runs in the group {group}."
-                remedy = f"move it to groups: {group}, whose DAG, tasks and application it is about."
+                remedy = f"move it to groups: {group}: it configures the group's DAG, tasks or application."
                 self._findings.add(section.places[key], message, remedy)
 
     def _settings(self, name: str, section: _Section) -> dict[str, Any]:
@@ -351,7 +351,7 @@ class _Resolver:
         for key in section.given:
             if key in _INGEST_ONLY and section.given[key] is not None:
                 message = f"{key} is given for the pipeline {name}, which has no log."
-                remedy = "add log: with the path of the change log, or take it out."
+                remedy = "add log: with the path of the change log, or remove it."
                 self._findings.add(section.places[key], message, remedy)
 
     def _is_whole(self, table: Table, place: Place) -> bool:

@@ -114,7 +114,7 @@ def unknown(what: str, name: str, known: Iterable[str], of: str) -> InvalidConfi
     names = sorted(known)
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? It" if near else "it"
-    return invalid(f"{what}, which is not {of} of it", f"{hint} is one of {', '.join(names)}.")
+    return invalid(f"{what}, which is not {of}", f"{hint} is one of {', '.join(names)}.")
 
 
 def required(adapter: str, name: str, why: str) -> InvalidConfiguration:
@@ -209,7 +209,7 @@ def check(
         if sequence and adapter_options["timestamp_column"] == sequence:
             raise invalid(
                 f"change_sequence and timestamp_column are both {sequence!r}",
-                "name the column of AR_H_CHANGE_SEQ, and that of the commit's time.",
+                "name the column of AR_H_CHANGE_SEQ, and the column of the commit's time.",
             )
     elif format != "json" and adapter_options["model"] == "operation":
         if options.get("model") is not None:
@@ -233,10 +233,10 @@ def needs_rows(name: str, options: Mapping[str, Any]) -> bool:
 
 def _check_plain(options: Mapping[str, Any], keys: Sequence[str], insert_only: bool) -> None:
     if options["sequence_by"] is None and not insert_only:
-        explanation = "What orders the records of a key is a column, or an expression, of them"
+        explanation = "The adapter cannot know what orders the records of a key"
         raise required("plain", "sequence_by", explanation)
     if options["operations"] and options["operation_column"] is None:
-        raise required("plain", "operation_column", "operations say what the values of a column mean")
+        raise required("plain", "operation_column", "Operations map the values of a column")
     for key in options["old_keys"] or ():
         if key.lower() not in {name.lower() for name in keys}:
             raise unknown(f"old_keys of the adapter 'plain' has {key!r}", key, keys, "a key")
@@ -254,8 +254,8 @@ def _check_debezium(options: Mapping[str, Any], file_format: str) -> None:
     if options["sequence_by"] is not None:
         return
     if connector is None and options["unwrapped"]:
-        explanation = "Unwrapped events do not say which connector made them, so what orders them is unknown"
+        explanation = "Unwrapped events do not name their connector, so their order is unknown"
         raise required("debezium", "connector", explanation)
     if connector is not None and connector not in CONNECTORS:
-        explanation = f"What orders events of the connector {connector!r} is not known here"
-        raise required("debezium", "sequence_by", f"{explanation} (it is for {', '.join(CONNECTORS)})")
+        explanation = f"The order of events of the connector {connector!r} is unknown"
+        raise required("debezium", "sequence_by", f"{explanation} (known: {', '.join(CONNECTORS)})")

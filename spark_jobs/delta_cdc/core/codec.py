@@ -218,4 +218,4 @@ def _tags(classes: tuple[Any, ...]) -> tuple[str, dict[Any, Any]]:
             ]
             if len(dict(values)) == len(values):
                 return name, dict(values)
-    raise TypeError(f"no field tells apart {', '.join(class_.__name__ for class_ in classes)}")
+    raise TypeError(f"no field distinguishes {', '.join(class_.__name__ for class_ in classes)}")

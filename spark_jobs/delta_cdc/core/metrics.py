@@ -96,7 +96,7 @@ METRICS = {
         Metric("last_commit_age_seconds", "gauge", "Age of the newest sealed commit", ("status",)),
     )
 }
-#: Counts that are no kind of written rows: of files, of what has a metric of its own, and totals.
+#: Counts that are not rows by kind: files, totals, and the counts that have their own metric.
 _NOT_ROWS = ("files", "missing", "quarantined", "rows")
 
 

@@ -58,7 +58,7 @@ def check_order(options: ApplyOptions) -> None:
     if options.source_kind == "change_log" and options.sequence_by == ApplyOptions.sequence_by:
         raise invalid(
             "sequence_by is missing",
-            "name the column, or several, that order the events of the change log.",
+            "name the columns that order the events of the change log.",
             "sequence_by",
         )
 
@@ -82,7 +82,7 @@ def _keys(o: ApplyOptions) -> Rules:
         o.stored_as_scd_type == 2,
         "insert_only",
         "insert_only is given with SCD type 2",
-        "inserts alone have no history.",
+        "set stored_as_scd_type to 1: inserts alone make no history.",
     )
     yield (
         o.source_kind not in (None, "change_feed"),
@@ -96,19 +96,19 @@ def _keys(o: ApplyOptions) -> Rules:
             has_value,
             "insert_only",
             f"insert_only and {name} are both given",
-            "give keys and drop insert_only, or drop it.",
+            f"give keys and drop insert_only, or drop {name}.",
         )
     yield (
         o.delete_mode == "soft" or o.quarantines,
         "insert_only",
         "insert_only is given with delete_mode 'soft', or with a quarantine",
-        "give keys and drop insert_only: what is appended is neither deleted nor checked by key.",
+        "give keys and drop insert_only, which neither deletes rows nor checks keys.",
     )
 
 
 def _kinds(o: ApplyOptions) -> Rules:
     log = o.source_kind == "change_log"
-    only = "it only has a meaning for source_kind 'change_log'."
+    only = "leave it out: it only applies to source_kind 'change_log'."
     yield (
         not log and o.apply_as_truncates is not None,
         "apply_as_truncates",
@@ -137,10 +137,10 @@ def _sequences(o: ApplyOptions) -> Rules:
         yield (
             has_sequence and arrival,
             "sequence_by",
-            f"sequence_by is {o.sequence_by!r}, which is when an event arrived",
-            "name what orders the events where they come from: they may arrive late and twice.",
+            f"sequence_by is {o.sequence_by!r}, the time when an event arrived",
+            "name a column that orders the events in their source: events may arrive late or twice.",
         )
-        remedy = "leave it out: a delete of a change log is an event with a sequence of its own."
+        remedy = "leave it out: in a change log, a delete is an event with its own sequence."
         yield (
             o.delete_sequence is not None,
             "delete_sequence",
@@ -152,14 +152,14 @@ def _sequences(o: ApplyOptions) -> Rules:
             has_sequence or o.delete_sequence is not None,
             "sequence_by" if has_sequence else "delete_sequence",
             "sequence_by or delete_sequence is given with snapshot_version_column",
-            "leave both out: the snapshots' own versions are the order.",
+            "leave both out: the versions of the snapshots define the order.",
         )
     elif o.stored_as_scd_type == 1:
         yield (
             has_sequence,
             "sequence_by",
             "sequence_by is given with SCD type 1",
-            "leave it out: the order of a table's changes is its commit version.",
+            "leave it out: the commit version orders the changes of a table.",
         )
         yield o.delete_sequence is not None, *_only_type_2("delete_sequence")
     else:
@@ -168,7 +168,7 @@ def _sequences(o: ApplyOptions) -> Rules:
             and not (o.delete_sequence or "").strip(),
             "sequence_by",
             f"sequence_by is the expression {o.sequence_by!r} and delete_sequence is missing",
-            "say when a delete happened: its row carries the values from before, so sequence_by cannot.",
+            "set delete_sequence: the row of a delete has only the values from before the delete.",
         )
 
 
@@ -177,7 +177,7 @@ def _deletes(o: ApplyOptions) -> Rules:
         o.delete_mode == "soft" and o.stored_as_scd_type == 2,
         "delete_mode",
         "delete_mode is 'soft' with SCD type 2",
-        "leave it out: type 2 keeps deleted rows, closed.",
+        "leave it out: type 2 closes deleted rows, and keeps them.",
     )
 
 
@@ -186,14 +186,14 @@ def _columns(o: ApplyOptions) -> Rules:
         o.column_list is not None and not o.column_list,
         "column_list",
         "column_list is empty",
-        "name the columns that are to land, or leave it out for all of them.",
+        "name the columns of the target, or leave it out for all of them.",
     )
     left_out = sorted(_lowered(o.keys) & _lowered(o.except_column_list or ()))
     yield (
         bool(left_out),
         "except_column_list",
         f"except_column_list names the key {', '.join(left_out)}",
-        "keys always land.",
+        "leave keys out of it: the target needs them.",
     )
     existing = [name for name, expression in o.partition_by.items() if expression is None]
     for option_name, names in (
@@ -204,8 +204,8 @@ def _columns(o: ApplyOptions) -> Rules:
         yield (
             bool(not_landing),
             option_name,
-            f"{option_name} names {', '.join(not_landing)}, which does not land",
-            "let it land (column_list, except_column_list), or leave it out there.",
+            f"{option_name} names {', '.join(not_landing)}, which the target does not get",
+            f"correct column_list or except_column_list, or remove it from {option_name}.",
         )
 
 
@@ -215,7 +215,7 @@ def _partial(o: ApplyOptions) -> Rules:
         nulls and o.columns_to_update is not None,
         "columns_to_update",
         "columns_to_update and ignore-null are both given",
-        "give one of them: the one names the columns that an event carries, the other guesses them.",
+        "give one of them: columns_to_update names an event's columns, ignore-null infers them.",
     )
 
 
@@ -227,7 +227,7 @@ def _history(o: ApplyOptions) -> Rules:
         same,
         "start_column",
         f"start_column and end_column are both {o.start_column!r}",
-        "name two columns.",
+        "give them different names.",
     )
 
 
@@ -236,25 +236,25 @@ def _layout(o: ApplyOptions) -> Rules:
         bool(o.partition_by and o.cluster_by),
         "partition_by",
         "partition_by and cluster_by are both given",
-        "Delta clusters or partitions, not both.",
+        "give one of them: Delta clusters or partitions a table, not both.",
     )
     clustering = o.cluster_by or ()
     yield (
         len(clustering) > 4,
         "cluster_by",
         f"cluster_by names {len(clustering)} columns",
-        "Delta takes at most four.",
+        "name at most four: Delta allows no more.",
     )
     yield (
         _RETENTION in o.target_properties,
         "target_properties",
         f"target_properties sets {_RETENTION}",
-        "leave it out: the target would forget which commits it holds.",
+        "leave it out: Delta would delete the transactions that make each commit happen exactly once.",
     )
 
 
 def _only_type_2(name: str) -> tuple[str, str, str]:
-    return name, f"{name} is given with SCD type 1", "it only has a meaning for type 2."
+    return name, f"{name} is given with SCD type 1", "leave it out: it only applies to type 2."
 
 
 def _lands(o: ApplyOptions, name: str) -> bool:

@@ -18,16 +18,16 @@ _DEFAULTS = {FILE_RETENTION: "interval 1 week", LOG_RETENTION: "interval 30 days
 
 #: The remedy for expired versions, whether a plan, a read of a log, or Spark detects them.
 VERSIONS_EXPIRED_REMEDY = (
-    'run the apply once with mode="reload", which brings the target to what the source holds now '
-    '(on_versions_expired "reload" in policies does so by itself; a target without keys takes mode="reset"); '
-    f"what has no target begins at a later version. For later, raise {LOG_RETENTION} and {FILE_RETENTION} of "
-    "the source beyond the longest pause of its readers."
+    'run the apply once with mode="reload", which makes the target equal to the source as it is now '
+    '(on_versions_expired "reload" in policies does so automatically; a target without keys needs '
+    'mode="reset"); without a target, start at a later version. To avoid this error, raise '
+    f"{LOG_RETENTION} and {FILE_RETENTION} of the source beyond the longest pause of its readers."
 )
 
 #: The remedy for a missing commit file between others, which only an accident explains.
 LOG_GAP_REMEDY = (
-    "bring the file back from a backup; or, where a newer checkpoint lets the newest version be read, run "
-    'the apply once with mode="reload", which brings the target to what the source holds now.'
+    "restore the file from a backup; or, if a newer checkpoint makes the newest version readable, run "
+    'the apply once with mode="reload", which makes the target equal to the source as it is now.'
 )
 
 _PART = re.compile(r"(-?\d+)\s+([a-z]+?)s?(?=\s|$)")

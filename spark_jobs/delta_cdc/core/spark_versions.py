@@ -68,7 +68,7 @@ class Pair:
         return f"Spark {self.spark} with Delta {self.delta}"
 
 
-#: The newest first, which is the one that an installation without further wishes gets.
+#: The newest first: by default, an installation gets this one.
 PAIRS = (
     Pair("4.2.0", "4.4.0", "4.2.0", "4.3", _delta("delta-spark_4.2_2.13", "4.4.0", _UNITY_CATALOG)),
     Pair("4.1.3", "4.4.0", "4.1.0", "4.2", _delta("delta-spark_4.1_2.13", "4.4.0", _UNITY_CATALOG)),

@@ -56,19 +56,19 @@ def check_query(options: QueryOptions) -> None:
         (
             options.raw and options.query != "full_delta",
             f"raw is given with query={options.query!r}",
-            "it only has a meaning for full_delta.",
+            "leave raw out: it only applies to full_delta.",
             "raw",
         ),
         (
             options.raw and (options.where is not None or bool(options.select)),
             "raw is given with where or select",
-            "raw rows are those of the change feed; filter the result.",
+            "leave where and select out, and filter the result: raw returns the feed's rows unchanged.",
             "raw",
         ),
         (
             options.raw and options.method not in ("auto", "change_files"),
             f"raw is given with method={options.method!r}",
-            "raw rows only exist in the change feed.",
+            "leave raw or method out: only the change feed has raw rows.",
             "raw",
         ),
         (
@@ -80,7 +80,7 @@ def check_query(options: QueryOptions) -> None:
         (
             options.where is not None and not options.keys,
             "where is given without keys",
-            "name the key columns: they tell a row that leaves the filter from one that never was in it.",
+            "name the key columns, which show that a row left the filter.",
             "where",
         ),
     )

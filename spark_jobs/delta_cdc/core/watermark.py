@@ -157,7 +157,7 @@ class Seal:
         if self.state.applied_to is None:
             raise SealUnreadable(
                 f"Seal {self.number} of pipeline {self.pipeline} was written by an ingest from "
-                f"{self.source_uri}: it names no version of a table.",
+                f"{self.source_uri}: it records no version of a table.",
                 remedy="name the target of an apply; give the apply a pipeline name and a target of its own.",
             )
         return self.state.applied_to

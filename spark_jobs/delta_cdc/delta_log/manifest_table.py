@@ -286,7 +286,7 @@ class Table:
         except (KeyError, ValueError) as error:
             raise CorruptLog(
                 f"{self.uri} maps its columns, but {_MAX_COLUMN_ID} is not readable ({error!r}).",
-                remedy="set the table property right.",
+                remedy=f"correct the table property {_MAX_COLUMN_ID}.",
             ) from error
 
 

@@ -267,9 +267,9 @@ class Storage:
                 "storage_options.",
             )
         return StoreUnavailable(
-            f"The storage of {self.uri} did not answer, or with an error ({text}).",
-            remedy="try again later; nothing is known about the table now. If it stays, check endpoint and "
-            "region of the connection.",
+            f"The storage of {self.uri} did not answer, or answered with an error ({text}).",
+            remedy="try again later; nothing is known about the table now. If the error persists, check "
+            "endpoint and region of the connection.",
         )
 
     def _clean(self, error: Exception) -> str:

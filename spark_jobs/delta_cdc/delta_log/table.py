@@ -72,8 +72,7 @@ _READABLE = frozenset(
     }
 )
 _NEWEST_READER = 3
-#: The actions of a commit file of at most so many bytes are kept, of all files together at most so many, for
-#: a second reader.
+#: Maximum bytes of one commit file, and of all commit files, whose actions are kept for a second reader.
 _SMALL, _ROOM = 64 * 1024, 4 * 1024 * 1024
 #: After this many consecutive versions that exist, one listing is cheaper than further requests.
 _WALK = 8
@@ -211,7 +210,7 @@ class DeltaLog:
         except ValueError as error:
             raise CorruptLog(
                 f"The version since which {self.uri} has in-commit timestamps is not readable ({error}).",
-                remedy="set the table property delta.inCommitTimestampEnablementVersion right.",
+                remedy="correct the table property delta.inCommitTimestampEnablementVersion.",
             ) from error
         listing = await self._full_listing()
         versions = [version for version in listing.commits if version <= state.version]

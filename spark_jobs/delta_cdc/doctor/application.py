@@ -109,7 +109,7 @@ class Spark:
             return failed("; ".join(refused), "start the server, or correct host, port or firewall.")
         self._is_reachable = True
         if refused:
-            return warning("; ".join(refused), "see why one of several masters does not answer.")
+            return warning("; ".join(refused), "find out why one of the masters does not answer.")
         return ok(", ".join(f"{host}:{port}" for host, port in addresses) + " can be reached")
 
     def _yarn(self) -> Result:
@@ -128,7 +128,7 @@ class Spark:
         if not self._is_reachable:
             return skipped("it cannot be reached")
         if self._url.startswith("k8s:"):
-            return skipped("a job needs an image and rights of its own there: run a task with the connection")
+            return skipped("a job there needs its own image and rights: run a task with the connection")
         missing = [jars.title for jars in self._jar_sets() if not jars.is_resolved()]
         if missing:
             return skipped(f"the {' and the '.join(missing)} that it needs are not resolved yet")
@@ -142,7 +142,7 @@ class Spark:
         return self._judged(answer, log, leftover)
 
     def _defaults(self) -> Result:
-        """Tell whether tables that sessions of this Spark create record their changes."""
+        """Check whether tables that sessions of this Spark create have a change data feed."""
         if self._feed is None:
             return skipped("no application has read the confs of its sessions")
         if self._feed.lower() == "true":
@@ -151,9 +151,9 @@ class Spark:
             )
         return warning(
             f"{FEED_OF_NEW_TABLES} is {self._feed or 'not set'}: tables that sessions create here have no "
-            "change data feed of their own accord",
-            "set it to true where Spark that creates source tables is started; or turn the feed on table by "
-            "table, with DeltaEnableChangeDataFeedOperator.",
+            "change data feed by default",
+            "set it to true for each Spark that creates source tables; or turn the feed on for each table, "
+            "with DeltaEnableChangeDataFeedOperator.",
         )
 
     def _run(self, directory: Path) -> tuple[dict[str, Any], str]:
@@ -200,7 +200,7 @@ class Spark:
         return {**last, "is_over": is_over, "code": process.returncode}, message
 
     def _give_up(self) -> None:
-        """End the application, whose time is over. :meth:`_job` deletes its table."""
+        """End an application that exceeded its time limit. :meth:`_job` deletes its table."""
         self._is_given_up = True
         if self._process is not None:
             stop(self._process)
@@ -234,7 +234,7 @@ class Spark:
         ]
 
     def _forget(self, *, is_made: bool) -> str:
-        """Delete the probe's table; return where it remains, if it does.
+        """Delete the probe's table; return its location if it remains, else "".
 
         :param is_made: Spark reports that it created the table
         """
@@ -251,7 +251,7 @@ class Spark:
         step, more = f"the step '{answer['step']}'", f"; {log}" if log else ""
         if not answer["is_over"]:
             return failed(
-                f"{self._url}: no end within {self._timeout:g} s, at {step}{more}",
+                f"{self._url}: the application did not end within {self._timeout:g} s, at {step}{more}",
                 "see whether the cluster has free cores and memory, and whether it reaches this machine's "
                 "ports; give a slow one more time with --timeout.",
             )

@@ -30,7 +30,7 @@ _CONTENT = b"written by delta-cdc doctor; may be deleted\n"
 _KEYS = "correct the keys or the token: the store does not accept them."
 _RIGHT = "give this identity the right to {verb} objects there, or correct the keys."
 _BUCKET = "create the bucket, or correct its name."
-_WAY = "correct the endpoint, the region and the credentials, or open the network's way to it."
+_WAY = "correct the endpoint, the region and the credentials, or let this machine reach it over the network."
 #: Remedies by S3 error code, then by the class of obstore's error.
 _REMEDIES = {
     "NoSuchBucket": _BUCKET,
@@ -40,7 +40,7 @@ _REMEDIES = {
     "UserNotFound": _KEYS,
     "ExpiredToken": _KEYS,
     "InvalidToken": _KEYS,
-    "RequestTimeTooSkewed": "set this machine's clock right.",
+    "RequestTimeTooSkewed": "correct this machine's clock.",
     "PermissionDeniedError": _RIGHT,
     "UnauthenticatedError": _KEYS,
     "NotFoundError": _BUCKET,

@@ -178,7 +178,7 @@ class ClassDataArchive:
         if status.state == "ready":
             return status.reason
         if not _one_more_try(lock) and not insist:
-            return f"{MOST_TRIES} applications were to make it, and ended without."
+            return f"{MOST_TRIES} applications tried to make it, and ended without an archive."
         return ""
 
     def _publish(self, training: Training) -> None:
@@ -291,7 +291,7 @@ def _hindrance(folders: list[str]) -> str | None:
         path = Path(part)
         if path.is_dir() and next(path.iterdir(), None) is not None:
             return (
-                f"{part} is on the class path and has files in it, and Java archives no classes then: it "
+                f"{part} is a folder with files on the class path, so Java writes no archive. The folder "
                 f"comes from SPARK_CONF_DIR, {', '.join(_MORE_CLASS_PATH)}, or Spark's own folder conf."
             )
     return None

@@ -197,7 +197,7 @@ def _java_version(binary: Path) -> int:
     major = parse_java_version(answer.stderr + answer.stdout)
     if major is None:
         raise EnvironmentNotReady(
-            f"{binary} -version says nothing that names a version (exit code {answer.returncode}).",
+            f"{binary} -version names no version (exit code {answer.returncode}).",
             remedy=_JAVA_REMEDY,
         )
     if major < MINIMUM_JAVA:

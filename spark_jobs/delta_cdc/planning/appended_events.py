@@ -149,12 +149,12 @@ def horizon_at(state: TableState) -> tuple[tuple[int, str], ...]:
 
 
 def horizon_of(commits: tuple[Commit, ...], horizons: Mapping[int, str]) -> tuple[tuple[int, str], ...]:
-    """Return the allowed-lateness bound of a part from :func:`cut`, in the form of ``Step.horizons``."""
+    """Return the allowed-lateness bound of a part from :func:`split`, in the form of ``Step.horizons``."""
     first = next((commit.version for commit in commits if commit.changes_data), None)
     return ((first - 1, horizons[first]),) if first is not None and first in horizons else ()
 
 
-def cut(
+def split(
     commits: tuple[Commit, ...], horizons: Mapping[int, str], left_out: Mapping[int, str]
 ) -> tuple[tuple[Commit, ...], ...]:
     """Split a range so that each part has one allowed-lateness bound, and its deletions lie below that bound.

@@ -166,7 +166,7 @@ async def _reload(request: ApplyRequest, observed: Observation, seal: Seal) -> P
 
 
 async def _repair(request: ApplyRequest, observed: Observation, seal: Seal) -> Plan:
-    query = _asked(request.options)
+    query = _query_for(request.options)
     if query.is_net:
         # A repair needs every key that changed, also one whose net change is empty.
         query = QueryOptions("full_delta")
@@ -219,7 +219,7 @@ async def _steps(
         return await ranges.steps(
             observed,
             chosen,
-            _asked(request.options),
+            _query_for(request.options),
             number=number,
             versions=request.versions_per_commit,
             size=request.bytes_per_commit,
@@ -235,7 +235,7 @@ async def _steps(
         ) from error
 
 
-def _asked(options: ApplyOptions) -> QueryOptions:
+def _query_for(options: ApplyOptions) -> QueryOptions:
     """Return the query that gives the changes an apply needs.
 
     Events and insert-only tables need the added rows. Type 1 needs the net change by key. Type 2 needs every

@@ -81,11 +81,11 @@ def _refused(staging: DeltaLog, sink_state: Sink, wanted: int | None) -> NoOpenB
             remedy=f"commit {sink_state.batch.seal.watermark} once that batch has arrived.",
         )
     if sink_state.batch is not None:
-        state_text = f"holds the beginning of a batch only, {sink_state.batch.versions}"
+        state_text = f"holds only the beginning of a batch, {sink_state.batch.versions}"
     elif sink_state.newest.step.kind == "commit":
         state_text = f"has no open batch; its watermark is {sink_state.newest.watermark}"
     else:
-        state_text = "holds a batch whose rows somebody else changed since they were read"
+        state_text = "holds a batch whose rows another writer changed after they were read"
     return NoOpenBatch(
         f"Staging {staging.uri} of pipeline {pipeline} {state_text}.",
         remedy="read again, and process the new batch.",

@@ -169,7 +169,7 @@ async def _reads_another(
 
 def _without_seal(consumer: Consumer) -> Consumer:
     if not consumer.expected:
-        return replace(consumer, note="nothing is proved yet: its first run loads the rows of that time")
+        return replace(consumer, note="it has not run yet: its first run loads the rows of that time")
     raise ConsumerUnreadable(
         f"Pipeline {consumer.pipeline} has not committed to {consumer.target} yet.",
         remedy="correct target, or remove the consumer until its first run.",

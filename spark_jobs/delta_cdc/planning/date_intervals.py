@@ -42,7 +42,7 @@ async def resolved(request: ApplyRequest, observed: Observation) -> tuple[ApplyR
             )
         return _nothing(observed, f"{uri} did not exist yet in the interval {bounds}.")
     if seal is None or seal.watermark.version < observed.ending:
-        note = f"The interval {bounds} ends with version {observed.ending} of {uri}, which is the end."
+        note = f"The interval {bounds} ends with version {observed.ending} of {uri}, where the run ends."
         forward = _as(request, mode="backfill", ending_version=observed.ending)
         return forward, replace(observed, request=forward, starting=None, found=(*observed.found, note))
     if request.options.insert_only:

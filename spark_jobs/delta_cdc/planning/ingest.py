@@ -77,7 +77,7 @@ class IngestPlan:
         return self.spec.step.seal_number if self.spec is not None else None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Return a description of the job, for users."""
         spec = self.spec
         if spec is None:
@@ -100,7 +100,7 @@ class IngestPlan:
         yield "source", self.source
         state = self.recorded.target if self.recorded is not None else None
         yield "log", self.log if state is not None else f"{self.log} does not exist yet"
-        yield "to do", self.told
+        yield "to do", self.description
         if self.spec is not None:
             yield "seal", str(self.spec.step.seal_number)
             for file in self.spec.files:
@@ -169,7 +169,7 @@ class _Observed:
             return notes
         return (
             *notes,
-            f"{lost} What has no record there is compared with the log, so that nothing is doubled.",
+            f"{lost} The run compares input that is not in the record with the log, to add no event twice.",
         )
 
     def again(self, uri: str) -> bool:

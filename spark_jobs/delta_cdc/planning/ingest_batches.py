@@ -159,22 +159,20 @@ class Standing:
         if self.recorded.refused is not None:
             return self.recorded.refused.message
         if self.taken.damaged:
-            return f"The record of what was taken is damaged ({self.taken.damaged})."
+            return f"The record of ingested data is damaged ({self.taken.damaged})."
         if self.taken.silent is not None and not self.known.get("lost"):
-            return f"The record of what was taken has lost what pipeline {self.taken.silent} took last."
+            return f"The record of ingested data lacks the last batch of pipeline {self.taken.silent}."
         if self.seal is None:
             alone = not self.recorded.empty and not self.taken.has_others
-            return (
-                f"The log {self.recorded.target.uri} holds events that no record tells of." if alone else ""
-            )
+            return f"The log {self.recorded.target.uri} has events without a record." if alone else ""
         if self._begun is not None and self.batch.kind is None:
-            return f"The record of what was taken knows of batch {self._begun}, and does not tell its files."
+            return f"The record of ingested data has no file of batch {self._begun}."
         if len(self.known.get("void", ())) > _MOST_VOID:
             return f"The log {self.recorded.target.uri} was rolled back more than {_MOST_VOID} times."
         expected = self.known.get("before", 0) + self.known.get("rows", 0)
         if "rows" in self.known and expected != self._recorded.rows:
             return (
-                f"The record of what was taken, {beside(self.recorded.target.uri, '__ingested')}, has "
+                f"The record of ingested data, {beside(self.recorded.target.uri, '__ingested')}, has "
                 f"{self._recorded.rows} of {expected} entries."
             )
         return ""

@@ -127,7 +127,7 @@ def _sources(r: IngestRequest) -> Rules:
         (r.options.source_kind == "kafka") != kafka,
         "source",
         f"the source {r.source} is {kind}, and source_kind is {r.options.source_kind!r}",
-        "leave source_kind to the source.",
+        "leave source_kind out: the source determines it.",
     )
     names = _FILES_ONLY if kafka else ("max_offsets",)
     names_given = [name for name in names if getattr(r, name) is not None]
@@ -144,7 +144,7 @@ def _sources(r: IngestRequest) -> Rules:
         r.replay and bool(bounds),
         "replay",
         f"replay and {', '.join(bounds)} are given",
-        "leave them out: all that is in quarantine is tried again.",
+        "leave them out: a replay reads all records in quarantine.",
     )
 
 
@@ -154,7 +154,7 @@ def _options(o: IngestOptions) -> Rules:
         o.insert_only and bool(o.keys),
         "insert_only",
         "insert_only and keys are given",
-        "leave keys out: every record is a row of its own; or drop insert_only.",
+        "leave keys out, because every record becomes a new row; or drop insert_only.",
     )
     yield (
         not o.insert_only and not o.keys,
@@ -166,13 +166,13 @@ def _options(o: IngestOptions) -> Rules:
         o.source_kind == "kafka" and o.format != "json",
         "format",
         f"the format of a topic is {o.format!r}",
-        "use 'json'; other encodings are read by an adapter of your own.",
+        "use 'json'; a custom adapter can read other encodings.",
     )
     yield (
         feed_on(o.log_properties),
         "log_properties",
         "log_properties turn the change data feed of the log on",
-        "leave it out: a log is append-only, and read as it is.",
+        "leave it out: a log is append-only, so its readers need no change data feed.",
     )
 
 

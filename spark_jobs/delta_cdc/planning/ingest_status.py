@@ -84,8 +84,8 @@ async def ingest_status(
     findings = []
     if standing.found_lost:
         findings.append(
-            f"{standing.found_lost} The next run compares what has no record there with the log, which takes "
-            "longer."
+            f"{standing.found_lost} The next run compares input that is not in the record with the log, "
+            "which takes longer."
         )
     return IngestStatus(
         files=len(counted.files),

@@ -130,9 +130,9 @@ async def _state_before(
     if not other_source:
         return replace(seal.state, horizons=await _horizons(request, observed, seal, ending))
     # Keep the watermark as the applied state, regardless of its table; event state comes from the new log.
-    anew = PipelineState(seal.watermark, applied_from=0, loaded_version=ending)
+    new_state = PipelineState(seal.watermark, applied_from=0, loaded_version=ending)
     if request.options.takes_events:
-        return anew
+        return new_state
     return replace(
         seal.state,
         applied_from=0,
@@ -212,11 +212,11 @@ def _refuse_counted(options: ApplyOptions, because: DeltaCdcError) -> None:
 
 # -- repair -------------------------------------------------------------------------------------
 async def repair(
-    request: ApplyRequest, observed: Observation, seal: Seal, asked: QueryOptions, *, one_by_one: bool
+    request: ApplyRequest, observed: Observation, seal: Seal, query: QueryOptions, *, one_by_one: bool
 ) -> Plan:
     """Plan a repair of the keys that a range changed, that a predicate selects, or that are in quarantine.
 
-    :param asked: the query that gives the changes
+    :param query: the query that gives the changes
     :param one_by_one: see :func:`delta_cdc.planning.read_methods.choose`
     :raises RangeNotContiguous: the range is not applied yet
     :raises RangeTooLong: the plan is too large for a driver
@@ -252,7 +252,7 @@ async def repair(
         # The source as of the watermark is sufficient; also if no change followed the load.
         return await planned(request, observed, (template,), VersionRange(min(first, last), last))
     read_to = watermark if needs_history else last
-    parts = await _read(observed, asked, first, read_to, one_by_one=one_by_one)
+    parts = await _read(observed, query, first, read_to, one_by_one=one_by_one)
     if isinstance(parts, ranges.Nothing):
         if by_range:
             return observed.nothing(watermark, *parts.notes)

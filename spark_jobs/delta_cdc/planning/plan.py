@@ -90,7 +90,7 @@ class Plan:
         if not self.steps:
             yield "to do", "nothing: no process is started and nothing is written"
         for step in self.steps:
-            yield step.kind, told(step)
+            yield step.kind, describe(step)
             yield from range_lines("", ranges_of((step,)))
         for note in self.notes:
             yield "note", note
@@ -103,7 +103,7 @@ class Plan:
         return f"{state.uri} (id {state.table_id}, version {state.version}): {seal_text}"
 
 
-def told(step: PlannedStep) -> str:
+def describe(step: PlannedStep) -> str:
     """Return a readable description of a step."""
     if isinstance(step, CommitStep):
         text = f"no rows: everything up to version {step.ending_version} has arrived"
@@ -113,18 +113,18 @@ def told(step: PlannedStep) -> str:
         "load": f"the snapshot of version {step.ending_version}",
         "apply": versions,
         "reload": f"the difference to version {step.ending_version}",
-        "reset": f"the snapshot of version {step.ending_version} in the place of all rows",
+        "reset": f"the snapshot of version {step.ending_version}, which replaces all rows",
         "repair": _repaired(step) if isinstance(step, RepairStep) else "",
-        "baseline": f"no rows: what is there counts as version {step.ending_version}",
+        "baseline": f"no rows: the existing rows count as version {step.ending_version}",
         "renew": f"no rows: the watermark {step.ending_version} under a new seal",
         "take_over": f"no rows: the watermark {step.ending_version} of the pipeline that built the target",
-        "answer": f"the query over all that is staged, {versions}",
+        "answer": f"the query over all staged rows, {versions}",
         "complete": f"no rows: the batch, {versions}, is complete",
     }[step.kind]
     if isinstance(step, LoadStep) and step.at < 0:
         text = "no rows: a table without rows, before version 0"
     if isinstance(step, StateStep) and step.successor is not None:
-        text = f"no rows: the last seal of {step.pipeline}, which {step.successor} goes on from"
+        text = f"no rows: the last seal of {step.pipeline}, from which {step.successor} continues"
     return f"{text}, seal {step.seal_number}"
 
 

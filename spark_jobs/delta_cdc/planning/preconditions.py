@@ -61,7 +61,7 @@ async def check_identity(log: DeltaLog, source: TableState, seal: Seal) -> Ident
         return Identity(
             replaced=True,
             note=f"The source {source.uri} was replaced inside its log after version {seal.watermark} (its "
-            f"id is {source.table_id}, it was {seal.watermark.table_id}): its changes go on.",
+            f"id is {source.table_id}, it was {seal.watermark.table_id}). The run continues.",
         )
     if same_id:
         raise SourceHistoryChanged(

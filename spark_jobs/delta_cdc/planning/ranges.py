@@ -309,7 +309,7 @@ async def steps(
     arrivals = chosen.arrivals
     horizons = arrivals.horizons if arrivals is not None else {}
     left_out = arrivals.left_out if arrivals is not None else {}
-    intervals = appended_events.cut(chosen.commits, horizons, left_out)
+    intervals = appended_events.split(chosen.commits, horizons, left_out)
     readable = [part for interval in intervals for part in chosen.followed.parts(interval)]
     parts = [commit_part for part in readable for commit_part in commit_parts(part, versions, size)]
     for part in parts:

@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 
 #: Number of fingerprint digits in the name of a plan's output folder, which make the folder unique.
 _NAMED_BY = 16
-_START_ANEW = (
-    "empty the sink, or see that a snapshot over what it holds is right, and name a new staging table: its "
-    "first batch is the whole source."
+_START_AGAIN = (
+    "empty the sink, or make sure that it accepts a snapshot. Then name a new staging table: its "
+    "first batch is a snapshot of the source."
 )
 
 
@@ -100,7 +100,7 @@ async def plan_read_async(request: ReadRequest, memory: Memory | None = None) ->
         if request.target is not None:
             raise
         # There is no target to drop.
-        raise type(error)(error.message, remedy=_START_ANEW) from error
+        raise type(error)(error.message, remedy=_START_AGAIN) from error
 
 
 async def _plan_request(request: ReadRequest, memory: Memory) -> Plan:
@@ -204,7 +204,7 @@ async def _remaining_work(request: ReadRequest, observed: Observation, batch: Ba
         at_end = await observed.at(batch.seal.watermark.version)
         text = f"Staging {request.staging} holds all rows of the batch {batch.versions}: it is completed."
         return _Work((completing,), at_end, starting, kind, continues=True, notes=(text,))
-    text = f"Staging {request.staging} holds versions {batch.versions}: the read goes on behind them."
+    text = f"Staging {request.staging} holds versions {batch.versions}: the read continues after them."
     # The batch's range was decided when it began.
     ending = batch.ending_version if observed.ending is None else observed.ending
     bounded = replace(

@@ -236,13 +236,13 @@ def _refuse_unfit(source: Source, options: QueryOptions) -> None:
     """Refuse a read method that can never answer the query."""
     reason_text = None
     if options.method == "snapshot_diff" and not options.is_net:
-        reason_text = "two ends do not show what happened between them"
+        reason_text = "the two ends of a range do not show the changes between them"
     elif options.is_net and not options.keys and options.method not in ("auto", "row_tracking"):
         reason_text = "without keys only row ids show which rows belong together"
     if reason_text is not None:
         raise ReadMethodUnavailable(
             f"{options.query} of {source.log.uri} cannot be answered by {options.method}: {reason_text}.",
-            remedy="give keys and ask for min_delta or upsert, or leave method at auto.",
+            remedy="give keys and use query min_delta or upsert, or leave method at auto.",
         )
 
 
@@ -332,7 +332,7 @@ async def _net_without_feed(source: Source, part: list[_Version], off: str) -> l
     head, tail = _trimmed(part[: removing[0]]), _trimmed(part[removing[-1] + 1 :])
     if head:
         read_ranges.append(await _by_added_files(source, head, only_adds))
-    reason = f"{off}, and rows have no ids throughout: the two ends are compared by key"
+    reason = f"{off}, and not all versions have row ids: the two ends are compared by key"
     read_ranges.append(await _by_ends(source, part[removing[0] : removing[-1] + 1], "snapshot_diff", reason))
     if tail:
         read_ranges.append(await _by_added_files(source, tail, only_adds))
@@ -343,11 +343,11 @@ def _nothing_serves(source: Source, version: _Version, options: QueryOptions) ->
     commit = version.commit
     return ChangeFeedDisabled(
         f"The change data feed of {source.log.uri} is off in version {commit.version} ({CHANGE_FEED} is not "
-        f"true), which removes rows ({commit.info.operation or 'unknown operation'}); where rows have no ids "
-        f"({ROW_TRACKING}) no other read method answers {options.query}.",
+        f"true), which removes rows ({commit.info.operation or 'unknown operation'}); without row ids "
+        f"({ROW_TRACKING}), no other read method answers {options.query}.",
         remedy="turn the feed on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
         f"('{CHANGE_FEED}' = 'true'); earlier versions can only be read as their net effect (min_delta or "
-        "upsert by key, SCD type 1), or a target of type 2 is loaded again.",
+        "upsert by key, SCD type 1); a target of type 2 must be loaded again.",
     )
 
 
@@ -362,7 +362,7 @@ def _refuse_untracked(source: Source, part: list[_Version], options: QueryOption
     if untracked is None:
         return
     commit = untracked.commit
-    reason_text = f"{ROW_TRACKING} is not on in it and in the version before, or began again"
+    reason_text = f"{ROW_TRACKING} is off in this version or the one before, or was turned on again"
     if not commit.rows_identified:
         reason_text = "not every file that it adds has row ids"
     elif not commit.keeps_row_ids:
@@ -393,7 +393,7 @@ def _by_feed(part: list[_Version], options: QueryOptions, reason: str) -> list[R
         size = sum(version.commit.bytes_to_read for version in group)
         text = reason
         if compare:
-            text += "; files were exchanged, so rows that come back unchanged are left out"
+            text += "; commits rewrote files, so rows that did not change are left out"
         read_ranges.append(ReadRange(*_ends(group), "change_files", text, size, compare=compare))
     return read_ranges
 

@@ -275,7 +275,7 @@ def _from_backup(
         raise _expired(state, pipeline, walk.cleaned, backup if fits else None)
     note = (
         f"The commit with {backup.seal.reach} was cleaned from the log of {state.uri}; the "
-        f"watermark's copy outside proves it (seal {stored})."
+        f"copy of the watermark outside of the target proves it (seal {stored})."
     )
     return RecordedWatermark(seal=backup.seal, next_number=stored + 1, target=state, notes=(note,))
 
@@ -337,7 +337,7 @@ async def _walk(log: DeltaLog, history: History, state: TableState, pipeline: st
             version = _restored_version(log, commit)
             walk.notes.append(
                 f"The target {state.uri} was restored in version {commit.version} to version {version}: the "
-                "watermark is the one true there."
+                "watermark of that version applies."
             )
             continue
         if walk.replaced is None and replaces(commit):

@@ -71,7 +71,7 @@ def _check_staging(request: ApplyRequest) -> None:
     if request.options.source_kind not in (None, "change_feed"):
         raise validation.invalid(
             f"staging and source_kind {request.options.source_kind!r} are given",
-            "leave staging out: what is staged are changes of a table.",
+            "leave staging out: a staging table only holds changes of source_kind 'change_feed'.",
             "staging",
         )
     if names:
@@ -104,19 +104,19 @@ def _modes(r: ApplyRequest) -> Rules:
         mode != "reset" and r.discard_history,
         "discard_history",
         f"discard_history is given with mode {mode!r}",
-        "leave it out: only a reset throws history away.",
+        "leave it out: only mode 'reset' discards history.",
     )
     yield (
         mode == "reset" and r.options.stored_as_scd_type == 2 and not r.discard_history,
         "mode",
-        "mode is 'reset' for a target of SCD type 2, and its history would be lost",
-        "set discard_history where it may go; mode 'reload' keeps it.",
+        "mode is 'reset', which would delete the history of a target of SCD type 2",
+        "set discard_history to delete it; or use mode 'reload', which keeps it.",
     )
     yield (
         mode == "reset" and r.sets_baseline,
         "mode",
         f"mode is 'reset' and initial_load is {r.initial_load!r}",
-        "leave one of them out: what is there is thrown away, or declared.",
+        "leave one of them out: a reset deletes the rows of the target, and this initial_load keeps them.",
     )
     if r.goes_on:
         return
@@ -124,26 +124,26 @@ def _modes(r: ApplyRequest) -> Rules:
         mode == "interval" and not _is_interval(r),
         "mode",
         "mode is 'interval', which needs a starting and a later ending timestamp, and no other bound",
-        "give both times, and no version.",
+        "set starting_timestamp and ending_timestamp, and no version.",
     )
     limits = [name for name in _LIMITS if getattr(r, name) is not None]
     yield (
         bool(limits),
         "".join(limits[:1]),
         f"{', '.join(limits)} and mode {mode!r} are given",
-        "leave them out: it is done in one commit.",
+        "leave them out: this mode makes one commit.",
     )
     yield (
         r.staging is not None,
         "staging",
         f"staging and mode {mode!r} are given",
-        "leave staging out: a staged batch holds changes, and this reads the source itself.",
+        "leave staging out: this mode reads the source, not a staged batch.",
     )
     yield (
         mode == "reload" and any(getattr(r, name) is not None for name in _STARTS),
         "mode",
         "a start and mode 'reload' are given",
-        "leave the start out: all keys are compared; some of them are by mode 'repair'.",
+        "leave the start out: a reload compares all keys. Mode 'repair' compares those of a range.",
     )
 
 
@@ -164,18 +164,18 @@ def _repairs(r: ApplyRequest) -> Rules:
             is_given,
             "mode",
             f"repair is given with mode {r.mode!r}",
-            "set mode to 'repair', or leave it out.",
+            "set mode to 'repair', or leave repair out.",
         )
         return
     what_to_name = (
-        "name the versions whose keys are computed again, from starting_version to ending_version or the "
-        "watermark; or the keys (keys in repair); or those in quarantine (quarantined in repair)."
+        "set starting_version, and optionally ending_version, to repair the keys that they changed; "
+        "or set keys in repair; or set quarantined in repair."
     )
     selections = [starts or ends, r.repair_keys is not None, r.repair_quarantined]
     yield (
         selections.count(True) != 1 or (ends and not starts),
         "mode",
-        "mode is 'repair', and not exactly one of a range, keys and quarantined is given",
+        "mode is 'repair', which needs exactly one of a range, keys and quarantined",
         what_to_name,
     )
 

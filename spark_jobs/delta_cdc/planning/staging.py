@@ -128,22 +128,22 @@ async def open_batch(observed: Observation, staging: DeltaLog) -> tuple[Seal, Co
     omitting = _omitting_options(batch.options)
     if omitting:
         raise BatchNotApplicable(
-            f"{held}, read with {omitting}: not every change of these versions.",
+            f"{held}, read with {omitting}, which omits changes of these versions.",
             remedy="read for an apply with query='full_delta' and without on_change_commit, and give where "
             "and select to the apply; or use another staging table for this query.",
         )
     return batch.seal, batch.commit
 
 
-def _omitting_options(asked: dict[str, Any]) -> str:
+def _omitting_options(options: dict[str, Any]) -> str:
     """Return the options that make a batch leave out changes of its versions; "" if it has all changes."""
     names = ["query", "where", "select"]
-    if asked["method"] == "added_files" and asked["on_change_commit"] == "skip":
+    if options["method"] == "added_files" and options["on_change_commit"] == "skip":
         # Whole commits may be missing, for every query.
         names += ["method", "on_change_commit"]
-    elif asked["query"] == "full_delta" and not asked["where"] and not asked["select"]:
+    elif options["query"] == "full_delta" and not options["where"] and not options["select"]:
         return ""
-    return ", ".join(f"{name} {asked[name]!r}" for name in names if asked[name])
+    return ", ".join(f"{name} {options[name]!r}" for name in names if options[name])
 
 
 async def fitting(observed: Observation, batch: Batch | None) -> Batch | None:
@@ -284,7 +284,7 @@ async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> t
         commit = await history.get(version)
         if commit is None:
             raise WatermarkExpired(
-                f"The commit of the staging table {staging.uri} that said what pipeline {pipeline} has "
+                f"The commit of the staging table {staging.uri} that recorded what pipeline {pipeline} has "
                 f"committed is gone (version {version} was cleaned).",
                 remedy="use a new staging table: its first batch is a snapshot of the source.",
             )

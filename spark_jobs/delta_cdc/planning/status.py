@@ -92,7 +92,7 @@ class Status:
         caller sets none
     :param late: whether that change is older; None if unknown
     :param ingest: for a change log that an ingest fills: the status of that ingest. Its source has no
-        versions, so all fields on versions and lag are None
+        versions, so it leaves all fields on versions and lag at None
     """
 
     pipeline: str

@@ -191,10 +191,10 @@ def _expired(request: IngestRequest, key: Key, position: int, earliest: int) -> 
     if request.on_expired == "fail":
         raise OffsetsExpired(
             f"{lost}.",
-            remedy='set on_expired to "continue" to go on without them; raise the retention of the topic, or '
-            "run more often.",
+            remedy='set on_expired to "continue" to continue without them; raise the retention of the topic, '
+            "or run more often.",
         )
-    return f"{lost}: it goes on without them."
+    return f"{lost}: the run continues without them."
 
 
 def _spread(available: Mapping[Key, int], limit: int | None) -> dict[Key, int]:

@@ -245,7 +245,7 @@ def _options(
     current, sealed = request.options, validation.options_of(seal)
     if current is None:
         return (
-            skipped(CONFIGURATION, "no options were given that the seal's could be compared with."),
+            skipped(CONFIGURATION, "no options were given to compare with those of the seal."),
             replace(sealed, on_conflict=request.on_conflict),
         )
     current = completed(current, source.configuration if source is not None else {})
@@ -259,7 +259,7 @@ def _options(
     text = " ".join(drifts.values())
     if request.takes_drift:
         return skipped(CONFIGURATION, f"{text} The next run takes it over (on_drift)."), made_with
-    remedy = 'go back to what it was built with, or set on_drift in policies to "accept" or "repair".'
+    remedy = 'use the recorded options again, or set on_drift in policies to "accept" or "repair".'
     return finding(CONFIGURATION, text, remedy, count=len(drifts)), made_with
 
 

@@ -198,8 +198,8 @@ class Watch:
         self._table = table
         self._seal_due_at = seal_due_at
         self._log = _opened(table, storage_options)
-        #: The newest commit looked at. The table's identity there, and the fingerprint of the commit's file,
-        #: are None until a look has read them.
+        #: The newest commit seen. A look sets the table's identity there, and the fingerprint of the commit's
+        #: file.
         self._version = position if isinstance(position, int) else position.version
         self._identity = None if isinstance(position, int) else position
         self._fingerprint: str | None = None
@@ -265,7 +265,7 @@ class Watch:
         now = await self._log.fingerprint(self._version)
         if now == self._fingerprint:
             return True
-        # Storage may be moved or restored with every byte the same; only another content is another table.
+        # Moved or restored storage may have equal bytes: only different content means another table.
         commit = await self._log.find(self._version) if now is not None else None
         if commit is None or self._identity is None or commit.sha256 != self._identity.commit_hash:
             return False
@@ -358,7 +358,7 @@ class Watch:
         seen = self._identity.table_id if self._identity is not None else None
         if state.table_id == seen:
             return SourceHistoryChanged(
-                f"The table {state.uri} has the id it had, but version {self._version} is not what it was.",
+                f"The table {state.uri} has the same id, but its version {self._version} has changed.",
                 remedy="load the tables built from it again. Or set allow_recreation=True.",
             )
         return SourceTableReplaced(

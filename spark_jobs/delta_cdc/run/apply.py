@@ -15,7 +15,7 @@ from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.apply import plan_apply_async
-from delta_cdc.planning.plan import Plan, told
+from delta_cdc.planning.plan import Plan, describe
 from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.written import bytes_of
@@ -86,7 +86,7 @@ def run_apply(
     )
 
 
-def asked_of(request: ApplyRequest) -> str:
+def extra_work_of(request: ApplyRequest) -> str:
     """Return the work that a request names beside the changes after the watermark; "" for no such work."""
     if request.goes_on:
         return ""
@@ -121,12 +121,12 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
     def written_table(self) -> str:
         return canonical_uri(self.request.target)
 
-    def asked(self) -> str:
-        return asked_of(self.request)
+    def extra_work(self) -> str:
+        return extra_work_of(self.request)
 
     def described(self, plan: Plan, named: Callable[[str], str] = str) -> str:
         if plan.versions is not None and _stands_alone(plan):
-            steps = "; ".join(f"{step.kind} of {told(step)}" for step in plan.steps)
+            steps = "; ".join(f"{step.kind} of {describe(step)}" for step in plan.steps)
             return f"{steps}, {named(plan.source.uri)} into {named(self.written_table())}"
         return described_range(plan, self.written_table(), named)
 
@@ -139,7 +139,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             # A seal without rows has no counts, so no job is needed.
             return await self._publish_dry(plan, JobResult("planned"))
         saved_plan = self.saved(plan.plan_key)
-        if not self.asked() or saved_plan.asked != self.asked() or plan.recorded is None:
+        if not self.extra_work() or saved_plan.asked != self.extra_work() or plan.recorded is None:
             return None
         earlier = await self._ours(plan)
         if not any(seal.step.fingerprint in saved_plan.lasts for seal, _ in earlier):
@@ -324,7 +324,7 @@ def _dry_run_result(plan: Plan, result: JobResult | None) -> dict[str, Any]:
     """Return the result of a dry run, in its published form."""
     return {
         "table": _table(plan, result),
-        "steps": [f"{step.kind}: {told(step)}" for step in plan.steps],
+        "steps": [f"{step.kind}: {describe(step)}" for step in plan.steps],
         "statements": list(result.statements) if result is not None else [],
         "counts": dict(result.counts) if result is not None else {},
     }
@@ -335,7 +335,7 @@ def _table(plan: Plan, result: JobResult | None) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     counts: dict[str, int] = dict(result.counts) if result is not None else {}
     for number, step in enumerate(plan.steps, 1):
-        rows.append({"commit": number, "kind": step.kind, "what": told(step)})
+        rows.append({"commit": number, "kind": step.kind, "what": describe(step)})
         if step.kind not in _WITHOUT_ROWS:
             rows[-1] |= counts
             counts = {}

@@ -13,11 +13,11 @@ from delta_cdc.core.spec import ranges_of
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.ingest import plan_ingest_async
-from delta_cdc.planning.plan import readable, told
+from delta_cdc.planning.plan import describe, readable
 from delta_cdc.planning.request import Memory
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.topics import Looks
-from delta_cdc.run.apply import asked_of
+from delta_cdc.run.apply import extra_work_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,20 +168,20 @@ def written(pipeline_job: PipelineJob) -> str | None:
 def _saved_plans(request: ApplyRequest | None, plan: Plan | None) -> dict[str, dict[str, Any]]:
     if request is None or plan is None or plan.spec is None:
         return {}
-    asked = asked_of(request)
+    work = extra_work_of(request)
     # Default values are left out, because one XCom may hold hundreds of saved plans.
-    return {plan.plan_key: {"ending_version": plan.ending_version, **({"asked": asked} if asked else {})}}
+    return {plan.plan_key: {"ending_version": plan.ending_version, **({"asked": work} if work else {})}}
 
 
 def _of_ingest(plan: IngestPlan) -> str:
-    return plan.told
+    return plan.description
 
 
 def _of_apply(plan: Plan) -> str:
     size = sum(read_range.size for read_range in ranges_of(plan.steps))
     n_unnamed = len(plan.steps) - _MOST_STEPS
     steps = "; ".join(
-        told(step).removesuffix(f", seal {step.seal_number}") for step in plan.steps[:_MOST_STEPS]
+        describe(step).removesuffix(f", seal {step.seal_number}") for step in plan.steps[:_MOST_STEPS]
     )
     if n_unnamed > 0:
         steps = f"versions {plan.versions} in {len(plan.steps)} commits"

@@ -107,7 +107,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         return canonical_uri(self.request.log)
 
     def described(self, plan: IngestPlan) -> str:
-        return f"{plan.told} into {self.written_table()}"
+        return f"{plan.description} into {self.written_table()}"
 
     async def without_job(self, plan: IngestPlan) -> IngestResult | None:
         """Return the batch of an earlier try as the result, even if input is new: one run appends one

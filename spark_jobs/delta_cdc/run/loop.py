@@ -115,7 +115,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
     async def publish(self, plan: _Plan, own: Own, result: JobResult | None) -> _Result:
         """Return the result of a commit that the log confirms."""
 
-    def asked(self) -> str:
+    def extra_work(self) -> str:
         """Return the work that the request names beside the changes after the watermark; "" for no such
         work."""
         return ""
@@ -174,7 +174,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
     async def _attempt(self, plan: _Plan, spec: _Spec, attempt: int) -> _Result | None:
         """Run one plan and return its result; None if another writer was faster."""
         saved_plan = self.saved(plan.plan_key).following(
-            plan, fingerprint(spec), _planned_version(spec), spec.steps[0].seal_number, self.asked()
+            plan, fingerprint(spec), _planned_version(spec), spec.steps[0].seal_number, self.extra_work()
         )
         if self._is_unnamed:
             saved_plan = replace(saved_plan, run_id=self.request.run_id)
@@ -261,7 +261,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
     def saved_end(self, key: str) -> int | None:
         """Return the end of an earlier try of the same work. The plan of other work sets no bound."""
         saved_plan = self.saved(key)
-        return saved_plan.ending_version if saved_plan.asked == self.asked() else None
+        return saved_plan.ending_version if saved_plan.asked == self.extra_work() else None
 
     def memory(self) -> Memory:
         return Memory(
@@ -356,13 +356,13 @@ def named(result: JobResult, pipeline: str) -> DeltaCdcError:
 
 
 async def pause(
-    said: str, attempt: int, max_attempts: int, say: Say, sleep: Callable[[float], Awaitable[None]]
+    reason_text: str, attempt: int, max_attempts: int, say: Say, sleep: Callable[[float], Awaitable[None]]
 ) -> None:
     """Wait before the next plan, for a random time: without it, the same writers would collide again."""
     if attempt >= max_attempts:
-        say(f"{said}. That was the last attempt.")
+        say(f"{reason_text}. That was the last attempt.")
         return
     longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (attempt - 1))
     seconds = random.uniform(longest / 2, longest)
-    say(f"{said}. It plans again in {seconds:.1f} s (attempt {attempt + 1} of {max_attempts}).")
+    say(f"{reason_text}. It plans again in {seconds:.1f} s (attempt {attempt + 1} of {max_attempts}).")
     await sleep(seconds)

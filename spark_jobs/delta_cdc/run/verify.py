@@ -90,11 +90,9 @@ def _finished(request: VerifyRequest, planned: Verification, result: JobResult) 
         wrong = [check for check in checks if check.check == EQUALS_SOURCE and check.status == "finding"]
         if wrong and planned.version is not None and run_sync(was_declared(request, planned.version)):
             # Rows of a baseline were never compared with the source, so a difference proves nothing.
-            text = f"rows of the target were declared (initial_load), not loaded: {wrong[0].detail}"
+            text = f"initial_load took the existing rows of the target as they were: {wrong[0].detail}"
             checks.remove(wrong[0])
-            checks.append(
-                skipped(EQUALS_SOURCE, f"{text} mode='reload' brings them to what the source holds.")
-            )
+            checks.append(skipped(EQUALS_SOURCE, f"{text} mode='reload' makes them equal to the source."))
         return replace(planned, checks=(*planned.checks, *checks))
     if result.error is not None:
         return replace(planned, error=DeltaCdcError.from_dict(result.error))

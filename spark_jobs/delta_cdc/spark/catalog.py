@@ -193,7 +193,7 @@ def _gone(name: str, location: str) -> TableNameGone:
 
 
 def _schema_location(session: SparkSession, name: str) -> str:
-    """Return the location of a name's schema, without a slash at its end; "" if the catalog tells none.
+    """Return the location of a name's schema, without a slash at its end; "" if the catalog has none.
 
     :raises TableNotFound: the schema does not exist, or is in a catalog that ends with the application
     """

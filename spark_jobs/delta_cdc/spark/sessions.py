@@ -44,8 +44,7 @@ _FASTER = {
 
 #: With these confs, Delta accepts ``versionAsOf`` together with ``readChangeFeed`` as the version of the
 #: schema; the second conf is for tables with column mapping, which by default use the schema of
-#: ``endingVersion`` and accept no other. A session that refuses them can read a feed with the columns of
-#: now only.
+#: ``endingVersion`` and accept no other. If a session refuses them, a feed has the newest columns.
 SCHEMA_AS_OF = {
     "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema": "true",
     "spark.databricks.delta.changeDataFeed.defaultSchemaModeForColumnMappingTable": "legacy",
@@ -56,7 +55,7 @@ _open: dict[str, list[SparkSession]] = {}
 #: Ended sessions. Weak references let them be collected, because an Airflow worker may run for months.
 _ended: WeakSet[Any] = WeakSet()
 _opening = threading.Lock()
-#: The confs with which a new session of a session begins: always the same, and slow to read.
+#: By session, the confs of each new session that it creates: always the same, and slow to read.
 _new_session_confs: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 #: Held while a user's session has the confs of the engine.
 _lent = threading.RLock()
@@ -100,7 +99,7 @@ def asking_java(*calls: tuple[str, ...]) -> str:
     return f"SELECT {called} FROM VALUES (0)"
 
 
-#: Calls what every JVM has.
+#: Calls a method that every JVM has, to test whether queries may call Java.
 JAVA_QUERY = asking_java(("java.lang.System", "lineSeparator"))
 #: Reads the version from Delta's own JAR, without a table.
 DELTA_VERSION_QUERY = asking_java(("io.delta.package", "VERSION"))

@@ -255,7 +255,7 @@ def test_what_the_form_asks_for_is_done_once(airflow: Airflow, tmp_path: Path) -
         "apply": "upstream_failed",
         "publish": "upstream_failed",
     }
-    assert "nothing says which keys" in wrong.log
+    assert "no field selects keys" in wrong.log
 
 
 _KILLED = """

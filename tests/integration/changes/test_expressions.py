@@ -31,8 +31,8 @@ COLUMNS = (
 #: Spark shows of its plan but 25 arguments, unless told otherwise.
 LONG = f"coalesce({', '.join('v' for _ in range(30))}, current_user())"
 
-CHANCE = "does not count it as deterministic"
-CLOCK, SESSION = "the clock", "depends on the session"
+CHANCE = "it is not deterministic for Spark"
+CLOCK, SESSION = "the current time", "depends on the session"
 MANY, SUBQUERY, USERS = "several rows", "a subquery", "a user's function"
 #: Expression -> what the error says of it.
 REFUSED: dict[str, str] = {
@@ -58,8 +58,8 @@ REFUSED: dict[str, str] = {
     "reflect('java.util.UUID', 'randomUUID')": CHANCE,
     "java_method('java.lang.System', 'nanoTime')": CHANCE,
     "try_reflect('java.lang.System', 'nanoTime')": CHANCE,
-    "aes_encrypt(v, '0000111122223333')": "by chance",
-    "aes_encrypt(v, '0000111122223333', 'CBC')": "by chance",
+    "aes_encrypt(v, '0000111122223333')": "uses a random one",
+    "aes_encrypt(v, '0000111122223333', 'CBC')": "uses a random one",
     "now()": CLOCK,
     "now/**/()": CLOCK,
     "current_timestamp": CLOCK,

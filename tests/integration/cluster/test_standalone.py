@@ -184,6 +184,6 @@ def test_the_doctor_of_a_cluster_without_a_free_core(cluster: SparkCluster, tmp_
     asked = Questions(confs={**SMALL, "spark.executor.memory": "64g"}, timeout=45)
     job, defaults = list(examined(asked.checks_of_spark(cluster.url), timeout=45, secrets=()))[-2:]
     assert (job.status, defaults.status) == ("failed", "skipped")
-    assert "no end within 45 s, at the step 'query'" in job.found
+    assert "did not end within 45 s, at the step 'query'" in job.found
     assert "Initial job has not accepted any resources" in job.found
     assert "free cores and memory" in job.remedy

@@ -155,7 +155,7 @@ def test_vacuum_and_its_consumers(spark: SparkSession, tmp_table: Table) -> None
 
     extended = plan(extend_retention=True)
     assert extended.spec.properties == {RETENTION: "interval 6 days"}
-    assert "new: nothing is proved yet" in extended.notes[0]
+    assert "new: it has not run yet" in extended.notes[0]
     assert job.run(spark, extended.spec).error is None
     assert metadata(source)["configuration"][RETENTION] == "interval 6 days"
     assert data_files(source) == whole

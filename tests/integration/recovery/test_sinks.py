@@ -137,7 +137,7 @@ def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
     sink.dies(read, "committed", 2)
     assert sink.batches()[-1] == ("read", 11, 18, False)
     sink.dies(read, "exported")
-    assert sink.heard("holds versions 11-18: the read goes on behind them")
+    assert sink.heard("holds versions 11-18: the read continues after them")
     assert sink.batches()[-2:] == [("read", 11, 20, False), ("read", 11, 20, False)]
     batch = read()
     assert sink.batches()[-1] == ("read", 11, 20, True)

@@ -353,7 +353,7 @@ def test_what_is_long_is_whole_in_the_log_only(monkeypatch: pytest.MonkeyPatch) 
     shown = returned["dry_run"]
     assert shown["steps"][-2:] == ["step 99", "… 400 more"]
     assert shown["table"][-2:] == [{"commit": 100, "what": "step 99"}, {"what": "… 400 more"}]
-    assert shown["statements"][0].endswith("aaa… (cut; see the log)")
+    assert shown["statements"][0].endswith("aaa… (see the log)")
     assert shown["statements"][1] == "b"
 
 

@@ -171,7 +171,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
         {"mode": "backfill", "starting_timestamp": "2026-06-01T00:00:00", "ending_timestamp": _JUNE},
         "starting_timestamp is '2026-06-01T00:00:00'.* with an offset",
     ),
-    ({"mode": "repair"}, "mode is repair, and nothing says which keys"),
+    ({"mode": "repair"}, "mode is repair, and no field selects keys"),
     ({**ONE, "mode": "repair", "ending_version": 3}, "the range has no start"),
     (
         {**ONE, "mode": "repair", "starting_version": 3, "repair_keys": "true"},
@@ -312,7 +312,7 @@ def test_one_operator_checks_the_form_first() -> None:
     hook = task._pre_execute_hook
     assert hook is not None
     hook({"params": values(run_params())})  # type: ignore[typeddict-item]
-    with pytest.raises(InvalidConfiguration, match="which keys"):
+    with pytest.raises(InvalidConfiguration, match="selects keys"):
         hook({"params": values(run_params(), mode="repair")})  # type: ignore[typeddict-item]
 
 
@@ -351,7 +351,7 @@ def test_a_sensor_waits_in_scheduled_runs_only() -> None:
     skip_waiting({"params": values(run_params())})  # type: ignore[typeddict-item]
     with pytest.raises(AirflowSkipException, match="mode dry_run"):
         skip_waiting({"params": values(run_params(), mode="dry_run")})  # type: ignore[typeddict-item]
-    with pytest.raises(InvalidConfiguration, match="which keys"):
+    with pytest.raises(InvalidConfiguration, match="selects keys"):
         skip_waiting({"params": values(run_params(), mode="repair")})  # type: ignore[typeddict-item]
 
 

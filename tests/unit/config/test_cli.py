@@ -95,7 +95,7 @@ def test_status_of_all_pipelines_of_a_file(
         (["--pipeline", "order"], "has no pipeline 'order'. Remedy: did you mean 'orders'?"),
         (["--group", "sales", "--pipeline", "parts"], "has no pipeline 'parts'."),
         ([], "The groups other, parts, sales have different conf. Remedy: run them one at a time"),
-        (["--group", "other"], "Templates stand in the arguments of other, and only Airflow renders them."),
+        (["--group", "other"], "The arguments of other contain templates, which only Airflow renders."),
     ],
 )
 def test_a_run_that_cannot_be_meant(tmp_path: Path, capsys: Said, given: list[str], said: str) -> None:

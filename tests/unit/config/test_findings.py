@@ -41,17 +41,17 @@ STRUCTURE = {
     "a group without pipelines": (
         f"groups: {{{MARK}sale: {{}}, sales: {{}}}}\n{pipeline('group: sales')}",
         "The group 'sale' has no pipeline.",
-        "write group: sale in its pipelines, or take it out.",
+        "write group: sale in its pipelines, or remove it.",
     ),
     "one target for two": (
         f"pipelines: {{p: {{{RIGHT}}}, q: {{source: /s2, {MARK}target: /t/, keys: id}}}}\n",
         "The pipelines p and q have the same target, '/t/'.",
-        "give each a table of its own.",
+        "give each pipeline its own table.",
     ),
     "one log for two": (
         f"pipelines: {{p: {{{ROWS}}}, q: {{source: /x, {MARK}log: /log, insert_only: true}}}}\n",
         "The pipelines p and q have the same log, '/log'.",
-        "give each a table of its own.",
+        "give each pipeline its own table.",
     ),
     "files that nobody watches": (
         f"pipelines: {{p: {{{LOG}, insert_only: true, {MARK}schedule: on_change}}}}\n",
@@ -60,7 +60,7 @@ STRUCTURE = {
     ),
     "a source that is not known yet": (
         pipeline(f"{MARK}schedule: on_change").replace("/s", "'{{ x }}'"),
-        "The source of p is known to its runs only, and schedule is on_change.",
+        "The source of p is only known at run time, and schedule is on_change.",
         "a literal path or URI",
     ),
     "a key of the file": (
@@ -112,7 +112,7 @@ STRUCTURE = {
     "a key of a run": (
         pipeline(f"{MARK}mode: reset"),
         "'mode' is no key of the pipeline p",
-        "take it out: it belongs to one run",
+        "remove it: it applies to one run",
     ),
     "the pipeline's name as a key": (
         pipeline(f"{MARK}pipeline: q"),
@@ -157,7 +157,7 @@ STRUCTURE = {
     "a key of an ingest": (
         pipeline(f"{MARK}format: csv"),
         "format is given for the pipeline p, which has no log.",
-        "add log: with the path of the change log, or take it out.",
+        "add log: with the path of the change log, or remove it.",
     ),
     "no source": (
         f"pipelines:\n  {MARK}p: {{target: /t, keys: id}}\n",
@@ -171,8 +171,8 @@ STRUCTURE = {
     ),
     "a group of a pipeline's name": (
         f"groups: {{p: {{}}}}\npipelines:\n  {MARK}p: {{{RIGHT}}}\n",
-        "The pipeline p is in no group, and a group has its name.",
-        "give it group: p",
+        "The pipeline p is in no group, but a group has the same name.",
+        "add group: p to the pipeline",
     ),
     "no pipeline": (f"{MARK}defaults: {{}}\n", "There is no pipeline.", "write pipelines:"),
     "one id for two": (
@@ -217,7 +217,7 @@ VALUES = {
     "a group of a run": (
         f"{MARK}repair: {{keys: 'true'}}",
         "'repair' is no key of the pipeline p.",
-        "take it out: it belongs to one run",
+        "remove it: it applies to one run",
     ),
     "a number": (
         f"limits: {{max_versions: {MARK}ten}}",

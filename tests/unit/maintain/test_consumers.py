@@ -78,7 +78,7 @@ def test_consumers_of_other_tables_are_left_out(tables: Tables, tmp_path: Path) 
 def test_no_target_yet(tables: Tables, tmp_path: Path) -> None:
     found = only(tables)
     assert (watermark(found), found.unread, found.error) == (None, None, None)
-    assert "nothing is proved yet" in found.note
+    assert "it has not run yet" in found.note
     assert observe(tables.source.uri, [Consumer("p", str(tmp_path / "else"), tables.target.uri)]) == []
 
 

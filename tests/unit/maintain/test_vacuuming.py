@@ -59,7 +59,7 @@ def test_a_consumer_that_has_all(tables: Tables) -> None:
 def test_a_consumer_that_is_new(tables: Tables) -> None:
     planned = plan(tables, EPOCH + 30 * DAY)
     assert planned.spec is not None
-    assert "nothing is proved yet" in planned.notes[0]
+    assert "it has not run yet" in planned.notes[0]
 
 
 def test_a_consumer_that_cannot_be_told(tables: Tables) -> None:

@@ -371,7 +371,7 @@ def test_a_record_that_knows_a_number_and_no_files(world: World) -> None:
     world.record.restore(1)
     plan = world.plan()
     assert (spec_of(plan).step.seal_number, spec_of(plan).recorded) == (number + 1, False)
-    assert "does not tell its files" in plan.notes[0]
+    assert "has no file of batch" in plan.notes[0]
     world.drain()
     assert world.events == world.delivered
 
@@ -405,7 +405,7 @@ def test_a_seal_that_was_cleaned_away(world: World) -> None:
     world.log.file(0).unlink()
     plan = world.plan()
     assert spec_of(plan).files[0].again
-    assert "compared with the log" in plan.notes[-1]
+    assert "that is not in the record with the log" in plan.notes[-1]
     assert spec_of(plan).step.seal_number == world.log_txns["p"] + 1
 
 
@@ -561,7 +561,7 @@ def test_what_another_pipeline_took_is_not_recorded_any_more(world: World) -> No
     world.record.restore(0)
     world.pipeline = "p"
     plan = world.plan()
-    assert "has lost what pipeline q took last" in plan.notes[0]
+    assert "lacks the last batch of pipeline q" in plan.notes[0]
     assert all(file.again for file in spec_of(plan).files)
     world.drain()
     assert world.events == world.delivered

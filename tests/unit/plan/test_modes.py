@@ -62,10 +62,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("discard", {"discard_history": True}, "discard_history is given with mode 'incremental'"),
     ("keys", {"repair_keys": "id = 1"}, "repair is given with mode 'incremental'"),
     ("quarantined", {"mode": "reload", "repair_quarantined": True}, "is given with mode 'reload'"),
-    ("no-range", {"mode": "repair"}, "not exactly one of a range"),
-    ("end-alone", {"mode": "repair", "ending_version": 3}, "not exactly one of a range"),
-    ("two", {"mode": "repair", "starting_version": 1, "repair_keys": "true"}, "not exactly one of"),
-    ("two-more", {"mode": "repair", "repair_quarantined": True, "repair_keys": "true"}, "not exactly one"),
+    ("no-range", {"mode": "repair"}, "exactly one of a range"),
+    ("end-alone", {"mode": "repair", "ending_version": 3}, "exactly one of a range"),
+    ("two", {"mode": "repair", "starting_version": 1, "repair_keys": "true"}, "exactly one of"),
+    ("two-more", {"mode": "repair", "repair_quarantined": True, "repair_keys": "true"}, "exactly one"),
     ("history", {"mode": "reset", "options": TYPE_2}, "set discard_history"),
     ("declared", {"mode": "reset", "initial_load": {"none_at": 1}}, "initial_load is {'none_at': 1}"),
     ("reload-start", {"mode": "reload", "starting_version": 2}, "a start and mode 'reload'"),
@@ -401,7 +401,7 @@ def test_a_reset_is_a_load_in_the_place_of_all_rows(tables: Tables) -> None:
     assert (step.seal_number, unhashed(step.planned_on)) == (101, TableVersion("id-1", 0))
     assert (step.highest_sequence, step.truncate_sequences) == (None, ())
     assert "Reset: the run deletes all rows" in plan.notes[0]
-    assert "the snapshot of version 5 in the place of all rows" in str(plan)
+    assert "the snapshot of version 5, which replaces all rows" in str(plan)
 
 
 def test_a_reset_may_start_in_the_past(tables: Tables) -> None:

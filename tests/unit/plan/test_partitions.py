@@ -51,7 +51,7 @@ def test_from_the_earliest_on(world: Topics, broker: Broker) -> None:
     assert plan.spec.source_uri == "kafka://h:9092/t"
     assert plan.spec.step.configuration["topics"] == {"t": "id-t"}
     assert "lost_until" not in plan.spec.step.configuration
-    assert plan.told == "2 records of 1 partition of kafka://h:9092/t"
+    assert plan.description == "2 records of 1 partition of kafka://h:9092/t"
     world.ingest()
     assert held(world) == ["t/0 3", "t/0 4"]
     assert world.plan().spec is None
@@ -100,7 +100,7 @@ def test_records_that_are_gone(world: Topics, broker: Broker) -> None:
         world.plan()
     plan = world.plan(on_expired="continue")
     assert ranges(plan) == [(0, 7, 9, False)]
-    assert "goes on without them" in plan.notes[0]
+    assert "continues without them" in plan.notes[0]
 
 
 def test_a_topic_made_anew(world: Topics, broker: Broker) -> None:

@@ -152,7 +152,7 @@ def test_the_beginning_of_a_batch_is_gone_on_with(tables: Tables) -> None:
     assert [step.seal_number for step in spec.steps] == [102, 103]
     assert (spec.continues, spec.starting_version, plan.versions) == (True, 3, VersionRange(3, 5))
     assert unhashed(spec.steps[0].planned_on) == TableVersion("st", 0)
-    assert said(plan, "holds versions 3-3: the read goes on behind them")
+    assert said(plan, "holds versions 3-3: the read continues after them")
     assert told(tables.read(ending_version=4)) == [("apply", 4, 4)]
     assert told(tables.read(starting_version=3, ending_version=4)) == [("apply", 4, 4)]
     assert not said(tables.read(starting_version=3), "already applied")
@@ -391,7 +391,7 @@ def test_nothing_that_happens_to_staging_takes_back_what_was_committed(tables: T
     tables.staging.delete("id = 1")
     plan = tables.read(target=None)
     assert (told(plan), spec_of(plan).continues) == ([("apply", 3, 5)], False), "its rows are no longer it"
-    with pytest.raises(NoOpenBatch, match="somebody else changed"):
+    with pytest.raises(NoOpenBatch, match="another writer changed"):
         commit(tables)
 
 
@@ -432,7 +432,7 @@ def test_staging_that_forgets(tables: Tables) -> None:
 
 def test_a_commit_takes_the_open_batch(tables: Tables) -> None:
     staged(tables, 7, 3, 3, batch="snapshot", committed=None, complete=False)
-    with pytest.raises(NoOpenBatch, match="the beginning of a batch only, 3-3"):
+    with pytest.raises(NoOpenBatch, match="only the beginning of a batch, 3-3"):
         commit(tables)
     staged(tables, 8, 3, 3, batch="snapshot", committed=None)
     plan = commit(tables)

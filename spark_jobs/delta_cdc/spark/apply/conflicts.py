@@ -18,7 +18,7 @@ from delta_cdc.core.errors import ConflictingEvents, KeyNotUnique
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import partial_columns
-from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, SHARED, TIE, UPSERT
+from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, LAST_BY, SHARED, UPSERT
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced, comparable
 
@@ -88,8 +88,8 @@ def _one_each(tied: DataFrame, shape: Shape, options: ApplyOptions, group: list[
     """Return one event per group, with two flags: its events differ, and its events conflict."""
     counts = F.lit(True)
     if options.last_by:
-        tied = tied.withColumn(_GREATEST, F.max(TIE).over(Window.partitionBy(*group)))
-        counts = F.col(TIE).eqNullSafe(F.col(_GREATEST))
+        tied = tied.withColumn(_GREATEST, F.max(LAST_BY).over(Window.partitionBy(*group)))
+        counts = F.col(LAST_BY).eqNullSafe(F.col(_GREATEST))
     parts = partial_columns.leaves(shape, options)
     all_merged = _combined(F.lit(True), parts, shape)
     merged = F.struct(*[value.alias(name) for name, value in all_merged.items()])

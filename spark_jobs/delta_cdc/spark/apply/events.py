@@ -7,7 +7,7 @@ Columns of an event, in addition to the key columns:
 - :data:`~delta_cdc.spark.changes.states.AFTER` (struct of all values)
 - :data:`AUTHORED` (array of booleans, in the order of
   :func:`delta_cdc.spark.apply.partial_columns.leaves`; NULL: all)
-- :data:`TIE` (struct; NULL without ``last_by``)
+- :data:`LAST_BY` (struct; NULL without ``last_by``)
 - :data:`REASON` (why the event is invalid; NULL if it is valid)
 - :data:`RAW` (the source's row, for the quarantine)
 - the commit's version
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 KIND, AUTHORED = f"{PLAN_PREFIX}event", f"{PLAN_PREFIX}authored"
-TIE, REASON = f"{PLAN_PREFIX}tie", f"{PLAN_PREFIX}reason"
+LAST_BY, REASON = f"{PLAN_PREFIX}last_by", f"{PLAN_PREFIX}reason"
 #: Flag: another event has the same key and sequence; false for truncates.
 SHARED = f"{PLAN_PREFIX}shared"
 UPSERT, DELETE, TRUNCATE = "upsert", "delete", "truncate"
@@ -92,7 +92,7 @@ def of_rows(
         states.SEQUENCE: rows.combined(options.sequences),
         KIND: _kind(plain, options),
         CARRIED: partial_columns.carried(plain, options),
-        TIE: _tie(plain, options),
+        LAST_BY: _last_by(plain, options),
         RAW: F.struct(*[F.col(quote(name)) for name in columns])
         if options.quarantines or keep_raw
         else F.lit(None),
@@ -122,7 +122,7 @@ def of_rows(
         KIND,
         F.when(F.col(KIND) == UPSERT, state).alias(states.AFTER),
         partial_columns.authored(parts, shape, options, state, carried_names).alias(AUTHORED),
-        TIE,
+        LAST_BY,
         RAW,
         reserved_columns.COMMIT_VERSION,
         invalid.alias(REASON),
@@ -142,7 +142,7 @@ def _kind(plain: DataFrame, options: ApplyOptions) -> Column:
     return kind
 
 
-def _tie(plain: DataFrame, options: ApplyOptions) -> Column:
+def _last_by(plain: DataFrame, options: ApplyOptions) -> Column:
     if not options.last_by:
         return F.lit(None)
     names = states.match(plain.columns, options.last_by, "on_conflict last_by", "the source")

@@ -40,7 +40,7 @@ _DELETION_VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
 _MANY_ROWS = 10_000
 #: Spark broadcasts batches of up to this many rows.
 MOST_SENT = 100_000
-#: It does so up to this many (compressed) bytes, by the source's log, so that a small driver can hold them.
+#: Spark broadcasts up to this many (compressed) bytes, by the source's log: a small driver can hold them.
 _MOST_BYTES = 16 * 1024**2
 #: Bytes of a target up to which one task shuffles the rows that a MERGE rewrites.
 _ONE_TASK_TARGET = 128 * 1024**2
@@ -123,7 +123,7 @@ def fit(session: SparkSession, spec: ApplySpec, step: TargetStep) -> None:
 def _has_few_rows(step: TargetStep) -> bool:
     """Return whether the changes of a step are few; False if their size is unknown.
 
-    Several tasks would keep their number in the materialised batch, and force it on the target in a join.
+    With many tasks, the materialised batch has many partitions, and a join splits the target into as many.
     """
     if not isinstance(step, ApplyStep) or step.staging is not None:
         return False
@@ -151,7 +151,7 @@ def tuned(context: StepContext, merge: Merge, *, changed: int, rewritten: int, s
     if not copies and changed < _MANY_ROWS:
         return merge
     if size and target_bytes is not None:
-        # Without a look at the table's rows: whole files, or a share of the rows that only vectors suit.
+        # The sizes alone decide: a small target gets whole files, a small change gets deletion vectors.
         whole_files = is_small(target_bytes)
         written = size + target_bytes if whole_files else size
         vectors = not copies and size < _SMALL_SHARE * target_bytes

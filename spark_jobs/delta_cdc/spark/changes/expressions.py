@@ -69,10 +69,10 @@ _TYPES = {"date", "timestamp", "timestamp_ntz", "timestamp_ltz"}
 _MARK = "1601-2-3"
 
 _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
-_MANY_ROWS = "it takes several rows (an aggregate or window function), or makes several of one"
+_MANY_ROWS = "it reads or returns several rows (an aggregate, window or generator function)"
 _REASONS = {
-    _NOT_DETERMINISTIC: "Spark does not count it as deterministic: it takes its value from chance, from the "
-    "file or task that reads the row, or from Java code, and changes from one look to the next",
+    _NOT_DETERMINISTIC: "it is not deterministic for Spark: its value is random, or depends on the file "
+    "or task that reads the row, or on Java code",
     "NESTED_AGGREGATE_FUNCTION": _MANY_ROWS,
     "_LEGACY_ERROR_TEMP_1031": _MANY_ROWS,
     "UNSUPPORTED_GENERATOR.NESTED_IN_EXPRESSIONS": _MANY_ROWS,
@@ -139,7 +139,7 @@ class _Judge:
             return problem
         masked = ["".join(self._masked(text_tokens)) for text_tokens in tokens]
         plans = None
-        plan_error = "a constant in it cannot be worked out"
+        plan_error = "Spark cannot evaluate a constant in it"
         for candidates in [masked] if masked == list(texts) else [masked, list(texts)]:
             try:
                 plans = plans or self._explained(candidates)
@@ -159,11 +159,11 @@ class _Judge:
             if token.kind != "name":
                 continue
             if following.kind == "text" and token.text.lower() in _TYPES and _is_word(following):
-                return f"{token.text}{following.text} is another date or time with each day or moment"
+                return f"{token.text}{following.text} depends on the current time"
             if following.text == "(" and self._is_users(token.text):
                 return (
-                    f"{token.text} is a user's function, of which Spark does not know whether "
-                    "its value depends on the row alone"
+                    f"{token.text} is a user's function, so Spark does not know "
+                    "whether its value depends only on the row"
                 )
         return None
 
@@ -202,7 +202,7 @@ class _Judge:
                 # The text is a name or a schema, which no cast reads.
                 continue
             if plans is None or _MARK not in plans[1]:
-                return f"{token.text} in it is read as the clock, and changes from one look to the next"
+                return f"{token.text} in it is read as the current time"
         return None
 
     # -- in the plan ----------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class _Judge:
             # This aggregate takes values of any type, and nullability does not change its plan.
             aggregates = [F.collect_list(F.expr(text)).alias(f"_{index}") for index, text in enumerate(texts)]
             relation = self._empty.agg(*aggregates)
-            rows = self._session.sql("EXPLAIN EXTENDED SELECT * FROM {asked}", asked=relation).collect()
+            rows = self._session.sql("EXPLAIN EXTENDED SELECT * FROM {relation}", relation=relation).collect()
         return str(rows[0][0])
 
 
@@ -239,9 +239,9 @@ def _in_plan(analysed: str) -> str | None:
     if len(indents) != 1:
         return f"{_MANY_ROWS}, or calls a user's function"
     for pattern, cause in (
-        (_CLOCK, "is the clock, and changes from one look to the next"),
-        (_SESSION, "depends on the session that asks"),
-        (_SALTED, "without an initialisation vector takes one by chance"),
+        (_CLOCK, "depends on the current time"),
+        (_SESSION, "depends on the session"),
+        (_SALTED, "without an initialisation vector uses a random one"),
     ):
         match = pattern.search(analysed)
         if match:

@@ -53,7 +53,7 @@ def change_rows(
             rows = manifests.change_rows(session, read_range, manifests_uri, columns, with_row_id=with_row_id)
         elif read_range.needs_manifest:
             versions = f"{read_range.starting_version}-{read_range.ending_version}"
-            raise ValueError(f"the slice of versions {versions} was not written")
+            raise ValueError(f"the file manifest of versions {versions} was not written")
         else:
             starting, ending = read_range.starting_version, read_range.ending_version
             rows = feed.change_rows(session, source, starting, ending, columns, at=at)

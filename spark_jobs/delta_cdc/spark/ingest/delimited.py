@@ -211,7 +211,7 @@ def _split_lines(
     break inside a value must not change. :func:`_without_carriage_return` removes the CR at the end of a
     record. A CR without LF does not end a line.
     """
-    lines = text.cut(session, files, {"lineSep": "\n", **options})
+    lines = text.split_lines(session, files, {"lineSep": "\n", **options})
     return lines, text.decoded(lines, options)
 
 
@@ -301,8 +301,8 @@ class _Lines:
         rows = rows.select("*", ends_within.alias(_ENDS_WITHIN), record.alias(_RECORD))
         last = F.max(F.struct(_RECORD, _ROW, _ENDS_WITHIN)).over(Window.partitionBy(text.FILE))
         lines = F.count(F.lit(1)).over(Window.partitionBy(text.FILE, _RECORD))
-        is_cut_off = last.getField(_ENDS_WITHIN) & (F.col(_RECORD) == last.getField(_RECORD))
-        unclosed = F.when(is_cut_off | (lines > MOST_LINES), F.col(_ROW))
+        is_unclosed = last.getField(_ENDS_WITHIN) & (F.col(_RECORD) == last.getField(_RECORD))
+        unclosed = F.when(is_unclosed | (lines > MOST_LINES), F.col(_ROW))
         return rows.withColumn(_UNCLOSED_ROW, unclosed)
 
     def _states(self) -> tuple[DataFrame, WindowSpec]:
@@ -399,7 +399,7 @@ def _reason(parsed: Column, as_text: Column, columns: _Columns) -> Column:
         )
         for name in columns.names
     ]
-    wrong_number = F.lit(f"it has not the {len(columns.names)} columns of its file")
+    wrong_number = F.lit(f"it does not have the {len(columns.names)} columns of its file")
     return F.when(as_text.getField(_CORRUPT).isNotNull(), wrong_number).otherwise(
         F.coalesce(*misfits, wrong_number)
     )

@@ -73,7 +73,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
     (
         ("SaslAuthenticationException", "SslAuthenticationException", "AuthorizationException"),
         InvalidConfiguration,
-        "correct kafka_options: the look at offsets was let in, Spark's reader was not.",
+        "correct kafka_options: the brokers accepted the planner's client, but not Spark's reader.",
     ),
     (
         ("org.apache.kafka.common.errors.TimeoutException", "No resolvable bootstrap urls"),

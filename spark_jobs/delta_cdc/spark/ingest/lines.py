@@ -82,12 +82,12 @@ def read(
 
     Blank lines count in the row numbers.
     """
-    lines = cut(session, files, options)
+    lines = split_lines(session, files, options)
     text = decoded(lines, options)
     return (numbered if needs_rows else located)(lines, as_raw(text))
 
 
-def cut(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]) -> DataFrame:
+def split_lines(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]) -> DataFrame:
     """Return the lines of files as Spark splits them, without a byte order mark at the start of a file."""
     text = session.read
     separator = option(options, "lineSep")
@@ -97,7 +97,7 @@ def cut(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str
 
 
 def decoded(lines: DataFrame, options: Mapping[str, str]) -> Column:
-    """Return the text of lines from :func:`cut`. Bytes that are not UTF-8 stay unchanged."""
+    """Return the text of lines from :func:`split_lines`. Bytes that are not UTF-8 stay unchanged."""
     line, encoding = lines["value"], option(options, "encoding", "charset") or UTF8[0]
     return line if encoding.lower() in UTF8 else F.decode(line.cast("binary"), encoding)
 

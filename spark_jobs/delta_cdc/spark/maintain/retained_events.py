@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 #: An event's content, as text: two events of a key and sequence with the same content count as one.
 CONTENT = f"{PLAN_PREFIX}content"
 _SURE, _BASE, _KIND = f"{PLAN_PREFIX}sure", f"{PLAN_PREFIX}base", f"{PLAN_PREFIX}last_kind"
-_DIED, _CUT, _CUTS = f"{PLAN_PREFIX}died", f"{PLAN_PREFIX}cut", f"{PLAN_PREFIX}cuts"
+_DIED, _TRUNCATED = f"{PLAN_PREFIX}died", f"{PLAN_PREFIX}truncated"
+_TRUNCATES = f"{PLAN_PREFIX}truncates"
 _LEAF = f"{PLAN_PREFIX}leaf"
 
 
@@ -104,25 +105,27 @@ def _kept_positions(
 
 
 def _with_life(groups: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
-    """Add the sequences of the last delete (``_DIED``) and truncate (``_CUT``) that precede ``_BASE``."""
+    """Add ``_DIED`` and ``_TRUNCATED``: the sequences of the last delete and truncate before ``_BASE``."""
     sequence = F.col(states.SEQUENCE)
     deletes = F.col(_SURE) & (F.col(KIND) == DELETE) & (sequence < F.col(_BASE))
     groups_with_life = groups.withColumn(_DIED, F.max(F.when(deletes, sequence)).over(shape.per_key))
     if options.apply_as_truncates is None:
-        return groups_with_life.withColumn(_CUT, F.lit(None).cast(groups.schema[states.SEQUENCE].dataType))
-    truncate_sequences = truncates.agg(F.collect_set(states.SEQUENCE).alias(_CUTS))
-    last_truncate = F.array_max(F.filter(_CUTS, lambda cut: cut <= F.col(_BASE)))
+        return groups_with_life.withColumn(
+            _TRUNCATED, F.lit(None).cast(groups.schema[states.SEQUENCE].dataType)
+        )
+    truncate_sequences = truncates.agg(F.collect_set(states.SEQUENCE).alias(_TRUNCATES))
+    last_truncate = F.array_max(F.filter(_TRUNCATES, lambda truncate: truncate <= F.col(_BASE)))
     return (
         groups_with_life.crossJoin(F.broadcast(truncate_sequences))
-        .withColumn(_CUT, last_truncate)
-        .drop(_CUTS)
+        .withColumn(_TRUNCATED, last_truncate)
+        .drop(_TRUNCATES)
     )
 
 
 def _in_life(options: ApplyOptions) -> Column:
     sequence = F.col(states.SEQUENCE)
     after = F.col(_DIED).isNull() | (sequence > F.col(_DIED))
-    since = F.col(_CUT).isNull() | (sequence >= F.col(_CUT))
+    since = F.col(_TRUNCATED).isNull() | (sequence >= F.col(_TRUNCATED))
     if _is_soft(options):
         return after & since
     # Later events inherit no values from a deleted row.

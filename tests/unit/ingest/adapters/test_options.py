@@ -36,7 +36,7 @@ def check(adapter: str, options: dict[str, Any], **changes: Any) -> dict[str, An
         ("plain", {**PLAIN, "operation_column": " "}, "operation_column is a text, and not empty"),
         ("plain", {**PLAIN, "old_keys": {"ix": "old"}}, "did you mean 'id'"),
         ("debezium", {"connector": "oracel"}, "give sequence_by"),
-        ("debezium", {"connector": "vitess"}, "What orders events of the connector 'vitess'".lower()),
+        ("debezium", {"connector": "vitess"}, "the order of events of the connector 'vitess'"),
         ("debezium", {"unwrapped": True}, "has no 'connector'"),
         ("debezium", {"unwrapped": "yes"}, "unwrapped is true or false"),
         ("debezium", {"decimal_handling_mode": "precis"}, "did you mean 'precise'"),

@@ -129,7 +129,7 @@ def _key_payload() -> Column:
 
 def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
     """Read the fields that the connector's option ``add.fields`` added to the columns of the row."""
-    prefix, fields = options["field_prefix"], f"{parsing.ROW}_told"
+    prefix, fields = options["field_prefix"], f"{parsing.ROW}_fields"
     sources = {
         **{order.member(name): (f"{prefix}{name}",) for name in (*ENVELOPE, "deleted")},
         **{

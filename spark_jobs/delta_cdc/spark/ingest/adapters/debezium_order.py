@@ -53,7 +53,7 @@ def source(name: str) -> Column:
 
 def with_source(frame: DataFrame, text: Column) -> DataFrame:
     """Add a column for each member of the object ``source``."""
-    members_of = f"{_PREFIX}told"
+    members_of = f"{_PREFIX}members"
     frame = frame.withColumn(members_of, parsing.json_object(text, SOURCE_FIELDS))
     members = {source_name(name): F.col(members_of).getField(name) for name in SOURCE_FIELDS}
     return frame.withColumns(members).drop(members_of)

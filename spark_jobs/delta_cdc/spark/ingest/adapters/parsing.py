@@ -413,7 +413,7 @@ def payload_columns(
         raise ColumnNotFound(
             f"The records have no key column {', '.join(map(repr, missing))} "
             f"(they have {', '.join(payload_types)}).",
-            remedy="correct keys, or declare the columns with schema.",
+            remedy="correct keys, or define the columns with schema.",
         )
     refuse_reserved(payload_types)
     # A batch without readable records has no columns.

@@ -52,8 +52,8 @@ def scalar(text: Column, data_type: T.DataType) -> Column:
         if isinstance(data_type, kind):
             return make(text, data_type)
     raise invalid(
-        f"a column is declared as {data_type.simpleString()}, which no text is made into",
-        "declare it as string, and convert it where you read it.",
+        f"a column has the type {data_type.simpleString()}, to which no text converts",
+        "define it as string, and convert it when you read the log.",
     )
 
 
@@ -353,8 +353,8 @@ def plain_value(data_type: T.DataType) -> Value:
     if isinstance(data_type, T.MapType):
         if not isinstance(data_type.keyType, T.StringType):
             raise invalid(
-                f"a column is declared as {data_type.simpleString()}",
-                "keys of a map are texts in JSON: declare it as map<string, …>.",
+                f"a column has the type {data_type.simpleString()}",
+                "define it as map<string, …>: in JSON, the keys of a map are texts.",
             )
         return Value(data_type, element=plain_value(data_type.valueType))
     return Value(data_type)
