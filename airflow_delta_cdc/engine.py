@@ -85,12 +85,12 @@ if TYPE_CHECKING:
     from delta_cdc.run.verify import raise_if_wrong, run_verify, text_of as verification_text
     from delta_cdc.run.watermarks import published as forget_saved_plans, versions_of
     from delta_cdc.spark.sessions import (
-        calls_java,
         close as close_session,
         delta_version,
         end as end_session,
         is_connect as is_connect_session,
         is_lost as is_session_lost,
+        refuses_java,
         require_clones,
     )
 # isort: on

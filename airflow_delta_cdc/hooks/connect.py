@@ -208,7 +208,7 @@ class DeltaCdcConnectHook(SparkConnectHook):
         except Exception as error:  # noqa: BLE001 - see above
             if engine.is_session_lost(error):
                 raise self._named(error) from None
-            if not engine.calls_java(spark):
+            if engine.refuses_java(spark):
                 _log.warning(
                     "The server %s does not let a query call Java, so the task cannot check that its Delta "
                     "fits its Spark.",

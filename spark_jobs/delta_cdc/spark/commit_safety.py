@@ -25,7 +25,7 @@ from delta_cdc.core.commit_safety import (
 )
 from delta_cdc.core.errors import SparkRestricted
 from delta_cdc.core.storage_options import is_s3
-from delta_cdc.spark.sessions import asking_java, calls_java
+from delta_cdc.spark.sessions import asking_java, refuses_java
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ def refuse_unsafe_log_store(spark: SparkSession, uri: str, *, single_driver: boo
     try:
         confs = _started_with(spark, (conf_for(uri), CONF_OF_ALL))
     except Exception:
-        if calls_java(spark):
+        if not refuses_java(spark):
             raise
         _refuse_unknown_log_store(uri, single_driver=single_driver)
         return

@@ -341,9 +341,12 @@ def _answers(spark: Any, query: str) -> bool:
     return True
 
 
-def calls_java(spark: SparkSession) -> bool:
-    """Return whether this Spark lets a query call static methods of Java (:func:`asking_java`)."""
-    return _answers(spark, JAVA_QUERY)
+def refuses_java(spark: SparkSession) -> bool:
+    """Return whether Spark answers queries, but none that calls static methods of Java (:func:`asking_java`).
+
+    A Spark whose catalog names a missing class answers no query at all: that is no refusal.
+    """
+    return not _answers(spark, JAVA_QUERY) and _answers(spark, "SELECT upper('a') FROM VALUES (0)")
 
 
 def checkpointed(rows: DataFrame) -> DataFrame:

@@ -197,10 +197,10 @@ def test_every_record_once_wherever_a_job_dies(stream: Callable[..., Stream], po
     rejected = one.spark.read.format("delta").load(f"{one.log}__quarantine")
     assert [row["raw"] for row in rejected.collect()] == ["{"]
     if point == "recorded":
-        killed_at("before_commit", lambda: (one.send(4), one.ingest(max_offsets=3)))
+        killed_at("before_commit", lambda: (one.send(4), one.ingest(limits={"max_offsets": 3})))
         assert one.planned() == one.planned(max_offsets=1)
         left = 0
-        while one.ingest(max_offsets=3).applied:
+        while one.ingest(limits={"max_offsets": 3}).applied:
             left += 1
         assert left == 2
         assert one.numbers() == one.everything()
@@ -240,7 +240,7 @@ def test_retention_takes_records_before_and_during_a_job(stream: Callable[..., S
     assert one.numbers() == [1, 2, 3, 4]
     with pytest.raises(OffsetsExpired, match="Records 4 to 5"):
         one.ingest(NoSpark())
-    assert one.ingest(on_expired="continue").counts["events"] == 2
+    assert one.ingest(policies={"on_expired": "continue"}).counts["events"] == 2
     assert one.numbers() == [1, 2, 3, 4, 7, 8]
     assert one.ingest(NoSpark()).applied is False
 
@@ -279,7 +279,7 @@ def test_many_batches_in_any_order_end_in_the_same_rows(stream: Callable[..., St
     one = stream(partitions=3)
     for partition in (2, 0, 1, 1, 0):
         one.send(3, partition)
-    while one.ingest(max_offsets=4).applied:
+    while one.ingest(limits={"max_offsets": 4}).applied:
         pass
     one.kafka.add_partitions(one.topic, 4)
     one.send(2, 3)

@@ -133,12 +133,12 @@ def test_what_a_server_says_is_told_in_full(monkeypatch: pytest.MonkeyPatch, nam
     assert said.endswith(f": Rpc: {name or 'INTERNAL'}: no ***; last error: none")
 
 
-@pytest.mark.parametrize("calls_java", [True, False])
+@pytest.mark.parametrize("refuses_java", [False, True])
 def test_a_server_that_does_not_tell_the_version_of_its_delta(
-    monkeypatch: pytest.MonkeyPatch, caplog: Any, calls_java: bool
+    monkeypatch: pytest.MonkeyPatch, caplog: Any, refuses_java: bool
 ) -> None:
     """Its JARs are missing, or it lets no query call Java: then the pair is not compared."""
-    monkeypatch.setattr(hooks.engine, "calls_java", lambda _: calls_java)
+    monkeypatch.setattr(hooks.engine, "refuses_java", lambda _: refuses_java)
 
     def refused(_: Any) -> str:
         raise ValueError("[ROUTINE_NOT_FOUND] java_method")
@@ -146,7 +146,7 @@ def test_a_server_that_does_not_tell_the_version_of_its_delta(
     monkeypatch.setattr(hooks.engine, "delta_version", refused)
     hook = DeltaCdcConnectHook(connection(monkeypatch, host="spark"))
     session: Any = None
-    if calls_java:
+    if not refuses_java:
         with pytest.raises(EnvironmentNotReady, match="Cannot read the version of Delta"):
             hook._check_delta(session, "4.2.0")
         return
