@@ -265,7 +265,7 @@ def test_a_refused_form_is_the_first_line_that_the_log_shows(server: Server, pag
     pages.open(f"/dags/{_ONE}/runs/{run_id}/tasks/apply")
     line = pages.see("//*[contains(text(), 'mode is repair, and no field selects keys')]")
     pages.keep("refused_form")
-    assert "\nRemedy: name versions" in line.text
+    assert "\nRemedy: fill in a first version" in line.text
     assert "Traceback" not in pages.see("main, body").text
     log = server.log(_ONE, run_id, "apply").splitlines()
     (first,) = (at for at, text in enumerate(log) if text.startswith("InvalidConfiguration: "))

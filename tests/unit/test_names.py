@@ -87,5 +87,5 @@ def test_what_else_fails_keeps_its_own_reason(said: str) -> None:
         assert said in str(error)
         assert "does not exist" not in str(error)
         assert "has no Delta table" not in str(error)
-    with pytest.raises(DeltaCdcError, match=r"asked for a\.b"):
+    with pytest.raises(DeltaCdcError, match=r"look-up of a\.b"):
         located(Session(OTHERS[said]), "a.b")  # type: ignore[arg-type]

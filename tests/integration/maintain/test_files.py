@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Table = Callable[[str], str]
 
 FEED = "'delta.enableChangeDataFeed' = 'true'"
+MASKS = "'delta.enableDeletionVectors' = 'true'"
 RETENTION = "delta.deletedFileRetentionDuration"
 
 
@@ -83,11 +84,16 @@ def test_targets_are_laid_out_and_pipelines_go_on(spark: SparkSession, tmp_table
 
     update("yyy")
     assert optimized(spark, partitioned, purge=True)["note"] == "no row is masked"
-    spark.sql(f"ALTER TABLE delta.`{source}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"ALTER TABLE delta.`{source}` SET TBLPROPERTIES ({MASKS})")
     spark.sql(f"DELETE FROM delta.`{source}` WHERE k = 8")
     assert optimized(spark, source, purge=True)["files_removed"] > 0
     assert optimized(spark, source, purge=True)["note"] == "no row is masked"
     assert optimized(spark, clustered, purge=True)["note"] == "no row is masked"
+    masked = tmp_table("masked")
+    spark.sql(f"CREATE TABLE delta.`{masked}` (k INT) USING delta CLUSTER BY (k) TBLPROPERTIES ({MASKS})")
+    for statement in ("INSERT INTO {} SELECT id FROM range(20)", "OPTIMIZE {}", "DELETE FROM {} WHERE k = 3"):
+        spark.sql(statement.format(f"delta.`{masked}`"))
+    assert optimized(spark, masked, purge=True)["note"].startswith("nothing was purged")
     version = newest(clustered)
     update("yyyy")
     assert newest(clustered) > version
