@@ -121,6 +121,25 @@ def test_a_lost_server_is_no_refusal() -> None:
         sessions.set_where_allowed(lost, {"refused": "1"})
 
 
+@pytest.mark.parametrize(
+    ("refused", "refuses_java"), [("java_method", True), ("SELECT", False), ("nothing", False)]
+)
+def test_a_spark_that_answers_no_query_does_not_refuse_java(refused: str, *, refuses_java: bool) -> None:
+    """Its catalog may name a missing class: then Delta's JARs are missing, and the error has to say so."""
+
+    class Queries:
+        def sql(self, query: str) -> Any:
+            if refused in query:
+                raise SparkRefusal(query)
+            return self
+
+        def collect(self) -> list[Any]:
+            return []
+
+    spark: Any = Queries()
+    assert sessions.refuses_java(spark) is refuses_java
+
+
 def test_a_conf_that_rows_depend_on_is_required() -> None:
     platform: Any = Platform()
     sessions.require_confs(platform, {"taken": "1"})

@@ -73,17 +73,10 @@ class Environment:
         text = "".join(f"{one}\n" for one in (f"# Python {self.python}", *self.requirements))
         if stamp.is_file() and stamp.read_text() == text:
             return
-        uv = str(Path(sys.executable).with_name("uv"))
         shutil.rmtree(self.folder, ignore_errors=True)
         python = _interpreter(self.python)
-        # The cache of `make setup`: the one in the home folder grows by 1.4 GB with each PySpark.
-        variables = {**os.environ, "UV_CACHE_DIR": str(ROOT / ".cache" / "uv")}
-        for arguments in (
-            ["venv", "--quiet", "--python", python, str(self.folder)],
-            ["pip", "install", "--quiet", "--python", str(self.interpreter), *self.requirements],
-            ["cache", "prune", "--quiet", "--ci"],
-        ):
-            subprocess.run([uv, *arguments], env=variables, check=True)
+        _uv("venv", "--quiet", "--python", python, str(self.folder))
+        _uv("pip", "install", "--quiet", "--python", str(self.interpreter), *self.requirements)
         stamp.write_text(text)
 
     def version(self) -> str:
@@ -111,6 +104,12 @@ class Environment:
                     state = f"{answer['cell']} {answer['error'][:300]}"
                     print(f"  {answer['case']:45} {answer['seconds']:6.1f} s  {state}", flush=True)
         return cells
+
+
+def _uv(*arguments: str) -> None:
+    """Run uv with the cache of ``make setup``: the one in the home folder would grow with each PySpark."""
+    variables = {**os.environ, "UV_CACHE_DIR": str(ROOT / ".cache" / "uv")}
+    subprocess.run([Path(sys.executable).with_name("uv"), *arguments], env=variables, check=True)
 
 
 def _interpreter(release: str) -> str:
@@ -242,6 +241,8 @@ def main() -> int:
         column = {environment.title: {"Python": environment.version(), **cells}}
         if given.write:
             PAGE.write_text(written(PAGE.read_text(), environment.kind, column))
+    # As in tools/setup.sh; only now, because the environments share most of their wheels.
+    _uv("cache", "prune", "--quiet", "--ci")
     return 1 if is_wrong else 0
 
 

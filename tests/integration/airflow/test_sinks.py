@@ -60,9 +60,9 @@ def test_a_function_takes_the_changes(airflow: Airflow, tmp_path: Path) -> None:
     assert first.xcom("load") == {"up_to_version": 0, "rows": 2}
     watermark = first.xcom("load", "watermark")
     assert (watermark["version"], watermark["applied"], watermark["counts"]["insert"]) == (0, True, 2)
-    # None starts if an earlier test has left a JVM in the worker.
-    started = [process for process in first.processes if "spark-submit" in process[0]]
-    assert all(process[-1] == "pyspark-shell" for process in started), "the driver is in the worker"
+    # An earlier test may have left a JVM in the worker: then nothing starts.
+    started = [process[-1] for process in first.processes if "spark-submit" in process[0]]
+    assert started in ([], ["pyspark-shell"]), "the driver is in the worker"
     idle = airflow.run(file, forbid_processes=True)
     assert idle.tasks["load"]["state"] == "skipped", idle.log
     assert idle.xcom("load", "watermark")["version"] == 0
