@@ -210,7 +210,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         if result.status == "committed":
             raise OutcomeUnknown(
                 f"The job of pipeline {self.request.pipeline} reported a commit, but the log of "
-                f"{self.written_table()} does not have it.",
+                f"{self.written_table()} does not have it, or a RESTORE undid it right after.",
                 remedy="run again. The next run reads from the log whether the commit was made.",
             )
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
 
 def restore(spark: SparkSession, table: str, version: int) -> None:
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF {version}").collect()
+
+
+def _restorable(error: errors.DeltaCdcError) -> int:
+    """Return the version that a remedy names."""
+    found = re.search(r"RESTORE the target to version (\d+)", error.remedy)
+    assert found is not None, error.remedy
+    return int(found[1])
 
 
 def sealed_at(target: str, watermark: int) -> int:
@@ -227,15 +235,12 @@ def test_replaced_while_a_run_is_under_way(
     with hooked(once(point, action)), pytest.raises(errors.DeltaCdcError) as error:
         apply()
     assert isinstance(error.value, errors.TargetReplaced | errors.TargetChangedUnderneath)
-    version = int(error.value.remedy.split("RESTORE the target to version ")[1].split(",")[0])
-    restore(spark, target, version)
+    restore(spark, target, _restorable(error.value))
     if isinstance(error.value, errors.TargetChangedUnderneath):
         # What is left is the other writer's replacement, which has a remedy of its own.
         with pytest.raises(errors.TargetReplaced) as error:
             apply()
-        restore(
-            spark, target, int(error.value.remedy.split("RESTORE the target to version ")[1].split(",")[0])
-        )
+        restore(spark, target, _restorable(error.value))
     assert apply().versions == VersionRange(21, 30)
     assert held(spark, target) == expected(source, 1, 10)
 
