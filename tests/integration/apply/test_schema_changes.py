@@ -220,6 +220,31 @@ def test_each_policy_follows_what_it_says_and_refuses_the_rest(
     assert one.spark.read.format("delta").load(target).schema["size"].dataType.simpleString() == "bigint"
 
 
+def test_a_partial_event_keeps_the_value_of_a_renamed_column(spark: SparkSession, tmp_path: Path) -> None:
+    """The target's row gives the value that the event lacks, from the column with its new name."""
+    log, target = str(tmp_path / "log"), str(tmp_path / "target")
+    arguments = {
+        "pipeline": "p",
+        "keys": ["id"],
+        "source_kind": "change_log",
+        "sequence_by": "at",
+        "columns_to_update": "given",
+        "except_column_list": ["given", "at"],
+        "policies": {"schema_evolution": "mirror"},
+    }
+    spark.sql(
+        f"CREATE TABLE delta.`{log}` (id INT, name STRING, size INT, given ARRAY<STRING>, at BIGINT) "
+        "USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    spark.sql(f"INSERT INTO delta.`{log}` VALUES (1, 'n1', 1, array('name', 'size'), 1)")
+    apply_changes(spark, log, target, **arguments)
+    spark.sql(f"ALTER TABLE delta.`{log}` RENAME COLUMN name TO full_name")
+    spark.sql(f"INSERT INTO delta.`{log}` VALUES (1, NULL, 2, array('size'), 2)")
+    # Rows that were computed for the old columns would cost an attempt.
+    assert apply_changes(spark, log, target, **arguments).effort.attempts_lost == 0
+    assert table_rows(spark, target) == [{"id": 1, "full_name": "n1", "size": 2}]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scd", [1, 2])
 def test_a_crash_between_altering_and_the_commit(one: History, tmp_path: Path, scd: int) -> None:
