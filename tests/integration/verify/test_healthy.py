@@ -113,7 +113,7 @@ def test_targets_of_a_log(spark: SparkSession, tmp_table: Table) -> None:
     made.run()
     found = made.checks()
     expect_healthy(found)
-    assert "before the lateness horizon, 25, stand" in found["history"]["equals_source"].detail
+    assert "before the lateness horizon, 25, stay" in found["history"]["equals_source"].detail
 
 
 @pytest.mark.slow
