@@ -46,7 +46,13 @@ class _TaskLink(BaseOperatorLink):
     def get_link(self, operator: LinkedTask | MappedOperator, *, ti_key: Any) -> str:  # type: ignore[override]
         """Return the URL."""
         # Airflow asks with the mapped operator if the task failed before its arguments were rendered.
-        return "" if isinstance(operator, MappedOperator) else self.url(operator)
+        if isinstance(operator, MappedOperator):
+            return ""
+        try:
+            return self.url(operator)
+        except DeltaCdcError:
+            # The task fails with this error of its configuration itself.
+            return ""
 
     @abstractmethod
     def url(self, operator: LinkedTask) -> str:
@@ -91,11 +97,7 @@ class TargetLink(_TaskLink):
         """Return the URL of the list of assets, reduced to this one; a worker does not know its id."""
         given = operator.table_arguments() or {}
         table = next((given[name] for name in ("target", "log") if arguments.is_given(given.get(name))), None)
-        try:
-            return "" if table is None else _in_airflow("assets", name_pattern=delta_asset(table).name)
-        except DeltaCdcError:
-            # The task fails with this error itself.
-            return ""
+        return "" if table is None else _in_airflow("assets", name_pattern=delta_asset(table).name)
 
 
 #: The links of the operators that move rows.

@@ -570,8 +570,8 @@ class DeltaLog:
             )
         return NotADeltaTable(
             f"There are files at {self.uri}, but no Delta log.",
-            remedy="name a Delta table's root folder, or CONVERT TO DELTA first; delete what a crash of a "
-            "first load left there.",
+            remedy="name a Delta table's root folder, or CONVERT TO DELTA first. Of a new target, delete "
+            "what a crash of its first load left there.",
         )
 
     def _columns(self, schema_string: str, version: int) -> tuple[str, ...]:

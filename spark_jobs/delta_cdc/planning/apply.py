@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from delta_cdc.core import change_log, validation
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
+    ConfigurationDrift,
     InvalidConfiguration,
     NotInsertOnly,
     RangeNotContiguous,
     SourceHistoryChanged,
     SourceTableReplaced,
+    TargetSchemaClash,
     VersionsExpired,
 )
 from delta_cdc.core.options import check_order
@@ -78,13 +80,7 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
         return await modes.reload(request, observed, refused)
     drifted: tuple[str, ...] = ()
     if seal is not None:
-        drifted = validation.check_drift(
-            seal,
-            request.options,
-            canonical_uri(request.target),
-            request.on_drift,
-            leaf_paths(observed.source.schema_string),
-        )
+        drifted = _drifted(request, observed.source, seal)
         observed = replace(observed, found=(*observed.found, *drifted))
     if seal is None:
         return await _first(request, observed)
@@ -95,6 +91,17 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     if request.mode == "reload" or (drifted and request.on_drift == "repair"):
         return await _reload(request, observed, seal)
     return await _continued(request, observed, seal)
+
+
+def _drifted(request: ApplyRequest, source: TableState, seal: Seal) -> tuple[str, ...]:
+    """Return the accepted changes of options since the seal, one sentence each."""
+    target, paths = canonical_uri(request.target), leaf_paths(source.schema_string)
+    try:
+        return validation.check_drift(seal, request.options, target, request.on_drift, paths)
+    except ConfigurationDrift:
+        # If the source lacks a named column, a misspelling is the mistake to report.
+        validation.check_columns(request.options, source.schema_columns, source.uri, source.version)
+        raise
 
 
 def _completed(request: ApplyRequest, source: TableState) -> ApplyOptions:
@@ -295,6 +302,8 @@ async def _load(request: ApplyRequest, observed: Observation) -> Plan:
             f"the target {canonical_uri(request.target)} has no watermark yet.",
             remedy="remove the start for the first run.",
         )
+    if request.sets_baseline and observed.recorded is not None:
+        _check_history_columns(request, observed.recorded.target)
     ends = (observed.source.version, observed.saved_end, observed.ending)
     ending = min(end for end in ends if end is not None)
     first = _first_version(request, observed)
@@ -327,9 +336,27 @@ def _first_version(request: ApplyRequest, observed: Observation) -> int | None:
     return None if load == "none" else observed.starting
 
 
+def _check_history_columns(request: ApplyRequest, target: TableState) -> None:
+    """Refuse a baseline of type 2 in a table without start and end columns."""
+    wanted = (request.options.start_column, request.options.end_column)
+    missing = [name for name in wanted if name.lower() not in map(str.lower, target.schema_columns)]
+    if request.options.stored_as_scd_type == 2 and missing:
+        raise TargetSchemaClash(
+            f"The target {target.uri} has no column {', '.join(missing)}, so it cannot be the baseline of a "
+            "history (type 2).",
+            remedy="add the start and end columns with the type of sequence_by (by default BIGINT), and set "
+            "the start of each row; or name the table's own columns in start_column and end_column.",
+        )
+
+
 def _check_first(observed: Observation, first: int, ending: int) -> None:
     newest, uri = observed.source.version, observed.source.uri
-    if first > newest + 1 or (first > newest and not _declares(observed)):
+    if first > newest + 1 and _declares(observed):
+        raise RangeNotContiguous(
+            f"initial_load names none_at {first - 1}, but the newest version of {uri} is {newest}.",
+            remedy=f"set none_at to {newest} or less.",
+        )
+    if first > newest and not _declares(observed):
         raise RangeNotContiguous(
             f"Version {first}, from which changes are to be applied, does not exist yet: the newest version "
             f"of {uri} is {newest}.",

@@ -346,8 +346,8 @@ def _nothing_serves(source: Source, version: _Version, options: QueryOptions) ->
         f"true), which removes rows ({commit.info.operation or 'unknown operation'}); without row ids "
         f"({ROW_TRACKING}), no other read method answers {options.query}.",
         remedy="turn the feed on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
-        f"('{CHANGE_FEED}' = 'true'); earlier versions can only be read as their net effect (min_delta or "
-        "upsert by key, SCD type 1); a target of type 2 must be loaded again.",
+        f"('{CHANGE_FEED}' = 'true'). The feed does not hold the earlier versions: read their net effect "
+        "(min_delta, or upsert by key), or, for a type 2 target, run once with mode='reload'.",
     )
 
 

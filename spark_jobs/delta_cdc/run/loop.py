@@ -318,7 +318,9 @@ def described_range(plan: Plan, table: str, named: Callable[[str], str] = str) -
         return f"a seal for version {plan.ending_version} of {source} in {table}"
     n_commits = len([step for step in plan.steps if step.kind in ("apply", "answer", "complete")])
     suffix = f" in {n_commits} commits" if n_commits > 1 else ""
-    return f"versions {plan.versions} of {source} into {table}{suffix}"
+    is_load = [step.kind for step in plan.steps] == ["load"]
+    range_text = f"a load of version {plan.ending_version}" if is_load else f"versions {plan.versions}"
+    return f"{range_text} of {source} into {table}{suffix}"
 
 
 def identified(request: _Request) -> _Request:

@@ -103,6 +103,17 @@ def test_history_is_kept_by_a_reload_and_thrown_away_by_a_reset(
     assert held(spark, target, 2) == history(source, 30)
 
 
+def test_a_reset_changes_the_type(
+    spark: SparkSession, source: Source, target: str, apply: Apply, through: Callable[..., None]
+) -> None:
+    """The old table has statistics of its start and end columns, which Delta does not find in the new one."""
+    through(2, 10)
+    assert apply(1, mode="reset", discard_history=True, ending_version=20).applied
+    assert held(spark, target) == current(source.states[20])
+    assert apply(2, mode="reset", discard_history=True).applied
+    assert held(spark, target, 2) == history(source, 30)
+
+
 @pytest.mark.slow
 def test_a_reset_from_a_version_applies_what_follows(
     spark: SparkSession, source: Source, target: str, apply: Apply, through: Callable[..., None]

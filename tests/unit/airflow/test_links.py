@@ -61,6 +61,11 @@ def test_a_target_that_is_not_known_has_no_link() -> None:
     assert links(operator(target="${NOT_SET_ANYWHERE}/t"))["Target"] == ""
 
 
+def test_a_refused_configuration_has_no_links() -> None:
+    """Else the log shows tracebacks of the links after the error itself."""
+    assert set(links(operator(policies={"schema_evolutoin": "widen"})).values()) == {""}
+
+
 @pytest.mark.parametrize(
     ("configured", "of_connection", "during", "after"),
     [

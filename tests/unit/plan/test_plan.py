@@ -643,6 +643,12 @@ def test_the_history_columns_are_reserved_for_type_2(tables: Tables) -> None:
     assert tables.apply(options=replace(TYPE_2, end_column="until")).spec is not None
 
 
+def test_a_misspelt_key_is_not_called_drift(tables: Tables) -> None:
+    tables.sealed(3)
+    with pytest.raises(ColumnNotFound, match="key column idd does not exist"):
+        tables.apply(options=ApplyOptions(keys=("idd",)))
+
+
 @pytest.mark.parametrize("options", [ApplyOptions(keys=("name",)), TYPE_2, ApplyOptions(keys=("id", "name"))])
 def test_the_configuration_drifted(tables: Tables, options: ApplyOptions) -> None:
     tables.sealed(3)

@@ -14,12 +14,14 @@ from delta_cdc.core.errors import (
     InvalidConfiguration,
     PipelineTakenOver,
     RangeNotContiguous,
+    ReservedColumnName,
     SchemaChangeInRange,
     SealUnreadable,
+    TargetSchemaClash,
     TargetWithoutWatermark,
     WatermarkExpired,
 )
-from delta_cdc.core.spec import QueryOptions
+from delta_cdc.core.spec import ApplyOptions, QueryOptions
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog
@@ -265,8 +267,20 @@ def test_declared_without_a_target(tables: Tables) -> None:
 
 def test_declared_beyond_the_newest_version(tables: Tables) -> None:
     made_by_hand(tables)
-    with pytest.raises(RangeNotContiguous):
+    with pytest.raises(RangeNotContiguous, match="none_at 6, but the newest") as refused:
         tables.apply(initial_load={"none_at": 6})
+    assert refused.value.remedy == "set none_at to 5 or less."
+
+
+def test_a_declared_history_needs_its_columns(tables: Tables) -> None:
+    """Else Spark fails for want of a column that nobody named."""
+    made_by_hand(tables)
+    two = ApplyOptions(keys=("id",), stored_as_scd_type=2)
+    with pytest.raises(TargetSchemaClash, match="no column __START_AT, __END_AT"):
+        tables.apply(initial_load={"none_at": 3}, options=two)
+    named = replace(two, start_column="ID", end_column="name")
+    with pytest.raises(ReservedColumnName):
+        tables.apply(initial_load={"none_at": 3}, options=named)
 
 
 def test_a_declaration_changes_nothing_once_there_is_a_seal(tables: Tables) -> None:

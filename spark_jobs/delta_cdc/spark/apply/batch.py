@@ -247,7 +247,7 @@ def null_key(shape: Shape) -> Column:
 def samples(rows: DataFrame, keys: Sequence[str], condition: Column) -> str:
     """Return up to three offending keys, for the error's text."""
     key_texts = [f"cast({quote(key)} AS string) AS {quote(key)}" for key in keys]
-    sample_rows = rows.where(condition).selectExpr(*key_texts).limit(3).collect()
+    sample_rows = rows.where(condition).selectExpr(*key_texts).distinct().limit(3).collect()
     return "; ".join(", ".join(f"{key} = {row[key]}" for key in keys) for row in sample_rows)
 
 
@@ -277,7 +277,11 @@ _REFUSALS: dict[str, tuple[type[DeltaCdcError], str, str]] = {
     DUPLICATE: (
         KeyNotUnique,
         "key(s) of {place}, belong to more than one row (for instance {sample}).",
-        "add columns to keys until a row is unique, or remove the duplicates from the source.",
+        (
+            "add columns to keys until a row is unique. Or remove the duplicates from the source and, if "
+            "the target exists already, run once with mode='reload': the range keeps the versions with the "
+            "duplicates."
+        ),
     ),
     NULL_SEQUENCE: (
         NullSequence,

@@ -229,6 +229,19 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
     return table_properties
 
 
+def outdated_statistics(session: SparkSession, spec: ApplySpec, shape: Shape) -> tuple[str, ...]:
+    """Return the statement that a reset needs first, if it leaves out a column with statistics.
+
+    An overwrite keeps the table's properties, and Delta refuses statistics of a column that does not exist: a
+    reset to type 1 drops the start and end columns.
+    """
+    listed = look(session, spec.target_uri).properties.get(STATISTICS_COLUMNS, "")
+    kept = {name.lower() for name in (*shape.values, *added_columns(spec.options))}
+    if {name.strip(" `").lower() for name in listed.split(",") if name} <= kept:
+        return ()
+    return (f"ALTER TABLE {table(spec.target_uri)} UNSET TBLPROPERTIES ({string(STATISTICS_COLUMNS)})",)
+
+
 def mapping(columns: Sequence[str]) -> dict[str, str]:
     """Return the property for column mapping if the column names need it; otherwise nothing."""
     return {COLUMN_MAPPING: "name"} if any(map(_NEEDS_MAPPING.search, columns)) else {}

@@ -61,7 +61,9 @@ def prepared(
     truncates: tuple[str, ...] = (),
 ) -> PreparedStep:
     """Return the prepared load of some rows."""
-    if step.planned_on is not None and step.kind != "reset":
+    if step.kind == "reset" and step.planned_on is not None:
+        context.alters = layout.outdated_statistics(context.session, context.spec, shape)
+    elif step.planned_on is not None:
         schema.check_target(context, shape)
     return PreparedStep(
         write_step(context.spec, step, target_rows, shape),
