@@ -185,7 +185,9 @@ class DetectChangesOperator(GroupOperator):
                 self.log.warning("%s: %s", one.pipeline, described(one.error))
         rows = [{"table": one.pipeline, "status": _status(one), "found": one.found} for one in detected]
         busy = sum(one.has_work for one in detected)
-        self.log.info("%d of %d tables have work.\n%s", busy, len(detected), grid(rows))
+        failed = [one.pipeline for one in detected if one.error is not None]
+        failed_text = f", {len(failed)} failed: {', '.join(failed)}" if failed else ""
+        self.log.info("%d of %d tables have work%s.\n%s", busy, len(detected), failed_text, grid(rows))
 
 
 def of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:

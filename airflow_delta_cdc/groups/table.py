@@ -77,7 +77,7 @@ class ApplyTableOperator(GroupOperator):
         if (error := template_error(item.table)) is not None:
             raise error
         # The error of a failed detection follows under its name, if planning again meets it again.
-        found = "it could not be planned; planning again" if item.failed else item.found
+        found = "detect_changes could not plan this table; trying again" if item.failed else item.found
         self.log.info("%s: %s", item.pipeline, found)
         published = self._is_published(context, item)
         of_application = {} if published else self._of_application(context, item)
