@@ -273,7 +273,7 @@ def test_declared_beyond_the_newest_version(tables: Tables) -> None:
 
 
 def test_a_declared_history_needs_its_columns(tables: Tables) -> None:
-    """Else Spark fails for want of a column that nobody named."""
+    """Otherwise, Spark fails because of a column that the configuration does not name."""
     made_by_hand(tables)
     two = ApplyOptions(keys=("id",), stored_as_scd_type=2)
     with pytest.raises(TargetSchemaClash, match="no column __START_AT, __END_AT"):
