@@ -682,7 +682,7 @@ const Runs = ({ runs }) =>
         h("td", { className: "nowrap" }, duration(run.seconds)),
         h("td", { className: "nowrap" }, run.figures.lag_versions === undefined ? "\u2013" : plural(run.figures.lag_versions, "version")),
         h("td", null, h(To, { to: run.task_id ? taskPath(run) : runPath(run) }, run.run_id)),
-        h("td", { className: "text" }, run.error ? `${run.error.class}: ${run.error.message}` : ""),
+        h("td", { className: "text" }, local(run.failure?.text ?? "")),
       ),
     ),
   );
@@ -767,12 +767,12 @@ const OfTask = ({ dagId, runId, taskId, mapIndex }) => {
   return h(
     Flex,
     { "data-testid": "delta-cdc-task", direction: "column", gap: 4 },
-    data.pipelines.map(({ id, pipeline, state, is_dry_run, error: failure, figures }) =>
+    data.pipelines.map(({ id, pipeline, state, is_dry_run, failure, figures }) =>
       h(
         Box,
         { borderRadius: "md", borderWidth: 1, key: id, p: 4 },
         h(Flex, { align: "center", gap: 3, mb: 2 }, h(RunState, { is_dry_run, state }), h(To, { isName: true, to: pipelinePath({ id }) }, pipeline)),
-        failure ? h(Finding, { finding: { level: "error", remedy: failure.remedy, text: `${failure.class}: ${failure.message}` } }) : null,
+        failure ? h(Finding, { finding: failure }) : null,
         h(
           Flex,
           { gap: 6, mt: 2, wrap: "wrap" },

@@ -159,6 +159,7 @@ class _Outcome:
 
     :param state: ``success``, ``failed``, ``retrying`` or ``running``
     :param task: the task instance that failed, or that runs
+    :param is_blocked: whether that task is not the pipeline's own, but stopped the run before it
     """
 
     run: Run
@@ -166,6 +167,7 @@ class _Outcome:
     task: Task | None = None
     error: dict[str, Any] | None = None
     figures: dict[str, Any] = field(default_factory=dict)
+    is_blocked: bool = False
 
     @property
     def is_dry_run(self) -> bool:
@@ -308,7 +310,7 @@ def _outcome(pipeline: Declared, facts: _Facts) -> _Outcome | None:
         task = next((task for task in blocked if task.state in names), None)
         if task is not None:
             error = facts.errors.get((task.task_id, task.map_index))
-            return _Outcome(facts.run, state, task, error, shown)
+            return _Outcome(facts.run, state, task, error, shown, task not in own)
     is_done = published is not None or (detected is not None and detected.get("status") == "nothing")
     if facts.run.state in _FINISHED or (is_done and not own):
         is_failed = facts.run.state == "failed" and _is_unknown(pipeline, facts)
@@ -414,7 +416,8 @@ def _item(
         if last.error is not None:
             item["error"] = {key: str(last.error.get(key, "")) for key in ("class", "message", "remedy")}
     item["state"] = _state(item, last, now)
-    item["findings"] = list(_findings(item, now))
+    failure = _failure(last) if last is not None else None
+    item["findings"] = [*([failure] if failure is not None else []), *_findings(item, now)]
     return item
 
 
@@ -454,14 +457,26 @@ def _state(item: Mapping[str, Any], last: _Outcome | None, now: datetime) -> str
     return "running" if last.state == "running" else "ok"
 
 
-def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]]:
-    """Yield what needs attention, each with its remedy, the most urgent first."""
-    error, run = item.get("error"), item.get("run") or {}
+def _failure(outcome: _Outcome) -> dict[str, str] | None:
+    """Return why a run failed, with the remedy; None if it did not."""
+    if outcome.state not in ("failed", "retrying"):
+        return None
+    task, error = outcome.task, outcome.error
     if error is not None:
-        yield {"level": "error", "text": f"{error['class']}: {error['message']}", "remedy": error["remedy"]}
-    elif run.get("state") == "failed":
-        text = f"The run {run['run_id']} failed without an error that has a name."
-        yield {"level": "error", "text": text, "remedy": "read the end of its log; a retry is safe."}
+        text, remedy = f"{error.get('class', '')}: {error.get('message', '')}", str(error.get("remedy", ""))
+    else:
+        text = f"The run {outcome.run.run_id} failed without an error that has a name."
+        remedy = "read the end of its log; a retry is safe."
+    if task is not None and outcome.is_blocked:
+        text, remedy = (
+            f"Not run, because task {task.task_id} failed: {text}",
+            f"for task {task.task_id}: {remedy}",
+        )
+    return {"level": "error", "text": text, "remedy": remedy}
+
+
+def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]]:
+    """Yield what else needs attention, each with its remedy, the most urgent first."""
     until = _moment(item.get("readable_until"))
     if until is not None and until < now + _WARNED:
         yield {
@@ -531,7 +546,9 @@ def runs(stored: Stored) -> list[dict[str, Any]]:
         if (outcome := _outcome(one, of_run)) is not None
     ]
     outcomes.sort(key=lambda outcome: outcome.run.id, reverse=True)
-    return [{**_run(outcome), "error": outcome.error, "figures": outcome.figures} for outcome in outcomes]
+    return [
+        {**_run(outcome), "failure": _failure(outcome), "figures": outcome.figures} for outcome in outcomes
+    ]
 
 
 def of_task(stored: Stored, task_id: str, map_index: int) -> list[dict[str, Any]]:
@@ -559,7 +576,7 @@ def of_task(stored: Stored, task_id: str, map_index: int) -> list[dict[str, Any]
             "pipeline": pipeline.pipeline,
             "state": outcome.state,
             "is_dry_run": outcome.is_dry_run,
-            "error": outcome.error,
+            "failure": _failure(outcome),
             "figures": outcome.figures,
         }
         for pipeline, outcome in outcomes

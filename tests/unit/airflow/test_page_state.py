@@ -202,6 +202,30 @@ def test_the_error_of_the_task_before_stops_the_pipeline() -> None:
     assert (found["state"], found["error"], found["run"]["task_id"]) == ("failed", ERROR, "wait")
 
 
+def test_a_pipeline_after_one_that_failed_was_not_run() -> None:
+    """The error and its remedy are those of another pipeline."""
+    now, later = (
+        Declared(f"p_{name}", "one", (name,), False, None, None, None, ()) for name in ("now", "hist")
+    )
+    rows: dict[str, Any] = {
+        "runs": [run(1, "failed")],
+        "tasks": [task("failed", task_id="now"), task("upstream_failed", task_id="hist")],
+        "values": [value(ERROR_KEY, ERROR, task_id="now")],
+    }
+    found = apart(now, later, **rows)
+    assert found["p_now"]["findings"][0] == {"level": "error", "text": "NullKey: m", "remedy": "r"}
+    blocked = {
+        "level": "error",
+        "text": "Not run, because task now failed: NullKey: m",
+        "remedy": "for task now: r",
+    }
+    assert (found["p_hist"]["state"], found["p_hist"]["findings"][0]) == ("failed", blocked)
+    assert found["p_hist"]["run"]["task_id"] == "now"
+    stored = Stored(dags={}, pipelines=[later], **rows)
+    assert [one["failure"] for one in state.runs(stored)] == [blocked]
+    assert [one["failure"] for one in state.of_task(stored, "hist", -1)] == [blocked]
+
+
 def test_a_failure_after_the_pipeline_is_not_its_own() -> None:
     found = item(
         runs=[run(1, "failed")],
