@@ -19,7 +19,7 @@ const STATES = {
   late: { label: "Late", palette: "orange", help: "The oldest change that is not applied is older than freshness allows" },
   behind: { label: "Behind", palette: "yellow", help: "Changes of the source are not applied" },
   running: { label: "Running", palette: "cyan", help: "A run is at work" },
-  never: { label: "No run", palette: "gray", help: "No run is known" },
+  never: { label: "No run", palette: "gray", help: "No run has worked on it yet" },
   ok: { label: "OK", palette: "green", help: "The last run succeeded, and nothing is known to be left" },
 };
 const LEVELS = { error: "red", warning: "orange", note: "gray" };

@@ -55,6 +55,7 @@ class Run(NamedTuple):
     """One DAG run.
 
     :param is_dry_run: whether its form says so
+    :param has_form: whether a person filled in a form for it
     """
 
     id: int
@@ -65,6 +66,7 @@ class Run(NamedTuple):
     start: datetime | None
     end: datetime | None
     is_dry_run: bool = False
+    has_form: bool = False
 
 
 class Task(NamedTuple):
@@ -118,7 +120,8 @@ class Event(NamedTuple):
 class Stored:
     """What the database holds about some pipelines.
 
-    :param runs: the newest run, and the newest finished one, of each DAG, other than dry runs; or others
+    :param runs: of each DAG the newest run, the newest finished one, and the newest finished one without a
+        form, other than dry runs; or others
     :param tasks: the task instances of these runs that are in :data:`~.queries.NOTABLE` states
     :param values: XComs of these runs, see :data:`KEYS`
     :param events: the newest event of each pipeline, and of others, which do not count
@@ -173,6 +176,21 @@ class _Outcome:
     def is_dry_run(self) -> bool:
         """Whether the run wrote nothing for the pipeline: by its form, or by the options of the task."""
         return self.run.is_dry_run or "is_dry_run" in self.figures
+
+    @property
+    def decides(self) -> bool:
+        """Whether the state of the pipeline comes from the run.
+
+        It does not come from a dry run, or from a run with a form that failed before it worked on the
+        pipeline: the next run without that form may well succeed.
+        """
+        has_worked = (
+            self.task is not None
+            and not self.is_blocked
+            and (self.error or {}).get("class") != "InvalidConfiguration"
+        )
+        is_broken = self.state in ("failed", "retrying")
+        return not self.is_dry_run and (has_worked or not is_broken or not self.run.has_form)
 
 
 # -- what a pipeline is -----------------------------------------------------------------------------
@@ -382,7 +400,7 @@ def _item(
             outcome
             for one in declared_in
             for of_run in facts.get(one.dag_id, ())
-            if (outcome := _outcome(one, of_run)) is not None and not outcome.is_dry_run
+            if (outcome := _outcome(one, of_run)) is not None and outcome.decides
         ),
         key=lambda outcome: outcome.run.id,
         reverse=True,
@@ -503,7 +521,7 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
         text = f"{item['dag_id']} is paused: no scheduled run starts."
         yield {"level": "note", "text": text, "remedy": "unpause it when runs are wanted."}
     if item["state"] == "never":
-        text = "No run is known yet, other than dry runs."
+        text = "No run has worked on the pipeline yet."
         yield {"level": "note", "text": text, "remedy": "start a run: the first one loads the target."}
 
 

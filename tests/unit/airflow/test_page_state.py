@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG
 from airflow.sdk.log import mask_secret
 from airflow.serialization.serialized_objects import DagSerialization
+from sqlalchemy import create_engine, insert, select
+from sqlalchemy.orm import Session
 
 from airflow_delta_cdc.dags import build_dags
 from airflow_delta_cdc.form import run_arguments, run_params
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaIngestChangesOperator
-from airflow_delta_cdc.page import state
+from airflow_delta_cdc.page import queries, state
 from airflow_delta_cdc.page.declared import Declared, declared
 from airflow_delta_cdc.page.errors import ERROR_KEY, on_task_instance_failed
 from airflow_delta_cdc.page.state import Dag, Event, Run, Stored, Task, Value
@@ -276,6 +279,59 @@ def test_a_dry_run_decides_nothing(known_by: str, dry_state: str) -> None:
     assert (found["state"], found["run"]["run_id"]) == ("failed", "run_2")
     assert (found["rows"]["inserted"], found["quarantined"]) == (3, 0)
     assert [one["text"] for one in found["findings"]] == ["NullKey: m"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "error", "is_counted"),
+    [
+        ([task("failed", task_id="detect", number=2)], "InvalidConfiguration", False),
+        ([task("failed", task_id="detect", number=2)], "TableNotFound", False),
+        ([task("up_for_retry", task_id="detect", number=2)], "TableNotFound", False),
+        ([], None, False),
+        ([task("failed", number=2)], "InvalidConfiguration", False),
+        ([task("failed", number=2)], "TableNotFound", True),
+    ],
+    ids=["form", "detection", "retry", "no task", "form of its own task", "its own work"],
+)
+def test_a_run_with_a_form_that_fails_before_its_work_decides_nothing(
+    tasks: list[Task], error: str | None, is_counted: bool
+) -> None:
+    rows: dict[str, Any] = {
+        "tasks": [task("failed", number=1), *tasks],
+        "values": [
+            value(ERROR_KEY, ERROR, number=1),
+            *(value(ERROR_KEY, {**ERROR, "class": error}, number=2, task_id=one.task_id) for one in tasks),
+        ],
+    }
+    by_hand = run(2, "failed")._replace(has_form=True)
+    found = item(runs=[by_hand, run(1, "failed")], **rows)
+    assert (found["state"], found["run"]["run_id"]) == ("failed", "run_2" if is_counted else "run_1")
+    # The list of runs has it.
+    assert len(state.runs(Stored(dags={}, pipelines=[ALONE], runs=[by_hand], **rows))) == 1
+    # Without a form, it is what happens to each run: nothing is applied any more.
+    assert item(runs=[run(2, "failed"), run(1, "failed")], **rows)["run"]["run_id"] == "run_2"
+
+
+def test_runs_that_may_decide() -> None:
+    """Forms that fail, and others that leave tables out, hide no run of all tables."""
+    engine = create_engine("sqlite://")
+    DagRun.metadata.create_all(engine, tables=[DagRun.metadata.tables["dag_run"]])
+    runs: list[tuple[int, str, str, dict[str, Any] | None]] = [
+        (1, "scheduled", "success", {}),
+        (2, "manual", "failed", None),
+        (3, "manual", "failed", {}),
+        (4, "manual", "failed", {"tables": ["typo"]}),
+        (5, "manual", "success", {"tables": ["other"]}),
+        (6, "manual", "success", {"mode": "dry_run"}),
+        (7, "manual", "running", {}),
+    ]
+    with Session(engine) as session:
+        for number, run_type, run_state, conf in runs:
+            row = {"id": number, "dag_id": "one", "run_id": f"run_{number}", "run_type": run_type}
+            more = {"state": run_state, "conf": conf, "run_after": NOW, "log_template_id": None}
+            session.execute(insert(DagRun).values(**row, **more))
+        assert queries._newest_run_ids(session, ["one"]) == {7, 5, 3}
+        assert session.scalars(select(DagRun.id).where(queries._HAS_FORM)).all() == [4, 5, 6]
 
 
 def test_what_a_dry_run_would_do_is_not_shown_as_done() -> None:
