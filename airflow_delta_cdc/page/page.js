@@ -340,8 +340,8 @@ const Row = ({ item, trend, withGroup }) => {
     h("td", null, h(Spark, { values: trend })),
   );
   if (!isRed) return cells;
-  const finding = item.findings.find(({ level }) => level === "error") ?? { level: "error", text: "The last try failed.", remedy: "" };
-  return [cells, h("tr", { className: "under", key: "error" }, h("td", { colSpan: COLUMNS.length }, h(Finding, { finding }, run ? h(RunLinks, { run }) : null)))];
+  // The failure is the first one.
+  return [cells, h("tr", { className: "under", key: "error" }, h("td", { colSpan: COLUMNS.length }, h(Finding, { finding: item.findings[0] }, run ? h(RunLinks, { run }) : null)))];
 };
 
 const COLUMNS = ["State", "Pipeline", "Behind", "Watermark", "Last run", "Rows", "Quarantined", "Readable until", "Trend"];

@@ -483,8 +483,13 @@ def _failure(outcome: _Outcome) -> dict[str, str] | None:
     if error is not None:
         text, remedy = f"{error.get('class', '')}: {error.get('message', '')}", str(error.get("remedy", ""))
     else:
-        text = f"The run {outcome.run.run_id} failed without an error that has a name."
-        remedy = "read the end of its log; a retry is safe."
+        # Errors of other packages are not stored, and a task that something killed stores nothing.
+        name = f"Task {task.task_id}" if task is not None else f"The run {outcome.run.run_id}"
+        text = f"{name} ended without a stored error."
+        remedy = (
+            "read the end of its log. If the log only stops there, something ended the task from outside: "
+        )
+        remedy += "read the log of Airflow's scheduler or executor. A retry is safe."
     if task is not None and outcome.is_blocked:
         text, remedy = (
             f"Not run, because task {task.task_id} failed: {text}",

@@ -189,11 +189,20 @@ def test_a_failed_task_shows_its_error_and_older_figures() -> None:
     )
 
 
-def test_a_failed_task_without_a_named_error() -> None:
-    found = item(runs=[run(1, "failed")], tasks=[task("failed")])
-    assert found["state"] == "failed"
+@pytest.mark.parametrize(
+    ("tasks", "name", "expected"),
+    [
+        ([task("failed")], "Task apply", "failed"),
+        ([task("up_for_retry")], "Task apply", "retrying"),
+        ([], "The run run_1", "failed"),
+    ],
+)
+def test_a_task_that_ended_before_it_stored_an_error(tasks: list[Task], name: str, expected: str) -> None:
+    found = item(runs=[run(1, "failed")], tasks=tasks)
+    assert found["state"] == expected
     assert "error" not in found
-    assert "read the end of its log" in found["findings"][0]["remedy"]
+    assert found["findings"][0]["text"] == f"{name} ended without a stored error."
+    assert "read the log of Airflow's scheduler or executor" in found["findings"][0]["remedy"]
 
 
 def test_the_error_of_the_task_before_stops_the_pipeline() -> None:
