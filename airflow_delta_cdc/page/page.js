@@ -432,7 +432,7 @@ const Overview = () => {
         ),
       ),
       h(Box, { flex: 1 }),
-      h(Flex, { align: "center", fontSize: "sm", gap: 3 }, h(Text, { color: "fg.muted" }, "Last runs:"), h(Moved, { rows: totals.rows }), h(Text, { color: totals.quarantined ? "fg.warning" : "fg.muted" }, `${number(totals.quarantined)} quarantined`), h(Text, { color: "fg.muted" }, `${plural(totals.lag_versions, "version")} behind`)),
+      h(Flex, { align: "center", fontSize: "sm", gap: 3 }, h(Text, { color: "fg.muted" }, "Last runs:"), h(Moved, { rows: totals.rows }), h(Text, { color: totals.quarantined ? "fg.warning" : "fg.muted" }, `quarantined: ${number(totals.quarantined)}`), h(Text, { color: "fg.muted" }, `behind: ${lag(totals)}`)),
     ),
     h(
       Flex,

@@ -29,6 +29,9 @@ _OF_ONE = (
     "lag_bytes",
     "freshness",
 )
+#: Figures that are unknown after a failed run which did not publish them. Others stay true: versions that are
+#: applied, and how long the oldest change that is not applied has waited.
+_OF_LAST_RUN = ("rows", "quarantined", "lag_versions", "lag_bytes")
 #: Before its readable range ends, a pipeline is listed as expiring for this long.
 _WARNED = timedelta(days=2)
 _FINISHED = ("success", "failed")
@@ -367,15 +370,16 @@ def overview(stored: Stored, now: datetime) -> dict[str, Any]:
     ]
     items.sort(key=lambda item: (STATES.index(item["state"]), item["id"]))
     totals = {state: sum(item["state"] == state for item in items) for state in STATES}
-    rows = {name: sum(item.get("rows", {}).get(name, 0) for item in items) for name in _ROWS}
+    rows = [item["rows"] for item in items if "rows" in item]
+    known = {name: [item[name] for item in items if name in item] for name in ("quarantined", "lag_versions")}
     return {
         "as_of": _iso(now),
         "totals": {
             "pipelines": len(items),
             "states": totals,
-            "rows": rows,
-            "quarantined": sum(item.get("quarantined", 0) for item in items),
-            "lag_versions": sum(item.get("lag_versions", 0) for item in items),
+            # Without a number that is known, the sum is unknown.
+            **({"rows": {name: sum(one[name] for one in rows) for name in _ROWS}} if rows else {}),
+            **{name: sum(numbers) for name, numbers in known.items() if numbers},
         },
         "pipelines": items,
     }
@@ -417,6 +421,9 @@ def _item(
     shown = _merged(*([of_event] if is_newer else []), *known, of_event, declared)
     if last is not None and last.figures:
         shown |= {name: last.figures[name] for name in ("rows", "quarantined") if name in last.figures}
+    if last is not None and last.state in ("failed", "retrying"):
+        unknown = [name for name in _OF_LAST_RUN if name not in last.figures]
+        shown = {name: value for name, value in shown.items() if name not in unknown}
     item = {
         "id": key,
         "pipeline": main.pipeline,
