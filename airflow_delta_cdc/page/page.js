@@ -27,6 +27,7 @@ const ROWS = [
   { name: "inserted", sign: "+", color: "blue" },
   { name: "updated", sign: "~", color: "amber" },
   { name: "deleted", sign: "\u2212", color: "rose" },
+  { name: "closed", sign: "closed ", color: "teal" },
 ];
 
 // Tables are plain elements: fifty rows of Chakra's components take a second to render, these some milliseconds.
@@ -645,7 +646,7 @@ const Fact = ({ label, children, note, title }) =>
 
 const Commits = ({ commits }) => {
   if (commits.length === 0) return h(Muted, null, "No commit is recorded yet.");
-  const columns = ["When", "Versions of the source", "Inserted", "Updated", "Deleted", "Quarantined", "Version of the target", "Took", "Run", "Log"];
+  const columns = ["When", "Versions of the source", "Inserted", "Updated", "Deleted", "Closed", "Quarantined", "Version of the target", "Took", "Run", "Log"];
   return h(
     Table,
     { columns, "data-testid": "delta-cdc-commits" },

@@ -35,7 +35,7 @@ _OF_LAST_RUN = ("rows", "quarantined", "lag_versions", "lag_bytes")
 #: Before its readable range ends, a pipeline is listed as expiring for this long.
 _WARNED = timedelta(days=2)
 _FINISHED = ("success", "failed")
-_ROWS = ("inserted", "updated", "deleted")
+_ROWS = ("inserted", "updated", "deleted", "closed")
 _VERSIONS = ("version", "starting_version", "ending_version", "target_version")
 #: Figures of the page, and their names in a published lag.
 _LAG = {

@@ -135,7 +135,8 @@ def test_a_pipeline_that_has_applied_everything() -> None:
     found = item(runs=[run()], values=[value("return_value", published(lag=lag()))])
     assert (found["state"], found["findings"]) == ("ok", [])
     assert (found["version"], found["source_version"], found["lag_versions"]) == (7, 7, 0)
-    assert (found["rows"], found["quarantined"]) == ({"inserted": 3, "updated": 0, "deleted": 1}, 0)
+    moved = {"inserted": 3, "updated": 0, "deleted": 1, "closed": 0}
+    assert (found["rows"], found["quarantined"]) == (moved, 0)
     assert found["run"] == {
         "dag_id": "one",
         "run_id": "run_1",
@@ -550,6 +551,12 @@ def test_the_most_urgent_comes_first_and_totals_add_up() -> None:
     assert set(none["totals"]) == {"pipelines", "states"}, "unknown is not 0"
 
 
+def test_a_delete_in_a_history_is_seen_as_a_closed_row() -> None:
+    event = Event("p", "one", "r", "apply", -1, published(9, counts={"inserted": 0, "closed": 3}), NOW)
+    assert state.commits([event])[0]["rows"]["closed"] == 3
+    assert state.trends([event], [ALONE]) == {"p@/lake/b": [3]}
+
+
 def test_trends_and_commits() -> None:
     events = [
         Event("p", "one", "r2", "apply", -1, published(9), NOW, NOW - timedelta(seconds=9), NOW),
@@ -570,7 +577,7 @@ def test_figures_of_what_tasks_publish(name: str) -> None:
     assert (found["version"], found["target_version"]) == (content["version"], content["target_version"])
     assert (found["source"], found["target"]) == ("/lake/source", "/lake/target")
     assert found["rows"] == {
-        name: content["counts"].get(name, 0) for name in ("inserted", "updated", "deleted")
+        name: content["counts"].get(name, 0) for name in ("inserted", "updated", "deleted", "closed")
     }
 
 
