@@ -448,6 +448,10 @@ def _item(
 
 def _run(outcome: _Outcome) -> dict[str, Any]:
     run, task = outcome.run, outcome.task
+    # Of the pipeline's own task: other tables of the run may have taken longer.
+    seconds = round(sum(stages.values()), 1) if (stages := outcome.figures.get("seconds")) else None
+    if task is not None:
+        seconds = None if outcome.is_blocked else _seconds(task.start, task.end)
     started = {
         "dag_id": run.dag_id,
         "run_id": run.run_id,
@@ -455,7 +459,7 @@ def _run(outcome: _Outcome) -> dict[str, Any]:
         "state": outcome.state,
         "is_dry_run": outcome.is_dry_run,
         "started": _iso(run.start),
-        "seconds": _seconds(run.start, run.end),
+        "seconds": seconds,
     }
     if task is None:
         return started

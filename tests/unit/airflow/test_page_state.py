@@ -132,7 +132,8 @@ def item(
 
 
 def test_a_pipeline_that_has_applied_everything() -> None:
-    found = item(runs=[run()], values=[value("return_value", published(lag=lag()))])
+    content = published(lag=lag(), seconds={"start": 5.5, "work": 9.3})
+    found = item(runs=[run()], values=[value("return_value", content)])
     assert (found["state"], found["findings"]) == ("ok", [])
     assert (found["version"], found["source_version"], found["lag_versions"]) == (7, 7, 0)
     moved = {"inserted": 3, "updated": 0, "deleted": 1, "closed": 0}
@@ -144,7 +145,7 @@ def test_a_pipeline_that_has_applied_everything() -> None:
         "state": "success",
         "is_dry_run": False,
         "started": "2026-03-01T02:00:00+00:00",
-        "seconds": 42.0,
+        "seconds": 14.8,
     }
 
 
@@ -227,7 +228,10 @@ def test_a_pipeline_after_one_that_failed_was_not_run() -> None:
     )
     rows: dict[str, Any] = {
         "runs": [run(1, "failed")],
-        "tasks": [task("failed", task_id="now"), task("upstream_failed", task_id="hist")],
+        "tasks": [
+            task("failed", task_id="now", start=NOW - timedelta(seconds=9), end=NOW),
+            task("upstream_failed", task_id="hist"),
+        ],
         "values": [value(ERROR_KEY, ERROR, task_id="now")],
     }
     found = apart(now, later, **rows)
@@ -238,7 +242,7 @@ def test_a_pipeline_after_one_that_failed_was_not_run() -> None:
         "remedy": "for task now: r",
     }
     assert (found["p_hist"]["state"], found["p_hist"]["findings"][0]) == ("failed", blocked)
-    assert found["p_hist"]["run"]["task_id"] == "now"
+    assert (found["p_hist"]["run"]["task_id"], found["p_hist"]["run"]["seconds"]) == ("now", None)
     stored = Stored(dags={}, pipelines=[later], **rows)
     assert [one["failure"] for one in state.runs(stored)] == [blocked]
     assert [one["failure"] for one in state.of_task(stored, "hist", -1)] == [blocked]
@@ -406,11 +410,12 @@ def test_a_table_without_work_is_up_to_date_although_others_failed() -> None:
 
 
 def test_a_failed_table_shows_how_far_it_is_behind() -> None:
-    own = task("failed", dag_id="shop", map_index=3, name="p")
+    start = NOW - timedelta(minutes=4)
+    own = task("failed", dag_id="shop", map_index=3, name="p", start=start, end=start + timedelta(seconds=1))
     summary = {"status": "work", "version": 7, "lag": lag(4, 60)}
     found = grouped(summary, own, values=[value(ERROR_KEY, ERROR, map_index=3)])
     assert (found["state"], found["error"], found["lag_versions"]) == ("failed", ERROR, 4)
-    assert found["run"]["map_index"] == 3
+    assert (found["run"]["map_index"], found["run"]["seconds"]) == (3, 1.0)
 
 
 def test_a_detection_that_fails_stops_all_tables() -> None:
