@@ -256,7 +256,7 @@ const Spark = ({ values }) => {
 const Plot = ({ title, points, series, unit = number, empty }) => {
   const width = 620;
   const height = 150;
-  const [left, bottom, top] = [52, 20, 8];
+  const [left, bottom, top] = [76, 20, 8];
   const known = points.filter((point) => series.some(({ value }) => value(point) !== undefined && value(point) !== null));
   const totals = known.map((point) => series.reduce((sum, { value }) => sum + (value(point) || 0), 0));
   const most = Math.max(...totals, 0);
@@ -307,7 +307,8 @@ const Plot = ({ title, points, series, unit = number, empty }) => {
           most > 0 ? line(most) : null,
           bars,
           label(known[0], "start", left),
-          known.length > 5 ? label(known.at(-1), "end", left + known.length * step) : null,
+          // Below fewer bars, the second date would overprint the first.
+          known.length * step > 260 ? label(known.at(-1), "end", left + known.length * step) : null,
         ),
   );
 };
