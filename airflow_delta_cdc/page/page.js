@@ -19,7 +19,7 @@ const STATES = {
   late: { label: "Late", palette: "orange", help: "The oldest change that is not applied is older than freshness allows" },
   behind: { label: "Behind", palette: "yellow", help: "Changes of the source are not applied" },
   running: { label: "Running", palette: "cyan", help: "A run is at work" },
-  never: { label: "No run", palette: "gray", help: "No run is known" },
+  never: { label: "No run", palette: "gray", help: "No run has worked on it yet" },
   ok: { label: "OK", palette: "green", help: "The last run succeeded, and nothing is known to be left" },
 };
 const LEVELS = { error: "red", warning: "orange", note: "gray" };
@@ -27,6 +27,7 @@ const ROWS = [
   { name: "inserted", sign: "+", color: "blue" },
   { name: "updated", sign: "~", color: "amber" },
   { name: "deleted", sign: "\u2212", color: "rose" },
+  { name: "closed", sign: "closed ", color: "teal" },
 ];
 
 // Tables are plain elements: fifty rows of Chakra's components take a second to render, these some milliseconds.
@@ -255,7 +256,7 @@ const Spark = ({ values }) => {
 const Plot = ({ title, points, series, unit = number, empty }) => {
   const width = 620;
   const height = 150;
-  const [left, bottom, top] = [52, 20, 8];
+  const [left, bottom, top] = [76, 20, 8];
   const known = points.filter((point) => series.some(({ value }) => value(point) !== undefined && value(point) !== null));
   const totals = known.map((point) => series.reduce((sum, { value }) => sum + (value(point) || 0), 0));
   const most = Math.max(...totals, 0);
@@ -306,7 +307,8 @@ const Plot = ({ title, points, series, unit = number, empty }) => {
           most > 0 ? line(most) : null,
           bars,
           label(known[0], "start", left),
-          known.length > 5 ? label(known.at(-1), "end", left + known.length * step) : null,
+          // Below fewer bars, the second date would overprint the first.
+          known.length * step > 260 ? label(known.at(-1), "end", left + known.length * step) : null,
         ),
   );
 };
@@ -340,8 +342,8 @@ const Row = ({ item, trend, withGroup }) => {
     h("td", null, h(Spark, { values: trend })),
   );
   if (!isRed) return cells;
-  const finding = item.findings.find(({ level }) => level === "error") ?? { level: "error", text: "The last try failed.", remedy: "" };
-  return [cells, h("tr", { className: "under", key: "error" }, h("td", { colSpan: COLUMNS.length }, h(Finding, { finding }, run ? h(RunLinks, { run }) : null)))];
+  // The failure is the first one.
+  return [cells, h("tr", { className: "under", key: "error" }, h("td", { colSpan: COLUMNS.length }, h(Finding, { finding: item.findings[0] }, run ? h(RunLinks, { run }) : null)))];
 };
 
 const COLUMNS = ["State", "Pipeline", "Behind", "Watermark", "Last run", "Rows", "Quarantined", "Readable until", "Trend"];
@@ -432,7 +434,7 @@ const Overview = () => {
         ),
       ),
       h(Box, { flex: 1 }),
-      h(Flex, { align: "center", fontSize: "sm", gap: 3 }, h(Text, { color: "fg.muted" }, "Last runs:"), h(Moved, { rows: totals.rows }), h(Text, { color: totals.quarantined ? "fg.warning" : "fg.muted" }, `${number(totals.quarantined)} quarantined`), h(Text, { color: "fg.muted" }, `${plural(totals.lag_versions, "version")} behind`)),
+      h(Flex, { align: "center", fontSize: "sm", gap: 3 }, h(Text, { color: "fg.muted" }, "Last runs:"), h(Moved, { rows: totals.rows }), h(Text, { color: totals.quarantined ? "fg.warning" : "fg.muted" }, `quarantined: ${number(totals.quarantined)}`), h(Text, { color: "fg.muted" }, `behind: ${lag(totals)}`)),
     ),
     h(
       Flex,
@@ -645,7 +647,7 @@ const Fact = ({ label, children, note, title }) =>
 
 const Commits = ({ commits }) => {
   if (commits.length === 0) return h(Muted, null, "No commit is recorded yet.");
-  const columns = ["When", "Versions of the source", "Inserted", "Updated", "Deleted", "Quarantined", "Version of the target", "Took", "Run", "Log"];
+  const columns = ["When", "Versions of the source", "Inserted", "Updated", "Deleted", "Closed", "Quarantined", "Version of the target", "Took", "Run", "Log"];
   return h(
     Table,
     { columns, "data-testid": "delta-cdc-commits" },
@@ -682,7 +684,7 @@ const Runs = ({ runs }) =>
         h("td", { className: "nowrap" }, duration(run.seconds)),
         h("td", { className: "nowrap" }, run.figures.lag_versions === undefined ? "\u2013" : plural(run.figures.lag_versions, "version")),
         h("td", null, h(To, { to: run.task_id ? taskPath(run) : runPath(run) }, run.run_id)),
-        h("td", { className: "text" }, run.error ? `${run.error.class}: ${run.error.message}` : ""),
+        h("td", { className: "text" }, local(run.failure?.text ?? "")),
       ),
     ),
   );
@@ -767,12 +769,12 @@ const OfTask = ({ dagId, runId, taskId, mapIndex }) => {
   return h(
     Flex,
     { "data-testid": "delta-cdc-task", direction: "column", gap: 4 },
-    data.pipelines.map(({ id, pipeline, state, is_dry_run, error: failure, figures }) =>
+    data.pipelines.map(({ id, pipeline, state, is_dry_run, failure, figures }) =>
       h(
         Box,
         { borderRadius: "md", borderWidth: 1, key: id, p: 4 },
         h(Flex, { align: "center", gap: 3, mb: 2 }, h(RunState, { is_dry_run, state }), h(To, { isName: true, to: pipelinePath({ id }) }, pipeline)),
-        failure ? h(Finding, { finding: { level: "error", remedy: failure.remedy, text: `${failure.class}: ${failure.message}` } }) : null,
+        failure ? h(Finding, { finding: failure }) : null,
         h(
           Flex,
           { gap: 6, mt: 2, wrap: "wrap" },

@@ -50,6 +50,10 @@ _AT_ONCE = 200
 _SERIALIZED = SerializedDagModel.metadata.tables["serialized_dag"]
 #: Whether the form of a run says that it writes nothing.
 _IS_DRY_RUN: Any = func.coalesce(DagRun.conf["mode"].as_string(), "") == "dry_run"
+#: Whether a person filled in the form of a run. Airflow stores an empty one as {}, or as no value at all.
+_HAS_FORM: Any = and_(
+    DagRun.run_type == "manual", func.coalesce(cast(DagRun.conf, Text), "null").not_in(("{}", "null"))
+)
 _OF_ALIAS = asset_alias_asset_event_association_table
 
 
@@ -176,15 +180,21 @@ def one_run(
 
 # -- runs -------------------------------------------------------------------------------------------
 def _newest_run_ids(session: Session, dag_ids: Collection[str]) -> set[int]:
-    """Return the ids of the newest run and of the newest finished run of each DAG, other than dry runs.
+    """Return the ids of the runs of each DAG that may decide about its pipelines, other than dry runs.
+
+    These are the newest run, the newest finished one, and the newest finished one without a form: a run with
+    a form may leave tables out, or fail before it works on any.
 
     They are searched among the newest runs of all DAGs; for a DAG without any there, among all its runs.
     """
-    finished = case((DagRun.state.in_(("success", "failed")), DagRun.id))
+    is_finished = DagRun.state.in_(("success", "failed"))
+    finished, without_form = (
+        case((when, DagRun.id)) for when in (is_finished, and_(is_finished, ~_HAS_FORM))
+    )
 
     def of(some: Iterable[str]) -> Any:
         return (
-            select(DagRun.dag_id, func.max(DagRun.id), func.max(finished))
+            select(DagRun.dag_id, func.max(DagRun.id), func.max(finished), func.max(without_form))
             .where(DagRun.dag_id.in_(some), ~_IS_DRY_RUN)
             .group_by(DagRun.dag_id)
         )
@@ -207,7 +217,7 @@ def _of_runs(session: Session, ids: Collection[int], pipelines: Sequence[Declare
     runs: Any = session.execute(
         select(
             *(DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_type),
-            *(DagRun.start_date, DagRun.end_date, _IS_DRY_RUN),
+            *(DagRun.start_date, DagRun.end_date, _IS_DRY_RUN, _HAS_FORM),
         ).where(DagRun.id.in_(ids))
     )
     # A task without a name for its map index has its number here.

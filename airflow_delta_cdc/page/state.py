@@ -29,10 +29,13 @@ _OF_ONE = (
     "lag_bytes",
     "freshness",
 )
+#: Figures that are unknown after a failed run which did not publish them. Others stay true: versions that are
+#: applied, and how long the oldest change that is not applied has waited.
+_OF_LAST_RUN = ("rows", "quarantined", "lag_versions", "lag_bytes")
 #: Before its readable range ends, a pipeline is listed as expiring for this long.
 _WARNED = timedelta(days=2)
 _FINISHED = ("success", "failed")
-_ROWS = ("inserted", "updated", "deleted")
+_ROWS = ("inserted", "updated", "deleted", "closed")
 _VERSIONS = ("version", "starting_version", "ending_version", "target_version")
 #: Figures of the page, and their names in a published lag.
 _LAG = {
@@ -55,6 +58,7 @@ class Run(NamedTuple):
     """One DAG run.
 
     :param is_dry_run: whether its form says so
+    :param has_form: whether a person filled in a form for it
     """
 
     id: int
@@ -65,6 +69,7 @@ class Run(NamedTuple):
     start: datetime | None
     end: datetime | None
     is_dry_run: bool = False
+    has_form: bool = False
 
 
 class Task(NamedTuple):
@@ -118,7 +123,8 @@ class Event(NamedTuple):
 class Stored:
     """What the database holds about some pipelines.
 
-    :param runs: the newest run, and the newest finished one, of each DAG, other than dry runs; or others
+    :param runs: of each DAG the newest run, the newest finished one, and the newest finished one without a
+        form, other than dry runs; or others
     :param tasks: the task instances of these runs that are in :data:`~.queries.NOTABLE` states
     :param values: XComs of these runs, see :data:`KEYS`
     :param events: the newest event of each pipeline, and of others, which do not count
@@ -159,6 +165,7 @@ class _Outcome:
 
     :param state: ``success``, ``failed``, ``retrying`` or ``running``
     :param task: the task instance that failed, or that runs
+    :param is_blocked: whether that task is not the pipeline's own, but stopped the run before it
     """
 
     run: Run
@@ -166,11 +173,27 @@ class _Outcome:
     task: Task | None = None
     error: dict[str, Any] | None = None
     figures: dict[str, Any] = field(default_factory=dict)
+    is_blocked: bool = False
 
     @property
     def is_dry_run(self) -> bool:
         """Whether the run wrote nothing for the pipeline: by its form, or by the options of the task."""
         return self.run.is_dry_run or "is_dry_run" in self.figures
+
+    @property
+    def decides(self) -> bool:
+        """Whether the state of the pipeline comes from the run.
+
+        It does not come from a dry run, or from a run with a form that failed before it worked on the
+        pipeline: the next run without that form may well succeed.
+        """
+        has_worked = (
+            self.task is not None
+            and not self.is_blocked
+            and (self.error or {}).get("class") != "InvalidConfiguration"
+        )
+        is_broken = self.state in ("failed", "retrying")
+        return not self.is_dry_run and (has_worked or not is_broken or not self.run.has_form)
 
 
 # -- what a pipeline is -----------------------------------------------------------------------------
@@ -308,7 +331,7 @@ def _outcome(pipeline: Declared, facts: _Facts) -> _Outcome | None:
         task = next((task for task in blocked if task.state in names), None)
         if task is not None:
             error = facts.errors.get((task.task_id, task.map_index))
-            return _Outcome(facts.run, state, task, error, shown)
+            return _Outcome(facts.run, state, task, error, shown, task not in own)
     is_done = published is not None or (detected is not None and detected.get("status") == "nothing")
     if facts.run.state in _FINISHED or (is_done and not own):
         is_failed = facts.run.state == "failed" and _is_unknown(pipeline, facts)
@@ -347,15 +370,16 @@ def overview(stored: Stored, now: datetime) -> dict[str, Any]:
     ]
     items.sort(key=lambda item: (STATES.index(item["state"]), item["id"]))
     totals = {state: sum(item["state"] == state for item in items) for state in STATES}
-    rows = {name: sum(item.get("rows", {}).get(name, 0) for item in items) for name in _ROWS}
+    rows = [item["rows"] for item in items if "rows" in item]
+    known = {name: [item[name] for item in items if name in item] for name in ("quarantined", "lag_versions")}
     return {
         "as_of": _iso(now),
         "totals": {
             "pipelines": len(items),
             "states": totals,
-            "rows": rows,
-            "quarantined": sum(item.get("quarantined", 0) for item in items),
-            "lag_versions": sum(item.get("lag_versions", 0) for item in items),
+            # Without a number that is known, the sum is unknown.
+            **({"rows": {name: sum(one[name] for one in rows) for name in _ROWS}} if rows else {}),
+            **{name: sum(numbers) for name, numbers in known.items() if numbers},
         },
         "pipelines": items,
     }
@@ -380,7 +404,7 @@ def _item(
             outcome
             for one in declared_in
             for of_run in facts.get(one.dag_id, ())
-            if (outcome := _outcome(one, of_run)) is not None and not outcome.is_dry_run
+            if (outcome := _outcome(one, of_run)) is not None and outcome.decides
         ),
         key=lambda outcome: outcome.run.id,
         reverse=True,
@@ -397,6 +421,9 @@ def _item(
     shown = _merged(*([of_event] if is_newer else []), *known, of_event, declared)
     if last is not None and last.figures:
         shown |= {name: last.figures[name] for name in ("rows", "quarantined") if name in last.figures}
+    if last is not None and last.state in ("failed", "retrying"):
+        unknown = [name for name in _OF_LAST_RUN if name not in last.figures]
+        shown = {name: value for name, value in shown.items() if name not in unknown}
     item = {
         "id": key,
         "pipeline": main.pipeline,
@@ -414,12 +441,17 @@ def _item(
         if last.error is not None:
             item["error"] = {key: str(last.error.get(key, "")) for key in ("class", "message", "remedy")}
     item["state"] = _state(item, last, now)
-    item["findings"] = list(_findings(item, now))
+    failure = _failure(last) if last is not None else None
+    item["findings"] = [*([failure] if failure is not None else []), *_findings(item, now)]
     return item
 
 
 def _run(outcome: _Outcome) -> dict[str, Any]:
     run, task = outcome.run, outcome.task
+    # Of the pipeline's own task: other tables of the run may have taken longer.
+    seconds = round(sum(stages.values()), 1) if (stages := outcome.figures.get("seconds")) else None
+    if task is not None:
+        seconds = None if outcome.is_blocked else _seconds(task.start, task.end)
     started = {
         "dag_id": run.dag_id,
         "run_id": run.run_id,
@@ -427,7 +459,7 @@ def _run(outcome: _Outcome) -> dict[str, Any]:
         "state": outcome.state,
         "is_dry_run": outcome.is_dry_run,
         "started": _iso(run.start),
-        "seconds": _seconds(run.start, run.end),
+        "seconds": seconds,
     }
     if task is None:
         return started
@@ -454,14 +486,31 @@ def _state(item: Mapping[str, Any], last: _Outcome | None, now: datetime) -> str
     return "running" if last.state == "running" else "ok"
 
 
-def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]]:
-    """Yield what needs attention, each with its remedy, the most urgent first."""
-    error, run = item.get("error"), item.get("run") or {}
+def _failure(outcome: _Outcome) -> dict[str, str] | None:
+    """Return why a run failed, with the remedy; None if it did not."""
+    if outcome.state not in ("failed", "retrying"):
+        return None
+    task, error = outcome.task, outcome.error
     if error is not None:
-        yield {"level": "error", "text": f"{error['class']}: {error['message']}", "remedy": error["remedy"]}
-    elif run.get("state") == "failed":
-        text = f"The run {run['run_id']} failed without an error that has a name."
-        yield {"level": "error", "text": text, "remedy": "read the end of its log; a retry is safe."}
+        text, remedy = f"{error.get('class', '')}: {error.get('message', '')}", str(error.get("remedy", ""))
+    else:
+        # Errors of other packages are not stored, and a task that something killed stores nothing.
+        name = f"Task {task.task_id}" if task is not None else f"The run {outcome.run.run_id}"
+        text = f"{name} ended without a stored error."
+        remedy = (
+            "read the end of its log. If the log only stops there, something ended the task from outside: "
+        )
+        remedy += "read the log of Airflow's scheduler or executor. A retry is safe."
+    if task is not None and outcome.is_blocked:
+        text, remedy = (
+            f"Not run, because task {task.task_id} failed: {text}",
+            f"for task {task.task_id}: {remedy}",
+        )
+    return {"level": "error", "text": text, "remedy": remedy}
+
+
+def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]]:
+    """Yield what else needs attention, each with its remedy, the most urgent first."""
     until = _moment(item.get("readable_until"))
     if until is not None and until < now + _WARNED:
         yield {
@@ -488,7 +537,7 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
         text = f"{item['dag_id']} is paused: no scheduled run starts."
         yield {"level": "note", "text": text, "remedy": "unpause it when runs are wanted."}
     if item["state"] == "never":
-        text = "No run is known yet, other than dry runs."
+        text = "No run has worked on the pipeline yet."
         yield {"level": "note", "text": text, "remedy": "start a run: the first one loads the target."}
 
 
@@ -531,7 +580,9 @@ def runs(stored: Stored) -> list[dict[str, Any]]:
         if (outcome := _outcome(one, of_run)) is not None
     ]
     outcomes.sort(key=lambda outcome: outcome.run.id, reverse=True)
-    return [{**_run(outcome), "error": outcome.error, "figures": outcome.figures} for outcome in outcomes]
+    return [
+        {**_run(outcome), "failure": _failure(outcome), "figures": outcome.figures} for outcome in outcomes
+    ]
 
 
 def of_task(stored: Stored, task_id: str, map_index: int) -> list[dict[str, Any]]:
@@ -559,7 +610,7 @@ def of_task(stored: Stored, task_id: str, map_index: int) -> list[dict[str, Any]
             "pipeline": pipeline.pipeline,
             "state": outcome.state,
             "is_dry_run": outcome.is_dry_run,
-            "error": outcome.error,
+            "failure": _failure(outcome),
             "figures": outcome.figures,
         }
         for pipeline, outcome in outcomes

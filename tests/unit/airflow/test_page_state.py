@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG
 from airflow.sdk.log import mask_secret
 from airflow.serialization.serialized_objects import DagSerialization
+from sqlalchemy import create_engine, insert, select
+from sqlalchemy.orm import Session
 
 from airflow_delta_cdc.dags import build_dags
 from airflow_delta_cdc.form import run_arguments, run_params
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaIngestChangesOperator
-from airflow_delta_cdc.page import state
+from airflow_delta_cdc.page import queries, state
 from airflow_delta_cdc.page.declared import Declared, declared
 from airflow_delta_cdc.page.errors import ERROR_KEY, on_task_instance_failed
 from airflow_delta_cdc.page.state import Dag, Event, Run, Stored, Task, Value
@@ -129,10 +132,12 @@ def item(
 
 
 def test_a_pipeline_that_has_applied_everything() -> None:
-    found = item(runs=[run()], values=[value("return_value", published(lag=lag()))])
+    content = published(lag=lag(), seconds={"start": 5.5, "work": 9.3})
+    found = item(runs=[run()], values=[value("return_value", content)])
     assert (found["state"], found["findings"]) == ("ok", [])
     assert (found["version"], found["source_version"], found["lag_versions"]) == (7, 7, 0)
-    assert (found["rows"], found["quarantined"]) == ({"inserted": 3, "updated": 0, "deleted": 1}, 0)
+    moved = {"inserted": 3, "updated": 0, "deleted": 1, "closed": 0}
+    assert (found["rows"], found["quarantined"]) == (moved, 0)
     assert found["run"] == {
         "dag_id": "one",
         "run_id": "run_1",
@@ -140,7 +145,7 @@ def test_a_pipeline_that_has_applied_everything() -> None:
         "state": "success",
         "is_dry_run": False,
         "started": "2026-03-01T02:00:00+00:00",
-        "seconds": 42.0,
+        "seconds": 14.8,
     }
 
 
@@ -171,14 +176,19 @@ def test_a_pipeline_that_soon_cannot_go_on(days: int, level: str) -> None:
     assert "mode reload" in found["findings"][0]["remedy"]
 
 
-def test_a_failed_task_shows_its_error_and_older_figures() -> None:
+def test_a_failed_task_shows_its_error_and_the_watermark_before_it() -> None:
     found = item(
         runs=[run(2, "failed"), run(1)],
         tasks=[task("failed", number=2)],
-        values=[value(ERROR_KEY, ERROR, number=2), value("return_value", published(lag=lag()))],
+        values=[
+            value(ERROR_KEY, ERROR, number=2),
+            value("return_value", published(counts={"quarantined": 2}, lag=lag(bytes=0))),
+        ],
     )
     assert (found["state"], found["error"], found["version"]) == ("failed", ERROR, 7)
-    assert found["findings"][0] == {"level": "error", "text": "NullKey: m", "remedy": "r"}
+    assert found["findings"] == [{"level": "error", "text": "NullKey: m", "remedy": "r"}]
+    # These would be of the run before.
+    assert not {"rows", "quarantined", "lag_versions", "lag_bytes"} & set(found)
     assert (found["run"]["task_id"], found["run"]["try_number"], found["run"]["run_id"]) == (
         "apply",
         2,
@@ -186,11 +196,20 @@ def test_a_failed_task_shows_its_error_and_older_figures() -> None:
     )
 
 
-def test_a_failed_task_without_a_named_error() -> None:
-    found = item(runs=[run(1, "failed")], tasks=[task("failed")])
-    assert found["state"] == "failed"
+@pytest.mark.parametrize(
+    ("tasks", "name", "expected"),
+    [
+        ([task("failed")], "Task apply", "failed"),
+        ([task("up_for_retry")], "Task apply", "retrying"),
+        ([], "The run run_1", "failed"),
+    ],
+)
+def test_a_task_that_ended_before_it_stored_an_error(tasks: list[Task], name: str, expected: str) -> None:
+    found = item(runs=[run(1, "failed")], tasks=tasks)
+    assert found["state"] == expected
     assert "error" not in found
-    assert "read the end of its log" in found["findings"][0]["remedy"]
+    assert found["findings"][0]["text"] == f"{name} ended without a stored error."
+    assert "read the log of Airflow's scheduler or executor" in found["findings"][0]["remedy"]
 
 
 def test_the_error_of_the_task_before_stops_the_pipeline() -> None:
@@ -200,6 +219,33 @@ def test_the_error_of_the_task_before_stops_the_pipeline() -> None:
         values=[value(ERROR_KEY, ERROR, task_id="wait")],
     )
     assert (found["state"], found["error"], found["run"]["task_id"]) == ("failed", ERROR, "wait")
+
+
+def test_a_pipeline_after_one_that_failed_was_not_run() -> None:
+    """The error and its remedy are those of another pipeline."""
+    now, later = (
+        Declared(f"p_{name}", "one", (name,), False, None, None, None, ()) for name in ("now", "hist")
+    )
+    rows: dict[str, Any] = {
+        "runs": [run(1, "failed")],
+        "tasks": [
+            task("failed", task_id="now", start=NOW - timedelta(seconds=9), end=NOW),
+            task("upstream_failed", task_id="hist"),
+        ],
+        "values": [value(ERROR_KEY, ERROR, task_id="now")],
+    }
+    found = apart(now, later, **rows)
+    assert found["p_now"]["findings"][0] == {"level": "error", "text": "NullKey: m", "remedy": "r"}
+    blocked = {
+        "level": "error",
+        "text": "Not run, because task now failed: NullKey: m",
+        "remedy": "for task now: r",
+    }
+    assert (found["p_hist"]["state"], found["p_hist"]["findings"][0]) == ("failed", blocked)
+    assert (found["p_hist"]["run"]["task_id"], found["p_hist"]["run"]["seconds"]) == ("now", None)
+    stored = Stored(dags={}, pipelines=[later], **rows)
+    assert [one["failure"] for one in state.runs(stored)] == [blocked]
+    assert [one["failure"] for one in state.of_task(stored, "hist", -1)] == [blocked]
 
 
 def test_a_failure_after_the_pipeline_is_not_its_own() -> None:
@@ -250,8 +296,61 @@ def test_a_dry_run_decides_nothing(known_by: str, dry_state: str) -> None:
         ],
     )
     assert (found["state"], found["run"]["run_id"]) == ("failed", "run_2")
-    assert (found["rows"]["inserted"], found["quarantined"]) == (3, 0)
+    assert not {"rows", "quarantined"} & set(found)
     assert [one["text"] for one in found["findings"]] == ["NullKey: m"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "error", "is_counted"),
+    [
+        ([task("failed", task_id="detect", number=2)], "InvalidConfiguration", False),
+        ([task("failed", task_id="detect", number=2)], "TableNotFound", False),
+        ([task("up_for_retry", task_id="detect", number=2)], "TableNotFound", False),
+        ([], None, False),
+        ([task("failed", number=2)], "InvalidConfiguration", False),
+        ([task("failed", number=2)], "TableNotFound", True),
+    ],
+    ids=["form", "detection", "retry", "no task", "form of its own task", "its own work"],
+)
+def test_a_run_with_a_form_that_fails_before_its_work_decides_nothing(
+    tasks: list[Task], error: str | None, is_counted: bool
+) -> None:
+    rows: dict[str, Any] = {
+        "tasks": [task("failed", number=1), *tasks],
+        "values": [
+            value(ERROR_KEY, ERROR, number=1),
+            *(value(ERROR_KEY, {**ERROR, "class": error}, number=2, task_id=one.task_id) for one in tasks),
+        ],
+    }
+    by_hand = run(2, "failed")._replace(has_form=True)
+    found = item(runs=[by_hand, run(1, "failed")], **rows)
+    assert (found["state"], found["run"]["run_id"]) == ("failed", "run_2" if is_counted else "run_1")
+    # The list of runs has it.
+    assert len(state.runs(Stored(dags={}, pipelines=[ALONE], runs=[by_hand], **rows))) == 1
+    # Without a form, it is what happens to each run: nothing is applied any more.
+    assert item(runs=[run(2, "failed"), run(1, "failed")], **rows)["run"]["run_id"] == "run_2"
+
+
+def test_runs_that_may_decide() -> None:
+    """Forms that fail, and others that leave tables out, hide no run of all tables."""
+    engine = create_engine("sqlite://")
+    DagRun.metadata.create_all(engine, tables=[DagRun.metadata.tables["dag_run"]])
+    runs: list[tuple[int, str, str, dict[str, Any] | None]] = [
+        (1, "scheduled", "success", {}),
+        (2, "manual", "failed", None),
+        (3, "manual", "failed", {}),
+        (4, "manual", "failed", {"tables": ["typo"]}),
+        (5, "manual", "success", {"tables": ["other"]}),
+        (6, "manual", "success", {"mode": "dry_run"}),
+        (7, "manual", "running", {}),
+    ]
+    with Session(engine) as session:
+        for number, run_type, run_state, conf in runs:
+            row = {"id": number, "dag_id": "one", "run_id": f"run_{number}", "run_type": run_type}
+            more = {"state": run_state, "conf": conf, "run_after": NOW, "log_template_id": None}
+            session.execute(insert(DagRun).values(**row, **more))
+        assert queries._newest_run_ids(session, ["one"]) == {7, 5, 3}
+        assert session.scalars(select(DagRun.id).where(queries._HAS_FORM)).all() == [4, 5, 6]
 
 
 def test_what_a_dry_run_would_do_is_not_shown_as_done() -> None:
@@ -311,11 +410,12 @@ def test_a_table_without_work_is_up_to_date_although_others_failed() -> None:
 
 
 def test_a_failed_table_shows_how_far_it_is_behind() -> None:
-    own = task("failed", dag_id="shop", map_index=3, name="p")
+    start = NOW - timedelta(minutes=4)
+    own = task("failed", dag_id="shop", map_index=3, name="p", start=start, end=start + timedelta(seconds=1))
     summary = {"status": "work", "version": 7, "lag": lag(4, 60)}
     found = grouped(summary, own, values=[value(ERROR_KEY, ERROR, map_index=3)])
     assert (found["state"], found["error"], found["lag_versions"]) == ("failed", ERROR, 4)
-    assert found["run"]["map_index"] == 3
+    assert (found["run"]["map_index"], found["run"]["seconds"]) == (3, 1.0)
 
 
 def test_a_detection_that_fails_stops_all_tables() -> None:
@@ -452,6 +552,14 @@ def test_the_most_urgent_comes_first_and_totals_add_up() -> None:
         "ok": 1,
     }
     assert (shown["totals"]["rows"]["inserted"], shown["totals"]["lag_versions"]) == (9, 7)
+    none = state.overview(replace(stored, values=[]), NOW)
+    assert set(none["totals"]) == {"pipelines", "states"}, "unknown is not 0"
+
+
+def test_a_delete_in_a_history_is_seen_as_a_closed_row() -> None:
+    event = Event("p", "one", "r", "apply", -1, published(9, counts={"inserted": 0, "closed": 3}), NOW)
+    assert state.commits([event])[0]["rows"]["closed"] == 3
+    assert state.trends([event], [ALONE]) == {"p@/lake/b": [3]}
 
 
 def test_trends_and_commits() -> None:
@@ -474,7 +582,7 @@ def test_figures_of_what_tasks_publish(name: str) -> None:
     assert (found["version"], found["target_version"]) == (content["version"], content["target_version"])
     assert (found["source"], found["target"]) == ("/lake/source", "/lake/target")
     assert found["rows"] == {
-        name: content["counts"].get(name, 0) for name in ("inserted", "updated", "deleted")
+        name: content["counts"].get(name, 0) for name in ("inserted", "updated", "deleted", "closed")
     }
 
 
