@@ -102,8 +102,20 @@ def test_what_names_no_tables(command: str, form: list[str], told: str, tables: 
     assert run(command, form, tables) == 2
     said = capsys.readouterr()
     assert told in said.err
-    assert said.err.startswith(f"usage: delta-cdc {command} FILE [PIPELINE ...]")
+    # The error alone: the command itself is right, so its usage would only hide the error.
+    assert said.err.startswith("InvalidConfiguration: ")
+    assert said.err.count("\n") == 1
     assert said.out == ""
+
+
+def test_findings_of_a_configuration_have_a_line_each(tables: Tables, tmp_path: Path, capsys: Said) -> None:
+    (tmp_path / "wrong.yaml").write_text("pipelines:\n  p: {source: /s, target: /t, kyes: [id]}\n")
+    for command in COMMANDS:
+        assert code_of(command, "wrong.yaml", *COMMANDS[command]) == 2
+        first, finding, remedy = capsys.readouterr().err.splitlines()
+        assert first == "InvalidConfiguration: 1 finding in the configuration:"
+        assert finding.startswith("wrong.yaml:2:31: 'kyes' is no key of the pipeline p.")
+        assert remedy.startswith("Remedy: ")
 
 
 # -- what is not known -----------------------------------------------------------------------------
@@ -160,7 +172,7 @@ def test_the_nearest_option(capsys: Said) -> None:
 def test_a_wrong_value(given: list[str], told: str, capsys: Said) -> None:
     assert code_of(*given) == 2
     said = capsys.readouterr()
-    assert said.err.startswith(f"usage: delta-cdc {given[0]} ")
+    assert said.err.startswith((f"usage: delta-cdc {given[0]} ", "InvalidConfiguration: "))
     assert told in said.err
     assert said.out == ""
 
@@ -169,6 +181,19 @@ def test_of_the_command_itself(capsys: Said) -> None:
     for given in (["--jsn"], ["stat"], ["--jsn", "plan", "a", "b"], []):
         assert code_of(*given) == 2
         assert capsys.readouterr().err.startswith("usage: delta-cdc [-h] COMMAND")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("stauts", "unknown command stauts: did you mean status?"),
+        ("validate", "unknown command validate: did you mean lint?"),
+        ("frobnicate", "unknown command frobnicate: use one of run, status, "),
+    ],
+)
+def test_an_unknown_command(name: str, told: str, capsys: Said) -> None:
+    assert code_of(name, "flows.yaml") == 2
+    assert told in capsys.readouterr().err
 
 
 def test_behind_two_dashes_nothing_is_an_option(tables: Tables, capsys: Said) -> None:
