@@ -248,7 +248,7 @@ class _Resolver:
                 location = table.arguments.get(key)
                 if location is None or combine.is_template(location):
                     continue
-                first = owners.setdefault((key, location.rstrip("/")), table.pipeline)
+                first = owners.setdefault((key, combine.same_place(location)), table.pipeline)
                 if first != table.pipeline:
                     section = self._pipelines[table.pipeline]
                     message = (

@@ -48,6 +48,11 @@ STRUCTURE = {
         "The pipelines p and q have the same target, '/t/'.",
         "give each pipeline its own table.",
     ),
+    "one target for two, as a URI": (
+        f"pipelines: {{p: {{{RIGHT}}}, q: {{source: /s2, {MARK}target: 'file:///t', keys: id}}}}\n",
+        "The pipelines p and q have the same target, 'file:///t'.",
+        "give each pipeline its own table.",
+    ),
     "one log for two": (
         f"pipelines: {{p: {{{ROWS}}}, q: {{source: /x, {MARK}log: /log, insert_only: true}}}}\n",
         "The pipelines p and q have the same log, '/log'.",
