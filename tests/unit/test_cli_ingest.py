@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.cli import main
+from delta_cdc.run.detect_changes import DetectedChanges
 from tests.support.ingest_model import World
 from tests.support.tables import Tables
 
@@ -103,7 +104,7 @@ def test_the_clients_options_are_read_from_a_file(
 
     def planned(pipeline_jobs: Any) -> Any:
         asked.extend(pipeline_job.ingest for pipeline_job in pipeline_jobs)
-        return []
+        return [DetectedChanges(pipeline="p")]
 
     monkeypatch.setattr("delta_cdc.cli.plan.detect_changes", planned)
     file = tmp_path / "client.json"
