@@ -108,13 +108,16 @@ def test_what_names_no_tables(command: str, form: list[str], told: str, tables: 
     assert said.out == ""
 
 
-def test_findings_of_a_configuration_have_a_line_each(tables: Tables, tmp_path: Path, capsys: Said) -> None:
+def test_findings_of_a_configuration_have_a_line_each(
+    tables: Tables, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "wrong.yaml").write_text("pipelines:\n  p: {source: /s, target: /t, kyes: [id]}\n")
     for command in COMMANDS:
         assert code_of(command, "wrong.yaml", *COMMANDS[command]) == 2
-        first, finding, remedy = capsys.readouterr().err.splitlines()
+        first, finding, more, remedy = capsys.readouterr().err.splitlines()
         assert first == "InvalidConfiguration: 1 finding in the configuration:"
         assert finding.startswith("wrong.yaml:2:31: 'kyes' is no key of the pipeline p.")
+        assert more == "More checks follow when these are corrected."
         assert remedy.startswith("Remedy: ")
 
 
@@ -184,16 +187,16 @@ def test_of_the_command_itself(capsys: Said) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("stauts", "unknown command stauts: did you mean status?"),
         ("validate", "unknown command validate: did you mean lint?"),
         ("frobnicate", "unknown command frobnicate: use one of run, status, "),
     ],
 )
-def test_an_unknown_command(name: str, told: str, capsys: Said) -> None:
+def test_an_unknown_command(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of(name, "flows.yaml") == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_behind_two_dashes_nothing_is_an_option(tables: Tables, capsys: Said) -> None:
