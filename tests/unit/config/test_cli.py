@@ -119,9 +119,7 @@ def test_a_run_that_cannot_be_meant(tmp_path: Path, capsys: Said, given: list[st
     assert said in capsys.readouterr().err
 
 
-def test_a_variable_that_is_not_set_stops_its_pipeline_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_variable_that_is_not_set_stops_its_pipeline_alone(tmp_path: Path, capsys: Said) -> None:
     tables = Tables.made_in(tmp_path / "tables")
     tables.sealed(5)
     path = tmp_path / "pipelines.yaml"
