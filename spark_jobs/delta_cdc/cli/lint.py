@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.config import MORE, checked
+from delta_cdc.core.text_table import plural
 
 if TYPE_CHECKING:
     import argparse
@@ -30,9 +31,8 @@ def add(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     results = [checked(source) for source in arguments.sources]
     findings = [finding for found, _ in results for finding in found]
-    count = f"{len(findings)} finding{'' if len(findings) == 1 else 's'}"
     # Report the checked files even if there are no findings.
-    lines = [*map(str, findings), f"{count} in {', '.join(arguments.sources)}"]
+    lines = [*map(str, findings), f"{plural(len(findings), 'finding')} in {', '.join(arguments.sources)}"]
     lines += [MORE] if any(is_partial for _, is_partial in results) else []
     text = "\n".join(lines)
     print(json.dumps([one.to_dict() for one in findings], indent=2) if arguments.json else text)

@@ -33,6 +33,7 @@ from delta_cdc.core.errors import (
     TargetSchemaClash,
 )
 from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.core.text_table import plural
 from delta_cdc.spark.apply.schema import lacking, widening
 from delta_cdc.spark.apply.sequences import from_text
 from delta_cdc.spark.ingest import redelivery
@@ -352,7 +353,7 @@ def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> Non
     samples_text = "; ".join(f"{row['at']}: {row['raw']}" for row in samples.limit(_SAMPLES).collect())
     verb = "is no valid event" if invalid_count == 1 else "are not valid events"
     raise InvalidRecord(
-        f"{_plural(invalid_count, 'record')} of {spec.source_uri} {verb} ({reasons_text}), "
+        f"{plural(invalid_count, 'record')} of {spec.source_uri} {verb} ({reasons_text}), "
         f"for instance {samples_text}.",
         remedy="correct them in their source, correct the adapter's options, or let such records go to "
         "quarantine (on_invalid in policies).",
@@ -364,13 +365,9 @@ def _listed(reasons: Sequence[tuple[str, int]], total: int) -> str:
 
     :param total: the number of all records
     """
-    texts = [f"{_plural(count, 'time')} {reason}" for reason, count in reasons]
+    texts = [f"{plural(count, 'time')} {reason}" for reason, count in reasons]
     others = total - sum(count for _, count in reasons)
-    return ", ".join(texts) + (f", and {_plural(others, 'other')}" if others else "")
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+    return ", ".join(texts) + (f", and {plural(others, 'other')}" if others else "")
 
 
 # -- redelivered events ---------------------------------------------------------------------------
