@@ -24,15 +24,29 @@ COPIES = replace(FEED, source_kind="snapshot")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (replace(FEED, column_list=("id", "nope")), "landing column nope"),
-        (replace(FEED, except_column_list=("nope",)), "left out column nope"),
-        (replace(FEED, ignore_null_updates_column_list=("nope.x",)), "ignore-null column nope.x"),
-        (replace(FEED, ignore_null_updates_except_column_list=("nope",)), "ignore-null column nope"),
-        (replace(LOG, columns_to_update="nope"), "columns_to_update column nope"),
-        (replace(LOG, on_conflict=("at", "nope")), "on_conflict column nope"),
-        (replace(COPIES, snapshot_version_column="nope"), "snapshot version column nope"),
-        (replace(LOG, columns_to_update="nope", select=("id",)), "columns_to_update column nope"),
-        (replace(LOG, on_conflict=("nope",), select=("id",)), "on_conflict column nope"),
+        (replace(FEED, column_list=("id", "nope")), "The column nope of column_list does"),
+        (
+            replace(FEED, except_column_list=("nope",)),
+            "column nope of except_column_list .* correct except_column_list",
+        ),
+        (replace(TYPE_2, track_history_column_list=("nope",)), "column nope of track_history_column_list "),
+        (replace(TYPE_2, track_history_except_column_list=("nope",)), "of track_history_except_column_list "),
+        (replace(FEED, keys=("nope",)), "column nope of keys "),
+        (replace(FEED, partition_by={"nope": None}), "column nope of partition_by "),
+        (replace(FEED, cluster_by=("nope",)), "column nope of cluster_by "),
+        (
+            replace(FEED, ignore_null_updates_column_list=("nope.x",)),
+            "column nope.x of ignore_null_updates_column_list ",
+        ),
+        (
+            replace(FEED, ignore_null_updates_except_column_list=("nope",)),
+            "column nope of ignore_null_updates_except_column_list ",
+        ),
+        (replace(LOG, columns_to_update="nope"), "column nope of columns_to_update "),
+        (replace(LOG, on_conflict=("at", "nope")), "column nope of on_conflict "),
+        (replace(COPIES, snapshot_version_column="nope"), "column nope of snapshot_version_column "),
+        (replace(LOG, columns_to_update="nope", select=("id",)), "column nope of columns_to_update "),
+        (replace(LOG, on_conflict=("nope",), select=("id",)), "column nope of on_conflict "),
     ],
 )
 def test_a_column_that_is_not_there(options: ApplyOptions, said: str) -> None:

@@ -229,4 +229,4 @@ def test_a_log_before_its_first_load(tables: Tables, capsys: Said) -> None:
     assert planned(tables, *asked, "--key", "id") == 0
     assert "load       " in capsys.readouterr().out
     assert planned(tables, *asked, "--key", "id", "--key", "parcel") == 1
-    assert "ColumnNotFound: The key column parcel does not exist" in capsys.readouterr().err
+    assert "ColumnNotFound: The column parcel of keys does not exist" in capsys.readouterr().err

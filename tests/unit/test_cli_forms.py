@@ -85,7 +85,7 @@ def test_every_form_is_about_the_same(command: str, tables: Tables, capsys: Said
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
-    ("form", "told"),
+    ("form", "message"),
     [
         (["{source}", "{target}"], "name it with --pipeline"),
         (["{source}", "{target}", "--pipeline", "p", "--pipeline", "q"], "2 pipelines are named"),
@@ -98,12 +98,27 @@ def test_every_form_is_about_the_same(command: str, tables: Tables, capsys: Said
         (["=x"], "names no pipeline and target"),
     ],
 )
-def test_what_names_no_tables(command: str, form: list[str], told: str, tables: Tables, capsys: Said) -> None:
+def test_what_names_no_tables(
+    command: str, form: list[str], message: str, tables: Tables, capsys: Said
+) -> None:
     assert run(command, form, tables) == 2
-    said = capsys.readouterr()
-    assert told in said.err
-    assert said.err.startswith(f"usage: delta-cdc {command} FILE [PIPELINE ...]")
-    assert said.out == ""
+    output = capsys.readouterr()
+    assert message in output.err
+    # The error alone: the command itself is right, so its usage would only hide the error.
+    assert output.err.startswith("InvalidConfiguration: ")
+    assert output.err.count("\n") == 1
+    assert output.out == ""
+
+
+def test_findings_of_a_configuration_have_a_line_each(tables: Tables, tmp_path: Path, capsys: Said) -> None:
+    (tmp_path / "wrong.yaml").write_text("pipelines:\n  p: {source: /s, target: /t, kyes: [id]}\n")
+    for command in COMMANDS:
+        assert code_of(command, "wrong.yaml", *COMMANDS[command]) == 2
+        first, finding, more, remedy = capsys.readouterr().err.splitlines()
+        assert first == "InvalidConfiguration: 1 finding in the configuration:"
+        assert finding.startswith("wrong.yaml:2:31: 'kyes' is no key of the pipeline p.")
+        assert more == "More checks follow when these are corrected."
+        assert remedy.startswith("Remedy: ")
 
 
 # -- what is not known -----------------------------------------------------------------------------
@@ -159,16 +174,29 @@ def test_the_nearest_option(capsys: Said) -> None:
 )
 def test_a_wrong_value(given: list[str], told: str, capsys: Said) -> None:
     assert code_of(*given) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith(f"usage: delta-cdc {given[0]} ")
-    assert told in said.err
-    assert said.out == ""
+    output = capsys.readouterr()
+    assert output.err.startswith((f"usage: delta-cdc {given[0]} ", "InvalidConfiguration: "))
+    assert told in output.err
+    assert output.out == ""
 
 
 def test_of_the_command_itself(capsys: Said) -> None:
     for given in (["--jsn"], ["stat"], ["--jsn", "plan", "a", "b"], []):
         assert code_of(*given) == 2
         assert capsys.readouterr().err.startswith("usage: delta-cdc [-h] COMMAND")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("stauts", "unknown command stauts: did you mean status?"),
+        ("validate", "unknown command validate: did you mean lint?"),
+        ("frobnicate", "unknown command frobnicate: use one of run, status, "),
+    ],
+)
+def test_an_unknown_command(name: str, message: str, capsys: Said) -> None:
+    assert code_of(name, "flows.yaml") == 2
+    assert message in capsys.readouterr().err
 
 
 def test_behind_two_dashes_nothing_is_an_option(tables: Tables, capsys: Said) -> None:

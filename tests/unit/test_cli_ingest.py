@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from delta_cdc.cli import main
+from delta_cdc.run.detect_changes import DetectedChanges
 from tests.support.ingest_model import World
 from tests.support.tables import Tables
 
@@ -103,7 +105,7 @@ def test_the_clients_options_are_read_from_a_file(
 
     def planned(pipeline_jobs: Any) -> Any:
         asked.extend(pipeline_job.ingest for pipeline_job in pipeline_jobs)
-        return []
+        return [DetectedChanges(pipeline="p")]
 
     monkeypatch.setattr("delta_cdc.cli.plan.detect_changes", planned)
     file = tmp_path / "client.json"
@@ -155,6 +157,24 @@ def test_a_seal_that_does_not_tell_is_of_a_log_all_the_same(
     assert main(["replay", f"p={world.root / 'log'}", "--key", "id"]) == 0
     assert main(["replay", f"p={world.root / 'log'}", "--last-by", "n"]) == 2
     assert "which is a change log" in capsys.readouterr().err
+
+
+def test_the_reasons_of_what_stays_in_quarantine(
+    world: World, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.ingest()
+
+    async def holds(*_: Any) -> bool:
+        return True
+
+    monkeypatch.setattr("delta_cdc.cli.replay.holds_records", holds)
+    monkeypatch.setattr("delta_cdc.cli.replay.session", lambda **_: nullcontext())
+    monkeypatch.setattr("delta_cdc.cli.replay._ingest_again", lambda *_: {"events": 0})
+    assert main(["replay", f"p={world.root / 'log'}"]) == 1
+    assert capsys.readouterr().err == (
+        "Some records have to stay in quarantine. For their reasons: SELECT reason, count(*) "
+        f"FROM delta.`{world.root}/log__quarantine` WHERE pipeline = 'p' GROUP BY reason\n"
+    )
 
 
 def test_a_table_that_is_not_there(tmp_path: Path, capsys: Said) -> None:

@@ -12,8 +12,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from delta_cdc.cli import main
+from delta_cdc.cli.status import _lines
 from delta_cdc.core.errors import SourceTableReplaced
 from delta_cdc.core.metrics import METRICS
+from delta_cdc.core.retention import readable as span
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.ingest_status import IngestStatus
 from delta_cdc.planning.reconcile import reconcile
@@ -158,6 +160,12 @@ def test_another_source(tables: Tables, tmp_path: Path) -> None:
         status("p", tables.target.uri, source=other.uri)
 
 
+def test_one_of_each_is_singular(tables: Tables) -> None:
+    tables.sealed(4)
+    assert "lag        1 version: 1 commit with changes, 100 B" in "\n".join(_lines(look(tables)))
+    assert [span(seconds * 1000) for seconds in (40, 60, 120)] == ["1 minute", "1 minute", "2 minutes"]
+
+
 # -- the command --------------------------------------------------------------------------------
 def test_status_of_several_pairs(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
     tables.sealed(2)
@@ -167,6 +175,7 @@ def test_status_of_several_pairs(tables: Tables, capsys: pytest.CaptureFixture[s
     assert "watermark  2" in said
     assert "lag        3 versions: 3 commits with changes, 300 B" in said
     assert f"{absent}: there is no table yet" in said
+    assert f"  target     {absent} (no table: check the path if you expected one)" in said
     assert "TargetWithoutWatermark" in said
 
 

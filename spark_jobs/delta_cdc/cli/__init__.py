@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: In the order in which the help lists them.
 _COMMANDS = (run, status, plan, changes, replay, verify, lint, schema, jars, archive, doctor)
+#: Names that other tools have for a subcommand.
+_ALSO = {"validate": "lint", "check": "lint"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,13 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = int(arguments.run(arguments))
         sys.stdout.flush()
         return code
-    except InvalidConfiguration as error:
-        arguments.parser.print_usage(sys.stderr)
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
     except DeltaCdcError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, InvalidConfiguration) else 1
     except BrokenPipeError:
         # The reader, such as head, closed the pipe; without this Python would fail again in its final flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -55,6 +53,8 @@ class _Parser(argparse.ArgumentParser):
             # Before missing arguments are reported: the unknown option may be a misspelled one.
             options = takewhile(lambda text: text != "--", args or ())
             self._refuse([text.partition("=")[0] for text in options if text.startswith("--")])
+        else:
+            self._refuse_command(next(iter(sys.argv[1:] if args is None else args), "-"))
         parsed, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unknown arguments: {' '.join(rest)}")
@@ -67,6 +67,13 @@ class _Parser(argparse.ArgumentParser):
                 near = get_close_matches(name, options, n=1)
                 hint = f"did you mean {near[0]}?" if near else "--help lists all options."
                 self.error(f"unknown option {name}: {hint}")
+
+    def _refuse_command(self, name: str) -> None:
+        (names,) = (one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
+        if not name.startswith("-") and name not in names:
+            near = [_ALSO[name]] if name in _ALSO else get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(names)}."
+            self.error(f"unknown command {name}: {hint}")
 
 
 def _parser() -> argparse.ArgumentParser:

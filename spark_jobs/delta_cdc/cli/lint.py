@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.config import lint
+from delta_cdc.config import MORE, checked
+from delta_cdc.core.text_table import plural
 
 if TYPE_CHECKING:
     import argparse
@@ -28,9 +29,11 @@ def add(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    findings = [finding for source in arguments.sources for finding in lint(source)]
-    count = f"{len(findings)} finding{'' if len(findings) == 1 else 's'}"
+    results = [checked(source) for source in arguments.sources]
+    findings = [finding for found, _ in results for finding in found]
     # Report the checked files even if there are no findings.
-    text = "\n".join([*map(str, findings), f"{count} in {', '.join(arguments.sources)}"])
+    lines = [*map(str, findings), f"{plural(len(findings), 'finding')} in {', '.join(arguments.sources)}"]
+    lines += [MORE] if any(is_partial for _, is_partial in results) else []
+    text = "\n".join(lines)
     print(json.dumps([one.to_dict() for one in findings], indent=2) if arguments.json else text)
     return 1 if findings else 0

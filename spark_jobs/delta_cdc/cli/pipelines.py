@@ -15,12 +15,12 @@ from delta_cdc.core.topics import is_topics
 from delta_cdc.core.validation import ingest_options_of, options_of
 from delta_cdc.core.variables import expand
 from delta_cdc.planning.ingest_request import IngestRequest
-from delta_cdc.run.batch import PipelineJob
+from delta_cdc.run.batch import PipelineJob, pipeline_job
 from delta_cdc.run.table_arguments import apply_request
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from delta_cdc.config import Group
     from delta_cdc.core.watermark import Seal
@@ -78,8 +78,13 @@ class Chosen:
 
     def _location(self, name: str) -> str | None:
         location = self.table.arguments.get(name)
-        # A shell has already substituted the variables of a command line.
-        return expand(str(location)) if location and self.group is not None else location
+        if not location or self.group is None:
+            # A shell has already substituted the variables of a command line.
+            return location
+        try:
+            return expand(str(location))
+        except InvalidConfiguration as error:
+            raise _of(self, error) from error
 
 
 def takes_pipelines(parser: argparse.ArgumentParser, *more: str) -> None:
@@ -137,6 +142,38 @@ def before_the_first_load(parser: argparse.ArgumentParser) -> None:
                          help="column that identifies a row, repeatable")  # fmt: skip
     options.add_argument("--sequence-by", action="append", metavar="SQL",
                          help="order of the events of a change log, repeatable")  # fmt: skip
+
+
+def configured_work(
+    one: Chosen, given: Mapping[str, Any], **options: Any
+) -> PipelineJob | InvalidConfiguration:
+    """Return the job of a pipeline of a configuration, or why its arguments cannot be used here.
+
+    :param given: its arguments
+    :param options: see :func:`delta_cdc.run.batch.pipeline_job`
+    """
+    try:
+        return pipeline_job(given, **options)
+    except InvalidConfiguration as error:
+        return _of(one, error)
+
+
+def usable(jobs: Sequence[PipelineJob | InvalidConfiguration]) -> list[PipelineJob]:
+    """Return the jobs without the errors.
+
+    :raises InvalidConfiguration: there are only errors; this is the first
+    """
+    found = [job for job in jobs if isinstance(job, PipelineJob)]
+    errors = [job for job in jobs if isinstance(job, InvalidConfiguration)]
+    if not found:
+        raise errors[0]
+    return found
+
+
+def _of(one: Chosen, error: InvalidConfiguration) -> InvalidConfiguration:
+    """Return an error of a configured pipeline, with its name and its place."""
+    where = f"The pipeline {one.pipeline} in {one.table.place}:"
+    return InvalidConfiguration(f"{where} {error.message}", remedy=error.remedy, argument=error.argument)
 
 
 def recorded_work(

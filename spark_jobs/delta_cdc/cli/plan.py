@@ -11,21 +11,23 @@ from delta_cdc.cli.pipelines import (
     FIRST_LOAD,
     before_the_first_load,
     chosen,
+    configured_work,
     recorded_work,
     takes_pipelines,
+    usable,
 )
 from delta_cdc.core.arguments import MODES
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option_schema import APPLY, INGEST
-from delta_cdc.run.batch import pipeline_job
-from delta_cdc.run.detect_changes import detect_changes
+from delta_cdc.run.batch import PipelineJob
+from delta_cdc.run.detect_changes import DetectedChanges, detect_changes
 from delta_cdc.run.table_arguments import is_ingested
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from delta_cdc.run.batch import PipelineJob
+    from delta_cdc.cli.pipelines import Chosen
 
 _OF_AN_APPLY = ("starting_version", "ending_version", "ending_timestamp", "max_versions",
                 "versions_per_commit", "bytes_per_commit", "repair_keys", "repair_quarantined",
@@ -85,12 +87,18 @@ def _plan(arguments: argparse.Namespace) -> int:
         refuse(arguments, _OF_AN_INGEST, "without --ingest")
     pipelines = chosen(arguments)
     if pipelines[0].group is None:
-        pipeline_jobs = [recorded_work(arguments, one, is_plan=True) for one in pipelines]
+        jobs: list[PipelineJob | InvalidConfiguration] = [
+            recorded_work(arguments, one, is_plan=True) for one in pipelines
+        ]
     else:
         refuse(arguments, FIRST_LOAD, "with a configuration")
         settings = settings_of(pipelines)
-        pipeline_jobs = [_configured(arguments, one.table.arguments, settings) for one in pipelines]
-    plans = detect_changes(pipeline_jobs)
+        jobs = [_configured(arguments, one, settings) for one in pipelines]
+    found = iter(detect_changes(usable(jobs)))
+    plans = [
+        next(found) if isinstance(work, PipelineJob) else _not_planned(one.pipeline, work)
+        for one, work in zip(pipelines, jobs, strict=True)
+    ]
     if len(plans) == 1 and plans[0].error is not None:
         raise plans[0].error
     for one in plans:
@@ -100,10 +108,15 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 1 if any(one.error is not None for one in plans) else 0
 
 
+def _not_planned(pipeline: str, error: InvalidConfiguration) -> DetectedChanges:
+    return DetectedChanges(pipeline=pipeline, found=f"{type(error).__name__}: {error}", error=error)
+
+
 def _configured(
-    arguments: argparse.Namespace, table: Mapping[str, Any], settings: Mapping[str, Any]
-) -> PipelineJob:
+    arguments: argparse.Namespace, one: Chosen, settings: Mapping[str, Any]
+) -> PipelineJob | InvalidConfiguration:
     """Return the work of a configured pipeline; the command line overrides its arguments."""
+    table = one.table.arguments
     names = (*_OF_AN_APPLY, "max_files", "max_offsets", "glob", *_OF_BOTH)
     overrides = {name: value for name in names if (value := getattr(arguments, name)) not in (None, False)}
     if arguments.mode != "incremental":
@@ -115,12 +128,13 @@ def _configured(
             f"{', '.join(unknown)} given for {table['pipeline']}, where it has no meaning.",
             remedy="leave it out, or name only pipelines where it has one.",
         )
-    work = pipeline_job(
+    work = configured_work(
+        one,
         {**table, **overrides},
         storage_options=settings["storage_options"],
         kafka_options=arguments.kafka_options or settings["kafka_options"],
     )
-    if not arguments.ingest:
+    if not arguments.ingest or isinstance(work, InvalidConfiguration):
         return work
     if work.ingest is None:
         raise InvalidConfiguration(

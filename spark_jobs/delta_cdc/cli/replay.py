@@ -19,6 +19,7 @@ from delta_cdc.cli.common import (
     single_driver,
 )
 from delta_cdc.cli.pipelines import chosen, takes_pipelines
+from delta_cdc.core import sql
 from delta_cdc.core.arguments import conflict
 from delta_cdc.core.errors import TableNotFound
 from delta_cdc.core.spec import ApplyRequest, IngestOptions
@@ -105,7 +106,11 @@ def _replayed(arguments: argparse.Namespace, one: Chosen, table: str, seal: Seal
     rest = run_sync(holds_records(quarantine, one.pipeline, options))
     print(", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing moved")
     if rest:
-        print(f"Some records have to stay in quarantine: {quarantine} says why.", file=sys.stderr)
+        query = (
+            f"SELECT reason, count(*) FROM {sql.table(quarantine)} "
+            f"WHERE pipeline = {sql.string(one.pipeline)} GROUP BY reason"
+        )
+        print(f"Some records have to stay in quarantine. For their reasons: {query}", file=sys.stderr)
     return 1 if rest else 0
 
 

@@ -14,6 +14,7 @@ from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.metrics import METRICS, Sample, prometheus_text
 from delta_cdc.core.option_schema import APPLY
 from delta_cdc.core.retention import readable as span
+from delta_cdc.core.text_table import plural
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.plan import readable as size
 from delta_cdc.planning.status import Status, status_of_all
@@ -121,7 +122,10 @@ def _metrics(pipelines: Sequence[Chosen], results: Sequence[Status | Exception])
 
 
 def _lines(status: Status) -> Iterator[str]:
-    yield f"  target     {status.target} (version {_or_none(status.target_version)})"
+    if status.target_version is None:
+        yield f"  target     {status.target} (no table: check the path if you expected one)"
+    else:
+        yield f"  target     {status.target} (version {status.target_version})"
     if status.ingest is not None:
         yield f"  source     {status.source or 'unknown'}"
         yield from (f"  {name:<10} {text}" for name, text in status.ingest.lines())
@@ -129,9 +133,11 @@ def _lines(status: Status) -> Iterator[str]:
         yield f"  source     {status.source or 'unknown'} (version {_or_none(status.source_version)})"
     if status.committed is not None:
         commits, bytes_, seconds = status.lag_commits or 0, status.lag_bytes or 0, status.lag_seconds or 0
-        lag = f"{commits} commits with changes, {size(bytes_)}, the oldest {span(int(seconds * 1000))} old"
+        with_changes = f"{plural(commits, 'commit')} with changes"
+        lag = f"{with_changes}, {size(bytes_)}, the oldest {span(int(seconds * 1000))} old"
         yield f"  watermark  {status.committed}"
-        yield f"  lag        {status.lag_versions} versions" + (f": {lag}" if commits else ": no changes")
+        versions = plural(status.lag_versions or 0, "version")
+        yield f"  lag        {versions}: {lag if commits else 'no changes'}"
         if status.late is not None:
             yield f"  state      {'late' if status.late else 'in time'}"
         yield f"  good until {status.readable_until or 'unknown'}"

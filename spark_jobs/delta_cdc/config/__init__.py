@@ -16,10 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["SUFFIXES", "Configuration", "Finding", "Group", "Table", "json_schema", "lint", "load"]
+__all__ = [
+    "MORE",
+    "SUFFIXES",
+    "Configuration",
+    "Finding",
+    "Group",
+    "Table",
+    "checked",
+    "json_schema",
+    "lint",
+    "load",
+]
 
 #: The maximum number of findings in an error's text; the command ``delta-cdc lint`` shows all.
 _MOST_FINDINGS = 100
+#: Follows findings that prevented other checks.
+MORE = "More checks follow when these are corrected."
 
 
 def load(source: str | Path | Mapping[str, Any]) -> Configuration:
@@ -29,11 +42,12 @@ def load(source: str | Path | Mapping[str, Any]) -> Configuration:
         mapping with the content of a file
     :raises InvalidConfiguration: lists every problem, one per line
     """
-    configuration, findings = _read(source)
+    configuration, findings, is_partial = _read(source)
     if configuration is None:
         count, rest = len(findings), len(findings) - _MOST_FINDINGS
         lines = [str(finding) for finding in findings[:_MOST_FINDINGS]]
         lines += [f"and {rest} more"] if rest > 0 else []
+        lines += [MORE] if is_partial else []
         raise InvalidConfiguration(
             "\n".join([f"{count} finding{'' if count == 1 else 's'} in the configuration:", *lines, ""]),
             remedy="correct each of them; delta-cdc lint checks it.",
@@ -46,13 +60,21 @@ def lint(source: str | Path | Mapping[str, Any]) -> list[Finding]:
 
     :param source: see :func:`load`
     """
-    return _read(source)[1]
+    return checked(source)[0]
 
 
-def _read(source: str | Path | Mapping[str, Any]) -> tuple[Configuration | None, list[Finding]]:
+def checked(source: str | Path | Mapping[str, Any]) -> tuple[list[Finding], bool]:
+    """Return the problems of a configuration, and whether they prevented other checks.
+
+    :param source: see :func:`load`
+    """
+    return _read(source)[1:]
+
+
+def _read(source: str | Path | Mapping[str, Any]) -> tuple[Configuration | None, list[Finding], bool]:
     findings = Findings()
     configuration = None
     with suppress(Enough):
         configuration = resolved(*read(source, findings), findings)
     problems = findings.sorted()
-    return (None if problems else configuration), problems
+    return (None if problems else configuration), problems, findings.is_partial

@@ -88,6 +88,15 @@ def _located(table: str) -> str:
     return table
 
 
+def same_place(location: str) -> str:
+    """Return a text that is equal for all spellings of a table's location."""
+    try:
+        return canonical_uri(_filled(location))
+    except (DeltaCdcError, OSError):
+        # A catalog name, or a location that is reported elsewhere.
+        return location.rstrip("/")
+
+
 def is_template(value: Any) -> bool:
     """Return whether a value contains Jinja anywhere."""
     if isinstance(value, str):

@@ -58,10 +58,14 @@ class Enough(Exception):
 
 
 class Findings:
-    """Collects all problems, to report them together."""
+    """Collects all problems, to report them together.
+
+    :ivar is_partial: whether some checks were left out because of an earlier problem
+    """
 
     def __init__(self) -> None:
         self._findings: list[Finding] = []
+        self.is_partial = False
 
     def add(self, place: Place, message: str, remedy: str) -> None:
         """Add a finding.

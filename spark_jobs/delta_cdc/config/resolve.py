@@ -248,7 +248,7 @@ class _Resolver:
                 location = table.arguments.get(key)
                 if location is None or combine.is_template(location):
                     continue
-                first = owners.setdefault((key, location.rstrip("/")), table.pipeline)
+                first = owners.setdefault((key, combine.same_place(location)), table.pipeline)
                 if first != table.pipeline:
                     section = self._pipelines[table.pipeline]
                     message = (
@@ -343,7 +343,9 @@ class _Resolver:
         )
         # Skip errors caused by an earlier error.
         wrong = section.unknown or any(layer.wrong & set(models.table_keys()) for layer in layers)
-        if not wrong and self._is_whole(table, section.place):
+        if wrong:
+            self._findings.is_partial = True
+        elif self._is_whole(table, section.place):
             combine.check(table, places, section.place, self._findings)
         return table
 

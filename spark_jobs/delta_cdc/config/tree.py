@@ -132,6 +132,7 @@ def read_file(path: Path, name: str, findings: Findings) -> Node | None:
         return _parsed(_content(path, name), name, findings)
     except _Refused as refused:
         findings.add(*refused.finding)
+        findings.is_partial = True
         return None
 
 
@@ -174,13 +175,24 @@ def _parsed(text: str, name: str, findings: Findings) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         cause = ", ".join(part for part in (error.context, error.problem) if part)
-        remedy = "correct it; texts with ':', '#', '{', '%' or '*' need quotes."
         place = Place(name) if mark is None else _place(name, mark)
-        raise _Refused(place, f"It is no YAML: {cause}.", remedy) from error
+        raise _Refused(place, f"It is no YAML: {cause}.", _remedy(cause, text, mark)) from error
     except yaml.YAMLError as error:
         cause = " ".join(str(error).split())
         raise _Refused(Place(name), f"It is no YAML: {cause}.", "remove what cannot be printed.") from error
     return None if root is None else _node(root, name, findings)
+
+
+def _remedy(cause: str, text: str, mark: Any) -> str:
+    """Return the remedy for a text that is no YAML."""
+    lines = text.splitlines()
+    rest = lines[mark.line][mark.column :] if mark is not None and mark.line < len(lines) else ""
+    if rest.startswith("\t") or "tab character" in cause:
+        return "write spaces: YAML does not allow tabs for indentation."
+    quotes = "texts with ':', '#', '{', '%' or '*' need quotes."
+    if "block mapping" in cause or "mapping values" in cause:
+        return f"indent all keys of a mapping by the same number of spaces; {quotes}"
+    return f"correct it; {quotes}"
 
 
 def _place(name: str, mark: Any) -> Place:

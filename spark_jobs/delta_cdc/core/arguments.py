@@ -187,8 +187,15 @@ def names(name: str, value: Any) -> tuple[str, ...] | None:
 def columns(name: str, value: Any) -> tuple[str, ...] | None:
     """Read a list of distinct column names, compared without case.
 
-    :raises InvalidConfiguration: for anything except texts, or a duplicate name
+    :raises InvalidConfiguration: for anything except texts, a text that lists names, or a duplicate name
     """
+    if isinstance(value, str) and "," in value:
+        names_text = ", ".join(repr(part.strip()) for part in value.split(","))
+        raise InvalidConfiguration(
+            f"{name} is a text, {value!r}: it would be the name of one column.",
+            remedy=f"give a list: [{names_text}].",
+            argument=name,
+        )
     column_names = names(name, value)
     if column_names is not None and len({column.lower() for column in column_names}) < len(column_names):
         raise InvalidConfiguration(

@@ -29,7 +29,8 @@ class DeltaCdcError(Exception):
         self.message = message
         self.remedy = remedy
         self.argument = argument
-        super().__init__(f"{message} Remedy: {remedy}")
+        space = "" if message.endswith("\n") else " "
+        super().__init__(f"{message}{space}Remedy: {remedy}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions cross process borders (result.json, Airflow's task runner): keep all parts.

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import InvalidConfiguration, VersionsExpired
+from delta_cdc.core.text_table import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,4 +86,4 @@ def readable(milliseconds: int) -> str:
     hours = milliseconds / 3_600_000
     if hours >= 24:
         return f"{hours / 24:.1f} days"
-    return f"{hours:.1f} hours" if hours >= 1 else f"{milliseconds / 60_000:.0f} minutes"
+    return f"{hours:.1f} hours" if hours >= 1 else plural(round(milliseconds / 60_000), "minute")

@@ -88,3 +88,8 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple | set | frozenset):
         return ", ".join(map(_text, value))
     return str(value)
+
+
+def plural(count: int, word: str) -> str:
+    """Return a count and a word, which gets an s unless the count is 1."""
+    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -109,41 +109,38 @@ def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, v
         for name in added:
             if name.lower() in existing:
                 raise _reserved(name, table, version, remedy)
-    for role, names, computed in _named_columns(options, added):
+    for option, names, computed in _named_columns(options, added):
         for name in names or ():
             # For a leaf field, check the column that holds it; a column's own name may also contain dots.
-            holder = name.split(".")[0] if role == _NULLS else name
+            holder = name.split(".")[0] if option in _NULL_LISTS else name
             if existing.isdisjoint((name.lower(), holder.lower())) and name.lower() not in computed:
                 raise ColumnNotFound(
-                    f"The {role} column {name} does not exist in version {version} of {table}, which has "
-                    f"{', '.join(columns)}.",
-                    remedy=f"correct the {role} columns.",
+                    f"The column {name} of {option} does not exist in version {version} of {table}, which "
+                    f"has {', '.join(columns)}.",
+                    remedy=f"correct {option}.",
                 )
-
-
-_NULLS = "ignore-null"
 
 
 def _named_columns(
     options: ApplyOptions, added: tuple[str, ...]
 ) -> Iterator[tuple[str, Iterable[str] | None, Collection[str]]]:
-    """Yield a role, the columns that an option names for it, and the allowed names besides the source's."""
+    """Yield an option, the columns that it names, and the allowed names besides the source's."""
     yield "columns_to_update", _as_tuple(options.columns_to_update), ()
     yield "on_conflict", options.last_by, ()
-    yield "snapshot version", _as_tuple(options.snapshot_version_column), ()
+    yield "snapshot_version_column", _as_tuple(options.snapshot_version_column), ()
     if options.select:
         return
     partitions = options.partition_by
     derived = {name.lower() for name, sql in partitions.items() if sql is not None}
-    yield "key", options.keys, derived
-    yield "landing", options.column_list, ()
-    yield "left out", options.except_column_list, ()
-    yield "tracked", options.track_history_column_list, ()
-    yield "tracked", options.track_history_except_column_list, ()
-    yield _NULLS, options.ignore_null_updates_column_list, ()
-    yield _NULLS, options.ignore_null_updates_except_column_list, ()
-    yield "partition", [name for name, sql in partitions.items() if sql is None], ()
-    yield "clustering", options.cluster_by, {*derived, *(name.lower() for name in added)}
+    yield "keys", options.keys, derived
+    yield "column_list", options.column_list, ()
+    yield "except_column_list", options.except_column_list, ()
+    yield "track_history_column_list", options.track_history_column_list, ()
+    yield "track_history_except_column_list", options.track_history_except_column_list, ()
+    for name in _NULL_LISTS:
+        yield name, getattr(options, name), ()
+    yield "partition_by", [name for name, sql in partitions.items() if sql is None], ()
+    yield "cluster_by", options.cluster_by, {*derived, *(name.lower() for name in added)}
 
 
 def _as_tuple(name: str | None) -> tuple[str, ...]:

@@ -192,6 +192,12 @@ def test_a_pipeline_is_called_as_its_table() -> None:
         (APPLY, "on_source_replaced", "accept", "use one of fail, reload"),
         (APPLY, "delete_mode", "mark", "use one of hard, soft"),
         (APPLY, "keys", ["id", "ID"], "keys names a column twice (id, ID)"),
+        (
+            APPLY,
+            "keys",
+            "company, n",
+            "it would be the name of one column. Remedy: give a list: ['company', 'n']",
+        ),
         (APPLY, "column_list", ["a", "A"], "column_list names a column twice"),
         (APPLY, "select", ["id", " "], "give an expression in each place"),
         (APPLY, "sequence_by", ["at", " "], "give an expression or a list of them"),

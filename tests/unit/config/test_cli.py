@@ -47,7 +47,15 @@ def test_lint(tmp_path: Path, broken: Path, capsys: Said) -> None:
         f"{broken}:3:3: The pipeline q has no source.",
         f"{broken}:3:3: The pipeline q has no target.",
     ]
-    assert lines[3:] == [f"3 findings in {right}, {broken}"]
+    # Whether p is complete is unknown, because its key may be a misspelled one.
+    assert lines[3:] == [
+        f"3 findings in {right}, {broken}",
+        "More checks follow when these are corrected.",
+    ]
+    doubled = tmp_path / "doubled.yaml"
+    doubled.write_text("pipelines: {p: {source: /s, target: /s, keys: id}, q: {source: /t}}\n")
+    assert main(["lint", str(doubled)]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == f"2 findings in {doubled}"
     assert main(["lint", "--json", str(broken)]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told == [finding.to_dict() for finding in config.lint(broken)]
@@ -109,6 +117,33 @@ def test_a_run_that_cannot_be_meant(tmp_path: Path, capsys: Said, given: list[st
     )
     assert main(["run", str(path), *given]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_variable_that_is_not_set_stops_its_pipeline_alone(tmp_path: Path, capsys: Said) -> None:
+    tables = Tables.made_in(tmp_path / "tables")
+    tables.sealed(5)
+    path = tmp_path / "pipelines.yaml"
+    path.write_text(
+        "pipelines:\n"
+        "  a: {source: '${NOPE}/rooms', target: /t, keys: id}\n"
+        f"  p: {{source: {tables.source.uri}, target: {tables.target.uri}, keys: id}}\n"
+    )
+    message = f"InvalidConfiguration: The pipeline a in {path}:2: The table '${{NOPE}}/rooms' names an"
+    assert main(["plan", str(path)]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith(f"a\n{message}")
+    assert "\np\n" in out
+    assert main(["run", str(path), "--json"]) == 1
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["pipeline"], first["result"]) == ("a", "failed")
+    assert first["error"].startswith(message)
+    assert (second["pipeline"], second["result"]) == ("p", "nothing")
+    for command in ("plan", "run"):
+        assert main([command, str(path), "a"]) == 2
+        assert capsys.readouterr().err.startswith(message)
+    path.write_text(path.read_text().replace("/rooms', target: /t", "', target: '${NOPE}/t'"))
+    assert main(["status", str(path)]) == 2
+    assert f"The pipeline a in {path}:2: " in capsys.readouterr().err
 
 
 def test_a_run_without_work_starts_no_spark(tmp_path: Path, capsys: Said) -> None:

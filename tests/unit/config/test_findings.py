@@ -48,6 +48,11 @@ STRUCTURE = {
         "The pipelines p and q have the same target, '/t/'.",
         "give each pipeline its own table.",
     ),
+    "one target for two, as a URI": (
+        f"pipelines: {{p: {{{RIGHT}}}, q: {{source: /s2, {MARK}target: 'file:///t', keys: id}}}}\n",
+        "The pipelines p and q have the same target, 'file:///t'.",
+        "give each pipeline its own table.",
+    ),
     "one log for two": (
         f"pipelines: {{p: {{{ROWS}}}, q: {{source: /x, {MARK}log: /log, insert_only: true}}}}\n",
         "The pipelines p and q have the same log, '/log'.",
@@ -487,7 +492,22 @@ YAML = {
     "a tab": (
         f"pipelines:\n{MARK}\tp: x\n",
         "It is no YAML: while scanning for the next token, found character that cannot start any token",
-        "correct it",
+        "write spaces: YAML does not allow tabs for indentation.",
+    ),
+    "a tab behind a value": (
+        f"pipelines:\n  p:\n    source: /s\n{MARK}\ttarget: /t\n",
+        "It is no YAML: while scanning a plain scalar, found a tab character that violates indentation.",
+        "write spaces: YAML does not allow tabs for indentation.",
+    ),
+    "too little indentation": (
+        f"pipelines:\n  p:\n    source: /s\n   {MARK}target: /t\n",
+        "It is no YAML: while parsing a block mapping, did not find expected key.",
+        "indent all keys of a mapping by the same number of spaces; texts with ':',",
+    ),
+    "too much indentation": (
+        f"pipelines:\n  p:\n    source: /s\n     target{MARK}: /t\n",
+        "It is no YAML: mapping values are not allowed in this context.",
+        "indent all keys of a mapping by the same number of spaces; texts with ':',",
     ),
     "too deep": (
         "pipelines: " + "[" * 20 + f"{MARK}[" + "[" * 10_000,

@@ -33,6 +33,7 @@ from delta_cdc.core.errors import (
     TargetSchemaClash,
 )
 from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.core.text_table import plural
 from delta_cdc.spark.apply.schema import lacking, widening
 from delta_cdc.spark.apply.sequences import from_text
 from delta_cdc.spark.ingest import redelivery
@@ -40,7 +41,7 @@ from delta_cdc.spark.ingest.widening import wider
 from delta_cdc.spark.sessions import checkpointed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from delta_cdc.core.spec import IngestSpec
 
@@ -348,14 +349,25 @@ def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> Non
         invalid_rows.groupBy(_REASON).count().orderBy(F.desc("count"), _REASON).limit(_SAMPLES).collect()
     )
     samples = invalid_rows.select(F.to_json(POSITION).alias("at"), F.substring(RAW, 1, 200).alias("raw"))
-    reasons_text = ", ".join(f"{row['count']} times {row[_REASON]}" for row in reasons)
+    reasons_text = _listed([(row[_REASON], row["count"]) for row in reasons], invalid_count)
     samples_text = "; ".join(f"{row['at']}: {row['raw']}" for row in samples.limit(_SAMPLES).collect())
+    verb = "is no valid event" if invalid_count == 1 else "are not valid events"
     raise InvalidRecord(
-        f"{invalid_count} records of {spec.source_uri} are not valid events ({reasons_text}), "
+        f"{plural(invalid_count, 'record')} of {spec.source_uri} {verb} ({reasons_text}), "
         f"for instance {samples_text}.",
         remedy="correct them in their source, correct the adapter's options, or let such records go to "
         "quarantine (on_invalid in policies).",
     )
+
+
+def _listed(reasons: Sequence[tuple[str, int]], total: int) -> str:
+    """Return reasons with their counts as a text, and how many records have none of them.
+
+    :param total: the number of all records
+    """
+    texts = [f"{plural(count, 'time')} {reason}" for reason, count in reasons]
+    others = total - sum(count for _, count in reasons)
+    return ", ".join(texts) + (f", and {plural(others, 'other')}" if others else "")
 
 
 # -- redelivered events ---------------------------------------------------------------------------

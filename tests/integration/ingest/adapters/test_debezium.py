@@ -92,6 +92,7 @@ GOLDEN: list[tuple[str, str | None, str | None, list[Event]]] = [
         [Event("ignore", timestamp=AT)],
     ),
     ("tombstone", None, '{"id":1}', [Event("ignore")]),
+    ("tombstone in a file", "null", None, [Event("ignore")]),
     ("tombstone with schema", '{"schema":null,"payload":null}', None, [Event("ignore")]),
     (
         "unknown operation",

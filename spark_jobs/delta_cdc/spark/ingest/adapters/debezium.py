@@ -48,7 +48,11 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     :raises InvalidConfiguration: an option is missing on which the encoding of values depends
     """
     options = context.options
-    frame = _unpacked(parsing.started(records), options)
+    frame = parsing.started(records)
+    # A topic dumped to a file has the text null for a tombstone. Its row is already NULL, as of a tombstone.
+    is_tombstone = F.coalesce(F.trim(F.col(parsing.RAW)) == "null", F.lit(False))
+    frame = frame.withColumn(parsing.UNREAD, F.when(~is_tombstone, F.col(parsing.UNREAD)))
+    frame = _unpacked(frame, options)
     frame = (
         _of_images(frame, context, options) if not options["unwrapped"] else _of_flat(frame, context, options)
     )
