@@ -645,7 +645,7 @@ def test_the_history_columns_are_reserved_for_type_2(tables: Tables) -> None:
 
 def test_a_misspelt_key_is_not_called_drift(tables: Tables) -> None:
     tables.sealed(3)
-    with pytest.raises(ColumnNotFound, match="key column idd does not exist"):
+    with pytest.raises(ColumnNotFound, match="column idd of keys does not exist"):
         tables.apply(options=ApplyOptions(keys=("idd",)))
 
 
