@@ -18,7 +18,7 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.options import check_order
-from delta_cdc.core.properties import CHANGE_FEED, feed_on
+from delta_cdc.core.properties import CHANGE_FEED, feed_on, tracks_rows
 from delta_cdc.core.spec import ApplyRequest, ApplySpec, ApplyStep, LoadStep, QueryOptions, Staging, StateStep
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
@@ -324,7 +324,8 @@ async def _load_alone(request: ApplyRequest, observed: Observation, load: LoadSt
     version = load.ending_version
     validation.check_columns(request.options, at.schema_columns, observed.source.uri, version)
     versions = None if load.is_empty else VersionRange(version, version)
-    warnings = feed_warning(at) if request.options.source_kind == "change_feed" else ()
+    needs_feed = request.options.source_kind == "change_feed" and not request.options.insert_only
+    warnings = feed_warning(at, has_history=request.options.stored_as_scd_type == 2) if needs_feed else ()
     return await modes.planned(request, observed, (load,), versions, *warnings)
 
 
@@ -386,15 +387,21 @@ async def _load_before(observed: Observation, first: int, *, declared: bool) -> 
     return step, at
 
 
-def feed_warning(state: TableState) -> tuple[str, ...]:
-    """Return a warning about the next run if the source has no change feed."""
+def feed_warning(state: TableState, *, has_history: bool = False) -> tuple[str, ...]:
+    """Return a warning about the next run if the source has no change feed.
+
+    :param has_history: the target is of type 2, which needs each change, not only the net effect
+    """
     if feed_on(state.configuration):
         return ()
+    next_run = (
+        "the next run fails after an UPDATE or DELETE"
+        if has_history and not tracks_rows(state.configuration)
+        else "the next run reads changes at greater cost (row ids, or both ends compared by key)"
+    )
     warning = (
-        f"The change data feed of {state.uri} is off in version {state.version}. This load needs none; the "
-        "next run reads changes at greater cost (row ids, or both ends compared by key), or fails where "
-        "nothing else can serve, unless it is turned on first (DeltaEnableChangeDataFeedOperator, "
-        f"{CHANGE_FEED})."
+        f"The change data feed of {state.uri} is off in version {state.version}. This load needs none, but "
+        f"{next_run}, unless the feed is turned on first (DeltaEnableChangeDataFeedOperator, {CHANGE_FEED})."
     )
     return (warning,)
 

@@ -491,7 +491,9 @@ def test_an_empty_target_is_loaded_under_its_own_number(tables: Tables) -> None:
 
 def test_a_load_without_feed_warns(tables: Tables) -> None:
     tables.source.set_properties()
-    assert "unless it is turned on first" in tables.apply().notes[0]
+    assert "at greater cost (row ids" in tables.apply().notes[0]
+    assert "the next run fails after an UPDATE or DELETE, unless" in tables.apply(options=TYPE_2).notes[0]
+    assert tables.apply(options=ApplyOptions(insert_only=True)).notes == ()
 
 
 @pytest.mark.parametrize("given", [{"starting_version": 3}, {"initial_load": {"from_version": 3}}])
