@@ -168,7 +168,7 @@ def _sequences(o: ApplyOptions) -> Rules:
             and not (o.delete_sequence or "").strip(),
             "sequence_by",
             f"sequence_by is the expression {o.sequence_by!r} and delete_sequence is missing",
-            "set delete_sequence (_commit_timestamp if sequence_by gives times): a deleted row has only old values.",
+            "set delete_sequence (to _commit_timestamp, if it fits): a deleted row has only its old values.",
         )
 
 
