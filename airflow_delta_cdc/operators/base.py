@@ -61,7 +61,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     :param packages: Maven coordinates instead of the provider's JARs; they must include Delta's and, for
         topics, Kafka's (templated)
     :param conf: Spark confs, which override the provider's. Class paths, options for the driver's JVM, and
-        lists of JARs and files do not override the provider's: the task appends them (templated)
+        lists of JARs and files are added to the provider's (templated)
     :param files: files for the executors' working folders, in addition to the provider's own (templated)
     :param py_files: Python files for the job, in addition to the provider's own (templated)
     :param archives: archives that are unpacked in the executors' working folders

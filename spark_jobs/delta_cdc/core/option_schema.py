@@ -357,8 +357,8 @@ APPLY = _by_name(
         "initial_load",
         INITIAL_LOAD,
         'First run: ``snapshot`` loads the newest version; ``{"from_version": N}`` loads version N - 1, and '
-        'applies the changes since; ``none`` and ``{"none_at": V}`` load no rows, and assume that the target '
-        "has the rows of the source's newest version, or of version V",
+        "applies the changes since; ``none`` loads nothing: the target already equals the newest version of "
+        'the source; ``{"none_at": V}`` loads nothing: the target already equals version V',
         default="snapshot",
     ),
     Option(
@@ -414,8 +414,8 @@ APPLY = _by_name(
     Option(
         "mode",
         MODE,
-        "``incremental`` (also an empty text): apply new changes; ``backfill``: another name of "
-        "``incremental``, for a range; ``dry_run``: ``incremental`` with ``dry_run=True``; ``repair``: "
+        "``incremental`` (also an empty text): apply new changes; ``backfill``: the same, up to "
+        "an end; ``dry_run``: ``incremental`` with ``dry_run=True``; ``repair``: "
         "compute again the rows of the keys that changed in a range at or below the watermark, or that "
         "``repair`` selects, and keep the watermark; ``reload``: compute again the rows of all keys; "
         "``reset``: delete the target's rows, and load it again; ``interval``: apply the changes up to the "
