@@ -26,6 +26,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.metrics import is_late
 from delta_cdc.core.option_schema import APPLY
 from delta_cdc.core.spec import TargetName
+from delta_cdc.core.text_table import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,8 +83,8 @@ def pipeline_jobs(
     *,
     ingest: Callable[[Mapping[str, Any]], bool] | None = None,
     located: Sequence[Mapping[str, str]] | None = None,
-) -> list[PipelineJob | DeltaCdcError]:
-    """Return the job of each table, with locations for catalog names, or the error of its arguments.
+) -> list[PipelineJob]:
+    """Return the job of each table, with locations for catalog names, or with the error of its arguments.
 
     :param operator: provides the connections, and the Spark that looks up catalog names
     :param tables: arguments of each table (:func:`delta_cdc.run.table_arguments.requests`)
@@ -135,16 +136,16 @@ def pipeline_jobs(
 
     def pipeline_job(
         table: Mapping[str, Any], names: Mapping[str, str], pair: Requests | DeltaCdcError
-    ) -> PipelineJob | DeltaCdcError:
-        if isinstance(pair, DeltaCdcError):
-            return pair
-        batch, apply = pair
+    ) -> PipelineJob:
         try:
+            if isinstance(pair, DeltaCdcError):
+                raise pair
+            batch, apply = pair
             uris = chosen(known, names.values())
             if apply is not None:
                 apply = engine.placed(apply, uris[apply.source], uris[apply.target])
         except DeltaCdcError as error:
-            return error
+            return engine.PipelineJob(error=error, name=table["pipeline"])
         return engine.PipelineJob(
             ingest=replace(batch, log=uris[batch.log]) if batch is not None else None,
             apply=apply,
@@ -154,16 +155,14 @@ def pipeline_jobs(
     return [pipeline_job(*one) for one in zip(tables, named, requests, strict=True)]
 
 
-def planned(made: Sequence[PipelineJob | DeltaCdcError]) -> list[PipelineJob]:
-    """Return the jobs, if every table has one.
+def planned(jobs: list[PipelineJob]) -> list[PipelineJob]:
+    """Return the jobs, if none has an error.
 
     :raises DeltaCdcError: the first error among them
     """
-    jobs = []
-    for job in made:
-        if isinstance(job, DeltaCdcError):
-            raise job
-        jobs.append(job)
+    for job in jobs:
+        if job.error is not None:
+            raise job.error
     return jobs
 
 
@@ -417,7 +416,7 @@ def counted(outcomes: Sequence[PipelineResult]) -> str:
     """Return the number of tables with each outcome, as text."""
     numbers = Counter(status(outcome) for outcome in outcomes)
     parts = ", ".join(f"{numbers[name]} {text}" for name, text in _OUTCOMES.items() if numbers[name])
-    return f"{len(outcomes)} table{'' if len(outcomes) == 1 else 's'}: {parts or 'none'}"
+    return f"{plural(len(outcomes), 'table')}: {parts or 'none'}"
 
 
 def raise_failures(outcomes: Sequence[PipelineResult], of: int | None = None) -> None:

@@ -21,7 +21,7 @@ from airflow_delta_cdc.groups.base import (
 )
 from airflow_delta_cdc.metrics import emit_lag
 from delta_cdc.core import arguments
-from delta_cdc.core.errors import DeltaCdcError, TableNotFound
+from delta_cdc.core.errors import TableNotFound
 from delta_cdc.core.option_schema import APPLY, in_group
 from delta_cdc.core.text_table import grid
 
@@ -117,13 +117,7 @@ class DetectChangesOperator(GroupOperator):
         other_tables = [dict(table) for table in self.tables if table["pipeline"] not in selected_names]
         jobs = self._jobs(context, [*selected, *other_tables])
         selected_jobs, other_jobs = jobs[: len(selected)], jobs[len(selected) :]
-        detected = iter(
-            engine.detect_changes([one for one in selected_jobs if isinstance(one, engine.PipelineJob)])
-        )
-        changes = [
-            next(detected) if isinstance(one, engine.PipelineJob) else _unread(table["pipeline"], one)
-            for table, one in zip(selected, selected_jobs, strict=True)
-        ]
+        changes = engine.detect_changes(selected_jobs)
         if not is_partial:
             changes = [_without_log(table, one) for table, one in zip(selected, changes, strict=True)]
         self._log(changes)
@@ -134,9 +128,7 @@ class DetectChangesOperator(GroupOperator):
         for pipeline, lag in lags.items():
             emit_lag(pipeline, lag)
         summaries = {one.pipeline: {**_summary(one), "lag": lags[one.pipeline]} for one in changes}
-        summaries |= {
-            one.pipeline: _left_out(one) for one in other_jobs if isinstance(one, engine.PipelineJob)
-        }
+        summaries |= {one.pipeline: _left_out(one) for one in other_jobs if one.error is None}
         context["ti"].xcom_push(key="tables", value=summaries)
         if run.explicit:
             _raise_first(changes)
@@ -147,27 +139,27 @@ class DetectChangesOperator(GroupOperator):
             if one.has_work or one.error is not None
         ]
 
-    def _jobs(
-        self, context: Context, candidates: Sequence[dict[str, Any]]
-    ) -> list[PipelineJob | DeltaCdcError]:
-        """Return the job of each table, or the error of its arguments."""
+    def _jobs(self, context: Context, candidates: Sequence[dict[str, Any]]) -> list[PipelineJob]:
+        """Return the job of each table, or one with the error of its arguments."""
         errors = [template_error(table) for table in candidates]
         rendered = [table for table, error in zip(candidates, errors, strict=True) if error is None]
         jobs = iter(tables.pipeline_jobs(self, context, rendered, ingest=_reads_source))
-        return [next(jobs) if error is None else error for error in errors]
+        return [
+            next(jobs) if error is None else engine.PipelineJob(error=error, name=table["pipeline"])
+            for table, error in zip(candidates, errors, strict=True)
+        ]
 
     def _item(
         self,
         table: dict[str, Any],
         changes: DetectedChanges,
-        pipeline_job: PipelineJob | DeltaCdcError,
+        pipeline_job: PipelineJob,
         stamp: str,
     ) -> Item:
-        located = {} if isinstance(pipeline_job, DeltaCdcError) else _located(table, pipeline_job)
         return Item(
             pipeline=changes.pipeline,
             table=table,
-            located=located,
+            located=_located(table, pipeline_job),
             fingerprint=self.fingerprint,
             stamp=stamp,
             since=changes.since,
@@ -231,10 +223,6 @@ def _without_log(table: Mapping[str, Any], changes: DetectedChanges) -> Detected
 def _reads_source(table: Mapping[str, Any]) -> bool:
     """Return whether a run reads the source; for a table without a target, the ingest is its only work."""
     return takes_source(table) or not has_target(table)
-
-
-def _unread(pipeline: str, error: DeltaCdcError) -> DetectedChanges:
-    return engine.DetectedChanges(pipeline=pipeline, found=f"{type(error).__name__}: {error}", error=error)
 
 
 def _located(table: Mapping[str, Any], pipeline_job: PipelineJob) -> dict[str, str]:

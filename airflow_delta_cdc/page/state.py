@@ -499,13 +499,11 @@ def _failure(outcome: _Outcome) -> dict[str, str] | None:
         text = f"{name} ended without a stored error."
         remedy = (
             "read the end of its log. If the log only stops there, something ended the task from outside: "
+            "read the log of Airflow's scheduler or executor. A retry is safe."
         )
-        remedy += "read the log of Airflow's scheduler or executor. A retry is safe."
     if task is not None and outcome.is_blocked:
-        text, remedy = (
-            f"Not run, because task {task.task_id} failed: {text}",
-            f"for task {task.task_id}: {remedy}",
-        )
+        text = f"Not run, because task {task.task_id} failed: {text}"
+        remedy = f"for task {task.task_id}: {remedy}"
     return {"level": "error", "text": text, "remedy": remedy}
 
 

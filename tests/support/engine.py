@@ -77,7 +77,11 @@ def newest_seal(table: str) -> Seal | None:
 
 def looked_at(table: str) -> TableVersion | None:
     """Return what a planner sees of the target."""
-    return TableVersion(metadata(table)["id"], newest(table)) if versions(table) else None
+    if not versions(table):
+        return None
+    # With the hash of the commit, as plans have it: without one, a job looks at the table in another way.
+    version = newest(table)
+    return TableVersion(metadata(table)["id"], version, commit_hash(table, version))
 
 
 def commit_hash(table: str, version: int) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.reserved_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS
 from delta_cdc.core.sql import quote
-from delta_cdc.core.text_table import aligned, clipped
+from delta_cdc.core.text_table import aligned, clipped, plural
 from delta_cdc.spark.changes.equality import has_equality
 from delta_cdc.spark.changes.feed import is_after
 
@@ -214,7 +214,7 @@ def _counted(rows: DataFrame) -> tuple[DataFrame, Observation]:
 def counts_text(by_type: Mapping[str, int], limit: int | None) -> str:
     """Return a text with the number of rows, by change type, and with the number of shown rows."""
     total = sum(by_type.values())
-    rows = f"{total} row{'' if total == 1 else 's'}"
+    rows = plural(total, "row")
     if limit is not None and limit < total:
         rows = f"the first {limit} of {rows}"
     kinds = ", ".join(f"{name} {by_type[name]}" for name in _CHANGE_TYPES if by_type.get(name))

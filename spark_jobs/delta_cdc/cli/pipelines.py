@@ -144,10 +144,8 @@ def before_the_first_load(parser: argparse.ArgumentParser) -> None:
                          help="order of the events of a change log, repeatable")  # fmt: skip
 
 
-def configured_work(
-    one: Chosen, given: Mapping[str, Any], **options: Any
-) -> PipelineJob | InvalidConfiguration:
-    """Return the job of a pipeline of a configuration, or why its arguments cannot be used here.
+def configured_work(one: Chosen, given: Mapping[str, Any], **options: Any) -> PipelineJob:
+    """Return the job of a pipeline of a configuration; with an error if its arguments cannot be used here.
 
     :param given: its arguments
     :param options: see :func:`delta_cdc.run.batch.pipeline_job`
@@ -155,19 +153,14 @@ def configured_work(
     try:
         return pipeline_job(given, **options)
     except InvalidConfiguration as error:
-        return _of(one, error)
+        return PipelineJob(error=_of(one, error), name=one.pipeline)
 
 
-def usable(jobs: Sequence[PipelineJob | InvalidConfiguration]) -> list[PipelineJob]:
-    """Return the jobs without the errors.
-
-    :raises InvalidConfiguration: there are only errors; this is the first
-    """
-    found = [job for job in jobs if isinstance(job, PipelineJob)]
-    errors = [job for job in jobs if isinstance(job, InvalidConfiguration)]
-    if not found:
+def refuse_only_errors(jobs: Sequence[PipelineJob]) -> None:
+    """Raise the first error if no job can be used."""
+    errors = [job.error for job in jobs if job.error is not None]
+    if errors and len(errors) == len(jobs):
         raise errors[0]
-    return found
 
 
 def _of(one: Chosen, error: InvalidConfiguration) -> InvalidConfiguration:

@@ -13,14 +13,13 @@ from delta_cdc.cli.pipelines import (
     chosen,
     configured_work,
     recorded_work,
+    refuse_only_errors,
     takes_pipelines,
-    usable,
 )
 from delta_cdc.core.arguments import MODES
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option_schema import APPLY, INGEST
-from delta_cdc.run.batch import PipelineJob
-from delta_cdc.run.detect_changes import DetectedChanges, detect_changes
+from delta_cdc.run.detect_changes import detect_changes
 from delta_cdc.run.table_arguments import is_ingested
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from delta_cdc.cli.pipelines import Chosen
+    from delta_cdc.run.batch import PipelineJob
 
 _OF_AN_APPLY = ("starting_version", "ending_version", "ending_timestamp", "max_versions",
                 "versions_per_commit", "bytes_per_commit", "repair_keys", "repair_quarantined",
@@ -87,18 +87,13 @@ def _plan(arguments: argparse.Namespace) -> int:
         refuse(arguments, _OF_AN_INGEST, "without --ingest")
     pipelines = chosen(arguments)
     if pipelines[0].group is None:
-        jobs: list[PipelineJob | InvalidConfiguration] = [
-            recorded_work(arguments, one, is_plan=True) for one in pipelines
-        ]
+        pipeline_jobs = [recorded_work(arguments, one, is_plan=True) for one in pipelines]
     else:
         refuse(arguments, FIRST_LOAD, "with a configuration")
         settings = settings_of(pipelines)
-        jobs = [_configured(arguments, one, settings) for one in pipelines]
-    found = iter(detect_changes(usable(jobs)))
-    plans = [
-        next(found) if isinstance(work, PipelineJob) else _not_planned(one.pipeline, work)
-        for one, work in zip(pipelines, jobs, strict=True)
-    ]
+        pipeline_jobs = [_configured(arguments, one, settings) for one in pipelines]
+    refuse_only_errors(pipeline_jobs)
+    plans = detect_changes(pipeline_jobs)
     if len(plans) == 1 and plans[0].error is not None:
         raise plans[0].error
     for one in plans:
@@ -108,13 +103,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 1 if any(one.error is not None for one in plans) else 0
 
 
-def _not_planned(pipeline: str, error: InvalidConfiguration) -> DetectedChanges:
-    return DetectedChanges(pipeline=pipeline, found=f"{type(error).__name__}: {error}", error=error)
-
-
-def _configured(
-    arguments: argparse.Namespace, one: Chosen, settings: Mapping[str, Any]
-) -> PipelineJob | InvalidConfiguration:
+def _configured(arguments: argparse.Namespace, one: Chosen, settings: Mapping[str, Any]) -> PipelineJob:
     """Return the work of a configured pipeline; the command line overrides its arguments."""
     table = one.table.arguments
     names = (*_OF_AN_APPLY, "max_files", "max_offsets", "glob", *_OF_BOTH)
@@ -134,7 +123,7 @@ def _configured(
         storage_options=settings["storage_options"],
         kafka_options=arguments.kafka_options or settings["kafka_options"],
     )
-    if not arguments.ingest or isinstance(work, InvalidConfiguration):
+    if not arguments.ingest or work.error is not None:
         return work
     if work.ingest is None:
         raise InvalidConfiguration(

@@ -14,14 +14,16 @@ from delta_cdc.cli.pipelines import (
     chosen,
     configured_work,
     recorded_work,
+    refuse_only_errors,
     takes_pipelines,
-    usable,
 )
 from delta_cdc.core.text_table import grid
-from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch
+from delta_cdc.run.batch import run_batch
 
 if TYPE_CHECKING:
     import argparse
+
+    from delta_cdc.run.batch import PipelineResult
 
 _PARALLEL = 8
 
@@ -50,13 +52,13 @@ def _run(arguments: argparse.Namespace) -> int:
         refuse(arguments, (*FIRST_LOAD, "single_driver"), "with a configuration")
     settings = settings_of(pipelines)
     options = {name: settings[name] for name in ("storage_options", "kafka_options")}
-    jobs = [
+    pipeline_jobs = [
         recorded_work(arguments, one, run_id=run_id)
         if one.group is None
         else configured_work(one, one.table.arguments, run_id=run_id, **options)
         for one in pipelines
     ]
-    pipeline_jobs = usable(jobs)
+    refuse_only_errors(pipeline_jobs)
     requests = [
         request for one in pipeline_jobs for request in (one.ingest, one.apply) if request is not None
     ]
@@ -65,23 +67,14 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     with Application(settings, requests) as application:
         # The rows below show the results, so the messages of the run are dropped.
-        done = iter(
-            run_batch(
-                pipeline_jobs,
-                execute=application.execute,
-                run_id=run_id,
-                parallel=int(parallel),
-                say=lambda _: None,
-            )
+        results = run_batch(
+            pipeline_jobs,
+            execute=application.execute,
+            run_id=run_id,
+            parallel=int(parallel),
+            say=lambda _: None,
         )
-    rows = [
-        _row(
-            next(done)
-            if isinstance(found, PipelineJob)
-            else PipelineResult(pipeline=one.pipeline, error=found)
-        )
-        for one, found in zip(pipelines, jobs, strict=True)
-    ]
+    rows = [_row(result) for result in results]
     errors = [f"{row['pipeline']}: {row['error']}" for row in rows if row["error"]]
     text = "\n".join([grid([_for_people(row) for row in rows]), *errors])
     print(json.dumps(rows, indent=2) if arguments.json else text)

@@ -11,6 +11,7 @@ from delta_cdc.config.resolve import resolved
 from delta_cdc.config.schema import json_schema
 from delta_cdc.config.tree import SUFFIXES, read
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.text_table import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,12 +45,12 @@ def load(source: str | Path | Mapping[str, Any]) -> Configuration:
     """
     configuration, findings, is_partial = _read(source)
     if configuration is None:
-        count, rest = len(findings), len(findings) - _MOST_FINDINGS
+        rest = len(findings) - _MOST_FINDINGS
         lines = [str(finding) for finding in findings[:_MOST_FINDINGS]]
         lines += [f"and {rest} more"] if rest > 0 else []
         lines += [MORE] if is_partial else []
         raise InvalidConfiguration(
-            "\n".join([f"{count} finding{'' if count == 1 else 's'} in the configuration:", *lines, ""]),
+            "\n".join([f"{plural(len(findings), 'finding')} in the configuration:", *lines, ""]),
             remedy="correct each of them; delta-cdc lint checks it.",
         )
     return configuration

@@ -13,6 +13,7 @@ from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.retention import LOG_RETENTION, milliseconds_of
 from delta_cdc.core.retention import readable as readable_time
 from delta_cdc.core.spec import IngestSpec, IngestStep, SourceFile
+from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import topic_partitions
@@ -86,11 +87,11 @@ class IngestPlan:
             return f"the records of {spec.quarantine_uri} again"
         if spec.files:
             size = readable(sum(file.size for file in spec.files))
-            return f"{_many(len(spec.files), 'file')} ({size}) of {self.source}"
+            return f"{plural(len(spec.files), 'file')} ({size}) of {self.source}"
         if spec.offsets:
             counts = [part.ending_offset - part.starting_offset for part in spec.offsets]
             n_partitions = len([count for count in counts if count])
-            return f"{_many(sum(counts), 'record')} of {_many(n_partitions, 'partition')} of {self.source}"
+            return f"{plural(sum(counts), 'record')} of {plural(n_partitions, 'partition')} of {self.source}"
         return "a seal alone"
 
     def __str__(self) -> str:
@@ -231,7 +232,7 @@ async def _files(observed: _Observed) -> Chosen:
     notes = []
     if older:
         notes.append(
-            f"{_many(older, 'file')} of {request.source_uri} last modified before "
+            f"{plural(older, 'file')} of {request.source_uri} last modified before "
             f"{request.starting_timestamp} left out."
         )
     if not new:
@@ -240,7 +241,7 @@ async def _files(observed: _Observed) -> Chosen:
     changed = sum(1 for file in chosen if file.uri in counted.files)
     if changed and not observed.standing.doubtful:
         notes.append(
-            f"{_many(changed, 'file')} changed since they were taken: only what is new in them is added."
+            f"{plural(changed, 'file')} changed since they were taken: only what is new in them is added."
         )
     files = await _described(request, [replace(file, again=observed.again(file.uri)) for file in chosen])
     return Chosen("ingest", tuple(notes), files, left=left, looked=len(listed))
@@ -325,7 +326,7 @@ async def _pending(observed: _Observed, memory: Memory) -> Chosen:
         )
         return replace(chosen, notes=(note, *chosen.notes), recorded=True)
     files, gone = await _recorded(observed, batch.files)
-    without = f"The run ingests the batch without {_many(gone, 'file')} deleted since then."
+    without = f"The run ingests the batch without {plural(gone, 'file')} deleted since then."
     vanished = (without,) if gone else ()
     listed = {file.uri for file in observed.listed}
     waiting = [file for file in _new(observed, observed.listed)[0] if file.uri not in dict(batch.files)]
@@ -385,10 +386,6 @@ def _seal_due(recorded: RecordedWatermark | None, now_ms: int) -> str | None:
         f"The newest seal of the log is {readable_time(age)} old, which is more than half of the log's "
         f"retention ({readable_time(kept)}). The run renews the seal."
     )
-
-
-def _many(count: int, unit: str) -> str:
-    return f"{count} {unit}{'' if count == 1 else 's'}"
 
 
 def _remarks(file: SourceFile) -> str:

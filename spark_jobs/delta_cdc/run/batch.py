@@ -56,6 +56,8 @@ class PipelineJob:
         run belong to this work (``ours_since`` of :func:`delta_cdc.run.apply.run_apply`). With None, the
         version is read before an ingest
     :param done_by: who has done work that is found done, for people
+    :param error: why the arguments give no work: the job fails with it, next to the others
+    :param name: the pipeline's name, of a job with an error
     """
 
     ingest: IngestRequest | None = None
@@ -64,10 +66,14 @@ class PipelineJob:
     saved_plans: SavedPlans | None = None
     since: int | None = None
     done_by: str = "an earlier try"
+    error: DeltaCdcError | None = None
+    name: str = ""
 
     @property
     def pipeline(self) -> str:
         """Return the pipeline's name."""
+        if self.error is not None:
+            return self.name
         request = self.ingest or self.apply
         if request is None:
             raise InvalidConfiguration(
@@ -204,6 +210,8 @@ class _PipelineRun:
         )
 
     async def _run(self) -> ApplyResult | None:
+        if self.pipeline_job.error is not None:
+            raise self.pipeline_job.error
         ingest, apply = self.pipeline_job.ingest, self.pipeline_job.apply
         self.since = self.pipeline_job.since
         if apply is not None and self.since is None and self.saved_plans.get(since_key(apply)) is not None:

@@ -98,6 +98,8 @@ async def _detect(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
 
 
 async def _planned(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
+    if pipeline_job.error is not None:
+        raise pipeline_job.error
     ingest, memory = None, Memory(backup=pipeline_job.backup)
     if pipeline_job.ingest is not None:
         ingest = await plan_ingest_async(pipeline_job.ingest, Memory(looks=looks))

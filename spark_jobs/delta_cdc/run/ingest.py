@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.spec import IngestSpec, JobResult
+from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.planning.ingest import IngestPlan, plan_ingest_async
 from delta_cdc.planning.ingest_request import IngestRequest
@@ -122,7 +123,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
             reason = f"the quarantine has no records of pipeline {self.request.pipeline}"
         else:
             unit = "partition" if self.request.is_kafka else "file"
-            looked_at = f"{plan.looked} {unit}{'' if plan.looked == 1 else 's'} of {plan.source}"
+            looked_at = f"{plural(plan.looked, unit)} of {plan.source}"
             reason = f"found nothing new for {self.written_table()} in {looked_at}"
         self.say(f"Nothing to ingest: {reason}.")
         return self._result(plan, None)
