@@ -94,7 +94,9 @@ def test_it_is_made_once_and_made_anew_when_it_is_damaged(
     assert _rows() == (0, "rows 7")
     assert archive.status().state == "damaged"
     assert make_archive().state == "ready"
-    assert archive.path.stat().st_size == before.st_size
+    # Two dumps of one JVM differ by a few pages.
+    assert archive.path.stat().st_size == pytest.approx(before.st_size, rel=0.001)
+    assert (archive.status().state, _rows()) == ("ready", (0, "rows 7"))
     assert {path.suffix for path in archive.path.parent.iterdir()} == {".jsa", ".json", ".lock"}
 
 
