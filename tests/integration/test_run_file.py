@@ -70,8 +70,11 @@ def test_two_tables_are_run(spark: SparkSession, tmp_path: Path, capsys: pytest.
         spark.sql(f"INSERT INTO delta.{quote(source)} VALUES ({key}, 0)")
         capsys.readouterr()
         assert main(["run", *form]) == 0
-        row = capsys.readouterr().out.splitlines()[2].split()
-        assert row[:2] == ["p", "applied"]
+        said = capsys.readouterr()
+        assert said.out.splitlines()[2].split()[:2] == ["p", "applied"]
+        # The terminal shows what happens while it happens.
+        assert "p: Planned: " in said.err
+        assert "p: Committed versions " in said.err
     assert spark.sql(f"SELECT count(*) FROM delta.{quote(target)}").collect()[0][0] == 5
     assert main(["run", *both, "--key", "id"]) == 2
     assert "keys given, and the pipeline has a watermark" in capsys.readouterr().err

@@ -224,6 +224,15 @@ def test_a_plan_of_another_mode(tables: Tables, capsys: Said, given: list[str], 
     assert "nothing: no process is started" not in said
 
 
+def test_a_first_load_without_keys(tables: Tables, capsys: Said) -> None:
+    """The plan says that the run would need a key."""
+    uris = [tables.source.uri, f"{tables.target.uri}_new", "--pipeline", "p"]
+    assert main(["plan", *uris]) == 0
+    assert "p: the plan checks no keys, because --key is missing.\n" in capsys.readouterr().err
+    assert main(["plan", *uris, "--key", "id"]) == 0
+    assert "--key" not in capsys.readouterr().err
+
+
 def test_a_log_before_its_first_load(tables: Tables, capsys: Said) -> None:
     asked = ["--source-kind", "change_log", "--sequence-by", "name"]
     assert planned(tables, *asked, "--key", "id") == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -189,9 +190,10 @@ def recorded_work(
         common["kafka_options"] = given.get("kafka_options")
         return PipelineJob(ingest=filled(IngestRequest, INGEST, given, log=target, **common))
     options = _apply_options(arguments, seal)
-    if is_plan:
+    if options is None and is_plan:
         # For a plan of the first load, insert_only replaces unknown keys: it requires nothing of the rows.
-        options = options or ApplyOptions(insert_only=True)
+        options = ApplyOptions(insert_only=True)
+        sys.stderr.write(f"{one.pipeline}: the plan checks no keys, because --key is missing.\n")
     elif options is None:
         raise InvalidConfiguration(
             f"It is unknown how {one.pipeline} builds {target}: it has no watermark yet.",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.application import Application, settings_of
@@ -35,7 +37,8 @@ def add(commands: Any) -> None:
         help="run pipelines once (starts Spark here, if there is work)",
         description="The command plans all pipelines without Spark, and runs those that have work in one "
         "application on this machine. It does not use Airflow's connections. Without a configuration, the "
-        "options come from the target's seal. Exit code 1: a pipeline failed.",
+        "options come from the target's seal. Standard error shows the progress. Exit code 1: a pipeline "
+        "failed.",
     )
     takes_pipelines(run)
     before_the_first_load(run)
@@ -66,13 +69,13 @@ def _run(arguments: argparse.Namespace) -> int:
         (group.settings.get("max_parallel_tables", _PARALLEL) for group in groups), default=_PARALLEL
     )
     with Application(settings, requests) as application:
-        # The rows below show the results, so the messages of the run are dropped.
         results = run_batch(
             pipeline_jobs,
             execute=application.execute,
             run_id=run_id,
             parallel=int(parallel),
-            say=lambda _: None,
+            # Standard output has the results alone, for programs.
+            say=partial(print, file=sys.stderr, flush=True),
         )
     rows = [_row(result) for result in results]
     errors = [f"{row['pipeline']}: {row['error']}" for row in rows if row["error"]]

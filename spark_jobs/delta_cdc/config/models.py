@@ -103,7 +103,7 @@ def _key(name: str) -> Any:
         value_type = _TYPES[kind.name]
     docs = [one.doc for one in (APPLY.get(name), option) if one is not None]
     # An ingest documents some options differently.
-    description = docs[0] if len(set(docs)) == 1 else f"{docs[0]}. With a log: {docs[1]}"
+    description = docs[0] if len(set(docs)) == 1 else f"{docs[0]}. In a table with `log`: {docs[1]}"
     return Annotated[value_type, Expects(kind.expects), Field(description=f"{description}.")]
 
 

@@ -233,9 +233,9 @@ APPLY = _by_name(
     Option(
         "delete_sequence",
         TEXT,
-        "For a change feed, type 2: the expression that a delete uses instead of ``sequence_by``. Required "
-        "if ``sequence_by`` is an expression over columns, because the feed has the old values of a "
-        "deleted row",
+        "For a change feed, type 2: the value of the end column of a deleted row. Required if "
+        "``sequence_by`` is an expression over columns, because a deleted row has only its old values. "
+        "It has the type of ``sequence_by``, as ``_commit_timestamp`` has for a time",
     ),
     Option("starting_version", COUNT, "First version, inclusive; None continues after the watermark"),
     Option("ending_version", COUNT, "Last version, inclusive; None is the newest one"),
@@ -414,13 +414,12 @@ APPLY = _by_name(
     Option(
         "mode",
         MODE,
-        "``incremental`` (also an empty text): apply new changes; ``backfill``: the same, up to "
-        "an end; ``dry_run``: ``incremental`` with ``dry_run=True``; ``repair``: "
-        "compute again the rows of the keys that changed in a range at or below the watermark, or that "
-        "``repair`` selects, and keep the watermark; ``reload``: compute again the rows of all keys; "
-        "``reset``: delete the target's rows, and load it again; ``interval``: apply the changes up to the "
-        "ending timestamp (exclusive), or, if they are already applied, repair the keys that changed between "
-        "the two timestamps",
+        "``incremental`` (also an empty text): apply the changes after the watermark. ``backfill``: the "
+        "same, up to an end. ``dry_run``: ``incremental`` with ``dry_run=True``. ``repair``: compute again "
+        "the rows of the keys that changed in a range, or that ``repair`` selects; the watermark stays. "
+        "``reload``: compute again the rows of all keys. ``reset``: delete the target's rows, and load it "
+        "again. ``interval``: for runs with a data interval: apply the changes before its end. If they are "
+        "already applied, repair the keys that changed in the interval",
         default="incremental",
         of_run=True,
     ),
