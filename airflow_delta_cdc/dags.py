@@ -80,7 +80,7 @@ def build_dags(
 
         build_dags("sales.yaml")
 
-    Each group becomes a DAG and, unless it sets ``backfill: false``, a second DAG ``<group>__backfill``
+    Each group becomes a DAG and, unless it sets ``backfill: false``, a second DAG ``<dag_id>__backfill``
     without a schedule, for long manual runs that would delay the scheduled runs. The function opens no
     connection and reads no table.
 

@@ -61,7 +61,8 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
     """Return the Params of the form, for ``DAG(params=...)``.
 
     :param tables: names of the DAG's pipelines; with them, the form has a field to choose tables
-    :param mode: the mode that the form shows at first, one of :data:`MODES`
+    :param mode: the mode that the form shows at first: ``incremental``, ``backfill``, ``repair``, ``reload``
+        or ``dry_run``
     :raises InvalidConfiguration: the mode is unknown
     """
     if mode not in MODES:

@@ -31,6 +31,7 @@ _TEMPLATES = (
     'For numbers, an empty text and `None` mean "not given", so `"{{ params.ending_version }}"` also works '
     "with an empty form field."
 )
+_HOW_TO_NAME = "../../howto/status.md#how-to-name-tables-in-a-command"
 #: Whose parameters are options.
 _OPTIONS = {
     "DeltaApplyChangesOperator": APPLY,
@@ -189,7 +190,7 @@ def _commands_index() -> str:
     rows = [(f"delta-cdc {name}", f"{name}.md", line) for name, (_, line) in commands().items()]
     intro = (
         "Exit codes: 0 success, 1 a finding (a named error, a pipeline that needs attention), 2 wrong usage. "
-        "[How to name tables in a command](../../howto/status.md#how-to-name-tables-in-a-command)."
+        f"[How to name tables in a command]({_HOW_TO_NAME})."
     )
     return _index("Commands", intro, "command", rows)
 
@@ -206,7 +207,13 @@ def _command(name: str, parser: argparse.ArgumentParser, line: str) -> str:
             shown = f"`{_value(action)}`"
         text = _text((action.help or "") % {"default": action.default, "prog": parser.prog})
         rows.append(f"| {shown} | {text} |")
-    lines = [f"# delta-cdc {name}\n", _MADE, f"\n{_text(line)}\n", f"{_text(parser.description or '')}\n"]
+    lines = [f"# delta-cdc {name}\n", _MADE, f"\n{_text(line)}\n"]
+    if parser.usage:
+        usage = parser.usage % {"prog": f"delta-cdc {name}"}
+        forms = "\n".join(form.strip() for form in usage.splitlines())
+        lines.append(f"```text\n{forms}\n```\n")
+        lines.append(f"[How to name tables in a command]({_HOW_TO_NAME}) has examples.\n")
+    lines.append(f"{_text(parser.description or '')}\n")
     lines += ["| argument | meaning |", "|---|---|", *rows, ""] if rows else []
     lines += ["[All commands](index.md)", ""]
     return "\n".join(lines)

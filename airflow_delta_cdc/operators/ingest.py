@@ -27,9 +27,9 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
     A change log is an append-only Delta table of events. The task ingests each record of a file or topic
     exactly once, even if a file arrives again under the same name, or a try is killed. It writes records that
     are not valid events into the quarantine ``<log>__quarantine``. With a ``target``, the same Spark
-    application applies the log to the target, as SCD type 1 or 2. If there is no new file or record, the task
-    starts no process and writes nothing. For many tables in one application, use a group
-    (:func:`airflow_delta_cdc.dags.build_dags`).
+    application applies the log to the target, as SCD type 1 or 2. If there is no new file or record, and the
+    target has all events of the log, the task starts no process and writes nothing. For many tables in
+    one application, use a group (:func:`airflow_delta_cdc.dags.build_dags`).
 
     The parameters of :class:`DeltaApplyChangesOperator` configure the apply. You can omit ``sequence_by`` and
     ``apply_as_deletes``, because the log's table properties contain them. ``max_bytes`` and

@@ -58,7 +58,8 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         task uses its own connections and storage options, not those in the file (templated)
     :param group: check only this group of the configuration (templated)
     :param tables: check only these pipelines of the configuration (templated)
-    :param checks: names of checks; None makes all checks (templated)
+    :param checks: names from the table of checks in ``docs/howto/verification.md``; None makes all checks
+        (templated)
     :param on_finding: ``fail``; or ``report``: the task log and the XCom show the findings, and the task
         succeeds (templated)
     :param parallel: the number of targets that Spark checks at once (templated)

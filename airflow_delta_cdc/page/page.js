@@ -20,7 +20,7 @@ const STATES = {
   behind: { label: "Behind", palette: "yellow", help: "Changes of the source are not applied" },
   running: { label: "Running", palette: "cyan", help: "A run is at work" },
   never: { label: "No run", palette: "gray", help: "No run has worked on it yet" },
-  ok: { label: "OK", palette: "green", help: "The last run succeeded, and nothing is known to be left" },
+  ok: { label: "OK", palette: "green", help: "The last run succeeded, and no known change is overdue" },
 };
 const LEVELS = { error: "red", warning: "orange", note: "gray" };
 const ROWS = [

@@ -80,10 +80,11 @@ class DeltaVersionSensor(BaseSensorOperator):
     :raises InvalidConfiguration: only one of ``pipeline`` and ``target`` is given, or ``partitions`` names a
         column that is not a partition column
     :raises SourceTableReplaced: without ``allow_recreation``: another table is at the same location
-    :raises SourceHistoryChanged: without ``allow_recreation``: a copy of the table has another history
+    :raises SourceHistoryChanged: without ``allow_recreation``: the table has the same id, but another
+        history, for example after a copy from a backup
     :raises TableNameUnresolved: no operator has resolved the catalog name yet
     :raises UnsupportedTable: the table's log does not show its changes
-    :raises DeltaCdcError: the target's log has no valid watermark; the class of the error is the reason
+    :raises DeltaCdcError: the target's log has no valid watermark; the class of the error shows why
     """
 
     template_fields = (

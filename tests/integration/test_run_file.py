@@ -53,8 +53,8 @@ pipelines:
     assert sorted(tuple(row) for row in rows["silver"].collect()) == [(0, 0), (1, 10), (2, 20)]
     assert [tuple(row) for row in rows["current"].collect()] == [(1, 5)]
     assert main(["run", str(file), "--pipeline", "table", "--pipeline", "files"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in said[2:]] == [["files", "nothing"], ["table", "nothing"]]
+    output = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in output[2:]] == [["files", "nothing"], ["table", "nothing"]]
 
 
 @pytest.mark.slow
@@ -70,11 +70,11 @@ def test_two_tables_are_run(spark: SparkSession, tmp_path: Path, capsys: pytest.
         spark.sql(f"INSERT INTO delta.{quote(source)} VALUES ({key}, 0)")
         capsys.readouterr()
         assert main(["run", *form]) == 0
-        said = capsys.readouterr()
-        assert said.out.splitlines()[2].split()[:2] == ["p", "applied"]
+        output = capsys.readouterr()
+        assert output.out.splitlines()[2].split()[:2] == ["p", "applied"]
         # The terminal shows what happens while it happens.
-        assert "p: Planned: " in said.err
-        assert "p: Committed versions " in said.err
+        assert "p: Planned: " in output.err
+        assert "p: Committed versions " in output.err
     assert spark.sql(f"SELECT count(*) FROM delta.{quote(target)}").collect()[0][0] == 5
     assert main(["run", *both, "--key", "id"]) == 2
     assert "keys given, and the pipeline has a watermark" in capsys.readouterr().err

@@ -133,8 +133,8 @@ def test_what_a_target_was_built_with(name: str, options: ApplyOptions, changes:
 @pytest.mark.parametrize(
     ("options", "again"),
     [
-        (FEED, 'until mode="reload" computes them again, or "repair", which does so at once;'),
-        (replace(FEED, stored_as_scd_type=2), 'until mode="repair" computes them again;'),
+        (FEED, 'stay until a run with mode="reload") or to "repair" (the next run computes them again);'),
+        (replace(FEED, stored_as_scd_type=2), 'stay until a run with mode="repair");'),
     ],
     ids=["type 1", "history"],
 )

@@ -15,9 +15,9 @@ def add(commands: Any) -> None:
     archive = commands.add_parser(
         "archive",
         help="make the class-data archive that lets an embedded Spark start faster (starts Spark here)",
-        description="Runs a small workload, after which the JVM writes its loaded classes into a file of "
-        "about 200 MB. This takes half a minute. Each set of JARs has its own archive. Exit code 1: no "
-        "archive was made, and the command prints the reason.",
+        description="The command runs a small workload. Then the JVM writes the classes that it has loaded "
+        "into a file of about 200 MB. This takes half a minute. Each set of JARs has its own archive. Exit "
+        "code 1: no archive was made, and the command prints the reason.",
     )
     archive.add_argument("--kafka", action="store_true", help="with the JARs for reading topics")
     archive.add_argument("--s3", action="store_true", help="with the JARs for tables on S3")

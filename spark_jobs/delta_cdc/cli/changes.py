@@ -36,10 +36,11 @@ def add(commands: Any) -> None:
     changes = commands.add_parser(
         "changes",
         help="show what changed in a table between two versions (starts Spark here, if there are changes)",
-        description="Without --to, the range ends at the newest version. The command sorts rows by version, "
-        "then by key (without keys: by the first column); an update shows the old row first. For a pipeline, "
-        "the command shows the changes of its source by its keys; without --from, those after its "
-        "watermark, which are not applied yet.",
+        description="Name one table, with --from, or one pipeline. For a pipeline, the command shows the "
+        "changes of its source, and uses the pipeline's keys; without --from, it shows the changes after the "
+        "watermark, which are not applied yet. Without --to, the range ends at the newest version. The "
+        "command sorts rows by version, then by key (without keys: by the first column); an update shows the "
+        "old row first.",
     )
     takes_pipelines(changes, "TABLE --from N")
     bounds(changes.add_mutually_exclusive_group(), changes.add_mutually_exclusive_group())

@@ -15,7 +15,8 @@ def add(commands: Any) -> None:
     jars = commands.add_parser(
         "jars",
         help="print the JARs that Spark needs (downloads them once)",
-        description="Prints one path for each JAR. Spark's own Ivy downloads missing JARs into the cache.",
+        description="The command prints one path for each JAR. Spark's own Ivy downloads missing JARs into "
+        "the cache, which is in $DELTA_CDC_HOME.",
     )
     jars.add_argument("--kafka", action="store_true", help="with the JARs for reading topics")
     jars.add_argument("--s3", action="store_true", help="with the JARs for tables on S3")

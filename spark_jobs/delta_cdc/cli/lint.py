@@ -17,8 +17,8 @@ def add(commands: Any) -> None:
     lint = commands.add_parser(
         "lint",
         help="check configurations (starts no Spark, uses no network)",
-        description="Prints one line for each problem: file:line:column, what is wrong, and the remedy. "
-        "Exit code 1: there are problems.",
+        description="The command prints one line for each problem: file:line:column, what is wrong, and the "
+        "remedy. Exit code 1: there are problems.",
     )
     lint.add_argument(
         "sources", nargs="+", metavar="FILE",

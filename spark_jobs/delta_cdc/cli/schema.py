@@ -15,7 +15,7 @@ def add(commands: Any) -> None:
     schema = commands.add_parser(
         "schema",
         help="print the JSON Schema of configurations, for completion and checks in an editor",
-        description="Prints JSON Schema, draft 2020-12.",
+        description="The command prints a JSON Schema of draft 2020-12.",
     )
     schema.set_defaults(run=_run)
 

@@ -30,9 +30,9 @@ def add(commands: Any) -> None:
     status = commands.add_parser(
         "status",
         help="show how far pipelines are behind their sources, from the logs alone (starts no Spark)",
-        description="Prints the source's version, the watermark, the lag, and the time until which the "
-        "pipeline can continue. Exit code 1: a pipeline needs attention: it has no valid watermark, it is "
-        "late, or a commit that it still needs is older than half of its retention.",
+        description="The command prints the source's version, the watermark, the lag, and the time until "
+        "which the pipeline can continue. Exit code 1: a pipeline has no valid watermark, is late, or still "
+        "needs a commit that is older than half of its retention.",
     )
     takes_pipelines(status)
     status.add_argument(

@@ -124,16 +124,20 @@ class DagKeys(TypedDict, total=False):
         str | Assets | None,
         Expects("a cron text, a preset like '@hourly', on_change, null, or a mapping {assets: [<table>, …]}"),
         Field(
-            description="Cron text or preset. on_change: run when a source has a new version. assets: run "
-            "when another DAG has written one of these tables."
+            description="Cron text (in UTC) or preset; null, the default: only manual runs. on_change: run "
+            "when a source has a new version. assets: run when another DAG has written one of these tables."
         ),
     ]
     start_date: Annotated[
         _Text,
         Field(description="Start of the first interval: a date (in UTC), or a time with offset or zone."),
     ]
-    catchup: Annotated[_Bool, Field(description="Also run the past intervals since start_date.")]
-    max_active_runs: Annotated[_FromOne, Field(description="Maximum number of concurrent runs of the DAG.")]
+    catchup: Annotated[
+        _Bool, Field(description="Also run the past intervals since start_date; default false.")
+    ]
+    max_active_runs: Annotated[
+        _FromOne, Field(description="Maximum number of concurrent runs of the DAG; default 1.")
+    ]
     max_parallel_tables: Annotated[
         _FromOne, Field(description="Maximum number of concurrent tables in the application; default 8.")
     ]
@@ -163,7 +167,7 @@ class DagKeys(TypedDict, total=False):
     ]
     is_paused_upon_creation: Annotated[_Bool, Field(description="Whether a new DAG is paused at first.")]
     backfill: Annotated[
-        _Bool, Field(description="Also make the DAG <group>__backfill, for manual runs; default true.")
+        _Bool, Field(description="Also make the DAG <dag_id>__backfill, for manual runs; default true.")
     ]
     spark_conn_id: Annotated[
         _Name, Field(description="Spark connection; without one, Spark runs in the worker.")

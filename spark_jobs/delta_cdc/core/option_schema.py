@@ -235,7 +235,7 @@ APPLY = _by_name(
         TEXT,
         "For a change feed, type 2: the value of the end column of a deleted row. Required if "
         "``sequence_by`` is an expression over columns, because a deleted row has only its old values. "
-        "It has the type of ``sequence_by``, as ``_commit_timestamp`` has for a time",
+        "Both must have the same type. If ``sequence_by`` is a time, you can use ``_commit_timestamp``",
     ),
     Option("starting_version", COUNT, "First version, inclusive; None continues after the watermark"),
     Option("ending_version", COUNT, "Last version, inclusive; None is the newest one"),
@@ -418,8 +418,8 @@ APPLY = _by_name(
         "same, up to an end. ``dry_run``: ``incremental`` with ``dry_run=True``. ``repair``: compute again "
         "the rows of the keys that changed in a range, or that ``repair`` selects; the watermark stays. "
         "``reload``: compute again the rows of all keys. ``reset``: delete the target's rows, and load it "
-        "again. ``interval``: for runs with a data interval: apply the changes before its end. If they are "
-        "already applied, repair the keys that changed in the interval",
+        "again. ``interval``, for runs with a data interval: apply the changes before the end of the "
+        "interval; if they are already applied, repair the keys that changed in the interval",
         default="incremental",
         of_run=True,
     ),
@@ -503,8 +503,8 @@ APPLY = _by_name(
     Option(
         "single_driver",
         FLAG,
-        "True: you make sure that only one Spark driver at a time writes to the table. Only S3 needs this, "
-        "if Spark's log store is not safe for several drivers",
+        "True: you make sure that only one Spark driver at a time writes to the table. Needed on S3 if "
+        "Spark's log store is not safe for several drivers; has no effect elsewhere",
         default=False,
         templated=False,
     ),

@@ -400,14 +400,11 @@ def _drift_remedy(name: str, options: ApplyOptions) -> str:
     new = "load a new target under a new pipeline name"
     if name not in _ACCEPTABLE:
         return f'go back to the recorded value, {new}, or replace the target\'s rows with mode="reset".'
+    again = "repair" if needs_history(options) else "reload"
     # After acceptance it is no longer drift, so only the mode computes the other rows again.
-    again, at_once = 'mode="reload"', ', or "repair", which does so at once'
-    if needs_history(options):
-        again, at_once = 'mode="repair"', ""
-    return (
-        'go back to the recorded value; or set on_drift in policies to "accept", by which existing rows stay '
-        f"as they are until {again} computes them again{at_once}; or {new}."
-    )
+    accept = f'set on_drift in policies to "accept" (existing rows stay until a run with mode="{again}")'
+    repair = "" if needs_history(options) else ' or to "repair" (the next run computes them again)'
+    return f"go back to the recorded value; or {accept}{repair}; or {new}."
 
 
 def comparable(name: str, value: object) -> Hashable:

@@ -97,8 +97,8 @@ def replaced(source: TableState, seal: Seal) -> SourceTableReplaced:
     return SourceTableReplaced(
         f"The source {source.uri} (version {source.version}) is another table now: its id is "
         f"{source.table_id}, and {seal.watermark.table_id} was applied up to version {seal.watermark}.",
-        remedy='set on_source_replaced in policies to "reload", by which all keys are compared with the new '
-        "table; or drop the target; or name a new one.",
+        remedy='set on_source_replaced in policies to "reload", which compares all keys with the new table. '
+        "Or drop the target. Or use a new target.",
     )
 
 

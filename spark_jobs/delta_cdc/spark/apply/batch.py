@@ -267,7 +267,10 @@ _REFUSALS: dict[str, tuple[type[DeltaCdcError], str, str]] = {
     LATE: (
         TooLate,
         "event(s) of {place}, arrived below the lateness horizon of the log (for instance {sample}).",
-        "take them out of the log, or leave such events out with policies={'on_late': 'discard'}.",
+        (
+            "ignore such events with policies={'on_late': 'discard'} (the log needs row tracking). Or delete "
+            "them from the log and run once with mode='reload': the range keeps the versions that added them."
+        ),
     ),
     NULL_KEY: (
         NullKey,

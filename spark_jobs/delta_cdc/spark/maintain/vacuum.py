@@ -32,7 +32,8 @@ _NO_LITE = "DELTA_CANNOT_VACUUM_LITE"
 def run(session: SparkSession, spec: VacuumSpec) -> JobResult:
     """Set the properties of a spec and delete files; a dry run only logs the files, at most 1,000.
 
-    :raises InvalidConfiguration: ``lite`` is set and the log does not reach back far enough
+    :raises InvalidConfiguration: ``lite`` is set (in the operator: ``full=False``), and the log does not
+        reach back far enough
     """
     if spec.properties and not spec.dry_run:
         session.sql(set_properties(spec.table_uri, spec.properties))
@@ -53,7 +54,7 @@ def run(session: SparkSession, spec: VacuumSpec) -> JobResult:
             raise
         raise InvalidConfiguration(
             f"The log of {spec.table_uri} lacks files that were removed since the last VACUUM.",
-            remedy="run once without lite, which lists the table's folder.",
+            remedy="run once with full=True (the default), which lists the table's folder.",
         ) from error
     if not spec.dry_run:
         return JobResult("committed")

@@ -90,7 +90,7 @@ def _unpacked(frame: DataFrame, options: dict[str, Any]) -> DataFrame:
     """Split messages into schema and payload. A message without schema is itself the payload."""
     raw, message = F.col(parsing.ROW), f"{parsing.ROW}_message"
     frame = frame.withColumn(message, parsing.json_object(raw, ["schema", "payload"]))
-    keys = F.json_object_keys(raw)
+    keys = F.col(parsing.CARRIED)
     wrapped = is_list_of(keys, ("schema", "payload")) | is_list_of(keys, ("payload",))
     wrapped = F.coalesce(wrapped, F.lit(False))
     return frame.withColumns(
@@ -151,7 +151,7 @@ def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> Dat
         F.lit(options["connector"]), members[order.source_name("connector")]
     )
     frame = frame.withColumns(members).drop(fields)
-    return frame.withColumns({parsing.ROW: F.col(_PAYLOAD), parsing.INDEX: F.lit(1)})
+    return parsing.with_row(frame.withColumn(parsing.INDEX, F.lit(1)), F.col(_PAYLOAD))
 
 
 def _meta_names(columns: Mapping[str, Value], options: dict[str, Any]) -> list[str]:

@@ -47,7 +47,8 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         columns[stamp] = values.plain_value(T.TimestampType())
     left_out = [*meta_columns, *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
-    frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
+    frame = parsing.opened(parsing.started(records, list(columns)), list(columns))
+    frame = parsing.valued(frame, columns, context.keys)
     operation_text = F.col(quote(meta_columns[0])).cast("string")
     if parsed_types is not None and not any(name.lower() == meta_columns[0].lower() for name in parsed_types):
         operation_text = F.lit(None).cast("string")

@@ -147,7 +147,7 @@ def with_key_changes(frame: DataFrame, keys: Sequence[str], before: str, after: 
     changed = F.coalesce(F.when(both, differs), F.lit(False))
     frame = parsing.split_in_two(frame, changed)
     row = F.when(F.col(parsing.INDEX) == 0, F.col(before)).otherwise(F.coalesce(F.col(after), F.col(before)))
-    return frame.withColumn(parsing.ROW, row)
+    return parsing.with_row(frame, row)
 
 
 def _member(image: str, key: str) -> Column:

@@ -64,6 +64,8 @@ NOT_JSON = "not JSON: not exactly one whole object"
 #: The reason for a record that only a lenient reader accepts.
 NOT_STRICT = "not strict JSON: a name twice in an object, single quotes, or a control character in a text"
 HALF_CHARACTER = "a text has only half of a surrogate pair (\\ud800 to \\udfff)"
+#: An object without an object inside and without escapes: nothing can follow its closing brace.
+_FLAT = r"^\{[^{}\\]*+\}\z"
 #: Two escapes that together are one character. Any other escape of this range is half of a character.
 _PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = r"\\u[dD][89a-fA-F]"
@@ -75,18 +77,28 @@ _LONG_NUMBER = r"\.(?:[0-9]{8}|(?<=[0-9]{8}\.))"
 _UP_TO_NUMBER = r'\G((?:[^"0-9-]++|"(?:[^"\\]++|\\.)*+")*+)(-?[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)'
 
 
-def started(records: DataFrame) -> DataFrame:
+def started(records: DataFrame, columns: Sequence[str] = ()) -> DataFrame:
     """Rename the columns of a frame of records, because columns of the record may have the same names.
 
-    If a JSON record is not exactly one object, its error is set here, without parsing the record. Its
-    :data:`ROW` is NULL, as for a blank record.
+    If a JSON record is not exactly one object, its error is set here. Its :data:`ROW` is NULL, as for a blank
+    record.
+
+    :param columns: the columns of the batch. A record that has exactly these, and no object inside, needs no
+        further check: the reader of their names has found no error
     """
     frame = records.withColumnsRenamed({name: own for name, own in _OWN.items() if name in records.columns})
     if RECORD in frame.columns:
         return frame
-    reason = F.when(~is_blank(frame), object_flaw(F.col(RAW)))
-    frame = frame.withColumn(UNREAD, F.coalesce(F.col(UNREAD), reason))
+    frame = frame.withColumn(CARRIED, F.json_object_keys(RAW))
+    is_usual = F.coalesce(F.col(RAW).rlike(_FLAT) & is_list_of(F.col(CARRIED), columns), F.lit(False))
+    flaw = F.when(~is_usual & ~is_blank(frame), object_flaw(F.col(RAW)))
+    frame = frame.withColumn(UNREAD, F.coalesce(F.col(UNREAD), flaw))
     return frame.withColumn(ROW, F.when(F.col(UNREAD).isNull() & ~is_blank(frame), F.col(RAW)))
+
+
+def with_row(frame: DataFrame, row: Column) -> DataFrame:
+    """Set :data:`ROW` to a part of the record, and :data:`CARRIED` to the names of its members."""
+    return frame.withColumn(ROW, row).withColumn(CARRIED, F.json_object_keys(ROW))
 
 
 def is_blank(frame: DataFrame) -> Column:
@@ -128,9 +140,7 @@ def json_object(text: Column, names: Sequence[str]) -> Column:
 
 
 # -- which columns, of which types --------------------------------------------------------------
-def layout(
-    frame: DataFrame, context: Context, own: Iterable[str] = (), members_in: str = ROW
-) -> dict[str, Value]:
+def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[str, Value]:
     """Return the columns of the records, each with its encoding.
 
     The option ``schema`` defines the types. Without it, columns of the log have the log's types. For other
@@ -141,7 +151,6 @@ def layout(
 
     :param frame: has :data:`ROW`, or has records of CSV or Parquet from :func:`started`
     :param own: columns that describe the record and are not payload; text, unless ``schema`` has them
-    :param members_in: see :func:`shown_types`
     """
     parsed_types = record_types(frame)
     misspelt: dict[str, tuple[str, ...]] = {}
@@ -151,9 +160,7 @@ def layout(
         column_types = {field.name: field.dataType for field in context.known.fields} if context.known else {}
         flat = [name for name, kind in column_types.items() if not _is_nested(kind)]
         batch_types = (
-            shown_types(frame, [*flat, *own], context.keys, members_in)
-            if parsed_types is None
-            else parsed_types
+            shown_types(frame, [*flat, *own], context.keys) if parsed_types is None else parsed_types
         )
         log_names = {name.lower(): name for name in column_types}
         for name, kind in batch_types.items():
@@ -191,26 +198,23 @@ def record_types(frame: DataFrame) -> dict[str, T.DataType] | None:
     return {field.name: field.dataType for field in record.fields}
 
 
-def shown_types(
-    frame: DataFrame, known: Iterable[str], spelt: Sequence[str], members_in: str
-) -> dict[str, T.DataType]:
+def shown_types(frame: DataFrame, known: Iterable[str], spelt: Sequence[str]) -> dict[str, T.DataType]:
     """Return the types of the members of :data:`ROW` in a batch, except known members. One pass infers them.
 
     The pass parses only rows with other members: after the first batch of a change log, usually none.
 
     :param known: members to omit
     :param spelt: preferred spellings, for names that occur in upper and lower case
-    :param members_in: a column with the members of :data:`ROW`, which may lack its checks. If it is not ROW,
-        Spark computes ROW only for the rows that the pass parses
     """
-    row, known_names = F.col(ROW), list(known)
-    keys = F.json_object_keys(members_in)
+    keys, known_names = F.col(CARRIED), list(known)
     has_new = (
         F.size(F.array_except(keys, F.array(*map(F.lit, known_names)))) > 0
         if known_names
         else keys.isNotNull()
     )
-    inferred_ddl = frame.agg(F.schema_of_variant_agg(F.when(has_new, F.try_parse_json(row)))).collect()[0][0]
+    # A filter, not a condition inside the aggregate: Spark then checks only the rows that pass it.
+    new_rows = frame.where(has_new)
+    inferred_ddl = new_rows.agg(F.schema_of_variant_agg(F.try_parse_json(ROW))).collect()[0][0]
     # Spark quotes names that are not plain words.
     ddl = re.sub(
         r"`(?:[^`]|``)*`|\bOBJECT<", lambda m: "STRUCT<" if m[0] == "OBJECT<" else m[0], inferred_ddl
@@ -278,9 +282,8 @@ def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
         F.col(CARRIED), lambda key: F.lower(key).isin(list(by_lower)) & ~key.isin(columns)
     )
     frame = frame.withColumns(
-        {TEXTS: json_object(F.col(ROW), columns), CARRIED: F.json_object_keys(F.col(ROW))}
+        {TEXTS: json_object(F.col(ROW), columns), COMPLETE: is_list_of(F.col(CARRIED), columns)}
     )
-    frame = frame.withColumn(COMPLETE, is_list_of(F.col(CARRIED), columns))
     no_object = F.col(TEXTS).isNull() | F.col(CARRIED).isNull()
     respelt_error = F.concat(
         F.lit("a column of another case than in the log: "), F.get(respelt_names, F.lit(0))

@@ -51,12 +51,13 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     options = context.options
     frame = parsing.started(records)
     meta_columns = _meta_columns(options)
-    columns = parsing.layout(frame, context, meta_columns, parsing.RAW)
+    columns = parsing.layout(frame, context, meta_columns)
     extra_columns = _named_columns(options, columns)
     columns |= {name: values.plain_value(T.StringType()) for name in extra_columns}
     left_out = [*meta_columns, *extra_columns, *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
-    frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
+    frame = parsing.opened(parsing.started(records, list(columns)), list(columns))
+    frame = parsing.valued(frame, columns, context.keys)
     position = F.col(parsing.POSITION)
     frame = frame.withColumns(
         {ROW: position.getField("row"), OFFSET: position.getField("offset")}
