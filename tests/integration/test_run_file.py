@@ -76,5 +76,8 @@ def test_two_tables_are_run(spark: SparkSession, tmp_path: Path, capsys: pytest.
         assert "p: Planned: " in output.err
         assert "p: Committed versions " in output.err
     assert spark.sql(f"SELECT count(*) FROM delta.{quote(target)}").collect()[0][0] == 5
+    spark.sql(f"DELETE FROM delta.{quote(target)} WHERE id = 1")
+    assert main(["run", *both, "--mode", "reload"]) == 0
+    assert spark.sql(f"SELECT count(*) FROM delta.{quote(target)}").collect()[0][0] == 5
     assert main(["run", *both, "--key", "id"]) == 2
     assert "keys given, and the pipeline has a watermark" in capsys.readouterr().err

@@ -224,6 +224,22 @@ def test_a_plan_of_another_mode(tables: Tables, capsys: Said, given: list[str], 
     assert "nothing: no process is started" not in said
 
 
+@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["--from", "1"], "--starting-version given for 2 pipelines, and each has its own versions"),
+        (["--mode", "reset"], "--mode reset given for 2 pipelines, whose rows it would delete"),
+    ],
+)
+def test_what_fits_one_pipeline_only(
+    tables: Tables, capsys: Said, command: str, given: list[str], problem: str
+) -> None:
+    pairs = [f"{name}={tables.target.uri}" for name in ("p", "q")]
+    assert main([command, *pairs, *given]) == 2
+    assert problem in capsys.readouterr().err
+
+
 def test_a_first_load_without_keys(tables: Tables, capsys: Said) -> None:
     """The plan says that the run would need a key."""
     uris = [tables.source.uri, f"{tables.target.uri}_new", "--pipeline", "p"]

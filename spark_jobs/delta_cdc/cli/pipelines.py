@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING
 
-from delta_cdc.cli.common import newest_seal, refuse
+from delta_cdc.cli.common import refuse
 from delta_cdc.config import SUFFIXES, Table, load
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY, INGEST, filled
-from delta_cdc.core.spec import ApplyOptions, IngestOptions, SourceKind
-from delta_cdc.core.topics import is_topics
-from delta_cdc.core.validation import ingest_options_of, options_of
 from delta_cdc.core.variables import expand
-from delta_cdc.planning.ingest_request import IngestRequest
-from delta_cdc.run.batch import PipelineJob, pipeline_job
-from delta_cdc.run.table_arguments import apply_request
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from delta_cdc.config import Group
     from delta_cdc.core.watermark import Seal
 
-#: Arguments that replace a missing watermark, as attributes of the arguments.
-FIRST_LOAD = ("source_kind", "keys", "sequence_by")
 
 _HELP = (
     "FILE: a configuration (a file or a folder), with all its pipelines, or only those that you name after "
@@ -85,7 +75,7 @@ class Chosen:
         try:
             return expand(str(location))
         except InvalidConfiguration as error:
-            raise _of(self, error) from error
+            raise at_its_place(self, error) from error
 
 
 def takes_pipelines(parser: argparse.ArgumentParser, *more: str) -> None:
@@ -135,84 +125,10 @@ def the_one(arguments: argparse.Namespace) -> Chosen:
     return pipelines[0]
 
 
-def before_the_first_load(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that replace a watermark before the first load."""
-    options = parser.add_argument_group("before the first load, without a configuration")
-    options.add_argument("--source-kind", choices=get_args(SourceKind), help="default: change_feed")
-    options.add_argument("--key", "--keys", dest="keys", action="append", metavar="COLUMN",
-                         help="column that identifies a row, repeatable")  # fmt: skip
-    options.add_argument("--sequence-by", action="append", metavar="SQL",
-                         help="order of the events of a change log, repeatable")  # fmt: skip
-
-
-def configured_work(one: Chosen, given: Mapping[str, Any], **options: Any) -> PipelineJob:
-    """Return the job of a pipeline of a configuration; with an error if its arguments cannot be used here.
-
-    :param given: its arguments
-    :param options: see :func:`delta_cdc.run.batch.pipeline_job`
-    """
-    try:
-        return pipeline_job(given, **options)
-    except InvalidConfiguration as error:
-        return PipelineJob(error=_of(one, error), name=one.pipeline)
-
-
-def refuse_only_errors(jobs: Sequence[PipelineJob]) -> None:
-    """Raise the first error if no job can be used."""
-    errors = [job.error for job in jobs if job.error is not None]
-    if errors and len(errors) == len(jobs):
-        raise errors[0]
-
-
-def _of(one: Chosen, error: InvalidConfiguration) -> InvalidConfiguration:
+def at_its_place(one: Chosen, error: InvalidConfiguration) -> InvalidConfiguration:
     """Return an error of a configured pipeline, with its name and its place."""
     where = f"The pipeline {one.pipeline} in {one.table.place}:"
     return InvalidConfiguration(f"{where} {error.message}", remedy=error.remedy, argument=error.argument)
-
-
-def recorded_work(
-    arguments: argparse.Namespace, one: Chosen, *, run_id: str = "", is_plan: bool = False
-) -> PipelineJob:
-    """Return the job of a pipeline without a configuration, with the options in its target's watermark.
-
-    :param is_plan: whether the job is only planned, so that its options may be unknown
-    :raises InvalidConfiguration: the options are unknown, or are given although a watermark records them
-    """
-    target, given = str(one.target), vars(arguments)
-    seal = newest_seal(target, one.pipeline)
-    common: dict[str, Any] = {"pipeline": one.pipeline, "source": source_of(one, seal), "run_id": run_id}
-    ingest_options = ingest_options_of(seal) if seal is not None else None
-    if ingest_options is not None or given.get("ingest"):
-        refuse(arguments, FIRST_LOAD, "for a change log that has a watermark")
-        kind: Any = "kafka" if is_topics(common["source"]) else "files"
-        # A plan needs no keys: it reads no record.
-        common["options"] = ingest_options or IngestOptions(source_kind=kind, insert_only=True)
-        common["kafka_options"] = given.get("kafka_options")
-        return PipelineJob(ingest=filled(IngestRequest, INGEST, given, log=target, **common))
-    options = _apply_options(arguments, seal)
-    if options is None and is_plan:
-        # For a plan of the first load, insert_only replaces unknown keys: it requires nothing of the rows.
-        options = ApplyOptions(insert_only=True)
-        sys.stderr.write(f"{one.pipeline}: the plan checks no keys, because --key is missing.\n")
-    elif options is None:
-        raise InvalidConfiguration(
-            f"It is unknown how {one.pipeline} builds {target}: it has no watermark yet.",
-            remedy="name the keys with --key, and the rest as --help says; or write a configuration.",
-        )
-    return PipelineJob(apply=apply_request(given, target=target, options=options, **common))
-
-
-def _apply_options(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptions | None:
-    """Return the options of the seal or, without a seal, those of the command line; None if it has none."""
-    options = {name: getattr(arguments, name) for name in FIRST_LOAD if getattr(arguments, name)}
-    if seal is None:
-        return filled(ApplyOptions, APPLY, options) if options else None
-    if options:
-        raise InvalidConfiguration(
-            f"{', '.join(options)} given, and the pipeline has a watermark (seal {seal.number}).",
-            remedy="leave them out: the watermark records how the target was built.",
-        )
-    return options_of(seal)
 
 
 def source_of(one: Chosen, seal: Seal | None) -> str:

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import refuse, single_driver
-from delta_cdc.cli.pipelines import (
-    FIRST_LOAD,
-    before_the_first_load,
-    chosen,
-    configured_work,
-    recorded_work,
-    refuse_only_errors,
-    takes_pipelines,
-)
+from delta_cdc.cli.work import chosen_work, jobs_of, takes_work
 from delta_cdc.core.text_table import grid
 from delta_cdc.run.batch import run_batch
 
@@ -40,8 +32,7 @@ def add(commands: Any) -> None:
         "options come from the target's seal. Standard error shows the progress. Exit code 1: a pipeline "
         "failed.",
     )
-    takes_pipelines(run)
-    before_the_first_load(run)
+    takes_work(run)
     single_driver(run, "without a configuration: ")
     run.add_argument("--json", action="store_true", help="print the result of each pipeline as JSON")
     run.set_defaults(run=_run)
@@ -49,19 +40,12 @@ def add(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     run_id = f"delta-cdc-run-{uuid.uuid4().hex[:12]}"
-    pipelines = chosen(arguments)
+    pipelines = chosen_work(arguments)
     groups = [one.group for one in pipelines if one.group is not None]
     if groups:
-        refuse(arguments, (*FIRST_LOAD, "single_driver"), "with a configuration")
+        refuse(arguments, ("single_driver",), "with a configuration")
     settings = settings_of(pipelines)
-    options = {name: settings[name] for name in ("storage_options", "kafka_options")}
-    pipeline_jobs = [
-        recorded_work(arguments, one, run_id=run_id)
-        if one.group is None
-        else configured_work(one, one.table.arguments, run_id=run_id, **options)
-        for one in pipelines
-    ]
-    refuse_only_errors(pipeline_jobs)
+    pipeline_jobs = jobs_of(arguments, pipelines, settings, run_id=run_id)
     requests = [
         request for one in pipeline_jobs for request in (one.ingest, one.apply) if request is not None
     ]

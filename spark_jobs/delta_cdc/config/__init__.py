@@ -30,8 +30,6 @@ __all__ = [
     "load",
 ]
 
-#: The maximum number of findings in an error's text; the command ``delta-cdc lint`` shows all.
-_MOST_FINDINGS = 100
 #: Follows findings that prevented other checks.
 MORE = "More checks follow when these are corrected."
 
@@ -45,10 +43,7 @@ def load(source: str | Path | Mapping[str, Any]) -> Configuration:
     """
     configuration, findings, is_partial = _read(source)
     if configuration is None:
-        rest = len(findings) - _MOST_FINDINGS
-        lines = [str(finding) for finding in findings[:_MOST_FINDINGS]]
-        lines += [f"and {rest} more"] if rest > 0 else []
-        lines += [MORE] if is_partial else []
+        lines = [*map(str, findings), *([MORE] if is_partial else [])]
         raise InvalidConfiguration(
             "\n".join([f"{plural(len(findings), 'finding')} in the configuration:", *lines, ""]),
             remedy="correct each of them; delta-cdc lint checks it.",

@@ -1,0 +1,175 @@
+"""The work that ``delta-cdc plan`` shows and ``delta-cdc run`` does. Both take the same arguments."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, get_args
+
+from delta_cdc.cli.common import bounds, newest_seal, refuse
+from delta_cdc.cli.pipelines import at_its_place, chosen, source_of, takes_pipelines
+from delta_cdc.core.arguments import MODES
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.option_schema import APPLY, INGEST, filled
+from delta_cdc.core.spec import ApplyOptions, IngestOptions, SourceKind
+from delta_cdc.core.topics import is_topics
+from delta_cdc.core.validation import ingest_options_of, options_of
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.run.batch import PipelineJob, pipeline_job
+from delta_cdc.run.table_arguments import apply_request, is_ingested
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from delta_cdc.cli.pipelines import Chosen
+    from delta_cdc.core.watermark import Seal
+
+#: Arguments that replace a missing watermark, as attributes of the arguments.
+_FIRST_LOAD = ("source_kind", "keys", "sequence_by")
+#: Arguments that fit only one pipeline, because each has its own versions and keys.
+_OF_ONE = ("starting_version", "ending_version", "repair_keys", "discard_history")
+_OF_AN_APPLY = (*_OF_ONE, "ending_timestamp", "max_versions", "versions_per_commit", "bytes_per_commit",
+                "repair_quarantined")  # fmt: skip
+_OF_AN_INGEST = ("max_files", "max_offsets", "glob")
+_OF_BOTH = ("starting_timestamp", "max_bytes")
+
+
+def takes_work(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name pipelines, and that select what a run does."""
+    takes_pipelines(parser)
+    limits = parser.add_argument_group("bounds, with the names of the operator's arguments")
+    bounds(limits, limits)
+    for name, text in (
+        ("max-versions", "maximum number of versions in the run"),
+        ("max-bytes", "maximum size of the changes in the run, in bytes"),
+        ("versions-per-commit", "maximum number of versions in one commit"),
+        ("bytes-per-commit", "maximum size of the changes in one commit, in bytes"),
+    ):
+        limits.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    mode = parser.add_argument_group("what the run is to do")
+    mode.add_argument("--mode", choices=MODES, default="incremental", help="default: incremental")
+    mode.add_argument("--repair-keys", metavar="SQL", help="repair: the keys that match this predicate")
+    mode.add_argument("--repair-quarantined", action="store_true", help="repair: the keys in quarantine")
+    mode.add_argument("--discard-history", action="store_true", help="reset of type 2: delete the history")
+    first = parser.add_argument_group("before the first load, without a configuration")
+    first.add_argument("--source-kind", choices=get_args(SourceKind), help="default: change_feed")
+    first.add_argument("--key", "--keys", dest="keys", action="append", metavar="COLUMN",
+                       help="column that identifies a row, repeatable; a plan works without it")  # fmt: skip
+    first.add_argument("--sequence-by", action="append", metavar="SQL",
+                       help="for a change log: the order of its events, repeatable")  # fmt: skip
+
+
+def jobs_of(
+    arguments: argparse.Namespace,
+    pipelines: list[Chosen],
+    settings: Mapping[str, Any],
+    *,
+    run_id: str = "",
+    is_plan: bool = False,
+) -> list[PipelineJob]:
+    """Return the jobs of pipelines. A job whose arguments cannot be used has an error.
+
+    :param settings: see :func:`delta_cdc.cli.application.settings_of`
+    :param is_plan: the jobs are only planned, so that options may be unknown
+    :raises InvalidConfiguration: an argument does not fit the pipelines, or no job can be used
+    """
+    if len(pipelines) > 1:
+        where = f"for {len(pipelines)} pipelines, and each has its own versions and keys"
+        refuse(arguments, _OF_ONE, where)
+        if arguments.mode == "reset":
+            raise InvalidConfiguration(
+                f"--mode reset given for {len(pipelines)} pipelines, whose rows it would delete.",
+                remedy="name one pipeline with --pipeline.",
+            )
+    if pipelines[0].group is None:
+        return [_recorded(arguments, one, run_id=run_id, is_plan=is_plan) for one in pipelines]
+    refuse(arguments, _FIRST_LOAD, "with a configuration")
+    jobs = [_configured(arguments, one, settings, run_id=run_id) for one in pipelines]
+    errors = [job.error for job in jobs if job.error is not None]
+    if errors and len(errors) == len(jobs):
+        raise errors[0]
+    return jobs
+
+
+def chosen_work(arguments: argparse.Namespace) -> list[Chosen]:
+    """Return the pipelines that a command line names, after a check of the arguments of an ingest."""
+    if getattr(arguments, "ingest", False):
+        _refuse_an_apply(arguments, "with --ingest")
+    elif hasattr(arguments, "ingest"):
+        refuse(arguments, (*_OF_AN_INGEST, "kafka_options"), "without --ingest")
+    return chosen(arguments)
+
+
+def _refuse_an_apply(arguments: argparse.Namespace, where: str) -> None:
+    refuse(arguments, (*_OF_AN_APPLY, *_FIRST_LOAD), where)
+    if arguments.mode != "incremental":
+        raise InvalidConfiguration(f"--mode given {where}.", remedy="leave it out.")
+
+
+def _configured(
+    arguments: argparse.Namespace, one: Chosen, settings: Mapping[str, Any], *, run_id: str
+) -> PipelineJob:
+    """Return the job of a configured pipeline; the command line overrides its arguments."""
+    table, given = one.table.arguments, vars(arguments)
+    names = (*_OF_AN_APPLY, *_OF_AN_INGEST, *_OF_BOTH)
+    overrides = {name: value for name in names if (value := given.get(name)) not in (None, False)}
+    if arguments.mode != "incremental":
+        overrides["mode"] = arguments.mode
+    options = INGEST if is_ingested(table) else APPLY
+    unknown = [f"--{name.replace('_', '-')}" for name in overrides if name not in options]
+    if unknown:
+        raise InvalidConfiguration(
+            f"{', '.join(unknown)} given for {table['pipeline']}, where it has no meaning.",
+            remedy="leave it out, or name only pipelines where it has one.",
+        )
+    try:
+        return pipeline_job(
+            {**table, **overrides},
+            run_id=run_id,
+            storage_options=settings["storage_options"],
+            kafka_options=given.get("kafka_options") or settings["kafka_options"],
+        )
+    except InvalidConfiguration as error:
+        return PipelineJob(error=at_its_place(one, error), name=one.pipeline)
+
+
+def _recorded(arguments: argparse.Namespace, one: Chosen, *, run_id: str, is_plan: bool) -> PipelineJob:
+    """Return the job of a pipeline without a configuration, with the options in its target's watermark.
+
+    :raises InvalidConfiguration: the options are unknown, or are given although a watermark records them
+    """
+    target, given = str(one.target), vars(arguments)
+    seal = newest_seal(target, one.pipeline)
+    common: dict[str, Any] = {"pipeline": one.pipeline, "source": source_of(one, seal), "run_id": run_id}
+    ingest_options = ingest_options_of(seal) if seal is not None else None
+    if ingest_options is not None or given.get("ingest"):
+        _refuse_an_apply(arguments, "for a change log")
+        kind: Any = "kafka" if is_topics(common["source"]) else "files"
+        # A plan needs no keys: it reads no record.
+        common["options"] = ingest_options or IngestOptions(source_kind=kind, insert_only=True)
+        common["kafka_options"] = given.get("kafka_options")
+        return PipelineJob(ingest=filled(IngestRequest, INGEST, given, log=target, **common))
+    options = _apply_options(arguments, seal)
+    if options is None and is_plan:
+        # For a plan of the first load, insert_only replaces unknown keys: it requires nothing of the rows.
+        options = ApplyOptions(insert_only=True)
+        sys.stderr.write(f"{one.pipeline}: the plan checks no keys, because --key is missing.\n")
+    elif options is None:
+        raise InvalidConfiguration(
+            f"It is unknown how {one.pipeline} builds {target}: it has no watermark yet.",
+            remedy="name the keys with --key, and the rest as --help says; or write a configuration.",
+        )
+    return PipelineJob(apply=apply_request(given, target=target, options=options, **common))
+
+
+def _apply_options(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptions | None:
+    """Return the options of the seal or, without a seal, those of the command line; None if it has none."""
+    options = {name: getattr(arguments, name) for name in _FIRST_LOAD if getattr(arguments, name)}
+    if seal is None:
+        return filled(ApplyOptions, APPLY, options) if options else None
+    if options:
+        raise InvalidConfiguration(
+            f"{', '.join(options)} given, and the pipeline has a watermark (seal {seal.number}).",
+            remedy="leave them out: the watermark records how the target was built.",
+        )
+    return options_of(seal)
