@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from typing import TYPE_CHECKING
@@ -10,7 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from delta_cdc.spark.changes.equality import is_list_of
-from delta_cdc.spark.ingest.adapters import values
+from delta_cdc.spark.ingest.adapters import parsing, values
+from tests.integration.ingest.test_json_values import is_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +47,36 @@ def test_a_list_with_a_collation_is_compared_exactly(spark: SparkSession) -> Non
     for names, wanted in (("array('v', 'id')", True), ("array('V', 'id')", False), ("NULL", None)):
         rows = spark.sql(f"SELECT {collated.format(names)}")
         assert rows.select(is_list_of(F.col("names"), ("id", "v"))).collect()[0][0] is wanted
+
+
+def test_a_usual_record_is_one_object_of_pythons_parser(spark: SparkSession) -> None:
+    """Damaged records: each one that needs no further check is valid, and has each column once."""
+    draw = random.Random(SEED)
+    columns = ["a", "b"]
+    kinds = ("1", "-0.5e3", "01", '"x"', '"ü"', "null", "NaN", "'x'", "[1, 2]", "[1", "{}", '"\x01"', "1 2")
+    texts = ['{"a":1,"b":"x"}', '{"b":[1,{}],"a":1}', '{"a":1,"b":2} ', '{"a":1,"b":2}{"a":1,"b":2}', ""]
+    texts += ['{a:1,"b":2}', '{"a":1,"b":2/*x*/}', '{"a":1,"b":2,}', '{"a":1,"b":2#\n}']
+    texts += [f'{{"a":{number},"b":1}}' for number in ("+1", ".5", "1.", "0x1", "Infinity", "1e", "-", "1_0")]
+    for _ in range(4000):
+        odd = draw.choices(("a", "b", "A", "\\u0061"), k=draw.choice((1, 2, 3)))
+        names = draw.choice((["a", "b"], ["b", "a"], odd))
+        members = [f'"{name}":{draw.choice((draw.choice(kinds), str(draw.random())))}' for name in names]
+        text = "{" + draw.choice((",", ",", ",", ",,", " ")).join(members) + "}"
+        if draw.random() < 0.5:
+            at = draw.randrange(len(text))
+            text = text[:at] + draw.choice(('"', "}", "{", ",", ":", "\\", "\n", "x", "")) + text[at + 1 :]
+        texts.append(text)
+    rows = spark.createDataFrame(list(enumerate(texts)), "i int, text string")
+    names = F.json_object_keys("text")
+    found = {
+        row[0]: row[1] for row in rows.select("i", parsing.is_usual(F.col("text"), names, columns)).collect()
+    }
+    usual = [text for at, text in enumerate(texts) if found[at]]
+    assert texts[0] in usual
+    assert len(set(usual)) > 25
+    for text in usual:
+        assert is_value(text), text
+        assert sorted(json.loads(text)) == columns, text
 
 
 def test_sequences_of_one_number_and_of_several(spark: SparkSession) -> None:

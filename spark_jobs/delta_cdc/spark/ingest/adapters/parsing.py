@@ -64,8 +64,9 @@ NOT_JSON = "not JSON: not exactly one whole object"
 #: The reason for a record that only a lenient reader accepts.
 NOT_STRICT = "not strict JSON: a name twice in an object, single quotes, or a control character in a text"
 HALF_CHARACTER = "a text has only half of a surrogate pair (\\ud800 to \\udfff)"
-#: An object without an object inside and without escapes: nothing can follow its closing brace.
-_FLAT = r"^\{[^{}\\]*+\}\z"
+#: Braces around a text without braces and escapes, and without what Spark's readers accept although it is not
+#: JSON: single quotes and control characters.
+_FLAT = r"^\{[^{}\\'\x00-\x1f]*+\}\z"
 #: Two escapes that together are one character. Any other escape of this range is half of a character.
 _PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = r"\\u[dD][89a-fA-F]"
@@ -83,15 +84,14 @@ def started(records: DataFrame, columns: Sequence[str] = ()) -> DataFrame:
     If a JSON record is not exactly one object, its error is set here. Its :data:`ROW` is NULL, as for a blank
     record.
 
-    :param columns: the columns of the batch. A record that has exactly these, and no object inside, needs no
-        further check: the reader of their names has found no error
+    :param columns: the columns of the batch; a record that :func:`is_usual` needs no further check
     """
     frame = records.withColumnsRenamed({name: own for name, own in _OWN.items() if name in records.columns})
     if RECORD in frame.columns:
         return frame
     frame = frame.withColumn(CARRIED, F.json_object_keys(RAW))
-    is_usual = F.coalesce(F.col(RAW).rlike(_FLAT) & is_list_of(F.col(CARRIED), columns), F.lit(False))
-    flaw = F.when(~is_usual & ~is_blank(frame), object_flaw(F.col(RAW)))
+    usual = is_usual(F.col(RAW), F.col(CARRIED), columns)
+    flaw = F.when(~usual & ~is_blank(frame), object_flaw(F.col(RAW)))
     frame = frame.withColumn(UNREAD, F.coalesce(F.col(UNREAD), flaw))
     return frame.withColumn(ROW, F.when(F.col(UNREAD).isNull() & ~is_blank(frame), F.col(RAW)))
 
@@ -99,6 +99,17 @@ def started(records: DataFrame, columns: Sequence[str] = ()) -> DataFrame:
 def with_row(frame: DataFrame, row: Column) -> DataFrame:
     """Set :data:`ROW` to a part of the record, and :data:`CARRIED` to the names of its members."""
     return frame.withColumn(ROW, row).withColumn(CARRIED, F.json_object_keys(ROW))
+
+
+def is_usual(text: Column, names: Column, columns: Sequence[str]) -> Column:
+    """Return whether a text is a JSON object with exactly some columns, by a cheap check; never NULL.
+
+    The reader of the names has found no error up to the closing brace, and nothing can follow this brace. The
+    check is false for objects with an object inside, with an escape, or with a single quote.
+
+    :param names: ``json_object_keys`` of the text
+    """
+    return F.coalesce(text.rlike(_FLAT) & is_list_of(names, columns), F.lit(False))
 
 
 def is_blank(frame: DataFrame) -> Column:
