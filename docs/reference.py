@@ -292,8 +292,9 @@ def options_page() -> str:
         "Options of `apply_changes` and `DeltaApplyChangesOperator` (*apply*), of "
         "`DeltaIngestChangesOperator` (*ingest*), and of `read_changes` and `DeltaReadChangesOperator` "
         "(*read*). [`ingest_changes`](functions/ingest_changes.md) has those of an ingest, without those of "
-        "the apply. Keys of a [configuration file](configuration.md) have the same names. If an option "
-        'belongs in a mapping, the column *given in* names the mapping: `limits={"max_versions": 100}`.'
+        "the apply. The other functions lack a few options; their pages list those that they have. Keys of a "
+        "[configuration file](configuration.md) have the same names. If an option belongs in a mapping, the "
+        'column *given in* names the mapping: `limits={"max_versions": 100}`.'
     )
     head = ["| option | value | default | given in | taken by | meaning |", "|---|---|---|---|---|---|"]
     marker = "<!-- a page for each row: options -->"

@@ -56,7 +56,7 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     :raises InvalidConfiguration: there is no consumer; a consumer reads rows, not events; the horizon does
         not have the type of the consumers' sequence, or is above all events that they have applied
-    :raises ConsumerUnreadable: the log does not show the watermark of a consumer
+    :raises ConsumerUnreadable: the log of a consumer's target does not show the consumer's watermark
     :raises ConcurrentModification: another writer committed first; the task changed nothing
     :raises TableNotFound: a table does not exist
     """

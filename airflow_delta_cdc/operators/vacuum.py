@@ -42,8 +42,8 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
         other tables (templated)
     :param config: a configuration file or folder for ``build_dags``; all its pipelines are consumers, too. A
         relative path counts from the folder of the DAG's file (templated)
-    :param extend_retention: if a consumer would lose versions, raise the table's retention to twice the age
-        of its unread changes plus one day, and run the VACUUM (templated)
+    :param extend_retention: if a consumer would lose versions, raise the table's retention, and run the
+        VACUUM. The new retention is twice the age of the oldest unread version, plus one day (templated)
     :param full: True: list the table's folder, and also delete files that a crash left there. False: delete
         only files that the log records as removed, which is faster (templated)
     :param dry_run: log the files that the task would delete, and delete nothing (templated)

@@ -83,7 +83,8 @@ class DeltaVersionSensor(BaseSensorOperator):
     :raises SourceHistoryChanged: without ``allow_recreation``: the table has the same id, but another
         history, for example after a copy from a backup
     :raises TableNameUnresolved: no operator has resolved the catalog name yet
-    :raises UnsupportedTable: the table's log does not show its changes
+    :raises UnsupportedTable: the table uses a Delta feature that this package does not support, so its log
+        alone does not show the changes
     :raises DeltaCdcError: the target's log has no valid watermark; the class of the error shows why
     """
 

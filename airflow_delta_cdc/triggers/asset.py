@@ -22,10 +22,12 @@ def watched_asset(table: str, **arguments: Any) -> Asset:
         with DAG("orders_current", schedule=[watched_asset(ORDERS)]):
             ...
 
-    Tasks that read or write the table have the asset of :func:`delta_asset` as inlet or outlet, without a
-    watcher. So the asset of this function has another name. If both assets had the same name, Airflow would
-    remove the watcher when it parses the DAGs of these tasks. Calls with equal arguments, in
-    any DAG, share one asset and one watcher. Calls with different arguments return different assets.
+    Calls with equal arguments, in any DAG, share one asset and one watcher. Calls with different arguments
+    return different assets.
+
+    The asset is not the one of :func:`delta_asset`, which has no watcher, and which tasks that read or write
+    the table have as inlet or outlet. If both had the same name, Airflow would remove the watcher when it
+    parses the DAGs of these tasks.
 
     :param table: path or URI; literal or with ``${ENV}``, not Jinja
     :param arguments: arguments of :class:`~airflow_delta_cdc.triggers.DeltaVersionTrigger`, except

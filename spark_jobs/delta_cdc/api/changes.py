@@ -96,8 +96,8 @@ def apply_changes(
     options, and which of them belong in ``limits``, ``policies``, ``layout`` and ``repair``.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
-    :param scratch: path or URI of a folder that this process and Spark's executors can reach. If Spark does
-        not run on this machine only, all read methods except ``change_files`` need the folder
+    :param scratch: path or URI of a folder that this process and Spark's executors can reach. If Spark also
+        runs on other machines, all read methods except ``change_files`` need the folder
     :param storage_options: options of the object store for reading the logs without Spark
     :param run_id: the run's id, for the target's log; "" generates a new one for each call. Concurrent calls
         must not share one
@@ -149,11 +149,11 @@ def read_changes(
     :param starting_version: first version, inclusive; set this or ``starting_timestamp``. The version after
         the newest one gives no rows
     :param ending_version: last version, inclusive; None is the newest one now
-    :param starting_timestamp: start as a time, such as ``2026-01-31T18:00:00+00:00`` (no name of a zone): the
-        range begins with the first version at or after this time
-    :param scratch: path or URI of a folder that this process and Spark's executors can reach. If Spark does
-        not run on this machine only, all read methods except ``change_files`` need the folder. The call
-        leaves a few kilobytes in it, which you may delete after your last use of the DataFrame
+    :param starting_timestamp: the range begins with the first version at or after this time, such as
+        ``2026-01-31T18:00:00+00:00``. The time must have an offset; names of time zones are not allowed
+    :param scratch: path or URI of a folder that this process and Spark's executors can reach. If Spark also
+        runs on other machines, all read methods except ``change_files`` need the folder. The call leaves a
+        few kilobytes in it, which you may delete after your last use of the DataFrame
     :param storage_options: options of the object store for reading the log without Spark
     :return: the table's columns as of the end (or those of ``select``), ``_change_type`` (string: insert,
         update_preimage, update_postimage, delete), ``_commit_version`` (long), ``_commit_timestamp``

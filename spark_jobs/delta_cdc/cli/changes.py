@@ -48,7 +48,8 @@ def add(commands: Any) -> None:
     query.add_argument("--query", choices=get_args(Query), default="full_delta", help="default: full_delta")
     query.add_argument(
         "--key", "--keys", dest="keys", action="append", default=[], metavar="COLUMN",
-        help="column that identifies a row, repeatable; needed by min_delta, upsert and --where",
+        help="column that identifies a row, repeatable; needed by upsert and --where, and by min_delta "
+        "unless row tracking is on",
     )  # fmt: skip
     query.add_argument("--method", choices=get_args(ReadMethod), default="auto", help="default: auto")
     query.add_argument("--raw", action="store_true", help="full_delta: exactly the rows of the change feed")

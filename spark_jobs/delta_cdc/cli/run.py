@@ -28,9 +28,9 @@ def add(commands: Any) -> None:
         "run",
         help="run pipelines once (starts Spark here, if there is work)",
         description="The command plans all pipelines without Spark, and runs those that have work in one "
-        "application on this machine. It does not use Airflow's connections. Without a configuration, the "
-        "options come from the target's seal. Standard error shows the progress. Exit code 1: a pipeline "
-        "failed.",
+        "application on this machine. It does not use Airflow's connections. The options come from the "
+        "configuration, or else from the target's seal. Before the first load, they come from --key, "
+        "--source-kind and --sequence-by. Standard error shows the progress. Exit code 1: a pipeline failed.",
     )
     takes_work(run)
     single_driver(run, "without a configuration: ")

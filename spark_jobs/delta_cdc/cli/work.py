@@ -52,9 +52,11 @@ def takes_work(parser: argparse.ArgumentParser) -> None:
     mode.add_argument("--repair-quarantined", action="store_true", help="repair: the keys in quarantine")
     mode.add_argument("--discard-history", action="store_true", help="reset of type 2: delete the history")
     first = parser.add_argument_group("before the first load, without a configuration")
-    first.add_argument("--source-kind", choices=get_args(SourceKind), help="default: change_feed")
+    first.add_argument("--source-kind", choices=get_args(SourceKind),
+                       help="default: change_log for a log of an ingest, else change_feed")  # fmt: skip
     first.add_argument("--key", "--keys", dest="keys", action="append", metavar="COLUMN",
-                       help="column that identifies a row, repeatable; a plan works without it")  # fmt: skip
+                       help="column that identifies a row, repeatable; before the first load, a run needs "
+                       "it, and a plan does not")  # fmt: skip
     first.add_argument("--sequence-by", action="append", metavar="SQL",
                        help="for a change log: the order of its events, repeatable")  # fmt: skip
 
@@ -152,7 +154,7 @@ def _recorded(arguments: argparse.Namespace, one: Chosen, *, run_id: str, is_pla
     options = _apply_options(arguments, seal)
     if options is None and is_plan:
         # For a plan of the first load, insert_only replaces unknown keys: it requires nothing of the rows.
-        options = ApplyOptions(insert_only=True)
+        options = filled(ApplyOptions, APPLY, {"insert_only": True})
         sys.stderr.write(f"{one.pipeline}: the plan checks no keys, because --key is missing.\n")
     elif options is None:
         raise InvalidConfiguration(

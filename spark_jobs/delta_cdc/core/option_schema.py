@@ -189,9 +189,9 @@ APPLY = _by_name(
     Option(
         "pipeline",
         NAME,
-        "Name of the pipeline, which each of its commits records. None takes the last part of the target's "
-        "name (without a target: of the change log's). Do not change the name while that table exists. Two "
-        "pipelines that write one table need different names",
+        "Name of the pipeline, which each of its commits records. None takes the last part of the name of "
+        "the target or, if there is no target, of the change log. Do not change the name while that table "
+        "exists. Two pipelines that write one table need different names",
     ),
     Option("source", TABLE, "Path, URI or catalog name of the source, ``${ENV}`` allowed"),
     Option(
@@ -319,8 +319,8 @@ APPLY = _by_name(
     Option(
         "columns_to_update",
         TEXT,
-        "Column of the source with an array of the names of the columns that an event contains. Other "
-        "columns keep their values. A NULL array means all columns",
+        "Column of the source whose array names the columns that an event contains. Other columns keep their "
+        "values. A NULL array means all columns",
     ),
     Option("start_column", NAME, "Type 2: name of the start column", default="__START_AT", group="layout"),
     Option(
@@ -485,7 +485,7 @@ APPLY = _by_name(
         "take_over_from",
         NAME,
         "Old name of the pipeline that built the target: this pipeline continues at the old watermark, and "
-        "from then on runs under the old name fail",
+        "later runs under the old name fail",
     ),
     Option(
         "snapshot_version_column",

@@ -115,7 +115,7 @@ def test_columns_of_the_quarantine(page: str) -> None:
 def test_numbers_are_those_of_the_code(page: str) -> None:
     assert f"up to {batch.MOST_RANGES} of them" in page
     assert f"clustered by its keys (up to {layout._MAX_CLUSTERING_COLUMNS})" in page
-    assert f"A batch of {layout._MANY_ROWS:,} rows or more" in page
+    assert f"a batch has {layout._MANY_ROWS:,} rows or more" in page
     assert f"a target of up to {layout._WHOLE_FILES_TARGET // 1024**2} MiB" in page
     assert f"over {layout._COPY_FROM:.0%} of the target's rows".replace("%", " %") in page
     assert f"larger than {layout._FILE_SIZE // 1024**2} MiB" in page
