@@ -26,8 +26,8 @@ ALIAS_OF_GROUP = f"{ALIAS_OF_PIPELINE}group:"
 def delta_asset(table: str) -> Asset:
     """Return the asset of a Delta table.
 
-    A table has the same name and URI in every spelling (``s3a://`` or ``s3://``, with or without a trailing
-    slash, as a path or as ``file://``). The function replaces ``${ENV}`` with its value.
+    Every spelling of a table (``s3a://`` or ``s3://``, with or without a trailing slash, as a path or as
+    ``file://``) gives an asset with the same name and URI. The function replaces ``${ENV}`` with its value.
 
     :param table: path, URI, or ``catalog.schema.table`` name; literal or with ``${ENV}``, not Jinja
     :raises InvalidConfiguration: the table is a template, or a variable is not set

@@ -27,7 +27,8 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     table, and fails with the name of the consumer; with ``extend_retention``, it raises the property instead.
     A pipeline in ``config`` that has not run yet needs no version; ``note`` names it.
 
-    If no further removed file has exceeded the retention since the last VACUUM, the task starts no process.
+    If no removed file has reached the end of its retention since the last VACUUM, there is nothing to delete,
+    and the task starts no process.
 
     The XCom is a list with one dict per table: ``table``, ``status`` (``done`` or ``nothing``),
     ``retention``, ``files`` and ``bytes`` (of the deleted files; in a dry run, of the files to delete, at

@@ -154,8 +154,8 @@ def get_session(
     :param kafka: also load the connector to Kafka
     :param locations: paths or URIs that you read or write. If one is on S3, the session loads the JARs for S3
     :param jars: False loads no JARs, because the caller provides its own class path
-    :param extra: Spark confs. The function appends a class path and JVM options to its own; if you set none,
-        it appends those of ``spark-defaults.conf``
+    :param extra: Spark confs. The function appends your class path and your JVM options to its own; if you
+        set none, it appends those of ``spark-defaults.conf``
     :raises EnvironmentNotReady: Java is missing or too old, or the JARs cannot be resolved
     """
     locations = list(locations)
