@@ -242,8 +242,8 @@ APPLY = _by_name(
     Option(
         "starting_timestamp",
         TEXT,
-        "First version at or after a time, such as ``2026-01-31T18:00:00+01:00``; in Airflow and for an apply "
-        "also ``2026-01-31T18:00:00 Europe/Berlin``",
+        "First version at or after a time, such as ``2026-01-31T18:00:00+01:00``; in Airflow and for "
+        "an apply also ``2026-01-31T18:00:00 Europe/Berlin``",
     ),
     Option(
         "ending_timestamp",
