@@ -18,6 +18,8 @@ extensions = ["myst_parser", "sphinx_copybutton"]
 source_suffix = {".md": "markdown"}
 root_doc = "index"
 nitpicky = True
+# Otherwise, an option such as --key in a sentence gets a dash instead of its two hyphens.
+smartquotes = False
 
 # Anchors as GitHub makes them, so that a link works in both places.
 myst_heading_anchors = 4
