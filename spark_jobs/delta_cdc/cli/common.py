@@ -90,8 +90,10 @@ def single_driver(group: Any, scope: str) -> None:
     )  # fmt: skip
 
 
-def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> None:
-    """Reject options that have no effect in a case.
+def refuse(
+    arguments: argparse.Namespace, names: Sequence[str], where: str, remedy: str = "leave them out."
+) -> None:
+    """Reject options that do not fit a case.
 
     :param names: their names, as attributes of ``arguments``
     :param where: the case, for the error
@@ -100,7 +102,7 @@ def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> N
     options = {action.dest: action.option_strings for action in arguments.parser._actions}
     given_options = [_option(name, options[name]) for name in names if getattr(arguments, name)]
     if given_options:
-        raise InvalidConfiguration(f"{', '.join(given_options)} given {where}.", remedy="leave them out.")
+        raise InvalidConfiguration(f"{', '.join(given_options)} given {where}.", remedy=remedy)
 
 
 def _option(name: str, spellings: Sequence[str]) -> str:

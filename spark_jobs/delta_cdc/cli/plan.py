@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.application import settings_of
-from delta_cdc.cli.common import json_file
-from delta_cdc.cli.work import chosen_work, jobs_of, takes_work
+from delta_cdc.cli.common import json_file, refuse
+from delta_cdc.cli.pipelines import chosen
+from delta_cdc.cli.work import OF_AN_INGEST, jobs_of, refuse_an_apply, takes_work
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.run.detect_changes import detect_changes
 
@@ -45,7 +46,11 @@ def add(commands: Any) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    pipelines = chosen_work(arguments)
+    if arguments.ingest:
+        refuse_an_apply(arguments, "with --ingest")
+    else:
+        refuse(arguments, (*OF_AN_INGEST, "kafka_options"), "without --ingest")
+    pipelines = chosen(arguments)
     pipeline_jobs = jobs_of(arguments, pipelines, settings_of(pipelines), is_plan=True)
     if arguments.ingest:
         pipeline_jobs = [_ingest_alone(job) for job in pipeline_jobs]

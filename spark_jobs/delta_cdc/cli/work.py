@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, get_args
 
 from delta_cdc.cli.common import bounds, newest_seal, refuse
-from delta_cdc.cli.pipelines import at_its_place, chosen, source_of, takes_pipelines
+from delta_cdc.cli.pipelines import at_its_place, source_of, takes_pipelines
 from delta_cdc.core.arguments import MODES
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option_schema import APPLY, INGEST, filled
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 #: Arguments that replace a missing watermark, as attributes of the arguments.
 _FIRST_LOAD = ("source_kind", "keys", "sequence_by")
 #: Arguments that fit only one pipeline, because each has its own versions and keys.
-_OF_ONE = ("starting_version", "ending_version", "repair_keys", "discard_history")
+_OF_ONE = ("starting_version", "ending_version", "repair_keys")
 _OF_AN_APPLY = (*_OF_ONE, "ending_timestamp", "max_versions", "versions_per_commit", "bytes_per_commit",
-                "repair_quarantined")  # fmt: skip
-_OF_AN_INGEST = ("max_files", "max_offsets", "glob")
+                "repair_quarantined", "discard_history")  # fmt: skip
+OF_AN_INGEST = ("max_files", "max_offsets", "glob")
 _OF_BOTH = ("starting_timestamp", "max_bytes")
 
 
@@ -76,12 +76,11 @@ def jobs_of(
     :raises InvalidConfiguration: an argument does not fit the pipelines, or no job can be used
     """
     if len(pipelines) > 1:
-        where = f"for {len(pipelines)} pipelines, and each has its own versions and keys"
-        refuse(arguments, _OF_ONE, where)
+        where, remedy = f"for {len(pipelines)} pipelines", "name one pipeline, or use times."
+        refuse(arguments, _OF_ONE, f"{where}, and each has its own versions and keys", remedy)
         if arguments.mode == "reset":
             raise InvalidConfiguration(
-                f"--mode reset given for {len(pipelines)} pipelines, whose rows it would delete.",
-                remedy="name one pipeline with --pipeline.",
+                f"--mode reset given {where}, whose rows it would delete.", remedy="name one pipeline."
             )
     if pipelines[0].group is None:
         return [_recorded(arguments, one, run_id=run_id, is_plan=is_plan) for one in pipelines]
@@ -93,16 +92,12 @@ def jobs_of(
     return jobs
 
 
-def chosen_work(arguments: argparse.Namespace) -> list[Chosen]:
-    """Return the pipelines that a command line names, after a check of the arguments of an ingest."""
-    if getattr(arguments, "ingest", False):
-        _refuse_an_apply(arguments, "with --ingest")
-    elif hasattr(arguments, "ingest"):
-        refuse(arguments, (*_OF_AN_INGEST, "kafka_options"), "without --ingest")
-    return chosen(arguments)
+def refuse_an_apply(arguments: argparse.Namespace, where: str) -> None:
+    """Reject the arguments of an apply in a case.
 
-
-def _refuse_an_apply(arguments: argparse.Namespace, where: str) -> None:
+    :param where: the case, for the error
+    :raises InvalidConfiguration: names the arguments that are given
+    """
     refuse(arguments, (*_OF_AN_APPLY, *_FIRST_LOAD), where)
     if arguments.mode != "incremental":
         raise InvalidConfiguration(f"--mode given {where}.", remedy="leave it out.")
@@ -113,7 +108,7 @@ def _configured(
 ) -> PipelineJob:
     """Return the job of a configured pipeline; the command line overrides its arguments."""
     table, given = one.table.arguments, vars(arguments)
-    names = (*_OF_AN_APPLY, *_OF_AN_INGEST, *_OF_BOTH)
+    names = (*_OF_AN_APPLY, *OF_AN_INGEST, *_OF_BOTH)
     overrides = {name: value for name in names if (value := given.get(name)) not in (None, False)}
     if arguments.mode != "incremental":
         overrides["mode"] = arguments.mode
@@ -145,7 +140,7 @@ def _recorded(arguments: argparse.Namespace, one: Chosen, *, run_id: str, is_pla
     common: dict[str, Any] = {"pipeline": one.pipeline, "source": source_of(one, seal), "run_id": run_id}
     ingest_options = ingest_options_of(seal) if seal is not None else None
     if ingest_options is not None or given.get("ingest"):
-        _refuse_an_apply(arguments, "for a change log")
+        refuse_an_apply(arguments, "for a change log")
         kind: Any = "kafka" if is_topics(common["source"]) else "files"
         # A plan needs no keys: it reads no record.
         common["options"] = ingest_options or IngestOptions(source_kind=kind, insert_only=True)
