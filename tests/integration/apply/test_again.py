@@ -174,19 +174,19 @@ def test_rows_behind_the_horizon_are_frozen_and_later_ones_cut_again(
     spark: SparkSession, tmp_table: Table
 ) -> None:
     log, target = tmp_table("log"), tmp_table("target")
-    asked = {"pipeline": "p", "stored_as_scd_type": 2, "track_history_column_list": ["v"], **LOG}
+    options = {"pipeline": "p", "stored_as_scd_type": 2, "track_history_column_list": ["v"], **LOG}
     tracked = "TBLPROPERTIES ('delta.enableRowTracking' = 'true')"
     do(spark, f"CREATE TABLE delta.`{log}` ({EVENT}) USING delta {tracked}")
     first = [(k, "a", 1, "I", 10) for k in (1, 2, 3, 4)] + [(k, "b", 2, "U", 20) for k in (1, 2, 3, 4)]
     put(spark, log, *first, *[(k, "b", 3, "U", 40) for k in (1, 2, 3, 4)])
-    apply_changes(spark, log, target, **asked)
+    apply_changes(spark, log, target, **options)
     # Expiry: the log keeps the last event before the horizon, and all from there on.
     do(spark, f"ALTER TABLE delta.`{log}` SET TBLPROPERTIES ('delta_cdc.latenessHorizon' = '30')")
     do(spark, f"DELETE FROM delta.`{log}` WHERE s < 20")
     put(
         spark, log, (1, "x", 9, "U", 35), (2, None, None, "D", 30), (3, "b", 7, "U", 50), (4, "c", 1, "U", 41)
     )
-    apply_changes(spark, log, target, **asked)
+    apply_changes(spark, log, target, **options)
     expected = [
         # An event inside the run that spans the horizon: the run's start is the target's own, and its values
         # before the event are those of its last event before it.
@@ -199,16 +199,16 @@ def test_rows_behind_the_horizon_are_frozen_and_later_ones_cut_again(
 
     put(spark, log, (1, "late", 0, "U", 25))
     with pytest.raises(TooLate, match=r"1 event.*k = 1"):
-        apply_changes(spark, log, target, **asked)
+        apply_changes(spark, log, target, **options)
     assert held(spark, target) == sorted(expected, key=str)
     # The remedy: the range keeps the version that added the event, so the delete alone is not enough.
     do(spark, f"DELETE FROM delta.`{log}` WHERE v = 'late'")
     with pytest.raises(TooLate):
-        apply_changes(spark, log, target, **asked)
-    apply_changes(spark, log, target, mode="reload", **asked)
+        apply_changes(spark, log, target, **options)
+    apply_changes(spark, log, target, mode="reload", **options)
     assert held(spark, target) == sorted(expected, key=str)
     put(spark, log, (4, "d", 1, "U", 60))
-    apply_changes(spark, log, target, **asked)
+    apply_changes(spark, log, target, **options)
     assert (4, "d", 1, 60, None) in held(spark, target)
 
 
