@@ -21,7 +21,7 @@ from delta_cdc.core.errors import (
     TooLate,
     WrongReader,
 )
-from delta_cdc.core.sql import PLAN_PREFIX, column, date_literal, literal, quote, time_literal
+from delta_cdc.core.sql import column, date_literal, literal, quote, time_literal
 from delta_cdc.spark.sessions import checkpointed
 
 if TYPE_CHECKING:
@@ -251,8 +251,6 @@ def samples(rows: DataFrame, keys: Sequence[str], condition: Column) -> str:
     return "; ".join(", ".join(f"{key} = {row[key]}" for key in keys) for row in sample_rows)
 
 
-#: Flag of a row whose key belongs to more than one row.
-IS_DUPLICATE = f"{PLAN_PREFIX}duplicate"
 #: Reasons for which rows are refused or quarantined: the names of totals, and of reasons in a quarantine.
 NULL_KEY, NULL_SEQUENCE = "null_key", "null_sequence"
 UNKNOWN_TYPE, DUPLICATE, DISORDER = "unknown_type", "duplicate", "disorder"

@@ -172,8 +172,8 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
     :param changes: rows of :func:`delta_cdc.spark.changes.states.version_states`; if events list the columns
         that they carry, the state after has this list as its field :data:`CARRIED`
     :param columns: columns of the source
-    :return: events, with :data:`~delta_cdc.core.reserved_columns.ORDER`, the state before, and the counts of
-        states
+    :return: events, with :data:`~delta_cdc.core.reserved_columns.ORDER`, the state before, and the flags of
+        ``changes``
     """
     after = F.col(states.AFTER)
     carried_names = F.lit(None).cast("array<string>")
@@ -201,8 +201,7 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
         F.coalesce(after, states.BEFORE).alias(RAW),
         F.col(reserved_columns.ORDER).alias(reserved_columns.COMMIT_VERSION),
         states.BEFORE,
-        states.N_BEFORE,
-        states.N_AFTER,
+        states.DUPLICATE,
         states.UNKNOWN,
     )
 
@@ -264,7 +263,7 @@ def refuse_invalid(context: StepContext, batch: b.Batch, shape: Shape) -> None:
     if options.on_invalid == "quarantine":
         accepted |= set(INVALID)
     conditions = {reason: _is(reason) for reason in (NULL_SEQUENCE, UNKNOWN_COLUMN, LATE)} | {
-        b.DUPLICATE: F.col(b.IS_DUPLICATE)
+        b.DUPLICATE: F.col(states.DUPLICATE)
     }
     counts = {name: total for name, total in totals.items() if name not in accepted}
     b.refuse(counts, batch.rows, shape, context, conditions)

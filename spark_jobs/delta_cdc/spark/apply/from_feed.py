@@ -14,7 +14,7 @@ from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import difference, intervals, layout, ordering, rows, schema, timeline
 from delta_cdc.spark.apply.difference import OPERATION
-from delta_cdc.spark.apply.intervals import BASE, END, RUN, START
+from delta_cdc.spark.apply.intervals import BASE, END, FOUND_DELETED, FROM_NOTHING, RUN, START
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import feed, states
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MOST, _BALANCE = f"{PLAN_PREFIX}most", f"{PLAN_PREFIX}balance"
 _NULL_SEQUENCE, _INVALID = f"{PLAN_PREFIX}null_sequence", f"{PLAN_PREFIX}invalid"
 _BROKEN, _FIRST_BEFORE = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
 
@@ -57,20 +56,24 @@ def merge(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
     changes, shape = rows.read(change_rows(context), spec.options, spec.source_uri, raw=raw)
     evolve = schema.check_target(context, shape)
     try:
-        by_version = states.version_states(changes, shape.keys, shape.values)
-        return _merge(context, by_version, shape, evolve=evolve)
+        return _merge(context, changes, shape, evolve=evolve)
     except (NullKey, NullSequence):
         if not quarantines:
             raise
     # Only a range with such rows needs this second pass.
-    return _merge(context, _without_invalid(context, changes, shape), shape, evolve=evolve)
+    null_key = b.null_key(shape)
+    context.set_aside(changes.where(null_key & feed.is_after()), shape, F.lit(b.NULL_KEY))
+    return _merge(context, changes.where(~null_key), shape, evolve=evolve, quarantines=True)
 
 
-def _merge(context: StepContext, by_version: DataFrame, shape: Shape, *, evolve: bool) -> PreparedStep:
+def _merge(
+    context: StepContext, changes: DataFrame, shape: Shape, *, evolve: bool, quarantines: bool = False
+) -> PreparedStep:
     options, target = context.options, context.spec.target_uri
-    batch = (
-        _history(context, by_version, shape) if context.has_history else _states(context, by_version, shape)
-    )
+    if context.has_history:
+        batch = _history(context, _by_version(context, changes, shape, quarantines=quarantines), shape)
+    else:
+        batch = _states(context, changes, shape)
     totals, pruning = batch.totals, b.pruning(batch)
     source = batch.rows.where(difference.is_changed())
     if context.has_history:
@@ -127,36 +130,21 @@ def _materialised(
     return batch
 
 
-def _states(context: StepContext, by_version: DataFrame, shape: Shape) -> b.Batch:
+def _states(context: StepContext, changes: DataFrame, shape: Shape) -> b.Batch:
     """Return the net change of every key, type 1."""
-    # Two rows share a key: two states in one version, or a balance that one row cannot have, for instance two
-    # inserts without a delete between.
-    counts = (states.N_BEFORE, states.N_AFTER)
-    totals = {
-        _MOST: F.max(F.greatest(*counts)),
-        _BALANCE: F.sum(F.col(states.N_AFTER) - F.col(states.N_BEFORE)),
-        states.UNKNOWN: F.sum(states.UNKNOWN),
-        states.EVENTS: F.count("*"),
-    }
-    last = intervals.last_states(
-        timeline.of_states(by_version, shape, (*counts, states.UNKNOWN)), shape, totals
+    net = states.net_states(changes, shape.keys, shape.values)
+    last = net.withColumns(
+        {BASE: F.col(states.BEFORE), FOUND_DELETED: F.lit(False), FROM_NOTHING: F.lit(False)}
     )
-    existed = F.col(BASE).isNotNull()
-    balance = (~F.col(intervals.DELETED)).cast("int") - existed.cast("int")
-    is_duplicate = (F.col(_MOST) > 1) | (F.col(_BALANCE) != balance)
     changed = difference.operations(last, shape, context.options, compared=True)
-    checked = (
-        existed.alias(difference.EXISTED),
-        is_duplicate.alias(b.IS_DUPLICATE),
-        states.UNKNOWN,
-        states.EVENTS,
-    )
+    existed = F.col(BASE).isNotNull().alias(difference.EXISTED)
+    checked = (existed, states.DUPLICATE, states.UNKNOWN, states.EVENTS)
     return _materialised(
         context,
         difference.flat(changed, shape, checked),
         shape,
         {"suppressed": F.count_if(~difference.is_changed())},
-        {b.DUPLICATE: F.col(b.IS_DUPLICATE)},
+        {b.DUPLICATE: F.col(states.DUPLICATE)},
         (b.CHANGES, "suppressed", "events"),
     )
 
@@ -164,17 +152,12 @@ def _states(context: StepContext, by_version: DataFrame, shape: Shape) -> b.Batc
 def _history(context: StepContext, by_version: DataFrame, shape: Shape) -> b.Batch:
     """Return the rows of history that begin, change or end, type 2."""
     assert shape.sequence_type is not None
-    counts = (states.N_BEFORE, states.N_AFTER)
-    entries = timeline.of_states(by_version, shape, (*counts, states.UNKNOWN))
-    had_row = F.lag(F.col(states.AFTER).isNotNull()).over(intervals.order_window(shape))
-    # Two rows share a key: two states in one version, a state that no change wrote, or a second insert.
-    is_broken = F.coalesce(had_row != F.col(BASE).isNotNull(), F.lit(False))
-    entries = entries.withColumn(b.IS_DUPLICATE, (F.greatest(*counts) > 1) | is_broken)
-    entries = entries.where(_is_change(BASE, shape) | F.col(b.IS_DUPLICATE) | (F.col(states.UNKNOWN) > 0))
+    entries = timeline.of_states(by_version, shape)
+    entries = entries.where(_is_change(BASE, shape) | F.col(states.DUPLICATE) | F.col(states.UNKNOWN))
     totals = {
-        b.IS_DUPLICATE: F.max(b.IS_DUPLICATE),
+        states.DUPLICATE: F.max(states.DUPLICATE),
         _NULL_SEQUENCE: F.max(F.col(states.SEQUENCE).isNull()),
-        states.UNKNOWN: F.sum(states.UNKNOWN),
+        states.UNKNOWN: F.count_if(states.UNKNOWN),
         states.EVENTS: F.count("*"),
     }
     changed = difference.against_states(intervals.runs(entries, shape, totals))
@@ -192,7 +175,7 @@ def _history(context: StepContext, by_version: DataFrame, shape: Shape) -> b.Bat
             "highest": as_text(F.max(F.when(is_new, start)), shape.sequence_type),
         },
         {
-            b.DUPLICATE: F.coalesce(F.col(b.IS_DUPLICATE), F.lit(False)),
+            b.DUPLICATE: F.coalesce(F.col(states.DUPLICATE), F.lit(False)),
             b.NULL_SEQUENCE: F.coalesce(F.col(_NULL_SEQUENCE), F.lit(False)),
             b.DISORDER: is_new & end.isNotNull() & ~(start < end),
         },
@@ -210,17 +193,14 @@ def _is_change(before: str, shape: Shape) -> Column:
     return (has_before | has_after) & ~unchanged
 
 
-def _without_invalid(context: StepContext, changes: DataFrame, shape: Shape) -> DataFrame:
-    """Quarantine states with a NULL key, and events without a sequence.
+def _by_version(context: StepContext, changes: DataFrame, shape: Shape, *, quarantines: bool) -> DataFrame:
+    """Return the states per key and version, type 2.
 
-    :return: the other states, per key and version
+    :param quarantines: quarantine events without a sequence, and leave them out
     """
-    null_key = b.null_key(shape)
-    context.set_aside(changes.where(null_key & feed.is_after()), shape, F.lit(b.NULL_KEY))
-    values = (*shape.values, rows.RAW)
-    by_version = states.version_states(changes.where(~null_key), shape.keys, values)
-    if shape.sequence_type is None:
-        return by_version
+    if not quarantines:
+        return states.version_states(changes, shape.keys, shape.values)
+    by_version = states.version_states(changes, shape.keys, (*shape.values, rows.RAW))
     raw = F.coalesce(*[F.col(state).getField(rows.RAW) for state in (states.AFTER, states.BEFORE)])
     invalid = F.col(states.SEQUENCE).isNull() & _is_change(states.BEFORE, shape)
     context.set_aside(

@@ -45,7 +45,7 @@ START, END = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end"
 #: The kind of a base without a row: the key had no row before its events.
 NO_ROW = "no row"
 #: Type 1: whether a key ends deleted, the target's row is soft-deleted, and the base is :data:`NO_ROW`.
-DELETED, FOUND_DELETED = f"{PLAN_PREFIX}deleted", f"{PLAN_PREFIX}existing_deleted"
+DELETED, FOUND_DELETED = states.DELETED, f"{PLAN_PREFIX}existing_deleted"
 FROM_NOTHING = f"{PLAN_PREFIX}from_nothing"
 #: Number of a run of history: 0 continues the base's row, later runs start rows of their own.
 RUN = f"{PLAN_PREFIX}run"
@@ -58,7 +58,7 @@ def _order() -> list[Column]:
     return [F.col(RANK), F.col(PLACE), F.col(KIND) == UPSERT]
 
 
-def order_window(shape: Shape) -> WindowSpec:
+def _order_window(shape: Shape) -> WindowSpec:
     """Return the window over the entries of a key, in order."""
     return shape.per_key.orderBy(*_order())
 
@@ -70,7 +70,7 @@ def inherited(entries: DataFrame, shape: Shape, options: ApplyOptions) -> DataFr
     """
     if not options.is_partial:
         return entries
-    window = order_window(shape)
+    window = _order_window(shape)
     is_upsert = F.col(KIND) == UPSERT
     with_life = entries.withColumn(_LIFE, F.sum((~is_upsert).cast("int")).over(window))
     keys = shape.key_columns
@@ -95,7 +95,7 @@ def runs(entries: DataFrame, shape: Shape, totals: Mapping[str, Column] = Mappin
         an event that ends its base, the base's row is a run without start and totals.
     """
     keys = shape.key_columns
-    window = order_window(shape)
+    window = _order_window(shape)
     is_upsert = F.col(KIND) == UPSERT
     previous = F.when(F.row_number().over(window) == 1, F.col(BASE)).otherwise(
         F.lag(states.AFTER).over(window)

@@ -17,7 +17,7 @@ from delta_cdc.spark.apply.schema import nullable
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from delta_cdc.spark.apply.rows import Shape
 
@@ -77,11 +77,11 @@ def of_events(
     )
 
 
-def of_states(changes: DataFrame, shape: Shape, keep: Sequence[str] = ()) -> DataFrame:
+def of_states(changes: DataFrame, shape: Shape) -> DataFrame:
     """Return the timeline entries of a feed; an event contains the state before it.
 
     :param changes: :func:`delta_cdc.spark.changes.states.version_states`
-    :param keep: further columns of ``changes`` to keep
+    :return: entries that keep the flags of ``changes``
     """
     return changes.select(
         *shape.key_columns,
@@ -91,8 +91,8 @@ def of_states(changes: DataFrame, shape: Shape, keep: Sequence[str] = ()) -> Dat
         F.when(F.col(states.AFTER).isNull(), DELETE).otherwise(UPSERT).alias(KIND),
         states.AFTER,
         F.col(states.BEFORE).alias(BASE),
-        F.lit(False).alias(FOUND_DELETED),
-        *keep,
+        states.DUPLICATE,
+        states.UNKNOWN,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, NullType
 
@@ -26,12 +26,17 @@ from delta_cdc.spark.silence_loggers import quietly
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: Columns of :func:`version_states`.
+#: Columns of :func:`version_states` and :func:`net_states`.
 BEFORE, AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
 SEQUENCE = f"{PLAN_PREFIX}sequence"
 #: Number of events. As for all columns of a plan, no source may use this name.
 EVENTS = f"{PLAN_PREFIX}events"
-N_BEFORE, N_AFTER, UNKNOWN = f"{PLAN_PREFIX}n_before", f"{PLAN_PREFIX}n_after", f"{PLAN_PREFIX}unknown"
+DUPLICATE, UNKNOWN = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}unknown"
+#: Type 1: whether a key ends deleted.
+DELETED = f"{PLAN_PREFIX}deleted"
+#: A row's position in the history of its key: twice the order, plus one for a state after.
+_POSITION = f"{PLAN_PREFIX}position"
+_PREVIOUS, _NEXT, _WRITTEN = (f"{PLAN_PREFIX}{name}" for name in ("previous", "next", "written"))
 
 
 def resolve(rows: DataFrame, argument: str, expressions: Sequence[str]) -> DataFrame:
@@ -142,31 +147,92 @@ def refuse_doubled(values: Sequence[str], arguments: str) -> None:
 def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
     """Reduce change rows to one row per key and version, with the states before and after the version.
 
-    Delta guarantees no order of rows inside a version. {delete, pre-image} precede {insert, post-image}, so
-    one state of each kind suffices. More than one (``n_before``, ``n_after`` > 1) means that the key is not
-    unique. The caller must refuse such a key and must never pick one of the states.
-
     :param rows: key and value columns, ``_change_type``, :data:`~delta_cdc.core.reserved_columns.ORDER` and
         :data:`SEQUENCE` (may be NULL)
     :return: keys, order, before and after (structs of ``values``, NULL = no state), sequence (of the after
-        state, or of the before state of a delete), n_before, n_after, unknown (rows of unknown type)
+        state, or of the before state of a delete), whether the key is a duplicate, and whether the type of
+        the change is unknown
     """
-    state = F.struct(*[F.col(quote(name)) for name in values])
-    # Reuse column objects, because each new one costs a call to the JVM.
-    is_state_before, is_state_after, sequence = is_before(), is_after(), F.col(SEQUENCE)
-    n_after = F.count_if(is_state_after)
-    # Repartitioned by key only, this aggregation and all later ones by key need no second shuffle.
-    return (
-        rows.repartition(*[F.col(quote(key)) for key in keys])
-        .groupBy(*[F.col(quote(key)) for key in keys], ORDER)
-        .agg(
-            F.first(F.when(is_state_before, state), ignorenulls=True).alias(BEFORE),
-            F.first(F.when(is_state_after, state), ignorenulls=True).alias(AFTER),
-            F.when(n_after > 0, F.first(F.when(is_state_after, sequence), ignorenulls=True))
-            .otherwise(F.first(F.when(is_state_before, sequence), ignorenulls=True))
-            .alias(SEQUENCE),
-            F.count_if(is_state_before).alias(N_BEFORE),
-            n_after.alias(N_AFTER),
-            F.count_if(~(is_state_before | is_state_after)).alias(UNKNOWN),
-        )
+    placed, history = _placed(rows, keys)
+    state, is_state_before, is_state_after = _state(values), is_before(), is_after()
+    position, following = F.col(_POSITION), F.col(_NEXT)
+    with_before = placed.withColumns(
+        {
+            _PREVIOUS: F.lag(position).over(history),
+            BEFORE: F.when(is_state_before, state).otherwise(F.lag(state).over(history)),
+        }
     )
+    is_replaced = is_state_before & F.coalesce(following == position + 1, F.lit(False))
+    replaces = F.col(_PREVIOUS) == position - 1
+    return with_before.where(~is_replaced).select(
+        *[F.col(quote(key)) for key in keys],
+        ORDER,
+        F.when(is_state_before | (is_state_after & replaces), F.col(BEFORE)).alias(BEFORE),
+        F.when(is_state_after, state).alias(AFTER),
+        SEQUENCE,
+        _is_duplicate().alias(DUPLICATE),
+        _is_unknown().alias(UNKNOWN),
+    )
+
+
+def net_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
+    """Reduce change rows to one row per key, with the states before and after all its changes.
+
+    :param rows: as for :func:`version_states`, without :data:`SEQUENCE`
+    :return: keys; before and after (structs of ``values``, NULL = no state); for a deleted key, after is the
+        last state before the delete, or NULL if no change wrote it; whether the key is deleted, and is a
+        duplicate; numbers of changes of unknown type, and of events
+    """
+    placed, history = _placed(rows, keys)
+    # Spark computes a window over the whole history once per key, not once per row.
+    whole = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    state, following = _state(values), F.col(_NEXT)
+    ends_version = F.coalesce(F.shiftright(_POSITION, 1) != F.shiftright(_NEXT, 1), F.lit(True))
+    last = placed.withColumns(
+        {
+            BEFORE: F.first(F.when(is_before(), state)).over(whole),
+            _WRITTEN: F.max(is_after()).over(whole),
+            DUPLICATE: F.max(_is_duplicate()).over(whole),
+            UNKNOWN: F.count_if(_is_unknown()).over(whole),
+            EVENTS: F.count_if(ends_version).over(whole),
+        }
+    ).where(following.isNull())
+    return last.select(
+        *[F.col(quote(key)) for key in keys],
+        BEFORE,
+        F.when(F.col(_WRITTEN), state).alias(AFTER),
+        (~is_after()).alias(DELETED),
+        DUPLICATE,
+        UNKNOWN,
+        EVENTS,
+    )
+
+
+def _placed(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, WindowSpec]:
+    """Shuffle change rows by key, and add their positions in the histories of their keys.
+
+    Delta guarantees no order of rows inside a version. The states of a unique key alternate: before, after,
+    before, after. Two consecutive states of the same kind mean that the key is not unique. The caller must
+    refuse such a key and must never pick one of the states.
+
+    :return: the rows with their position and that of the next row; the window over the history of a key
+    """
+    # All later steps by key use this shuffle.
+    key_columns = [F.col(quote(key)) for key in keys]
+    history = Window.partitionBy(*key_columns).orderBy(_POSITION)
+    position = F.col(ORDER) * 2 + F.coalesce(is_after(), F.lit(False)).cast("int")
+    placed = rows.repartition(*key_columns).withColumn(_POSITION, position)
+    return placed.withColumn(_NEXT, F.lead(_POSITION).over(history)), history
+
+
+def _state(values: Sequence[str]) -> Column:
+    return F.struct(*[F.col(quote(name)) for name in values])
+
+
+def _is_duplicate() -> Column:
+    position = F.col(_POSITION)
+    return F.coalesce(position % 2 == F.col(_NEXT) % 2, F.lit(False))
+
+
+def _is_unknown() -> Column:
+    return F.coalesce(~(is_before() | is_after()), F.lit(True))
