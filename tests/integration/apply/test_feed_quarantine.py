@@ -166,6 +166,31 @@ def test_a_change_that_does_not_land_after_one_without_a_sequence(
     assert sorted(found) == [("a", 10, 30), ("c", 30, None)]
 
 
+@pytest.mark.parametrize("partial", [False, True], ids=["type 2", "type 1, columns kept"])
+def test_duplicates_are_refused_but_not_rows_without_a_key(
+    spark: SparkSession, tmp_path: Path, partial: bool
+) -> None:
+    source = changed_source(
+        spark,
+        tmp_path / "source",
+        "id INT, v STRING, n INT",
+        "INSERT INTO {} VALUES (9, 'z', 1)",
+        "INSERT INTO {} VALUES (NULL, 'x', 1), (NULL, 'y', 1)",
+        "INSERT INTO {} VALUES (NULL, 'x', 1), (1, 'a', NULL), (1, 'b', 5)",
+    )
+    options = replace(TYPE_1, ignore_null_updates=True) if partial else TYPE_2
+    flow = Quarantining(spark, source, str(tmp_path / "target"), options)
+    flow.through(1, 2)
+    assert flow.results[-1].counts["quarantined"] == 2
+    assert {row["reason"] for row in table_rows(spark, flow.aside)} == {"null_key"}
+    before = [versions(flow.target), versions(flow.aside)]
+    error = flow.apply(3).error
+    assert error is not None
+    assert error["class"] == "KeyNotUnique"
+    assert "for instance id = 1)" in error["message"]
+    assert [versions(flow.target), versions(flow.aside)] == before
+
+
 def test_what_is_valid_is_not_looked_at_twice(spark: SparkSession, tmp_path: Path, source: str) -> None:
     flow = Flow(spark, source, str(tmp_path / "valid"), replace(TYPE_1, where="id IS NOT NULL"))
     step = flow.step("load", 0, 0)

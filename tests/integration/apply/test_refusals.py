@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from delta_cdc import apply_changes
 from delta_cdc.core.errors import InvalidExpression
@@ -272,6 +273,17 @@ def test_a_change_type_that_nobody_knows(spark: SparkSession, tmp_path: Path) ->
     refused(flow, flow.apply(1, staging=staged(imitation)), "WrongReader", "_change_type")
     assert versions(flow.target) == before
     assert newest(imitation) == 0
+
+
+def test_a_change_without_a_type_is_no_insert(spark: SparkSession, tmp_path: Path) -> None:
+    source = table(spark, tmp_path / "source", "INSERT INTO {} VALUES (7, 'g', 70)")
+    imitation = str(tmp_path / "staging")
+    feed = spark.read.format("delta").options(readChangeFeed="true", startingVersion=1).load(source)
+    feed.withColumn("_change_type", F.lit(None).cast("string")).write.format("delta").save(imitation)
+    flow = Flow(spark, source, str(tmp_path / "target"), ApplyOptions(insert_only=True)).through(0)
+    before = versions(flow.target)
+    refused(flow, flow.apply(1, staging=staged(imitation)), "NotInsertOnly", "None row")
+    assert versions(flow.target) == before
 
 
 def test_a_reader_that_returns_the_table_itself(loaded: Callable[..., Flow]) -> None:

@@ -42,6 +42,12 @@ def drawn(seed: int) -> list[Change]:
             exists = not exists or dice.random() < 0.7
             rows += [(key, version, kind) for kind in (*before, *([dice.choice(_AFTER)] if exists else []))]
     rows += [(_CASES, 1, "insert"), (_CASES, 2, None), (_CASES + 1, 1, "upsert")]
+    rows += [
+        (_CASES + 2, 1, None),
+        (_CASES + 2, 1, "insert"),
+        (_CASES + 3, 1, "upsert"),
+        (_CASES + 3, 1, "insert"),
+    ]
     dice.shuffle(rows)
     return [Change(*row, value) for value, row in enumerate(rows)]
 

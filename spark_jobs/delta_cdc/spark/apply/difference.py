@@ -105,7 +105,7 @@ def _converted(value: Column, current_type: DataType, desired_type: DataType) ->
 def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared: bool) -> DataFrame:
     """Add the operation for each key's row, type 1; NULL for a row that stays as it is.
 
-    :param last: :func:`delta_cdc.spark.apply.intervals.last_states`
+    :param last: rows with the columns of :func:`delta_cdc.spark.apply.intervals.last_states`
     :param compared: the base is the target's row; otherwise the conditions of the MERGE compare
     """
     soft = options.delete_mode == "soft"

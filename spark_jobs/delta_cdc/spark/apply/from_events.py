@@ -537,8 +537,10 @@ def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> b.
     highest = F.lit(None).cast("string")
     if order_type is not None:
         highest = as_text(F.max(F.when(valid, F.col(states.SEQUENCE))), order_type)
+    # Rows without a key have no identity, so they cannot be duplicates.
+    is_duplicate = F.col(states.DUPLICATE) & ~b.null_key(shape)
     batch = b.materialise(
-        changes,
+        changes.withColumn(states.DUPLICATE, is_duplicate),
         shape,
         {
             "events": F.count("*"),

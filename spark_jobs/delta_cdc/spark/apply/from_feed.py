@@ -63,15 +63,15 @@ def merge(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
     # Only a range with such rows needs this second pass.
     null_key = b.null_key(shape)
     context.set_aside(changes.where(null_key & feed.is_after()), shape, F.lit(b.NULL_KEY))
-    return _merge(context, changes.where(~null_key), shape, evolve=evolve, quarantines=True)
+    return _merge(context, changes.where(~null_key), shape, evolve=evolve, again=True)
 
 
 def _merge(
-    context: StepContext, changes: DataFrame, shape: Shape, *, evolve: bool, quarantines: bool = False
+    context: StepContext, changes: DataFrame, shape: Shape, *, evolve: bool, again: bool = False
 ) -> PreparedStep:
     options, target = context.options, context.spec.target_uri
     if context.has_history:
-        batch = _history(context, _by_version(context, changes, shape, quarantines=quarantines), shape)
+        batch = _history(context, _by_version(context, changes, shape, again=again), shape)
     else:
         batch = _states(context, changes, shape)
     totals, pruning = batch.totals, b.pruning(batch)
@@ -193,16 +193,18 @@ def _is_change(before: str, shape: Shape) -> Column:
     return (has_before | has_after) & ~unchanged
 
 
-def _by_version(context: StepContext, changes: DataFrame, shape: Shape, *, quarantines: bool) -> DataFrame:
+def _by_version(context: StepContext, changes: DataFrame, shape: Shape, *, again: bool) -> DataFrame:
     """Return the states per key and version, type 2.
 
-    :param quarantines: quarantine events without a sequence, and leave them out
+    :param again: this is the second pass: quarantine events without a sequence, and leave them out
     """
-    if not quarantines:
+    if not again:
         return states.version_states(changes, shape.keys, shape.values)
     by_version = states.version_states(changes, shape.keys, (*shape.values, rows.RAW))
     raw = F.coalesce(*[F.col(state).getField(rows.RAW) for state in (states.AFTER, states.BEFORE)])
-    invalid = F.col(states.SEQUENCE).isNull() & _is_change(states.BEFORE, shape)
+    # A duplicate is refused, whatever its sequence is.
+    is_duplicate = F.col(states.DUPLICATE)
+    invalid = F.col(states.SEQUENCE).isNull() & _is_change(states.BEFORE, shape) & ~is_duplicate
     context.set_aside(
         by_version.where(invalid),
         shape,
@@ -226,7 +228,7 @@ def _by_version(context: StepContext, changes: DataFrame, shape: Shape, *, quara
     before = F.when(F.col(_BROKEN), previous).otherwise(F.col(states.BEFORE))
     # With another state before it, an event that changed nothing may become a change, which needs a sequence.
     has_place = F.col(states.SEQUENCE).isNotNull() | ~F.col(_BROKEN)
-    valid = marked.where(has_place & ~F.col(_INVALID)).withColumn(states.BEFORE, before)
+    valid = marked.where(is_duplicate | (has_place & ~F.col(_INVALID))).withColumn(states.BEFORE, before)
     return valid.drop(_INVALID, _BROKEN, _FIRST_BEFORE)
 
 
@@ -236,7 +238,7 @@ def append(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedS
     changes, shape = rows.read(change_rows(context), spec.options, spec.source_uri)
     schema.check_target(context, shape)
     others = (
-        changes.where(F.col(reserved_columns.CHANGE_TYPE) != "insert")
+        changes.where(~F.col(reserved_columns.CHANGE_TYPE).eqNullSafe("insert"))
         .groupBy(reserved_columns.COMMIT_VERSION, reserved_columns.CHANGE_TYPE)
         .count()
         .orderBy(reserved_columns.COMMIT_VERSION)

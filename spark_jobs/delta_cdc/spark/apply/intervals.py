@@ -145,15 +145,12 @@ def history_rows(runs: DataFrame) -> DataFrame:
     return runs.where((F.col(KIND) == UPSERT) & (has_width | F.col(BASE).isNotNull()))
 
 
-def last_states(
-    entries: DataFrame, shape: Shape, totals: Mapping[str, Column] = MappingProxyType({})
-) -> DataFrame:
+def last_states(entries: DataFrame, shape: Shape) -> DataFrame:
     """Return the state of every key after its timeline, type 1.
 
     :param entries: after :func:`inherited`; a base that is soft-deleted is a delete
-    :param totals: further columns: aggregates over the entries of a key
     :return: keys, values (struct; for a deleted key those of its last upsert, NULL if it had none), deleted,
-        base and its soft-delete flag, whether the key began with :data:`NO_ROW`, and ``totals``
+        base and its soft-delete flag, whether the key began with :data:`NO_ROW`
     """
     keys = shape.key_columns
     order = F.struct(*_order())
@@ -164,5 +161,4 @@ def last_states(
         F.min_by(BASE, order).alias(BASE),
         F.max(FOUND_DELETED).alias(FOUND_DELETED),
         F.max(F.col(KIND) == NO_ROW).alias(FROM_NOTHING),
-        *[total.alias(name) for name, total in totals.items()],
     )

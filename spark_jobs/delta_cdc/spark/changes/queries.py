@@ -20,7 +20,7 @@ import re
 from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delta_cdc.core import validation
@@ -55,9 +55,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import QueryOptions
 
-#: A row's position in the history of its key: twice the order, plus one for a state after.
-_POSITION = f"{PLAN_PREFIX}position"
-_PREVIOUS, _NEXT = f"{PLAN_PREFIX}previous", f"{PLAN_PREFIX}next"
+_PREVIOUS = f"{PLAN_PREFIX}previous"
 _PREVIOUS_TYPE, _NEXT_TYPE = f"{PLAN_PREFIX}previous_type", f"{PLAN_PREFIX}next_type"
 _LEFT, _CAME, _RANK = (f"{PLAN_PREFIX}{name}" for name in ("left", "came", "rank"))
 
@@ -124,10 +122,9 @@ def answer(
         return changes.select(*map(quote, values), *METADATA_COLUMNS)
     keys = [ROW_ID] if by_row_id else list(states.match(values, options.keys, "keys", source))
     _refuse_without_equality(projected, keys)
-    with_positions = projected.withColumn(_POSITION, _position(keys, place))
     if options.is_net:
-        return _net(with_positions, keys, values, place, both=options.query == "min_delta")
-    changes = _changes_by_key(with_positions, keys, values, place)
+        return _net(projected, keys, values, place, both=options.query == "min_delta")
+    changes = _changes_by_key(projected, keys, values, place)
     return changes.where(f"{CHANGE_TYPE} = 'insert'") if options.query == "append_only" else changes
 
 
@@ -185,34 +182,25 @@ def _position(keys: Sequence[str], place: str) -> Column:
         null = null | F.col(quote(key)).isNull()
     return (
         F.when(null, _null_key(keys, place))
-        .when(is_after(), F.col(ORDER) * 2 + 1)
-        .when(is_before(), F.col(ORDER) * 2)
+        .when(is_before() | is_after(), states.position_of())
         .otherwise(_unknown(place))
     )
 
 
-def _history(keys: Sequence[str]) -> WindowSpec:
-    return Window.partitionBy(*[quote(key) for key in keys]).orderBy(_POSITION)
-
-
 def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str, *, both: bool) -> DataFrame:
     """Return the net effect per key: the states at both ends, or only the last state."""
-    history = _history(keys)
+    in_order, history = states.placed(rows, keys, _position(keys, place))
     # Spark computes a window over the whole history once per key, not once per row.
     whole = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     state = [F.col(quote(name)) for name in values]
-    with_neighbours = rows.withColumns(
-        {
-            _NEXT: F.lead(_POSITION).over(history),
-            states.BEFORE: F.first(F.when(is_before(), F.struct(*state))).over(whole),
-        }
+    with_before = in_order.withColumn(
+        states.BEFORE, F.first(F.when(is_before(), F.struct(*state))).over(whole)
     )
-    takes_turns = (F.col(_POSITION) % 2) != (F.col(_NEXT) % 2)
-    version = F.shiftright(_NEXT, 1)
-    last = with_neighbours.where(
-        F.when(F.col(_NEXT).isNull(), True)
-        .when(takes_turns, False)
-        .otherwise(_not_unique(keys, version, place).cast("boolean"))
+    version = F.shiftright(states.NEXT, 1)
+    last = with_before.where(
+        F.when(states.is_duplicate(), _not_unique(keys, version, place).cast("boolean")).otherwise(
+            F.col(states.NEXT).isNull()
+        )
     )
     existed, before = F.col(states.BEFORE).isNotNull(), F.col(states.BEFORE)
     unchanged = existed & same(states.BEFORE, None, rows.schema, values)
@@ -237,18 +225,17 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
 
 def _changes_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str) -> DataFrame:
     """Return every change by key. A state without a counterpart in its version is an insert or a delete."""
-    history = _history(keys)
-    with_neighbours = rows.withColumns(
+    in_order, history = states.placed(rows, keys, _position(keys, place))
+    with_neighbours = in_order.withColumns(
         {
-            _PREVIOUS: F.lag(_POSITION).over(history),
+            _PREVIOUS: F.lag(states.POSITION).over(history),
             _PREVIOUS_TYPE: F.lag(CHANGE_TYPE).over(history),
-            _NEXT: F.lead(_POSITION).over(history),
             _NEXT_TYPE: F.lead(CHANGE_TYPE).over(history),
         }
     )
-    position, kind = F.col(_POSITION), F.col(CHANGE_TYPE)
+    position, kind = F.col(states.POSITION), F.col(CHANGE_TYPE)
     unique = F.coalesce(position != F.col(_PREVIOUS), F.lit(True))
-    followed = F.coalesce(F.col(_NEXT) == position + 1, F.lit(False))
+    followed = F.coalesce(F.col(states.NEXT) == position + 1, F.lit(False))
     preceded = F.coalesce(F.col(_PREVIOUS) == position - 1, F.lit(False))
     replaced = ((kind == "delete") & (F.col(_NEXT_TYPE) == "insert")) | (
         (kind == "insert") & (F.col(_PREVIOUS_TYPE) == "delete")

@@ -35,8 +35,10 @@ DUPLICATE, UNKNOWN = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}unknown"
 #: Type 1: whether a key ends deleted.
 DELETED = f"{PLAN_PREFIX}deleted"
 #: A row's position in the history of its key: twice the order, plus one for a state after.
-_POSITION = f"{PLAN_PREFIX}position"
-_PREVIOUS, _NEXT, _WRITTEN = (f"{PLAN_PREFIX}{name}" for name in ("previous", "next", "written"))
+POSITION = f"{PLAN_PREFIX}position"
+#: The position of the row after it; NULL for the last row.
+NEXT = f"{PLAN_PREFIX}next"
+_PREVIOUS, _WRITTEN = f"{PLAN_PREFIX}previous", f"{PLAN_PREFIX}written"
 
 
 def resolve(rows: DataFrame, argument: str, expressions: Sequence[str]) -> DataFrame:
@@ -147,22 +149,25 @@ def refuse_doubled(values: Sequence[str], arguments: str) -> None:
 def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
     """Reduce change rows to one row per key and version, with the states before and after the version.
 
+    A key is a duplicate if more than one row of the table has it. Such a key has further rows, and at least
+    one of them has the flag. The caller must refuse it, and must never pick one of its states.
+
     :param rows: key and value columns, ``_change_type``, :data:`~delta_cdc.core.reserved_columns.ORDER` and
         :data:`SEQUENCE` (may be NULL)
     :return: keys, order, before and after (structs of ``values``, NULL = no state), sequence (of the after
         state, or of the before state of a delete), whether the key is a duplicate, and whether the type of
         the change is unknown
     """
-    placed, history = _placed(rows, keys)
+    in_order, history = placed(rows, keys)
     state, is_state_before, is_state_after = _state(values), is_before(), is_after()
-    position, following = F.col(_POSITION), F.col(_NEXT)
-    with_before = placed.withColumns(
+    position, following = F.col(POSITION), F.col(NEXT)
+    with_before = in_order.withColumns(
         {
             _PREVIOUS: F.lag(position).over(history),
             BEFORE: F.when(is_state_before, state).otherwise(F.lag(state).over(history)),
         }
     )
-    is_replaced = is_state_before & F.coalesce(following == position + 1, F.lit(False))
+    is_replaced = F.coalesce(is_state_before & (following == position + 1), F.lit(False))
     replaces = F.col(_PREVIOUS) == position - 1
     return with_before.where(~is_replaced).select(
         *[F.col(quote(key)) for key in keys],
@@ -170,7 +175,7 @@ def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) 
         F.when(is_state_before | (is_state_after & replaces), F.col(BEFORE)).alias(BEFORE),
         F.when(is_state_after, state).alias(AFTER),
         SEQUENCE,
-        _is_duplicate().alias(DUPLICATE),
+        is_duplicate().alias(DUPLICATE),
         _is_unknown().alias(UNKNOWN),
     )
 
@@ -178,21 +183,23 @@ def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) 
 def net_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
     """Reduce change rows to one row per key, with the states before and after all its changes.
 
+    The caller must refuse duplicates, as for :func:`version_states`.
+
     :param rows: as for :func:`version_states`, without :data:`SEQUENCE`
     :return: keys; before and after (structs of ``values``, NULL = no state); for a deleted key, after is the
         last state before the delete, or NULL if no change wrote it; whether the key is deleted, and is a
         duplicate; numbers of changes of unknown type, and of events
     """
-    placed, history = _placed(rows, keys)
+    in_order, history = placed(rows, keys)
     # Spark computes a window over the whole history once per key, not once per row.
     whole = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    state, following = _state(values), F.col(_NEXT)
-    ends_version = F.coalesce(F.shiftright(_POSITION, 1) != F.shiftright(_NEXT, 1), F.lit(True))
-    last = placed.withColumns(
+    state, following = _state(values), F.col(NEXT)
+    ends_version = F.coalesce(F.shiftright(POSITION, 1) != F.shiftright(NEXT, 1), F.lit(True))
+    last = in_order.withColumns(
         {
             BEFORE: F.first(F.when(is_before(), state)).over(whole),
             _WRITTEN: F.max(is_after()).over(whole),
-            DUPLICATE: F.max(_is_duplicate()).over(whole),
+            DUPLICATE: F.max(is_duplicate()).over(whole),
             UNKNOWN: F.count_if(_is_unknown()).over(whole),
             EVENTS: F.count_if(ends_version).over(whole),
         }
@@ -208,30 +215,39 @@ def net_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> D
     )
 
 
-def _placed(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, WindowSpec]:
+def placed(
+    rows: DataFrame, keys: Sequence[str], position: Column | None = None
+) -> tuple[DataFrame, WindowSpec]:
     """Shuffle change rows by key, and add their positions in the histories of their keys.
 
     Delta guarantees no order of rows inside a version. The states of a unique key alternate: before, after,
-    before, after. Two consecutive states of the same kind mean that the key is not unique. The caller must
-    refuse such a key and must never pick one of the states.
+    before, after. Two consecutive states of the same kind mean that the key is not unique.
 
-    :return: the rows with their position and that of the next row; the window over the history of a key
+    :param position: the position, if it is more than :func:`position_of`; for instance with checks
+    :return: the rows with :data:`POSITION` and :data:`NEXT`; the window over the history of a key, in order
     """
     # All later steps by key use this shuffle.
     key_columns = [F.col(quote(key)) for key in keys]
-    history = Window.partitionBy(*key_columns).orderBy(_POSITION)
-    position = F.col(ORDER) * 2 + F.coalesce(is_after(), F.lit(False)).cast("int")
-    placed = rows.repartition(*key_columns).withColumn(_POSITION, position)
-    return placed.withColumn(_NEXT, F.lead(_POSITION).over(history)), history
+    history = Window.partitionBy(*key_columns).orderBy(POSITION)
+    rows = rows.repartition(*key_columns).withColumn(
+        POSITION, position_of() if position is None else position
+    )
+    return rows.withColumn(NEXT, F.lead(POSITION).over(history)), history
+
+
+def position_of() -> Column:
+    """Return the position of a row in the history of its key."""
+    return F.col(ORDER) * 2 + F.coalesce(is_after(), F.lit(False)).cast("int")
+
+
+def is_duplicate() -> Column:
+    """Return whether the next row of the same key is of the same kind: the key belongs to several rows."""
+    position = F.col(POSITION)
+    return F.coalesce(position % 2 == F.col(NEXT) % 2, F.lit(False))
 
 
 def _state(values: Sequence[str]) -> Column:
     return F.struct(*[F.col(quote(name)) for name in values])
-
-
-def _is_duplicate() -> Column:
-    position = F.col(_POSITION)
-    return F.coalesce(position % 2 == F.col(_NEXT) % 2, F.lit(False))
 
 
 def _is_unknown() -> Column:
