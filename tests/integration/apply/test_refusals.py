@@ -282,7 +282,7 @@ def test_a_change_without_a_type_is_no_insert(spark: SparkSession, tmp_path: Pat
     feed.withColumn("_change_type", F.lit(None).cast("string")).write.format("delta").save(imitation)
     flow = Flow(spark, source, str(tmp_path / "target"), ApplyOptions(insert_only=True)).through(0)
     before = versions(flow.target)
-    refused(flow, flow.apply(1, staging=staged(imitation)), "NotInsertOnly", "None row")
+    refused(flow, flow.apply(1, staging=staged(imitation)), "WrongReader", "1 change row(s)", "_change_type")
     assert versions(flow.target) == before
 
 

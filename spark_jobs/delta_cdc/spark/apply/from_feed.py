@@ -247,6 +247,8 @@ def append(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedS
     )
     if others:
         version, kind = others[0][reserved_columns.COMMIT_VERSION], others[0][reserved_columns.CHANGE_TYPE]
+        if kind not in (*reserved_columns.BEFORE_TYPES, *reserved_columns.AFTER_TYPES):
+            b.refuse({b.UNKNOWN_TYPE: others[0]["count"]}, changes, shape, context)
         raise NotInsertOnly(
             f"Version {version} of {spec.source_uri} has {others[0]['count']} {kind} row(s), but "
             f"the pipeline {spec.pipeline} is insert_only.",

@@ -149,8 +149,9 @@ def refuse_doubled(values: Sequence[str], arguments: str) -> None:
 def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
     """Reduce change rows to one row per key and version, with the states before and after the version.
 
-    A key is a duplicate if more than one row of the table has it. Such a key has further rows, and at least
-    one of them has the flag. The caller must refuse it, and must never pick one of its states.
+    A key is a duplicate if more than one row of the table has it. A version of such a key may give several
+    rows. At least one row of the key has the flag. The caller must refuse the key, and must never pick one of
+    its states.
 
     :param rows: key and value columns, ``_change_type``, :data:`~delta_cdc.core.reserved_columns.ORDER` and
         :data:`SEQUENCE` (may be NULL)
