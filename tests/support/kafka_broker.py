@@ -40,6 +40,16 @@ _HOST = "127.0.0.1"
 _START_SECONDS = 60
 _STOP_SECONDS = 20
 _CLUSTER_ID = "deltaCdcTestsCluster00"
+#: Answers of the broker, or of the client by its metadata, until the broker leads a new partition.
+_NOT_YET_LED = (
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+)
 
 # Small, and at once: one partition per internal topic, no wait for more consumers or more segments.
 _PROPERTIES = """\
@@ -225,30 +235,21 @@ class Broker:
         self._await_partitions(name, total)
 
     def _await_partitions(self, name: str, total: int) -> None:
-        """Wait until the broker itself knows what its controller has decided."""
-        while True:
-            self._must_live()
-            future = self.admin.describe_topics(TopicCollection([name]))[name]
-            try:
-                found = future.result(timeout=30).partitions
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
-                continue
-            if len(found) == total and all(one.leader is not None for one in found):
-                break
-        # A partition has a leader in the metadata some milliseconds before the broker leads it.
+        """Wait until the controller has made the partitions, and the broker leads each of them."""
+        # The broker reports a leader some milliseconds before it leads, and its own epoch lags as long.
         asked = {TopicPartition(name, number): OffsetSpec.latest() for number in range(total)}
+        end = time.monotonic() + _START_SECONDS
         while True:
             self._must_live()
             try:
-                for offset in self.admin.list_offsets(asked, request_timeout=30).values():
-                    offset.result(timeout=60)
+                # The client takes new partitions from this answer only.
+                _done(self.admin.describe_topics(TopicCollection([name])))
+                _done(self.admin.list_offsets(asked, request_timeout=30))
+                return
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                if error.args[0].code() not in _NOT_YET_LED or time.monotonic() > end:
                     raise
-                continue
-            return
+                time.sleep(0.02)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and wait until it is gone."""
