@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 _DETECT = "detect_changes"
 #: One operator with the form; the example.
 _ONE = "backfill_by_versions"
@@ -164,7 +166,6 @@ def test_values_of_another_type_start_no_run(server: Server, conf: dict[str, Any
         server.trigger(_ONE, conf)
 
 
-@pytest.mark.slow
 def test_a_form_that_contradicts_itself_ends_the_first_task(server: Server, places: Places) -> None:
     before = applications(places)
     wrong = [
@@ -181,7 +182,6 @@ def test_a_form_that_contradicts_itself_ends_the_first_task(server: Server, plac
 
 
 # -- by a watcher ---------------------------------------------------------------------------------
-@pytest.mark.slow
 def test_a_watcher_wakes_a_dag(server: Server, places: Places) -> None:
     table = places.table("woken")
     for version in (0, 1):
@@ -217,7 +217,6 @@ class Pages(browser.Window):
         assert self.chrome.save_screenshot(str(folder / f"{name}.png"))
 
 
-@pytest.mark.slow
 def test_a_backfill_from_the_form(server: Server, places: Places, pages: Pages) -> None:
     """Versions 1-4 in milestones of two, into a target that isn't there yet."""
     before = applications(places)
@@ -281,7 +280,6 @@ def newest_run(server: Server, dag_id: str) -> str:
     raise AssertionError("unreachable")
 
 
-@pytest.mark.slow
 def test_a_range_named_again_and_a_dry_run(server: Server, places: Places) -> None:
     target = places.table("orders_backfilled")
     filled(server, target)
@@ -302,7 +300,6 @@ def test_a_range_named_again_and_a_dry_run(server: Server, places: Places) -> No
 
 
 # -- each mode, by REST ---------------------------------------------------------------------------
-@pytest.mark.slow
 def test_each_mode_of_one_operator(server: Server, places: Places, spark: SparkSession) -> None:
     target = places.table("orders_backfilled")
     filled(server, target)
@@ -331,7 +328,6 @@ def test_each_mode_of_one_operator(server: Server, places: Places, spark: SparkS
     assert current(target) == [(1, 600), (2, 20), (3, 30)]
 
 
-@pytest.mark.slow
 def test_each_mode_of_a_group(server: Server, places: Places, spark: SparkSession) -> None:
     now, history = places.table("shop_now"), places.table("shop_history")
     group = Group(server, places, "shop")
@@ -364,7 +360,6 @@ def test_each_mode_of_a_group(server: Server, places: Places, spark: SparkSessio
 
 
 # -- by dates -------------------------------------------------------------------------------------
-@pytest.mark.slow
 def test_a_backfill_by_dates(server: Server, places: Places, spark: SparkSession) -> None:
     """Two days before there is a table, then a load, then the changes; and a day once more, as a repair."""
     target = places.table("by_date")

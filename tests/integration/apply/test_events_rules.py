@@ -76,6 +76,7 @@ def test_a_tie_takes_out_what_was_applied_before(spark: SparkSession, tmp_table:
     assert [(row["reason"], row["keys"]) for row in side.collect()] == [("null_sequence", '{"k":"2"}')]
 
 
+@pytest.mark.slow
 def test_a_copy_without_rows_that_count_is_a_copy(spark: SparkSession, tmp_table: Table) -> None:
     copies, target = tmp_table("copies"), tmp_table("target")
     asked: dict[str, Any] = {

@@ -93,12 +93,16 @@ def test_deletion_vectors_are_for_targets_above_a_size(
 
 @pytest.mark.parametrize(
     ("arguments", "small", "written"),
-    [
+    slow_but(
+        [
+            ({}, False, 2),
+            ({}, True, 1),
+            ({"publish_changes": True}, False, 1),
+            ({"target_properties": {"delta.enableRowTracking": "true"}}, False, 1),
+        ],
         ({}, False, 2),
-        ({}, True, 1),
         ({"publish_changes": True}, False, 1),
-        ({"target_properties": {"delta.enableRowTracking": "true"}}, False, 1),
-    ],
+    ),
     ids=["no reader sees it", "a small target", "a change feed", "row tracking"],
 )
 def test_a_row_with_equal_values_is_written_only_where_no_reader_would_see_it(

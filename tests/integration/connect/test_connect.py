@@ -364,6 +364,7 @@ def page_of(server: ConnectServer) -> str:
     return said
 
 
+@pytest.mark.slow
 def test_an_ingest_and_its_apply_share_a_session(
     connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

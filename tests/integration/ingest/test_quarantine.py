@@ -207,6 +207,7 @@ def test_a_batch_that_does_not_go_with_its_log(spark: SparkSession, tmp_path: Pa
     assert flow.events() == expected([*GOOD, event("I", 3, 3)])
 
 
+@pytest.mark.slow
 def test_a_log_is_widened_by_policy(spark: SparkSession, tmp_path: Path) -> None:
     """By default a wider type is refused; a crash after the log was widened is mended by the next run."""
     flow = Deliveries(spark, tmp_path)

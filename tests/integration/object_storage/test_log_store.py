@@ -115,6 +115,7 @@ def test_four_thousand_commits_of_eight_drivers(lake: Lake, programs: Programs) 
           f"{found.unclear} outcomes unclear")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_deltas_default_loses_commits(lake: Lake, programs: Programs) -> None:
     """The control: the same drivers, without faults, and the harness finds what is lost."""
     problems = storm(lake, programs, DELTAS_DEFAULT, drivers=3, commits=25).problems()
@@ -153,6 +154,7 @@ def source(lake: Lake) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("source")
 def test_several_drivers_need_no_promise(on_lake: SparkSession, lake: Lake) -> None:
     """A second writer that sends a condition, as delta-rs does, is kept apart from Spark, too."""

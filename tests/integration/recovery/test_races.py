@@ -159,7 +159,8 @@ def test_a_range_in_several_commits_twice_at_once(
     assert held(spark, target) == expected(source, 1, 10)
 
 
-@pytest.mark.parametrize("mode", slow_but(["reload", "repair", "reset"], "repair"))
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["reload", "repair", "reset"])
 def test_what_is_computed_again_twice_at_once(
     spark: SparkSession, source: Source, target: str, apply: Apply, through: Callable[..., None], mode: str
 ) -> None:
