@@ -70,17 +70,19 @@ def spark() -> Iterator[SparkSession]:
     """Start Spark, once per run, when the first test asks for it."""
     from delta_cdc.launch.session import get_session
 
-    # Thousands of different tiny queries: compiling each one costs more than running it interpreted.
-    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    # Room for what is soon garbage; and without Hadoop's native library each file costs processes, chmod and
-    # readlink, which such a fork starts in half the time.
-    java = {"spark.driver.extraJavaOptions": "-Xms2g -Xmn1g -Djdk.lang.Process.launchMechanism=VFORK"}
-    # Delta keeps a snapshot of every table it met for an hour, and Spark the plans of a thousand queries: the
-    # whole run has to fit.
-    memory = {"spark.driver.memory": "3g", "spark.sql.ui.retainedExecutions": "20"}
-    session = get_session(
-        "tests", cores=2, quick_start=True, kafka=True, locations=["s3://lake"], **interpreted, **java, **memory
-    )
+    confs = {
+        # Thousands of different tiny queries: compiling each one costs more than running it interpreted.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        # Room for what is soon garbage; and without Hadoop's native library each file costs processes (chmod,
+        # readlink), which such a fork starts in half the time.
+        "spark.driver.extraJavaOptions": "-Xms2g -Xmn1g -Djdk.lang.Process.launchMechanism=VFORK",
+        # Delta keeps a snapshot of every table it met for an hour, and Spark the plans of a thousand queries:
+        # the whole run has to fit.
+        "spark.driver.memory": "3g",
+        "spark.sql.ui.retainedExecutions": "20",
+    }
+    session = get_session("tests", cores=2, quick_start=True, kafka=True, locations=["s3://lake"], **confs)
     yield session
     session.stop()
 
