@@ -11,7 +11,7 @@ import pytest
 
 import airflow_delta_cdc
 import delta_cdc
-from delta_cdc.core.concurrency import AT_ONCE, gathered, settled
+from delta_cdc.core.concurrency import AT_ONCE, both, gathered, settled
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning import consumers
 from delta_cdc.planning import status as statuses
@@ -129,3 +129,18 @@ def test_nothing_of_any_length_is_gathered_without_a_limit() -> None:
                 if (node.func.attr == "gather" and starred) or node.func.attr == "create_task":
                     found.append(f"{path}:{node.lineno}")
     assert found == []
+
+
+def test_of_two_errors_the_first_coroutines_is_raised() -> None:
+    """Whichever comes earlier: a run that is started again must not show another error."""
+
+    async def failing(seconds: float, error: Exception) -> None:
+        await asyncio.sleep(seconds)
+        raise error
+
+    for slow, fast in ((0.02, 0.0), (0.0, 0.02)):
+        with pytest.raises(KeyError):
+            asyncio.run(both(failing(slow, KeyError()), failing(fast, ValueError())))
+    with pytest.raises(ValueError, match="alone"):
+        asyncio.run(both(asyncio.sleep(0), failing(0, ValueError("alone"))))
+    assert asyncio.run(both(asyncio.sleep(0, 1), asyncio.sleep(0, "two"))) == (1, "two")

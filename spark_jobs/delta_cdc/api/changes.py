@@ -204,7 +204,6 @@ def read_changes(
         source=plan.table.uri,
         versions=f"versions {plan.versions}",
         columns=plan.table.schema_columns,
-        by_row_id=by_row_id,
     )
 
 

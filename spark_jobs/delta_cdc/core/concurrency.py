@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Awaitable, Coroutine, Iterable
     from typing import Any
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 #: Number of tables that are read at once. Each table takes several requests, and memory for its log. With a
 #: higher number, object stores begin to throttle, and a worker that observes hundreds of tables runs out of
 #: sockets and memory. With a lower number, it mostly waits for answers.
 AT_ONCE = 16
+
+
+async def both(one: Awaitable[T], other: Awaitable[U]) -> tuple[T, U]:
+    """Run two coroutines at once, both to their end.
+
+    If both fail, this raises the error of the first one, whichever failed earlier: a user who starts a run
+    again sees the same error again.
+    """
+    results = await asyncio.gather(one, other, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast("tuple[T, U]", results)
 
 
 async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int = AT_ONCE) -> list[T]:

@@ -17,10 +17,12 @@ from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.column_changes import ColumnChange  # noqa: TC001 - the codec reads hints
 from delta_cdc.core.errors import SpecUnreadable
 from delta_cdc.core.uris import spark_uri
-from delta_cdc.core.watermark import PipelineState, Seal, TableVersion  # noqa: TC001 - the codec reads hints
+from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from delta_cdc.core.watermark import StepKind
 
 SPEC_VERSION = 1
 
@@ -982,6 +984,36 @@ def _unprepared(spec: ApplySpec | ReadSpec) -> ApplySpec | ReadSpec:
 def step_fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec, seal_number: int) -> str:
     """Identify one step of a plan by the number of its seal; the text begins with the plan's fingerprint."""
     return f"{fingerprint(spec)}:{seal_number}"
+
+
+def seal_of(
+    spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec,
+    step: Step,
+    state: PipelineState,
+    *,
+    kind: StepKind,
+    versions: tuple[int, int],
+    counts: Mapping[str, int] | None = None,
+) -> Seal:
+    """Return the seal of a step.
+
+    :param state: the pipeline's state after the step
+    :param versions: first and last version that the seal records
+    """
+    return Seal(
+        pipeline=spec.pipeline,
+        number=step.seal_number,
+        source_uri=spec.source_uri,
+        state=state,
+        step=SealStep(
+            kind,
+            *versions,
+            fingerprint=step_fingerprint(spec, step.seal_number),
+            run_id=spec.run_id,
+            planned_on=step.planned_on.unhashed if step.planned_on is not None else None,
+            counts=dict(counts or {}),
+        ),
+    )
 
 
 def from_json(text: str) -> Spec:

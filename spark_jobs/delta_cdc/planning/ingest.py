@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.change_log import log_properties
-from delta_cdc.core.concurrency import gathered
+from delta_cdc.core.concurrency import both, gathered
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.retention import LOG_RETENTION, milliseconds_of
 from delta_cdc.core.retention import readable as readable_time
@@ -133,7 +133,7 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
     state = memory or Memory()
     now = time.time_ns() // 1_000_000 if state.now_ms is None else state.now_ms
     no_list = request.is_kafka or request.lexical_order or request.replay
-    standing, listed = await asyncio.gather(
+    standing, listed = await both(
         look_at(request, state, state.number(_plan_key(request)), now),
         asyncio.sleep(0, []) if no_list else _listed(request),
     )

@@ -12,7 +12,6 @@ origin.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +19,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
 from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc.core.concurrency import both
 from delta_cdc.core.errors import TargetReplaced, TargetWithoutWatermark, WatermarkExpired
 from delta_cdc.core.validation import described_ingest
 from delta_cdc.delta_log.table import DeltaLog
@@ -295,7 +295,7 @@ async def look_at(request: IngestRequest, memory: Memory, saved: int | None, now
     :raises DeltaCdcError: see :func:`prove` and :func:`delta_cdc.planning.taken_files.taken`
     """
     place = (request.log, request.pipeline, request.storage_options)
-    recorded, record = await asyncio.gather(prove(request, memory), taken(*place))
+    recorded, record = await both(prove(request, memory), taken(*place))
     fallback = first_number(saved, now_ms)
     standing = Standing(recorded, record, fallback)
     for _ in range(_LOOKS):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc.core.concurrency import both
 from delta_cdc.planning.ingest_batches import Standing, partition_name
 from delta_cdc.planning.plan import readable
 from delta_cdc.planning.quarantine import holds_records
@@ -76,7 +76,7 @@ async def ingest_status(
     :param log: location of the change log
     """
     quarantine = beside(log, QUARANTINE)
-    record, held = await asyncio.gather(
+    record, held = await both(
         taken(log, pipeline, storage_options), holds_records(quarantine, pipeline, storage_options)
     )
     standing = Standing(recorded, record, now_ms)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.concurrency import both
 from delta_cdc.core.errors import (
     PipelineTakenOver,
     RangeNotContiguous,
@@ -107,7 +107,7 @@ async def look(
     :raises DeltaCdcError: see :func:`delta_cdc.planning.reconcile.reconcile_async`
     """
     log = DeltaLog(request.source, request.storage_options)
-    source, recorded = await asyncio.gather(
+    source, recorded = await both(
         log.snapshot(), _recorded_in_target(request, memory) if prove is None else prove()
     )
     _refuse_declared_again(request, recorded)

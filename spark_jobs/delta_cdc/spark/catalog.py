@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from delta_cdc.core.errors import NotADeltaTable, TableNameGone, TableNameMoved, TableNotFound
 from delta_cdc.core.spec import JobResult
-from delta_cdc.core.sql import quote, string, table
+from delta_cdc.core.sql import quote, set_properties, string, table
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.spark.sessions import analysed, value_of
 
@@ -101,7 +101,7 @@ def target_of(session: SparkSession, target: TargetName) -> dict[str, Any]:
         the application's memory
     :raises NotADeltaTable: the name is a view, or a table of another format
     """
-    found = _found(session, target.name)
+    found = existing_detail(session, target.name)
     location = target.location
     if found is not None:
         if location:
@@ -129,12 +129,12 @@ def check(session: SparkSession, spec: ApplySpec) -> None:
     :raises TableNotFound: the name of the source does not exist
     """
     if spec.source_name:
-        found = _found(session, spec.source_name)
+        found = existing_detail(session, spec.source_name)
         if found is None:
             raise _gone(spec.source_name, spec.source_uri)
         _refuse_other(spec.source_name, found["location"], spec.source_uri, "this run was planned for")
     if spec.target_name:
-        found = _found(session, spec.target_name)
+        found = existing_detail(session, spec.target_name)
         if found is not None:
             _refuse_other(spec.target_name, found["location"], spec.target_uri, "this run was planned for")
         elif not spec.dry_run:
@@ -150,7 +150,7 @@ def registered(session: SparkSession, name: str, location: str, comment: str = "
     :raises NotADeltaTable: files lie at the location, but no Delta table
     """
     uri = spark_uri(location)
-    detail = _found(session, uri)
+    detail = existing_detail(session, uri)
     if detail is None:
         return ""
     if detail["properties"].get(NAME_PROPERTY) == name:
@@ -160,13 +160,12 @@ def registered(session: SparkSession, name: str, location: str, comment: str = "
     found = delta_detail(session, name, remedy=_REMEDY)
     _refuse_other(name, found["location"], location, "it was to be the name of")
     properties = {NAME_PROPERTY: name, **({"comment": comment} if comment else {})}
-    assignments = ", ".join(f"{string(key)} = {string(value)}" for key, value in properties.items())
-    session.sql(f"ALTER TABLE {table(uri)} SET TBLPROPERTIES ({assignments})")
+    session.sql(set_properties(uri, properties))
     log.info("the table at %s is registered as %s", location, name)
     return str(found["id"])
 
 
-def _found(session: SparkSession, name: str) -> dict[str, Any] | None:
+def existing_detail(session: SparkSession, name: str) -> dict[str, Any] | None:
     """Return :func:`delta_detail`, or None if nothing has the name or lies at the location."""
     try:
         return delta_detail(session, name, remedy=_REMEDY)

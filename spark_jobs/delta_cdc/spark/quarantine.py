@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from delta_cdc.core.change_log import POSITION, POSITION_DDL, PUBLISHED, RAW
-from delta_cdc.core.errors import ConcurrentModification, TableNotFound, TargetSchemaClash
+from delta_cdc.core.errors import ConcurrentModification, TargetSchemaClash
 from delta_cdc.core.reasons import reason as reason_of
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
 from delta_cdc.spark import catalog
@@ -69,11 +69,7 @@ _SETTLED = f"{PLAN_PREFIX}settled"
 # -- the table ------------------------------------------------------------------------------------
 def exists(session: SparkSession, uri: str) -> bool:
     """Return whether the quarantine exists."""
-    try:
-        catalog.delta_detail(session, uri, remedy="")
-    except TableNotFound:
-        return False
-    return True
+    return catalog.existing_detail(session, uri) is not None
 
 
 def _table_rows(frame: DataFrame, **values: Column) -> DataFrame:

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import failpoints, reserved_columns
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.spec import JobResult, LoadStep, StagingStep, step_fingerprint
+from delta_cdc.core.spec import JobResult, LoadStep, StagingStep, seal_of
 from delta_cdc.core.sql import quote
 from delta_cdc.core.uris import short_name
-from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
+from delta_cdc.core.watermark import PipelineState, Seal, TableVersion
 from delta_cdc.spark.apply import layout
 from delta_cdc.spark.apply.commit import Outcome, changed_since, commit, look, nothing_added, overtaken
 from delta_cdc.spark.apply.constraints import Destination
@@ -66,20 +66,8 @@ def _sealed_delivery(session: SparkSession, spec: CommitSpec) -> JobResult:
     table_state = look(session, spec.staging_uri)
     if step.planned_on is not None and table_state.table_id != step.planned_on.table_id:
         return JobResult("stale", message=f"the staging table {spec.staging_uri} was replaced")
-    seal = Seal(
-        pipeline=spec.pipeline,
-        number=step.seal_number,
-        source_uri=spec.source_uri,
-        state=PipelineState(step.watermark, step.applied_from, configuration=step.configuration),
-        step=SealStep(
-            kind="commit",
-            starting_version=step.starting_version,
-            ending_version=step.ending_version,
-            fingerprint=step_fingerprint(spec, step.seal_number),
-            run_id=spec.run_id,
-            planned_on=step.planned_on.unhashed if step.planned_on is not None else None,
-        ),
-    )
+    state = PipelineState(step.watermark, step.applied_from, configuration=step.configuration)
+    seal = seal_of(spec, step, state, kind="commit", versions=(step.starting_version, step.ending_version))
     write = nothing_added(session, spec.staging_uri)
     outcome = commit(session, seal, write, Destination(spec.staging_uri))
     if outcome.status == "committed":
@@ -183,21 +171,9 @@ def _seal(spec: ReadSpec, step: ReadStep, counts: Mapping[str, int], *, complete
     }
     if spec.output_uri and complete:
         configuration["output"] = {"path": spec.output_uri, "format": spec.output_format}
-    return Seal(
-        pipeline=spec.pipeline,
-        number=step.seal_number,
-        source_uri=spec.source_uri,
-        state=PipelineState(step.watermark, spec.applied_from, configuration=configuration),
-        step=SealStep(
-            kind="read",
-            starting_version=spec.starting_version,
-            ending_version=step.ending_version,
-            fingerprint=step_fingerprint(spec, step.seal_number),
-            run_id=spec.run_id,
-            planned_on=step.planned_on.unhashed if step.planned_on is not None else None,
-            counts=dict(counts),
-        ),
-    )
+    state = PipelineState(step.watermark, spec.applied_from, configuration=configuration)
+    versions = (spec.starting_version, step.ending_version)
+    return seal_of(spec, step, state, kind="read", versions=versions, counts=counts)
 
 
 # -- rows ---------------------------------------------------------------------------------------
@@ -249,7 +225,6 @@ def _rows(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
         source=spec.source_uri,
         versions=f"versions {step.starting_version}-{step.ending_version}",
         columns=step.source_columns,
-        by_row_id=by_row_id,
     )
 
 

@@ -11,7 +11,7 @@ from delta_cdc.core.errors import InvalidConfiguration, NotADeltaTable, Reserved
 from delta_cdc.core.properties import feed_on
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS
 from delta_cdc.core.spec import JobResult
-from delta_cdc.core.sql import quote, string, table
+from delta_cdc.core.sql import quote, set_properties, table
 from delta_cdc.core.storage_options import hadoop_uri
 from delta_cdc.spark.catalog import delta_detail, says_absent
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
@@ -40,10 +40,9 @@ def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
 
 
 def _enabled(session: SparkSession, spec: EnableSpec) -> JobResult:
-    names = spec.tables or _tables_of(session, str(spec.schema))
-    details = {name: _detail(session, name) for name in names}
+    details = {name: _detail(session, name) for name in spec.tables} or _tables_of(session, str(spec.schema))
     if feed_on(spec.properties):
-        for name in names:
+        for name in details:
             _refuse_reserved(session, name)
     missing_by_table = {
         name: {k: v for k, v in spec.properties.items() if detail["properties"].get(k) != v}
@@ -56,9 +55,8 @@ def _enabled(session: SparkSession, spec: EnableSpec) -> JobResult:
     for name, detail in details.items():
         missing = missing_by_table[name]
         if missing:
-            assignments = ", ".join(f"{string(key)} = {string(value)}" for key, value in missing.items())
-            session.sql(f"ALTER TABLE {_sql(name)} SET TBLPROPERTIES ({assignments})")
-            log.info("%s: set %s", name, assignments)
+            session.sql(set_properties(hadoop_uri(name), missing))
+            log.info("%s: set %s", name, ", ".join(f"{key} = {value}" for key, value in missing.items()))
         else:
             log.info("%s: nothing to do", name)
         results.append(
@@ -73,7 +71,7 @@ def _enabled(session: SparkSession, spec: EnableSpec) -> JobResult:
 
 
 def _refuse_reserved(session: SparkSession, name: str) -> None:
-    columns = session.sql(f"SELECT * FROM {_sql(name)}").columns
+    columns = session.sql(f"SELECT * FROM {table(hadoop_uri(name))}").columns
     reserved = [column for column in columns if column.lower() in METADATA_COLUMNS]
     if reserved:
         raise ReservedColumnName(
@@ -83,7 +81,8 @@ def _refuse_reserved(session: SparkSession, name: str) -> None:
         )
 
 
-def _tables_of(session: SparkSession, schema: str) -> tuple[str, ...]:
+def _tables_of(session: SparkSession, schema: str) -> dict[str, dict[str, Any]]:
+    """Return the Delta tables of a schema, each with :func:`delta_detail`."""
     quoted = ".".join(quote(part) for part in schema.split("."))
     try:
         rows = session.sql(f"SHOW TABLES IN {quoted}").collect()
@@ -93,30 +92,20 @@ def _tables_of(session: SparkSession, schema: str) -> tuple[str, ...]:
         raise TableNotFound(
             f"The schema {schema} does not exist.", remedy="give an existing schema, or name the tables."
         ) from error
-    names = [f"{schema}.{row['tableName']}" for row in rows if not row["isTemporary"]]
-    delta_tables = tuple(name for name in names if _is_delta(session, name))
-    other_tables = sorted(set(names) - set(delta_tables))
+    details, other_tables = {}, []
+    for name in (f"{schema}.{row['tableName']}" for row in rows if not row["isTemporary"]):
+        try:
+            details[name] = _detail(session, name)
+        except (NotADeltaTable, TableNotFound):
+            other_tables.append(name)
     if other_tables:
-        log.info("Skipped, because they are not Delta tables: %s", ", ".join(other_tables))
-    if not delta_tables:
+        log.info("Skipped, because they are not Delta tables: %s", ", ".join(sorted(other_tables)))
+    if not details:
         raise InvalidConfiguration(
             f"The schema {schema} has no Delta table.", remedy="name the tables by path, or another schema."
         )
-    return delta_tables
-
-
-def _is_delta(session: SparkSession, name: str) -> bool:
-    try:
-        _detail(session, name)
-    except (NotADeltaTable, TableNotFound):
-        return False
-    return True
+    return details
 
 
 def _detail(session: SparkSession, name: str) -> dict[str, Any]:
     return delta_detail(session, hadoop_uri(name), remedy="check the path or name.")
-
-
-def _sql(name: str) -> str:
-    """Return the SQL name of a table that the user named."""
-    return table(hadoop_uri(name))

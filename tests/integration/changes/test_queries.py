@@ -247,9 +247,7 @@ def test_a_projection_acts_on_states(spark: SparkSession) -> None:
 def test_row_ids_stand_in_for_keys(spark: SparkSession) -> None:
     rows = change_rows(spark, [("c", "< 1 a @5/9; > 2 a @5/9; D 7 a @9/9; I 7 a @6/9")])
     ids = rows.withColumn(ROW_ID, _expr("IF(id = 7, ascii(substr(_change_type, 1, 1)), 0)"))
-    found = answer(
-        ids, QueryOptions(query="min_delta"), source="t", versions="v", columns=COLUMNS, by_row_id=True
-    )
+    found = answer(ids, QueryOptions(query="min_delta"), source="t", versions="v", columns=COLUMNS)
     assert found.columns == [*COLUMNS, "_change_type", "_commit_version", "_commit_timestamp"]
     assert told(found) == {"c": sorted(["< 1 a @5", "> 2 a @5", "D 7 a @9", "I 7 a @6"])}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
 OPERATION, _REPLACED = f"{PLAN_PREFIX}operation", f"{PLAN_PREFIX}replaced"
@@ -45,14 +46,13 @@ EXISTED = f"{PLAN_PREFIX}existed"
 LAZY = {"spark.databricks.delta.merge.materializeSource": "auto"}
 
 
-def target_rows(
-    session: SparkSession, target: str, shape: Shape, options: ApplyOptions, pruning: Sequence[str] = ()
-) -> DataFrame:
+def target_rows(context: StepContext, shape: Shape, pruning: Sequence[str] = ()) -> DataFrame:
     """Return rows of the target: keys, values as :data:`FOUND`, start and end, or the soft-delete flag.
 
     :param pruning: SQL conditions on the keys of the alias ``t`` that skip files
     """
-    rows = session.read.format("delta").load(target).alias("t")
+    options = context.options
+    rows = context.session.read.format("delta").load(context.spec.target_uri).alias("t")
     for condition in pruning:
         rows = rows.where(F.expr(condition))
     types = {field.name.lower(): field for field in rows.schema.fields}
@@ -128,15 +128,13 @@ def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared
 
 
 def merge_states(
-    target: str,
+    context: StepContext,
     rows: DataFrame,
     shape: Shape,
-    options: ApplyOptions,
     pruning: Sequence[str],
     *,
     known: StructType | None = None,
     lazy: bool = False,
-    evolve: bool,
 ) -> Merge:
     """Return the MERGE of type 1: one source row per key.
 
@@ -146,7 +144,7 @@ def merge_states(
         target's; None if every row differs, or may be written with equal values
     :param lazy: the rows are computed from rows of the target
     """
-    soft = options.delete_mode == "soft"
+    soft = context.options.delete_mode == "soft"
     operation = sql.column("s", OPERATION)
     values = from_source(shape.values)
     others = from_source(shape.others)
@@ -180,7 +178,8 @@ def merge_states(
         clauses.append(Clause(True, changed, "update", others))
     clauses.append(Clause(False, f"{operation} = '{UPSERT}'", "insert", values))
     on = keys_match(shape.keys)
-    return Merge(target, rows, (*on, *pruning), tuple(clauses), evolve, LAZY if lazy else {})
+    confs = LAZY if lazy else {}
+    return Merge(context.spec.target_uri, rows, (*on, *pruning), tuple(clauses), confs=confs)
 
 
 def _same(shape: Shape, target_schema: StructType, *, soft: bool) -> str:
@@ -293,15 +292,13 @@ def flat(rows: DataFrame, shape: Shape, further_columns: Sequence[str | Column] 
 
 
 def merge_history(
-    target: str,
+    context: StepContext,
     rows: DataFrame,
     shape: Shape,
-    options: ApplyOptions,
     pruning: Sequence[str],
     *,
     open_only: bool,
     lazy: bool,
-    evolve: bool,
 ) -> Merge:
     """Return the MERGE of type 2.
 
@@ -310,6 +307,7 @@ def merge_history(
         files that have no open row. Otherwise rows match by keys and start
     :param lazy: the rows are computed from rows of the target
     """
+    options = context.options
     operation, start, end = (sql.column("s", name) for name in (OPERATION, START, END))
     values = from_source(shape.values)
     others = from_source(shape.others)
@@ -328,4 +326,5 @@ def merge_history(
         Clause(True, f"{operation} = '{UPDATE}'", "update", {**others, **close}),
         Clause(False, f"({operation} = '{INSERT}' OR {missing})", "insert", insert),
     )
-    return Merge(target, rows, (*on, *pruning), tuple(clauses), evolve, LAZY if lazy else {})
+    confs = LAZY if lazy else {}
+    return Merge(context.spec.target_uri, rows, (*on, *pruning), tuple(clauses), confs=confs)

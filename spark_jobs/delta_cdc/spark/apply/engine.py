@@ -18,11 +18,11 @@ from delta_cdc.core.spec import (
     ReloadStep,
     RepairStep,
     StateStep,
-    step_fingerprint,
+    seal_of,
 )
 from delta_cdc.core.sql import table
 from delta_cdc.core.uris import short_name
-from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, newest
+from delta_cdc.core.watermark import PipelineState, Seal, TableVersion, newest
 from delta_cdc.spark import catalog, quarantine
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import from_events, from_feed, layout, load, repair
@@ -366,22 +366,11 @@ def _state(spec: ApplySpec, step: TargetStep, prepared: PreparedStep) -> Pipelin
 
 
 def _seal(spec: ApplySpec, step: TargetStep, prepared: PreparedStep, state: PipelineState) -> Seal:
-    return Seal(
-        pipeline=(step.pipeline if isinstance(step, StateStep) else None) or spec.pipeline,
-        number=step.seal_number,
-        source_uri=spec.source_uri,
-        state=state,
-        successor=step.successor if isinstance(step, StateStep) else None,
-        step=SealStep(
-            kind=step.kind,
-            starting_version=step.starting_version,
-            ending_version=step.ending_version,
-            fingerprint=step_fingerprint(spec, step.seal_number),
-            run_id=spec.run_id,
-            planned_on=step.planned_on.unhashed if step.planned_on is not None else None,
-            counts=prepared.counts,
-        ),
-    )
+    versions = (step.starting_version, step.ending_version)
+    seal = seal_of(spec, step, state, kind=step.kind, versions=versions, counts=prepared.counts)
+    if isinstance(step, StateStep):
+        return replace(seal, pipeline=step.pipeline or spec.pipeline, successor=step.successor)
+    return seal
 
 
 def _configuration(options: ApplyOptions, shape: Shape, step: RowStep) -> dict[str, object]:

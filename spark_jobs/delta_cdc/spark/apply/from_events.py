@@ -7,7 +7,6 @@ events in the log; if a truncate is late, or a log is loaded or reloaded, all ke
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.events import Events
     from delta_cdc.spark.apply.rows import Shape
 
-log = logging.getLogger(__name__)
 
 #: Number of truncates that a seal keeps; they only show that the log has some.
 _KEPT_TRUNCATES = 100
@@ -140,7 +138,7 @@ def apply(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
     batch, valid, sequences = _checked(context, source_events)
     shape, totals = source_events.shape, batch.totals
     refuse_other_order(context, shape)
-    evolve = schema.check_target(context, shape)
+    schema.check_target(context, shape)
     highest, truncates, pruning = totals["highest"], totals["truncates"], b.pruning(batch)
     context.truncated = context.truncated or bool(truncates)
     if context.options.source_kind == "change_log" and not truncates:
@@ -161,7 +159,6 @@ def apply(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
         computed,
         shape,
         pruning,
-        evolve=evolve,
         highest=highest,
         truncates=tuple(dict.fromkeys((*step.truncate_sequences, *truncates))),
     )
@@ -246,9 +243,7 @@ class ComputedRows:
 
 def current_rows(context: StepContext, shape: Shape, pruning: Sequence[str] = ()) -> DataFrame:
     """Return the rows of the target; of a history, only the open rows."""
-    existing = difference.target_rows(
-        context.session, context.spec.target_uri, shape, context.options, pruning
-    )
+    existing = difference.target_rows(context, shape, pruning)
     return existing.where(F.col(difference.FOUND_END).isNull()) if context.has_history else existing
 
 
@@ -334,7 +329,7 @@ def from_all_events(
     :param batch: the new events, for counts; None if no event is new
     """
     options, step = context.options, context.step
-    target = difference.target_rows(context.session, context.spec.target_uri, shape, options, pruning)
+    target = difference.target_rows(context, shape, pruning)
     existing, earlier = selection.of(target, shape), None
     if options.source_kind == "snapshot" and context.has_history:
         earlier, existing = _since_oldest(context, existing, shape)
@@ -426,7 +421,7 @@ def desired_entries(
     if not key_events.where(events.SHARED).isEmpty():
         resolved = conflicts.resolved(context, resolved, shape)
     entries = timeline.of_events(resolved, shape)
-    if rows.marks_deletes(options):
+    if options.delete_mode == "soft":
         entries = timeline.with_beginnings(entries, key_events, shape)
     if options.source_kind == "snapshot":
         if earlier is not None:
@@ -443,7 +438,6 @@ def prepared(
     shape: Shape,
     pruning: Sequence[str],
     *,
-    evolve: bool,
     highest: str | None = None,
     truncates: Sequence[str] = (),
 ) -> PreparedStep:
@@ -451,40 +445,34 @@ def prepared(
     source, *others = (part.rows for part in computed)
     for other in others:
         source = source.unionByName(other)
-    target, options = context.spec.target_uri, context.options
     # Rows with equal values stay as they are where that costs nothing, because all of a small target is read,
     # and where a reader would take such a row for a change.
     compares = context.spec.target_shows_writes or layout.is_small(context.spec.target_bytes)
     if context.has_history:
-        merge = difference.merge_history(
-            target,
-            source,
-            shape,
-            options,
-            pruning,
-            open_only=all(part.open_only for part in computed),
-            lazy=True,
-            evolve=evolve,
-        )
+        open_only = all(part.open_only for part in computed)
+        merge = difference.merge_history(context, source, shape, pruning, open_only=open_only, lazy=True)
     else:
         merge = difference.merge_states(
-            target,
+            context,
             source,
             shape,
-            options,
             pruning,
             known=None
             if not compares or all(part.compared for part in computed)
-            else context.session.read.format("delta").load(target).schema,
+            else context.session.read.format("delta").load(context.spec.target_uri).schema,
             lazy=any(part.lazy for part in computed),
-            evolve=evolve,
         )
     # An event changes one row, or at most three rows of history.
     changed = _UNKNOWN if context.size is None else context.size * (3 if context.has_history else 1)
-    size = sum(read_range.size for read_range in context.read_ranges)
-    merge = layout.tuned(context, merge, changed=changed, rewritten=context.size or 0, size=size)
-    log.debug("%s", merge.statement)
-    return context.prepared(merge, shape, highest, newest(tuple(truncates), _KEPT_TRUNCATES))
+    return context.prepared(
+        merge,
+        shape,
+        highest,
+        newest(tuple(truncates), _KEPT_TRUNCATES),
+        changed=changed,
+        rewritten=context.size or 0,
+        size=sum(read_range.size for read_range in context.read_ranges),
+    )
 
 
 # -- states whose events carry some of the columns ------------------------------------------------
@@ -492,7 +480,7 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> Pre
     """Prepare the MERGE of a range of a change feed whose upserts may set only some columns."""
     context = StepContext.of(session, spec, step)
     changes, shape = states_of(context)
-    evolve = schema.check_target(context, shape)
+    schema.check_target(context, shape)
     batch = checked_states(context, changes, shape)
     pruning = b.pruning(batch)
     valid = batch.rows.where(F.col(events.REASON).isNull())
@@ -506,7 +494,7 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> Pre
         current = _with_duplicate_check(current, valid, shape)
     entries = timeline.of_target(current, entries, shape).unionByName(entries)
     computed = ComputedRows(operations(context, entries, shape, growing=True, in_place=False), compared=True)
-    return prepared(context, [computed], shape, pruning, evolve=evolve, highest=batch.totals["highest"])
+    return prepared(context, [computed], shape, pruning, highest=batch.totals["highest"])
 
 
 def _with_duplicate_check(current: DataFrame, valid: DataFrame, shape: Shape) -> DataFrame:

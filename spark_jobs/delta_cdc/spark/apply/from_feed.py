@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,7 +11,7 @@ from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NotInsertOnly, NullKey, NullSequence
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import difference, intervals, layout, ordering, rows, schema, timeline
+from delta_cdc.spark.apply import difference, intervals, ordering, rows, schema, timeline
 from delta_cdc.spark.apply.difference import OPERATION
 from delta_cdc.spark.apply.intervals import BASE, END, FOUND_DELETED, FROM_NOTHING, RUN, START
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import ApplySpec, ApplyStep
     from delta_cdc.spark.apply.rows import Shape
-
-log = logging.getLogger(__name__)
 
 _NULL_SEQUENCE, _INVALID = f"{PLAN_PREFIX}null_sequence", f"{PLAN_PREFIX}invalid"
 _BROKEN, _FIRST_BEFORE = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
@@ -54,22 +51,19 @@ def merge(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedSt
     quarantines = spec.options.on_invalid == "quarantine"
     raw = step.source_columns if quarantines else ()
     changes, shape = rows.read(change_rows(context), spec.options, spec.source_uri, raw=raw)
-    evolve = schema.check_target(context, shape)
+    schema.check_target(context, shape)
     try:
-        return _merge(context, changes, shape, evolve=evolve)
+        return _merge(context, changes, shape)
     except (NullKey, NullSequence):
         if not quarantines:
             raise
     # Only a range with such rows needs this second pass.
     null_key = b.null_key(shape)
     context.set_aside(changes.where(null_key & feed.is_after()), shape, F.lit(b.NULL_KEY))
-    return _merge(context, changes.where(~null_key), shape, evolve=evolve, again=True)
+    return _merge(context, changes.where(~null_key), shape, again=True)
 
 
-def _merge(
-    context: StepContext, changes: DataFrame, shape: Shape, *, evolve: bool, again: bool = False
-) -> PreparedStep:
-    options, target = context.options, context.spec.target_uri
+def _merge(context: StepContext, changes: DataFrame, shape: Shape, *, again: bool = False) -> PreparedStep:
     if context.has_history:
         batch = _history(context, _by_version(context, changes, shape, again=again), shape)
     else:
@@ -77,21 +71,18 @@ def _merge(
     totals, pruning = batch.totals, b.pruning(batch)
     source = batch.rows.where(difference.is_changed())
     if context.has_history:
-        statement = difference.merge_history(
-            target, source, shape, options, pruning, open_only=True, lazy=False, evolve=evolve
-        )
+        statement = difference.merge_history(context, source, shape, pruning, open_only=True, lazy=False)
     else:
-        statement = difference.merge_states(target, source, shape, options, pruning, evolve=evolve)
-    log.debug("%s", statement.statement)
-    statement = layout.tuned(
-        context,
+        statement = difference.merge_states(context, source, shape, pruning)
+    return context.prepared(
         statement,
+        shape,
+        totals.get("highest"),
         changed=totals[b.CHANGES],
         rewritten=totals["rewritten"],
         # Another job read the staged batch.
         size=sum(read_range.size for read_range in context.read_ranges) if context.staging is None else None,
     )
-    return context.prepared(statement, shape, totals.get("highest"))
 
 
 def _materialised(
@@ -205,13 +196,8 @@ def _by_version(context: StepContext, changes: DataFrame, shape: Shape, *, again
     # A duplicate is refused, whatever its sequence is.
     is_duplicate = F.col(states.DUPLICATE)
     invalid = F.col(states.SEQUENCE).isNull() & _is_change(states.BEFORE, shape) & ~is_duplicate
-    context.set_aside(
-        by_version.where(invalid),
-        shape,
-        F.lit(b.NULL_SEQUENCE),
-        event=raw,
-        version=reserved_columns.ORDER,
-    )
+    columns = {rows.RAW: raw, reserved_columns.COMMIT_VERSION: F.col(reserved_columns.ORDER)}
+    context.set_aside(by_version.where(invalid).withColumns(columns), shape, F.lit(b.NULL_SEQUENCE))
     # The next event takes over the state before an invalid one. Otherwise the change that began with the
     # invalid event would be lost.
     window = shape.per_key.orderBy(reserved_columns.ORDER)

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.properties import COLUMN_MAPPING, STATISTICS_COLUMNS
 from delta_cdc.core.spec import ApplyStep
-from delta_cdc.core.sql import quote, string, table
+from delta_cdc.core.sql import quote, set_properties, string, table
 from delta_cdc.spark.apply.commit import look
 from delta_cdc.spark.apply.rows import added_columns
 from delta_cdc.spark.sessions import FEW_BYTES, set_or_restore, shuffle_for, value_of
@@ -84,15 +84,14 @@ def file_size(options: ApplyOptions) -> int:
     return int(configured)
 
 
-def rows_per_file(session: SparkSession, uri: str, options: ApplyOptions) -> int | None:
+def rows_per_file(rows: int, size: int, options: ApplyOptions) -> int | None:
     """Return how many rows a data file may hold, by the row size of a table; None if that is unknown.
 
     Spark starts a new file at this limit, so it writes at most one file per task more than the size requires.
+
+    :param rows: of the table
+    :param size: of the table, in bytes
     """
-    return _rows_per_file(*extent(session, uri), options)
-
-
-def _rows_per_file(rows: int, size: int, options: ApplyOptions) -> int | None:
     return max(1, file_size(options) * rows // size) if rows and size else None
 
 
@@ -161,7 +160,7 @@ def tuned(context: StepContext, merge: Merge, *, changed: int, rewritten: int, s
     confs = {}
     if rewritten > _COPY_FROM * rows:
         confs[_DELETION_VECTORS] = "false"
-    row_limit = _rows_per_file(rows, bytes_, options)
+    row_limit = rows_per_file(rows, bytes_, options)
     if row_limit is not None and int(value_of(session, _ROWS_PER_FILE) or 0) == 0:
         confs[_ROWS_PER_FILE] = str(row_limit)
     return replace(merge, confs={**merge.confs, **confs})
@@ -275,5 +274,4 @@ def complete(
     user_properties = {k: v for k, v in options.target_properties.items() if not k.startswith("delta.")}
     missing = {k: v for k, v in user_properties.items() if seen is None or k not in seen.properties}
     if missing:
-        assignments = ", ".join(f"{string(key)} = {string(value)}" for key, value in missing.items())
-        session.sql(f"ALTER TABLE {table(target)} SET TBLPROPERTIES ({assignments})")
+        session.sql(set_properties(target, missing))

@@ -122,9 +122,8 @@ def write_step(spec: ApplySpec, step: LoadStep, target_rows: DataFrame, shape: S
         writer = writer.mode("append").option("mergeSchema", "true")
     # The limit assumes that the rows are as wide as the source's rows.
     sizing_table = spec.source_uri if step.staging is None else step.staging.uri
-    row_limit = (
-        None if step.is_empty else layout.rows_per_file(target_rows.sparkSession, sizing_table, options)
-    )
+    extent = (0, 0) if step.is_empty else layout.extent(target_rows.sparkSession, sizing_table)
+    row_limit = layout.rows_per_file(*extent, options)
     if row_limit is not None:
         writer = writer.option("maxRecordsPerFile", row_limit)
     if options.partition_by and (step.kind == "reset" or step.planned_on is None):
@@ -140,7 +139,7 @@ def as_target(snapshot: DataFrame, shape: Shape, options: ApplyOptions) -> DataF
     added: list[Column] = []
     if shape.sequence_type is not None:
         added = [F.col(states.SEQUENCE), F.lit(None).cast(shape.sequence_type)]
-    elif rows.marks_deletes(options):
+    elif options.delete_mode == "soft":
         added = [F.lit(False)]
     added_with_names = zip(added, rows.added_columns(options), strict=True)
     return snapshot.select(

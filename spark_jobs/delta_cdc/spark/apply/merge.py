@@ -39,22 +39,16 @@ class Clause:
     """
 
     matched: bool
-    condition: str | None
+    condition: str
     action: Literal["insert", "update", "delete"]
     sets: Mapping[str, str] = field(default_factory=dict)
     raises: str | None = None
 
-    @property
-    def text(self) -> str:
-        """Return the SQL of the action."""
-        if self.action == "delete":
-            return "DELETE"
-        return sql.insert(self.sets) if self.action == "insert" else sql.update_set(self.sets)
-
     def __str__(self) -> str:
-        when = "WHEN MATCHED" if self.matched else "WHEN NOT MATCHED"
-        condition = f" AND {self.condition}" if self.condition is not None else ""
-        return f"{when}{condition} THEN {self.text}"
+        action = "DELETE"
+        if self.action != "delete":
+            action = sql.insert(self.sets) if self.action == "insert" else sql.update_set(self.sets)
+        return f"WHEN {'' if self.matched else 'NOT '}MATCHED AND {self.condition} THEN {action}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +134,7 @@ class Merge:
         """
         has_row = f"(t.{quote(_FOUND)} IS NOT NULL)"
         cases = " ".join(
-            f"WHEN {'' if clause.matched else 'NOT '}{has_row} AND {clause.condition or 'true'} THEN {value}"
+            f"WHEN {'' if clause.matched else 'NOT '}{has_row} AND {clause.condition} THEN {value}"
             for clause, value in zip(self.clauses, values, strict=True)
         )
         return f"CASE {cases} END"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyOptions, ApplySpec, ReadRange, RowStep, Staging
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.rows import Shape
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class StepContext:
     :param truncated: the source may contain truncates
     :param size: number of events, if it limits the number of affected target rows; otherwise None
     :param alters: see :class:`PreparedStep`
-    :param comments: the comments of columns that the step adds to the target
+    :param evolve: the step adds columns to the target
+    :param comments: the comments of these columns
     """
 
     session: SparkSession
@@ -71,6 +76,7 @@ class StepContext:
     counts: dict[str, int] = field(default_factory=dict)
     quarantined: DataFrame | None = None
     alters: tuple[str, ...] = ()
+    evolve: bool = False
     comments: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -123,20 +129,12 @@ class StepContext:
             if number or name == "events":
                 self.counts[name] = self.counts.get(name, 0) + number
 
-    def set_aside(
-        self,
-        rows: DataFrame,
-        shape: Shape,
-        reason: Column,
-        *,
-        event: Column | None = None,
-        version: str = reserved_columns.COMMIT_VERSION,
-    ) -> None:
+    def set_aside(self, rows: DataFrame, shape: Shape, reason: Column) -> None:
         """Keep rows for the quarantine, and count them.
 
-        :param rows: events or change rows; the quarantine keeps their sequence if it orders events
-        :param event: the row of the source; :data:`~delta_cdc.spark.apply.rows.RAW` by default
-        :param version: name of the column with the version that added the row
+        :param rows: events or change rows, with the row of the source
+            (:data:`~delta_cdc.spark.apply.rows.RAW`) and the version that added it; the quarantine keeps
+            their sequence if it orders events
         """
         sequence = F.lit(None)
         if shape.order_type is not None:
@@ -148,8 +146,8 @@ class StepContext:
             reason=reason,
             keys=shape.keys,
             sequence=sequence,
-            event=F.col(RAW) if event is None else event,
-            commit_version=F.col(version),
+            event=F.col(RAW),
+            commit_version=F.col(reserved_columns.COMMIT_VERSION),
         ).localCheckpoint()
         number = quarantined.count()
         if number:
@@ -159,14 +157,26 @@ class StepContext:
             self.quarantined = quarantined
 
     def prepared(
-        self, merge: Merge, shape: Shape, highest: str | None = None, truncates: tuple[str, ...] = ()
+        self,
+        merge: Merge,
+        shape: Shape,
+        highest: str | None = None,
+        truncates: tuple[str, ...] = (),
+        *,
+        changed: int,
+        rewritten: int,
+        size: int | None,
     ) -> PreparedStep:
         """Return the step with its MERGE.
+
+        For ``changed``, ``rewritten`` and ``size`` see :func:`delta_cdc.spark.apply.layout.tuned`.
 
         :param highest: greatest sequence of the step's rows, as text
         :param truncates: sequences for the seal, including those of earlier steps
         """
-        merge = replace(merge, source=self.commented(merge.source))
+        merge = replace(merge, source=self.commented(merge.source), evolve=self.evolve)
+        merge = layout.tuned(self, merge, changed=changed, rewritten=rewritten, size=size)
+        log.debug("%s", merge.statement)
         return PreparedStep(
             lambda: merge.run(self.session),
             self.counts,

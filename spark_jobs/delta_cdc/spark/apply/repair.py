@@ -111,29 +111,26 @@ def _keys_of_events(context: StepContext) -> KeySelection:
 def _from_events(context: StepContext, selection: KeySelection) -> PreparedStep:
     context.truncated = context.options.apply_as_truncates is not None
     shape = event_shape(context)
-    evolve = schema.check_target(context, shape)
+    schema.check_target(context, shape)
     computed = from_events.from_all_events(context, selection, None, shape, ())
     highest, truncates = None, context.step.truncate_sequences
     if context.step.kind == "reload":
         highest, log_truncates = events.extent(context, from_events.all_rows(context))
         truncates = log_truncates or truncates
-    return from_events.prepared(
-        context, [computed], shape, (), evolve=evolve, highest=highest, truncates=truncates
-    )
+    return from_events.prepared(context, [computed], shape, (), highest=highest, truncates=truncates)
 
 
 # -- the source as of a version -----------------------------------------------------------------
 def _from_snapshot(context: StepContext, selection: KeySelection) -> PreparedStep:
     """Bring chosen keys to the source's state as of the step; delete keys that the source does not have."""
     snapshot, shape = load.read(context)
-    evolve = schema.check_target(context, shape)
+    schema.check_target(context, shape)
     computed, highest = _compared(context, selection, snapshot, shape)
     return from_events.prepared(
         context,
         [computed],
         shape,
         (),
-        evolve=evolve,
         highest=highest,
         truncates=context.step.truncate_sequences,
     )
@@ -224,7 +221,7 @@ def _with_history_check(
     options = context.options
     if set(options.sequences) <= {reserved_columns.COMMIT_VERSION}:
         return upserts
-    existing = difference.target_rows(context.session, context.spec.target_uri, shape, options)
+    existing = difference.target_rows(context, shape)
     keys = shape.key_columns
     history = (
         selection.of(existing, shape)
@@ -252,7 +249,7 @@ def _keys_of_states(context: StepContext) -> KeySelection:
 def _from_states(context: StepContext) -> PreparedStep:
     """Recompute history from each key's first change that the feed still has; earlier history stays."""
     changes, shape = from_events.states_of(context)
-    evolve = schema.check_target(context, shape)
+    schema.check_target(context, shape)
     selection = _selected_keys(context) or _keys_of_states(context)
     batch = from_events.checked_states(context, selection.of(changes, shape), shape)
     valid = batch.rows.where(F.col(events.REASON).isNull())
@@ -263,9 +260,9 @@ def _from_states(context: StepContext) -> PreparedStep:
     )
     entries = timeline.of_events(valid, shape, reserved_columns.ORDER, base=F.col(states.BEFORE))
     runs = intervals.history_rows(intervals.runs(entries, shape))
-    existing = difference.target_rows(context.session, context.spec.target_uri, shape, context.options)
+    existing = difference.target_rows(context, shape)
     computed = from_events.by_start(*boundary.since(runs, existing, firsts, shape), shape)
     # Keys without changes in the feed are compared with the source's rows as of the watermark.
     unchanged = replace(selection, without=firsts.select(*keys))
     others, highest = _compared(context, unchanged, *load.read(context))
-    return from_events.prepared(context, [computed, others], shape, (), evolve=evolve, highest=highest)
+    return from_events.prepared(context, [computed, others], shape, (), highest=highest)

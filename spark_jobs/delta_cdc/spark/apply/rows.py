@@ -79,12 +79,7 @@ def added_columns(options: ApplyOptions) -> tuple[str, ...]:
     """Return the columns that the engine adds to those of the rows."""
     if options.stored_as_scd_type == 2:
         return (options.start_column, options.end_column)
-    return (DELETED_COLUMN,) if marks_deletes(options) else ()
-
-
-def marks_deletes(options: ApplyOptions) -> bool:
-    """Return whether a deleted row stays in the target, flagged in the column of soft deletes."""
-    return options.delete_mode == "soft" and options.stored_as_scd_type == 1
+    return (DELETED_COLUMN,) if options.delete_mode == "soft" else ()
 
 
 def combined(expressions: Sequence[str]) -> Column:

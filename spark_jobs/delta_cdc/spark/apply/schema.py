@@ -91,11 +91,11 @@ def _in_log(data_type: DataType) -> str:
     return text if isinstance(text, str) else ""
 
 
-def check_target(context: StepContext, shape: Shape) -> bool:
-    """Check that the target can take rows of a shape; return whether it needs new columns.
+def check_target(context: StepContext, shape: Shape) -> None:
+    """Check that the target can take rows of a shape.
 
-    The statements that must alter the target first are added to the context (``alters``), and so are the
-    comments of its new columns.
+    The context gets the statements that must alter the target first (``alters``), whether the target needs
+    new columns (``evolve``), and their comments.
 
     :raises TargetSchemaClash: a column has another type, or is new and schema evolution is off
     :raises ConfigurationDrift: the sequence's type differs from that of the history
@@ -146,7 +146,7 @@ def check_target(context: StepContext, shape: Shape) -> bool:
         for change in changes
         if change.kind == "comment" and len(change.path) == 1 and change.path[0] in new
     }
-    return bool(new)
+    context.evolve = bool(new)
 
 
 def _remedy(found: DataType, wanted: DataType, path: tuple[str, ...], *, is_fixed: bool) -> str:

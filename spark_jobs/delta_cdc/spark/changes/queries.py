@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from delta_cdc.core import validation
 from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidConfiguration,
@@ -84,25 +83,24 @@ def answer(
     source: str,
     versions: str,
     columns: Sequence[str],
-    by_row_id: bool = False,
 ) -> DataFrame:
     """Return the answer to a change query, lazily.
 
-    :param rows: change rows of the range
+    :param rows: change rows of the range; if they have the table's row ids
+        (:data:`~delta_cdc.core.reserved_columns.ROW_ID`), those are the keys
     :param options: the query, its keys, filter and projection
     :param source: the table, for messages
     :param versions: the range for messages, for instance ``versions 3-9``
     :param columns: the table's columns
-    :param by_row_id: use the table's row ids (:data:`~delta_cdc.core.reserved_columns.ROW_ID`) as keys
     :return: the table's columns or the projection, ``_change_type``, ``_commit_version`` and
         ``_commit_timestamp``; reading it raises ``KeyNotUnique``, ``NullKey`` and ``WrongReader`` as a Spark
         exception whose text names class, table, version, an example and the remedy
-    :raises InvalidConfiguration: the arguments contradict each other
+    :raises InvalidConfiguration: a net query without keys
     :raises ColumnNotFound: a key is not a column
     :raises InvalidExpression: an expression does not resolve, or Spark cannot compare a key
     :raises ReservedColumnName: a projection has a name that the engine needs
     """
-    validation.check_query(options)
+    by_row_id = ROW_ID in rows.columns
     if options.is_net and not options.keys and not by_row_id:
         raise InvalidConfiguration(
             f"The net changes of {source}, {versions}, need keys.",

@@ -26,9 +26,9 @@ from delta_cdc.core.change_log import SEQUENCE, Context, log_properties
 from delta_cdc.core.errors import SourceUnreadable
 from delta_cdc.core.properties import LATENESS_HORIZON, STATISTICS_COLUMNS
 from delta_cdc.core.reasons import causes, reason
-from delta_cdc.core.spec import ApplyOptions, JobResult, step_fingerprint
+from delta_cdc.core.spec import ApplyOptions, JobResult, seal_of
 from delta_cdc.core.sql import quote, table
-from delta_cdc.core.watermark import PipelineState, Seal, SealStep
+from delta_cdc.core.watermark import PipelineState, Seal
 from delta_cdc.spark import quarantine, written_rows
 from delta_cdc.spark.apply import layout
 from delta_cdc.spark.apply.commit import changed_since, commit, is_conflict, logs_loaded, overtaken
@@ -494,23 +494,11 @@ def _finish(session: SparkSession, batch: Batch, shape: Shape, options: ApplyOpt
 
 def _seal(spec: IngestSpec, counts: dict[str, int]) -> Seal:
     step = spec.step
-    return Seal(
-        pipeline=spec.pipeline,
-        number=step.seal_number,
-        source_uri=spec.source_uri,
-        state=PipelineState(
-            applied_to=None,
-            applied_from=step.applied_from,
-            # The next plan compares this number with the side table to detect missing rows.
-            configuration={**step.configuration, "rows": len(ingested.rows(spec))},
-        ),
-        step=SealStep(
-            kind=step.kind,
-            starting_version=step.seal_number,
-            ending_version=step.seal_number,
-            fingerprint=step_fingerprint(spec, step.seal_number),
-            run_id=spec.run_id,
-            planned_on=step.planned_on.unhashed if step.planned_on is not None else None,
-            counts=counts,
-        ),
+    state = PipelineState(
+        applied_to=None,
+        applied_from=step.applied_from,
+        # The next plan compares this number with the side table to detect missing rows.
+        configuration={**step.configuration, "rows": len(ingested.rows(spec))},
     )
+    versions = (step.seal_number, step.seal_number)
+    return seal_of(spec, step, state, kind=step.kind, versions=versions, counts=counts)

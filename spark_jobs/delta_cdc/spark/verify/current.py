@@ -53,7 +53,7 @@ def _living(rows: DataFrame, options: ApplyOptions) -> DataFrame:
     """Return the current rows whose keys are not NULL, without the columns that the engine adds."""
     if options.stored_as_scd_type == 2:
         rows = rows.where(F.col(quote(options.end_column)).isNull())
-    elif target_rows.marks_deletes(options):
+    elif options.delete_mode == "soft":
         rows = rows.where(~F.coalesce(F.col(quote(DELETED_COLUMN)), F.lit(False)))
     for key in options.keys:
         rows = rows.where(F.col(quote(key)).isNotNull())

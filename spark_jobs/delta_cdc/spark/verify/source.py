@@ -84,14 +84,8 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
     if options.stored_as_scd_type == 2:
         rows_text, notes = "open rows", ["the source does not contain closed rows"]
     notes += ["values that the source leaves out stay"] if options.is_partial else []
-    wrong = _wrong(expected, _target(job, shape), shape)
+    wrong = _wrong(expected, from_events.current_rows(job, shape), shape)
     return _check(wrong, shape.keys, _detail(job, rows_text, notes))
-
-
-def _target(job: StepContext, shape: Shape) -> DataFrame:
-    """Return the target's rows; of a history, only the open rows."""
-    rows = difference.target_rows(job.session, job.spec.target_uri, shape, job.options)
-    return rows.where(F.col(difference.FOUND_END).isNull()) if job.options.stored_as_scd_type == 2 else rows
 
 
 # -- states -------------------------------------------------------------------------------------
@@ -108,7 +102,8 @@ def _states(job: StepContext) -> tuple[DataFrame, Shape]:
     if not job.options.is_partial:
         return per_key.withColumn(intervals.DELETED, F.lit(False)), shape
     key_entries = timeline.of_events(upserts, shape, reserved_columns.ORDER)
-    all_entries = timeline.of_target(_target(job, shape), key_entries, shape).unionByName(key_entries)
+    current = from_events.current_rows(job, shape)
+    all_entries = timeline.of_target(current, key_entries, shape).unionByName(key_entries)
     last = intervals.last_states(intervals.inherited(all_entries, shape, job.options), shape)
     expected = last.select(*shape.key_columns, states.AFTER, intervals.DELETED)
     return expected.join(per_key.drop(states.AFTER), on=list(shape.keys)), shape
@@ -131,7 +126,8 @@ def _events(job: StepContext) -> Check:
     last = intervals.last_states(intervals.inherited(all_entries, shape, options), shape)
     expected = last.select(*shape.key_columns, states.AFTER, intervals.DELETED, intervals.FROM_NOTHING)
     expected = expected.withColumn(_COPIES, F.lit(1)).withColumn(_UNUSABLE, F.lit(False))
-    return _check(_wrong(expected, _target(job, shape), shape), shape.keys, _detail(job, "rows", []))
+    wrong = _wrong(expected, from_events.current_rows(job, shape), shape)
+    return _check(wrong, shape.keys, _detail(job, "rows", []))
 
 
 # -- by key -------------------------------------------------------------------------------------
@@ -184,7 +180,7 @@ def _detail(job: StepContext, rows_text: str, notes: Sequence[str]) -> str:
 def _without_keys(job: StepContext, *, keeps_all: bool) -> Check:
     """Compare how often each row occurs on both sides, by the hash of the row."""
     snapshot, shape = load.read(job)
-    of_target = _target(job, shape).select(
+    of_target = from_events.current_rows(job, shape).select(
         F.col(difference.FOUND).alias(states.AFTER), F.lit(-1).alias(AMOUNT)
     )
     all_rows = snapshot.select(shape.state.alias(states.AFTER), F.lit(1).alias(AMOUNT)).unionByName(of_target)

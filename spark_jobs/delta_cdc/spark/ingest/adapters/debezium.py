@@ -19,6 +19,7 @@ from delta_cdc.spark.changes.equality import balanced, is_list_of
 from delta_cdc.spark.ingest.adapters import debezium_order as order
 from delta_cdc.spark.ingest.adapters import debezium_types as types
 from delta_cdc.spark.ingest.adapters import goldengate, parsing, plain, values
+from delta_cdc.spark.ingest.adapters.goldengate import AFTER, BEFORE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,6 @@ OPERATIONS = {
     "t": change_log.TRUNCATE,
     "m": change_log.IGNORE,
 }
-_BEFORE, _AFTER = f"{parsing.ROW}_before", f"{parsing.ROW}_after"
 _SCHEMA, _SCHEMA_ID = f"{parsing.ROW}_schema", f"{parsing.ROW}_schema_id"
 _PAYLOAD = f"{parsing.ROW}_payload"
 _PLACE, _LACKING = f"{parsing.ROW}_place", f"{parsing.ROW}_lacking"
@@ -109,18 +109,18 @@ def _of_images(frame: DataFrame, context: Context, options: dict[str, Any]) -> D
     members = F.col(envelope)
     frame = frame.withColumns(
         {
-            _BEFORE: members.getField("before"),
-            _AFTER: members.getField("after"),
+            BEFORE: members.getField("before"),
+            AFTER: members.getField("after"),
             **{order.member(name): members.getField(name) for name in ENVELOPE},
         }
     ).drop(envelope)
     frame = order.with_source(frame, F.col(order.member("source")))
     is_delete = F.col(order.member("op")) == "d"
     # A delete has the image of the old row. Without this image, use the key of the message.
-    before = F.when(is_delete, F.coalesce(F.col(_BEFORE), _key_payload())).otherwise(F.col(_BEFORE))
-    after = F.when(~F.coalesce(is_delete, F.lit(False)), F.col(_AFTER))
-    frame = frame.withColumns({_BEFORE: before, _AFTER: after})
-    return goldengate.with_key_changes(frame, context.keys, _BEFORE, _AFTER)
+    before = F.when(is_delete, F.coalesce(F.col(BEFORE), _key_payload())).otherwise(F.col(BEFORE))
+    after = F.when(~F.coalesce(is_delete, F.lit(False)), F.col(AFTER))
+    frame = frame.withColumns({BEFORE: before, AFTER: after})
+    return goldengate.with_key_changes(frame, context.keys)
 
 
 def _key_payload() -> Column:

@@ -36,7 +36,8 @@ OPERATIONS = {
 META = ("table", "op_type", "op_ts", "current_ts", "pos", "csn", "xid", "primary_keys", "tokens")
 _MISSING = "_isMissing"
 _POS_DIGITS = 24
-_BEFORE, _AFTER = f"{parsing.ROW}_before", f"{parsing.ROW}_after"
+#: The columns with the old and the new row of a record, as JSON text or NULL.
+BEFORE, AFTER = f"{parsing.ROW}_before", f"{parsing.ROW}_after"
 _META = f"{parsing.ROW}_meta"
 
 
@@ -106,7 +107,7 @@ def _flags(columns: Mapping[str, Value]) -> dict[str, str]:
 def _operation(options: dict[str, Any], op: Column, error: Column, by_row: bool) -> tuple[Column, Column]:
     """Return the operation and the error of the events. One record may yield two events."""
     is_key_change = op == KEY_CHANGE
-    no_image = F.lit(True) if by_row else F.col(_BEFORE).isNull()
+    no_image = F.lit(True) if by_row else F.col(BEFORE).isNull()
     unknown_old = "a key change without the image before it: its old key is unknown"
     error = F.when(is_key_change & no_image, unknown_old).otherwise(error)
     op = F.when(is_key_change, change_log.UPSERT).otherwise(op)
@@ -127,26 +128,25 @@ def _of_operations(frame: DataFrame, context: Context, options: dict[str, Any]) 
     frame = frame.withColumn(envelope, parsing.json_object(F.col(parsing.ROW), names))
     frame = frame.withColumns(
         {
-            _BEFORE: F.col(envelope).getField("before"),
-            _AFTER: F.col(envelope).getField("after"),
+            BEFORE: F.col(envelope).getField("before"),
+            AFTER: F.col(envelope).getField("after"),
             **{_meta(name): F.col(envelope).getField(name) for name in _meta_columns(options)},
         }
     ).drop(envelope)
-    return with_key_changes(frame, context.keys, _BEFORE, _AFTER)
+    return with_key_changes(frame, context.keys)
 
 
-def with_key_changes(frame: DataFrame, keys: Sequence[str], before: str, after: str) -> DataFrame:
+def with_key_changes(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Return one row per image. If the key of a record changed, its old row comes first (index 0).
 
-    :param before: the column with the old row as JSON text, or NULL
-    :param after: the column with the new row as JSON text, or NULL
+    :param frame: with :data:`BEFORE` and :data:`AFTER`
     """
-    both = F.col(before).isNotNull() & F.col(after).isNotNull()
-    pairs = [(_member(before, key), _member(after, key)) for key in keys]
+    both = F.col(BEFORE).isNotNull() & F.col(AFTER).isNotNull()
+    pairs = [(_member(BEFORE, key), _member(AFTER, key)) for key in keys]
     differs = parsing.any_of([a.isNotNull() & b.isNotNull() & (a != b) for a, b in pairs])
     changed = F.coalesce(F.when(both, differs), F.lit(False))
     frame = parsing.split_in_two(frame, changed)
-    row = F.when(F.col(parsing.INDEX) == 0, F.col(before)).otherwise(F.coalesce(F.col(after), F.col(before)))
+    row = F.when(F.col(parsing.INDEX) == 0, F.col(BEFORE)).otherwise(F.coalesce(F.col(AFTER), F.col(BEFORE)))
     return parsing.with_row(frame, row)
 
 
