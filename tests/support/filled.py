@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from delta_cdc.core import validation
-from delta_cdc.core.spec import ApplySpec, step_fingerprint
-from delta_cdc.core.watermark import Seal, SealStep, app_id
+from delta_cdc.core.spec import ApplySpec, seal_of
+from delta_cdc.core.watermark import app_id
 from delta_cdc.planning.apply import plan_apply
 from delta_cdc.run.table_arguments import requests
 from tests.support.logs import state_after
@@ -25,21 +25,8 @@ def fill(arguments: Mapping[str, Any]) -> None:
     spec = plan_apply(request).spec
     assert isinstance(spec, ApplySpec)
     (step,) = spec.steps
-    seal = Seal(
-        pipeline=spec.pipeline,
-        number=step.seal_number,
-        source_uri=spec.source_uri,
-        state=state_after(step, validation.described(replace(spec.options))),
-        step=SealStep(
-            kind="load",
-            starting_version=step.starting_version,
-            ending_version=step.ending_version,
-            fingerprint=step_fingerprint(spec, step.seal_number),
-            run_id=spec.run_id,
-            planned_on=None,
-            counts={},
-        ),
-    )
+    state = state_after(step, validation.described(replace(spec.options)))
+    seal = seal_of(spec, step, state, kind="load", versions=(step.starting_version, step.ending_version))
     write_deltalake(
         request.target,
         DeltaTable(request.source).to_pyarrow_table(),
