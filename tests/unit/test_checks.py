@@ -61,6 +61,8 @@ def test_a_column_that_is_not_there(options: ApplyOptions, said: str) -> None:
         replace(FEED, column_list=("made",), select=("id", "name AS made")),
         replace(LOG, columns_to_update="AT", on_conflict=("AT",)),
         replace(COPIES, snapshot_version_column="At"),
+        replace(FEED, keys=("ID", "First"), partition_by={"first": "left(name, 1)"}),
+        replace(TYPE_2, cluster_by=("id", "__START_AT")),
     ],
 )
 def test_columns_that_are_there(options: ApplyOptions) -> None:

@@ -24,7 +24,7 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.retention import interval_ms
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest, ApplySpec, ReadSpec, Staging
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, ReadSpec, Staging
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.apply import plan_apply
@@ -535,33 +535,6 @@ def test_from_a_version_needs_the_feed(tables: Tables) -> None:
 
 
 # -- what is refused before Spark ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ApplyOptions(),
-        replace(KEYED, sequence_by="_commit_timestamp"),
-        replace(KEYED, delete_sequence="current_timestamp()"),
-        replace(KEYED, track_history_column_list=("name",)),
-        replace(KEYED, partition_by={"id": None}, cluster_by=("id",)),
-        replace(KEYED, cluster_by=("a", "b", "c", "d", "e")),
-        replace(KEYED, target_properties={"delta.setTransactionRetentionDuration": "1 day"}),
-        ApplyOptions(insert_only=True, stored_as_scd_type=2),
-        replace(TYPE_2, sequence_by="updated_at"),
-        replace(TYPE_2, sequence_by=""),
-        replace(TYPE_2, track_history_column_list=("a",), track_history_except_column_list=("b",)),
-        replace(TYPE_2, start_column="x", end_column="X"),
-    ],
-)
-def test_options_that_do_not_go_together(tmp_path: Path, options: ApplyOptions) -> None:
-    absent = ApplyRequest(
-        pipeline="p", source=str(tmp_path / "a"), target=str(tmp_path / "b"), options=options
-    )
-    with pytest.raises(InvalidConfiguration):
-        plan_apply(absent)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -590,35 +563,8 @@ def test_source_and_target_are_two_tables(tables: Tables) -> None:
         tables.apply(target=tables.source.uri + "/")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        replace(TYPE_2, sequence_by="_commit_timestamp"),
-        replace(TYPE_2, sequence_by="updated_at", delete_sequence="_commit_timestamp"),
-        ApplyOptions(insert_only=True),
-        ApplyOptions(keys=("ID",)),
-        replace(KEYED, select=("upper(id) AS key",), keys=("key",)),
-        replace(TYPE_2, cluster_by=("id", "__START_AT")),
-        replace(KEYED, partition_by={"first": "left(name, 1)"}),
-        replace(KEYED, partition_by={"first": "left(name, 1)"}, keys=("id", "First")),
-    ],
-)
-def test_options_that_go_together(tables: Tables, options: ApplyOptions) -> None:
-    assert spec_of(tables.apply(options=options)).options == options
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ApplyOptions(keys=("id", "nope")),
-        replace(TYPE_2, track_history_column_list=("nope",)),
-        replace(TYPE_2, track_history_except_column_list=("nope",)),
-        replace(KEYED, partition_by={"nope": None}),
-        replace(KEYED, cluster_by=("nope",)),
-        replace(KEYED, cluster_by=("__START_AT",)),
-    ],
-)
-def test_columns_the_source_does_not_have(tables: Tables, options: ApplyOptions) -> None:
+def test_columns_the_source_does_not_have(tables: Tables) -> None:
+    options = replace(KEYED, cluster_by=("__START_AT",))
     with pytest.raises(ColumnNotFound):
         tables.apply(options=options)
     tables.sealed(3, configuration={})
@@ -656,20 +602,6 @@ def test_the_configuration_drifted(tables: Tables, options: ApplyOptions) -> Non
     tables.sealed(3)
     with pytest.raises(ConfigurationDrift, match="was built with"):
         tables.apply(options=options)
-
-
-def test_the_tracked_set_drifted(tables: Tables) -> None:
-    tracked = {"include": ["Name", "id"], "except": None}
-    tables.sealed(3, configuration={"keys": ["ID"], "scd_type": 2, "tracked": tracked})
-    listed, left_out = (
-        {"track_history_column_list": ("ID", "name")},
-        {"track_history_except_column_list": ("ID",)},
-    )
-    # The source has id and name: by default, too, it is name that makes a new version.
-    for same in (replace(TYPE_2, **listed), replace(TYPE_2, **left_out), TYPE_2):
-        assert tables.apply(options=same).spec is not None
-    with pytest.raises(ConfigurationDrift, match="tracked"):
-        tables.apply(options=replace(TYPE_2, track_history_except_column_list=("id", "name")))
 
 
 BUILT: dict[str, Any] = {
