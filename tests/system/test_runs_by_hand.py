@@ -1,4 +1,4 @@
-"""Runs that people or changes start, in a whole Airflow: by REST, by pages, by dates, by a watcher.
+"""Runs that people start, in a whole Airflow: by REST, by pages, by dates.
 
 All tests share one server, which is the costly part; each says itself what it needs to find.
 """
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-_DETECT = "detect_changes"
 #: One operator with the form; the example.
 _ONE = "backfill_by_versions"
 _EXAMPLES = ("example_settings", _ONE)
@@ -77,22 +76,6 @@ with DAG(
     )
 """
 
-_WOKEN = """
-from airflow.sdk import DAG, Asset, AssetWatcher, task
-from airflow_delta_cdc.triggers import DeltaVersionTrigger
-
-trigger = DeltaVersionTrigger(table={table!r}, asset_name="woken", poll_interval=0.3)
-asset = Asset("woken", watchers=[AssetWatcher(name="woken", trigger=trigger)])
-
-with DAG("woken", schedule=[asset], max_active_runs=1, catchup=False):
-
-    @task
-    def note(triggering_asset_events=None):
-        return [event.extra["payload"] for events in triggering_asset_events.values() for event in events]
-
-    note()
-"""
-
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
@@ -113,7 +96,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     dags.mkdir()
     for name in _EXAMPLES:
         shutil.copy(PROJECT / "dags" / f"{name}.py", dags)
-    (dags / "woken.py").write_text(_WOKEN.format(table=str(made.table("woken"))))
     paths = {name: str(made.table(f"shop_{name}")) for name in ("now", "history")}
     (dags / "shop.py").write_text(_GROUP.format(source=str(source), **paths))
     (dags / "by_date.py").write_text(
@@ -133,7 +115,7 @@ def server(places: Places) -> Iterator[Server]:
     (port,) = free_ports(1)
     with Server(places, port=port, AIRFLOW__CORE__DAGS_FOLDER=str(places.root / "dags")) as running:
         running.start()
-        running.wait_until_ready(_ONE, "shop", "shop__backfill", "by_date", "woken")
+        running.wait_until_ready(_ONE, "shop", "shop__backfill", "by_date")
         session_id = running.session
         assert len(_alive_in(session_id)) > 4, "all parts of Airflow are in one session"
         yield running
@@ -153,54 +135,6 @@ def pages(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         opened = Pages(window, server.url)
         opened.log_in(USER, server.password)
         yield opened
-
-
-# -- by REST, without Spark -----------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "conf",
-    [{"ending_version": -1}, {"ending_version": "4"}, {"mode": "everything"}, {"versions_per_commit": 0}],
-    ids=str,
-)
-def test_values_of_another_type_start_no_run(server: Server, conf: dict[str, Any]) -> None:
-    with pytest.raises(OSError, match="HTTP Error 4"):
-        server.trigger(_ONE, conf)
-
-
-def test_a_form_that_contradicts_itself_ends_the_first_task(server: Server, places: Places) -> None:
-    before = applications(places)
-    wrong = [
-        (_ONE, "apply", {"mode": "repair"}, "mode is repair, and no field selects keys"),
-        ("shop", _DETECT, {"mode": "backfill", "ending_version": 3}, "ending_version is filled in for 2"),
-        ("shop", _DETECT, {"mode": "dry_run", "tables": ["orders_no"]}, "did you mean 'orders_now'"),
-        (_ONE, "apply", {"mode": "backfill", "ending_versoin": 3}, "did you mean 'ending_version'"),
-    ]
-    runs = [(dag_id, task, server.trigger(dag_id, conf), said) for dag_id, task, conf, said in wrong]
-    for dag_id, task, run_id, said in runs:
-        assert server.finish(dag_id, run_id) == "failed"
-        assert said in server.log(dag_id, run_id, task)
-    assert applications(places) == before
-
-
-# -- by a watcher ---------------------------------------------------------------------------------
-def test_a_watcher_wakes_a_dag(server: Server, places: Places) -> None:
-    table = places.table("woken")
-    for version in (0, 1):
-        write_deltalake(str(table), pa.table({"id": [version]}), mode="append")
-        (event,) = noted(server, version)
-        assert (event["table"], event["version"]) == (str(table), version)
-        assert event["table_id"] == str(DeltaTable(str(table)).metadata().id)
-        assert event["previous_version"] == (version - 1 if version else None)
-    assert event["reason"] == "new_versions"
-
-
-def noted(server: Server, before: int) -> Any:
-    """Return what the run that a watcher has started was given; so many have ended before it."""
-    for _ in server.patience(300, "the watcher woke no DAG"):
-        runs = server.call("GET", "/api/v2/dags/woken/dagRuns?order_by=run_after")["dag_runs"]
-        if len(runs) > before and runs[before]["state"] == "success":
-            assert len(runs) == before + 1
-            return server.result("woken", runs[before]["dag_run_id"], "note")
-    raise AssertionError("unreachable")
 
 
 # -- in the browser -------------------------------------------------------------------------------
