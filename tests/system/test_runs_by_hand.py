@@ -39,21 +39,6 @@ _NEWEST = 6
 #: The day of version 0; each version is a day younger, at noon.
 _FIRST_DAY = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=9)
 
-_GROUP = """
-from airflow_delta_cdc.dags import build_dags
-
-keyed = {{"source": {source!r}, "keys": ["o_orderkey"], "group": "shop"}}
-dags = build_dags(
-    {{
-        "groups": {{"shop": {{"schedule": None}}}},
-        "pipelines": {{
-            "orders_now": {{**keyed, "target": {now!r}}},
-            "orders_history": {{**keyed, "target": {history!r}, "stored_as_scd_type": 2}},
-        }},
-    }},
-)
-"""
-
 # Its last run lies in the past: nothing is scheduled beside the backfill.
 _BY_DATE = """
 from datetime import datetime, timezone
@@ -96,8 +81,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     dags.mkdir()
     for name in _EXAMPLES:
         shutil.copy(PROJECT / "dags" / f"{name}.py", dags)
-    paths = {name: str(made.table(f"shop_{name}")) for name in ("now", "history")}
-    (dags / "shop.py").write_text(_GROUP.format(source=str(source), **paths))
     (dags / "by_date.py").write_text(
         _BY_DATE.format(
             source=str(source),
@@ -115,7 +98,7 @@ def server(places: Places) -> Iterator[Server]:
     (port,) = free_ports(1)
     with Server(places, port=port, AIRFLOW__CORE__DAGS_FOLDER=str(places.root / "dags")) as running:
         running.start()
-        running.wait_until_ready(_ONE, "shop", "shop__backfill", "by_date")
+        running.wait_until_ready(_ONE, "by_date")
         session_id = running.session
         assert len(_alive_in(session_id)) > 4, "all parts of Airflow are in one session"
         yield running
@@ -262,37 +245,6 @@ def test_each_mode_of_one_operator(server: Server, places: Places, spark: SparkS
     assert current(target) == [(1, 600), (2, 20), (3, 30)]
 
 
-def test_each_mode_of_a_group(server: Server, places: Places, spark: SparkSession) -> None:
-    now, history = places.table("shop_now"), places.table("shop_history")
-    group = Group(server, places, "shop")
-    shown = group.run({"mode": "dry_run"})
-    assert {name: done["dry_run"]["table"][0]["kind"] for name, done in shown.items()} == {
-        "orders_now": "load",
-        "orders_history": "load",
-    }
-    assert not now.exists()
-    assert not history.exists()
-
-    backfill = Group(server, places, "shop__backfill")
-    one = {"tables": ["orders_history"], "starting_version": 1, "ending_version": 4, "versions_per_commit": 2}
-    assert set(backfill.run(one)) == {"orders_history"}
-    assert ranges(str(history), "orders_history") == [(0, 0), (1, 2), (3, 4)]
-    assert not now.exists()
-
-    done = group.run({})
-    assert {name: result["version"] for name, result in done.items()} == {
-        "orders_now": _NEWEST,
-        "orders_history": _NEWEST,
-    }
-    assert current(now) == current(history) == [(1, 600), (2, 20), (3, 30)]
-    spark.sql(f"UPDATE delta.`{now}` SET o_totalprice = 0 WHERE o_orderkey = 1")
-    group.run({"mode": "repair", "tables": ["orders_now"], "starting_version": 6})
-    assert current(now) == [(1, 600), (2, 20), (3, 30)]
-    spark.sql(f"UPDATE delta.`{now}` SET o_totalprice = 0 WHERE o_orderkey = 2")
-    group.run({"mode": "reload", "tables": ["orders_now"]})
-    assert current(now) == [(1, 600), (2, 20), (3, 30)]
-
-
 # -- by dates -------------------------------------------------------------------------------------
 def test_a_backfill_by_dates(server: Server, places: Places, spark: SparkSession) -> None:
     """Two days before there is a table, then a load, then the changes; and a day once more, as a repair."""
@@ -333,26 +285,6 @@ def by_dates(server: Server, first: datetime, last: datetime, reprocess: str) ->
 
 
 # -- shared ---------------------------------------------------------------------------------------
-class Group:
-    """Runs of a configured group's DAG."""
-
-    def __init__(self, server: Server, places: Places, dag_id: str) -> None:
-        self.server, self.places, self.dag_id = server, places, dag_id
-
-    def run(self, conf: dict[str, Any]) -> dict[str, Any]:
-        """Trigger it; return what each table published. One application does the work."""
-        before = applications(self.places)
-        run_id = self.server.trigger(self.dag_id, conf)
-        assert self.server.finish(self.dag_id, run_id) == "success"
-        assert applications(self.places) == before + 1
-        path = f"/api/v2/dags/{self.dag_id}/dagRuns/{run_id}/taskInstances/apply"
-        listed = self.server.call("GET", f"{path}/listMapped")["task_instances"]
-        return {
-            found["rendered_map_index"]: self.server.result(self.dag_id, run_id, "apply", found["map_index"])
-            for found in listed
-        }
-
-
 def filled(server: Server, target: Path) -> None:
     """Make sure that the example's target holds versions 0-4."""
     if not target.exists():
