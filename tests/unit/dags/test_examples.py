@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -157,60 +155,3 @@ def test_what_runs_by_itself_is_paused_at_first(found: dict) -> None:
     assert {name for name, dag in found["dags"].items() if dag["scheduled"]} == scheduled
     for dag in found["dags"].values():
         assert bool(dag["paused"]) is bool(dag["woken_by"] or dag["scheduled"])
-
-
-_SOURCES = """
-import json, runpy, sys
-log = runpy.run_path(sys.argv[1] + "/events_from_log.py")
-copies = runpy.run_path(sys.argv[1] + "/daily_snapshots.py")
-hours = [[log["arriving"](hour), [scan for scan, _ in log["scanned"](hour)]] for hour in range(12)]
-print("@@" + json.dumps([hours, [copies["stock"](day) for day in range(8)]], default=str))
-"""
-
-
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the two examples that make their own sources write: the same in every process."""
-    home = tmp_path_factory.mktemp("airflow")
-    path = os.pathsep.join(map(str, (_DAGS, _PROJECT, _PROJECT / "spark_jobs")))
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", _SOURCES, str(_DAGS)],
-            env={**os.environ, "AIRFLOW_HOME": str(home), "PYTHONPATH": path, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        for seed in ("1", "2")
-    ]
-    one, other = (next(line for line in run.stdout.splitlines() if line.startswith("@@")) for run in runs)
-    assert one == other
-    return json.loads(one[2:])
-
-
-@pytest.mark.slow
-def test_events_arrive_late_and_twice_and_none_is_lost(sources: Any) -> None:
-    hours, _ = sources
-    arrived = [tuple(scan) for batch, _ in hours for scan in batch]
-    made = [[tuple(scan) for scan in scans] for _, scans in hours]
-    # What was scanned in the last two hours may still be on its way.
-    assert set().union(*made[:-2]) <= set(arrived)
-    assert set(arrived) <= set().union(*made)
-    assert len(set(arrived)) < len(arrived), "some came twice"
-    times = [scan[-1] for scan in dict.fromkeys(arrived)]
-    assert times != sorted(times), "some came late"
-    # No two events share a sequence, so there are no ties.
-    assert len({scan[-1] for scan in arrived}) == len(set(arrived))
-
-
-@pytest.mark.slow
-def test_copies_change_from_day_to_day(sources: Any) -> None:
-    _, days = sources
-    copies = [{article: tuple(rest) for article, *rest in rows} for rows in days]
-    pairs = list(pairwise(copies))
-    assert any(set(new) - set(old) for old, new in pairs), "articles come"
-    assert any(set(old) - set(new) for old, new in pairs), "and go"
-    for old, new in pairs:
-        kept = set(old) & set(new)
-        assert any(old[key] != new[key] for key in kept)
-        assert any(old[key] == new[key] for key in kept)
