@@ -15,9 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import delta_cdc
+from airflow_delta_cdc import operators, sensors, triggers
 from delta_cdc.core import errors
 from delta_cdc.core.option_schema import INGEST
+from delta_cdc.core.properties import LATENESS_HORIZON
+from delta_cdc.planning import read_methods
 from delta_cdc.planning.request import check_apply
+from delta_cdc.run.apply import run_apply
+from delta_cdc.spark import quarantine
+from delta_cdc.spark.apply import batch, layout
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -30,6 +36,13 @@ _RAW = f"{_URL}/raw/main"
 #: Tables of figures: longer than what a page may have.
 _LONG = ("benchmarks.md",)
 _PAGES = sorted([_PROJECT / "README.md", *_DOCS.rglob("*.md")])
+#: Names on the pages that look like those of errors, and belong to other programs.
+_OF_OTHERS = {
+    *("AirflowSkipException", "AssetOrTimeSchedule", "AssetWatcher", "BaseSensorOperator"),
+    *("CronDataIntervalTimetable", "SparkSubmitOperator", "TriggerRunner", "SparkApplication"),
+    *("GenericError", "SignatureDoesNotMatch", "StartJobRun", "ExtractNewRecordState"),
+    *("AddColumnName", "IncludeOpForFullLoad", "TimestampColumnName"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +105,62 @@ def test_every_error_has_its_row() -> None:
     assert len(named) > 20
     assert sorted(name for name, _, _ in rows) == sorted(named)
     assert all(meaning.strip() and remedy.strip() for _, meaning, remedy in rows)
+
+
+def test_every_name_of_an_error_is_one() -> None:
+    """Of every page: a name in words with capitals is an error's, a class's of the provider, or listed."""
+    named = {
+        (name, page.relative_to(_PROJECT).as_posix())
+        for page in _PAGES
+        for name in re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`", _prose(page))
+    }
+    known = {*vars(errors), *operators.__all__, *sensors.__all__, *triggers.__all__, *_OF_OTHERS}
+    assert {(name, page) for name, page in named if name not in known} == set()
+    assert {name for name, _ in named} >= _OF_OTHERS
+    assert len(named) > 200
+
+
+def test_numbers_of_the_change_queries() -> None:
+    page = _text("explanation/change-queries.md", "howto/read-changes.md")
+    assert f"at most {read_methods.MOST_VERSIONS} versions with changes one by one" in page
+    assert f"at most {read_methods.MOST_SEGMENTS} segments" in page
+    assert f"at most {read_methods.MOST_COMPARED} of these" in page
+    assert f"{read_methods.WORTHWHILE // 1024**2} MiB of changes or more" in page
+    assert f"are more than {read_methods.CROSSOVER:g} times smaller" in page
+
+
+def test_numbers_of_an_apply() -> None:
+    page = _text("explanation/files.md", "howto/expire-events.md")
+    assert f"up to {batch.MOST_RANGES} of them" in page
+    assert f"clustered by its keys (up to {layout._MAX_CLUSTERING_COLUMNS})" in page
+    assert f"a batch has {layout._MANY_ROWS:,} rows or more" in page
+    assert f"a target of up to {layout._WHOLE_FILES_TARGET // 1024**2} MiB" in page
+    assert f"over {layout._COPY_FROM:.0%} of the target's rows".replace("%", " %") in page
+    assert f"larger than {layout._FILE_SIZE // 1024**2} MiB" in page
+    assert f'"target_properties": {{"{layout.FILE_SIZE}":' in page
+    tries = inspect.signature(run_apply).parameters["max_attempts"].default
+    assert f"{['', 'one', 'two', 'three', 'four', 'five', 'six'][tries]} tries in all" in page
+    assert f"'{LATENESS_HORIZON}' = '3'" in page
+
+
+def test_columns_of_the_quarantine() -> None:
+    table = re.search(
+        r"^\| column of the quarantine \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", _text("howto/quarantine.md"), re.M
+    )
+    assert table is not None
+    cells = [line.strip("|").split(" | ")[:2] for line in table[1].splitlines()]
+    told = [name for cell, _ in cells for name in re.findall(r"`([^`]+)`", cell)]
+    assert sorted(told) == sorted(quarantine.COLUMNS)
+    assert {batch.NULL_KEY, batch.NULL_SEQUENCE} <= set(re.findall(r"`([^`]+)`", cells[0][1]))
+
+
+def _text(*names: str) -> str:
+    return "\n".join((_DOCS / name).read_text(encoding="utf-8") for name in names)
+
+
+def _prose(page: Path) -> str:
+    """Return a page without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.relative_to(_PROJECT).as_posix())
@@ -180,7 +249,7 @@ def test_every_ingest_on_a_page_is_one(page: str, block: str, monkeypatch: pytes
     """It is taken by the operator, and by the planner, which looks at nothing for it."""
     from airflow.sdk import DAG
 
-    from airflow_delta_cdc import operators, tables
+    from airflow_delta_cdc import tables
     from airflow_delta_cdc.arguments import taken
     from delta_cdc.core.errors import DeltaCdcError
 
