@@ -17,44 +17,21 @@ from tools.docker_check.places import Project
 ROOT = Path(__file__).resolve().parents[3]
 FILES = (".dockerignore", "constraints.txt", "pyproject.toml", "README.md", "LICENSE", "tools/s3gateway.sh")
 
-#: What somebody does to a file, and what the check of that title must say.
+#: What somebody does to a file, and what the check of that title must say: one mistake for each check.
 MISTAKES = [
     ("Dockerfile", "COPY docker/install.sh", "COPY docker/instal.sh", "instal.sh does not exist"),
-    ("../.dockerignore", "!docker/run.sh\n", "", ".dockerignore keeps docker/run.sh from the build"),
-    ("../.dockerignore", "!docker/run.sh", "!docker/walk.sh", "docker/walk.sh does not exist"),
-    ("Dockerfile", "--from=java", "--from=jawa", "there is no stage jawa"),
-    ("Dockerfile", "slim-3.3.2-python3.12", "slim-3.3.1-python3.12", "is not Airflow 3.3.2 with Python 3.12"),
-    ("Dockerfile", "17.0.19_10-jre-noble", "17-jre", "eclipse-temurin:17-jre names no exact version"),
-    ("compose.yaml", "postgres:17.6-bookworm", "postgres:latest", "postgres:latest names no exact version"),
     (
         "requirements.txt",
         "pyspark==4.2.0",
         "pyspark==4.1.9",
         "pyspark is 4.1.9, and 4.2.0 in constraints.txt",
     ),
-    ("requirements.txt", "obstore==", "obstroe==", "obstore of pyproject.toml is missing"),
-    ("compose.yaml", "target: store", "target: stall", "store: there is no stage stall"),
     (
         "compose.yaml",
         '"127.0.0.1:${STORE_PORT',
         '"${STORE_PORT',
         "store: port 7070:7070 is open to the network",
     ),
-    (
-        "compose.yaml",
-        "    broker:\n      condition",
-        "    brokr:\n      condition",
-        "no service brokr to wait for",
-    ),
-    (
-        "compose.yaml",
-        'test: ["CMD", "redis-cli", "ping"]',
-        "",
-        "broker is healthy, which has no health check",
-    ),
-    ("compose.yaml", 'restart: "no"\n    environment', "environment", "setup has ended, which is restarted"),
-    ("compose.yaml", "redis://broker:6379", "redis://redis:6379", "redis is no service"),
-    ("dags/shop_tables.py", "sc://spark-connect", "sc://connect", "connect is no service"),
     ("setup.py", "spark://spark-master", "spark://master", "master is no service"),
     (
         "compose.yaml",
@@ -62,28 +39,10 @@ MISTAKES = [
         "hunter2",
         "AWS_SECRET_ACCESS_KEY stands in the file",
     ),
-    ("Dockerfile", "VIRTUAL_ENV=", "ADMIN_PASSWORD=x VIRTUAL_ENV=", "ADMIN_PASSWORD would stay in a layer"),
     (".env.example", "STORE_PORT=7070", "STORE_PORT=7071", "STORE_PORT is 7071, and 7070 in compose.yaml"),
-    (".env.example", "STORE_PORT=7070", "STORE_PORT=7070\nPORT=1", "PORT is not used"),
     ("compose.yaml", "CORE__EXECUTOR", "CORE__EXECUTER", "Airflow has no [core] executer"),
-    ("compose.yaml", "LOAD_EXAMPLES:", "LOAD_EXAMPLES_CMD:", "[core] load_examples takes no command"),
-    (
-        "compose.yaml",
-        "DELTA_CDC__RESULTS_URI",
-        "DELTA_CDC__RESULT_URI",
-        "Airflow has no [delta_cdc] result_uri",
-    ),
     ("compose.yaml", "- store-data:", "- shop-data:", "the volume shop-data is not declared"),
-    ("compose.yaml", "\n  store-data:\n", "\n  store-data:\n  other:\n", "the volume other is not used"),
-    ("install.sh", '"$root/exchange"', "", "install.sh does not make /opt/delta-cdc/exchange"),
     ("compose.yaml", 'command: ["scheduler"]', 'command: ["scheduller"]', "run.sh has no role scheduller"),
-    (
-        "compose.yaml",
-        '"health", "triggerer"',
-        '"health", "trigger"',
-        "its health check is CMD health trigger",
-    ),
-    ("health.py", '"dag-processor":', '"dag_processor":', "health.py has no role dag-processor"),
 ]
 
 
