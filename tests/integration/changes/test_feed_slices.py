@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +15,13 @@ from delta_cdc.core import manifest_columns
 from delta_cdc.core.errors import CorruptLog, VersionsExpired
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER
 from delta_cdc.core.spec import ReadRange
-from delta_cdc.core.sql import quote, table
+from delta_cdc.core.sql import quote
 from delta_cdc.delta_log import manifest_feed
 from delta_cdc.delta_log.file_manifests import write_manifests
-from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.spark.changes import manifests
 from delta_cdc.spark.changes import rows as change
+from tests.support.manifest_table import ManifestTable, bag
 from tests.support.oracle import plain
 
 if TYPE_CHECKING:
@@ -30,66 +30,46 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FIRST = (
-    "INSERT INTO {t} SELECT /*+ COALESCE(1) */ id, concat('n', id), "
+    "INSERT INTO $T SELECT /*+ COALESCE(1) */ id, concat('n', id), "
     "CASE id % 4 WHEN 0 THEN 'a b%/c=d' WHEN 1 THEN NULL WHEN 2 THEN 'ü#+' ELSE 'x' END FROM range(0, 40)"
 )
 #: Masks rows twice in one file, unmasks some and all of them, exchanges files, and rewrites them.
 EVERYTHING = (
-    "DELETE FROM {t} WHERE id IN (0, 5, 6, 7)",
-    "DELETE FROM {t} WHERE id IN (1, 4, 8, 10)",
-    "UPDATE {t} SET `na.me` = 'u', part = IF(id = 12, NULL, part) WHERE id IN (9, 12)",
+    "DELETE FROM $T WHERE id IN (0, 5, 6, 7)",
+    "DELETE FROM $T WHERE id IN (1, 4, 8, 10)",
+    "UPDATE $T SET `na.me` = 'u', part = IF(id = 12, NULL, part) WHERE id IN (9, 12)",
     (
-        "MERGE INTO {t} t USING (SELECT explode(array(2, 3, 11, 90)) AS k) s ON t.id = s.k "
+        "MERGE INTO $T t USING (SELECT explode(array(2, 3, 11, 90)) AS k) s ON t.id = s.k "
         "WHEN MATCHED AND s.k = 3 THEN DELETE WHEN MATCHED THEN UPDATE SET t.`na.me` = 'm' "
         "WHEN NOT MATCHED THEN INSERT (id, `na.me`, part) VALUES (s.k, 'new', 'a b%/c=d')"
     ),
-    "RESTORE TABLE {t} TO VERSION AS OF 2",
-    "OPTIMIZE {t}",
-    "MERGE INTO {t} t USING (SELECT 2 AS k) s ON t.id = s.k WHEN MATCHED AND false THEN DELETE",
-    "INSERT INTO {t} VALUES (91, '', ''), (92, NULL, NULL)",
-    "DELETE FROM {t} WHERE part = 'x'",
-    "RESTORE TABLE {t} TO VERSION AS OF 1",
-    "DELETE FROM {t} WHERE id IN (2, 20)",
-    "INSERT OVERWRITE {t} SELECT id + 1, `na.me`, part FROM {t} WHERE id < 9",
-    "DELETE FROM {t}",
+    "RESTORE TABLE $T TO VERSION AS OF 2",
+    "OPTIMIZE $T",
+    "MERGE INTO $T t USING (SELECT 2 AS k) s ON t.id = s.k WHEN MATCHED AND false THEN DELETE",
+    "INSERT INTO $T VALUES (91, '', ''), (92, NULL, NULL)",
+    "DELETE FROM $T WHERE part = 'x'",
+    "RESTORE TABLE $T TO VERSION AS OF 1",
+    "DELETE FROM $T WHERE id IN (2, 20)",
+    "INSERT OVERWRITE $T SELECT id + 1, `na.me`, part FROM $T WHERE id < 9",
+    "DELETE FROM $T",
 )
 
 
-@dataclass
-class Source:
-    """A table and its slices."""
-
-    spark: SparkSession
-    path: str
-    folder: Path
-
-    def sql(self, *statements: str) -> None:
-        for statement in statements:
-            self.spark.sql(statement.format(t=table(self.path)))
-
-    @property
-    def newest(self) -> int:
-        return run_sync(DeltaLog(self.path).newest_version())
-
-    def columns(self) -> tuple[str, ...]:
-        return run_sync(DeltaLog(self.path).snapshot()).schema_columns
-
-    def feed(self, start: int, end: int) -> DataFrame:
-        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
-        return reader.option("startingVersion", start).option("endingVersion", end).load(self.path)
+class Source(ManifestTable):
+    """A table whose change feed is read by file manifests."""
 
     def by_manifest(self, start: int, end: int) -> ReadRange:
         (read_range,) = write_manifests(
             DeltaLog(self.path),
             [ReadRange(start, end, "change_files", "", 0)],
-            str(self.folder),
+            str(self.manifests),
             at=self.newest,
         )
         return read_range
 
     def rows(self, read_range: ReadRange) -> DataFrame:
         assert read_range.by_manifest
-        return manifests.change_rows(self.spark, read_range, str(self.folder), self.columns())
+        return manifests.change_rows(self.spark, read_range, str(self.manifests), self.columns())
 
     def agrees(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Compare ranges with the feed, all of them by two queries."""
@@ -120,13 +100,10 @@ def everything_is_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def make(spark: SparkSession, tmp_path: Path) -> Callable[..., Source]:
     def made(layout: str = "PARTITIONED BY (part)", **properties: str) -> Source:
-        source = Source(spark, str(tmp_path / "t % a#b+ü"), tmp_path / "slices")
+        source = Source.below(spark, tmp_path)
         given = {"enableChangeDataFeed": "true", "enableDeletionVectors": "true", **properties}
-        named = ", ".join(f"'delta.{name.replace('_', '.')}' = '{value}'" for name, value in given.items())
-        source.sql(
-            f"CREATE TABLE {{t}} (id BIGINT, `na.me` STRING, part STRING) USING delta {layout} "
-            f"TBLPROPERTIES ({named})"
-        )
+        named = {f"delta.{name.replace('_', '.')}": value for name, value in given.items()}
+        source.create("id BIGINT, `na.me` STRING, part STRING", named, layout=layout)
         return source
 
     return made
@@ -162,10 +139,10 @@ def test_every_version_is_what_the_feed_says(
 def test_change_files_and_whole_files_have_one_side_each(make: Callable[..., Source]) -> None:
     """So its version is a partition column of the slice, and no text has to be taken apart row by row."""
     source = make("", enableDeletionVectors="false")
-    source.sql(FIRST, "UPDATE {t} SET `na.me` = 'u' WHERE id < 3")
+    source.sql(FIRST, "UPDATE $T SET `na.me` = 'u' WHERE id < 3")
     read_range = source.by_manifest(1, 2)
     assert read_range.by_manifest
-    add = action(source.folder, read_range, "add")[-1]
+    add = action(source.manifests, read_range, "add")[-1]
     assert add["partitionValues"][manifest_columns.SIDES] == "c"
     assert add["partitionValues"][manifest_columns.SIDE_VERSION] == "2"
 
@@ -174,11 +151,11 @@ def test_change_files_and_whole_files_have_one_side_each(make: Callable[..., Sou
 def test_tables_mapped_by_id_are_left_to_deltas_reader(make: Callable[..., Source]) -> None:
     """The column of change types has no id in the files; where there are no change files, it isn't needed."""
     source = make(columnMapping_mode="id")
-    source.sql(FIRST, "DELETE FROM {t} WHERE id = 4", "UPDATE {t} SET `na.me` = 'u' WHERE id = 3")
+    source.sql(FIRST, "DELETE FROM $T WHERE id = 4", "UPDATE $T SET `na.me` = 'u' WHERE id = 3")
     source.agrees([(1, 2)])
     read_range = source.by_manifest(1, 3)
     assert not read_range.by_manifest
-    assert not (source.folder / f"{1:020d}-{3:020d}").exists()
+    assert not (source.manifests / f"{1:020d}-{3:020d}").exists()
     found = read_changes(source.spark, source.path, starting_version=1, raw=True)
     assert bag(found) == bag(source.feed(1, 3).select(*map(quote, found.columns)))
 
@@ -186,7 +163,7 @@ def test_tables_mapped_by_id_are_left_to_deltas_reader(make: Callable[..., Sourc
 @pytest.mark.slow
 def test_without_a_folder_delta_reads(make: Callable[..., Source], monkeypatch: pytest.MonkeyPatch) -> None:
     source = make()
-    source.sql(FIRST, "DELETE FROM {t} WHERE id = 4")
+    source.sql(FIRST, "DELETE FROM $T WHERE id = 4")
     read: list[tuple[int, int]] = []
     real = change.feed.change_rows
 
@@ -204,7 +181,7 @@ def test_without_a_folder_delta_reads(make: Callable[..., Source], monkeypatch: 
 
 def test_damaged_and_missing_vectors(make: Callable[..., Source]) -> None:
     source = make("")
-    source.sql(FIRST, "DELETE FROM {t} WHERE id = 4")
+    source.sql(FIRST, "DELETE FROM $T WHERE id = 4")
     (vector,) = Path(source.path).glob("*.bin")
     whole = vector.read_bytes()
     vector.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
@@ -222,7 +199,3 @@ def action(folder: Path, read_range: ReadRange, kind: str) -> list[dict[str, Any
     name = f"{read_range.starting_version:020d}-{read_range.ending_version:020d}"
     text = (folder / name / "_delta_log" / f"{0:020d}.json").read_text()
     return [line[kind] for line in map(json.loads, text.splitlines()) if kind in line]
-
-
-def bag(rows: DataFrame) -> Counter[Any]:
-    return Counter(plain(tuple(row)) for row in rows.collect())

@@ -16,17 +16,18 @@ from delta_cdc import read_changes
 from delta_cdc.core.errors import ReadMethodUnavailable
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER, ROW_ID
 from delta_cdc.core.spec import ReadRange
-from delta_cdc.core.sql import quote, table
+from delta_cdc.core.sql import table
 from delta_cdc.delta_log.file_manifests import net_bytes, write_manifests
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.spark.changes import manifests as slices
 from delta_cdc.spark.changes.queries import named_in_plan
+from tests.support.manifest_table import ManifestTable, bag, listed, shown
 from tests.support.oracle import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 TRACKED = {"delta.enableRowTracking": "true", "delta.enableChangeDataFeed": "true"}
 VECTORS = {"delta.enableDeletionVectors": "true"}
@@ -35,26 +36,13 @@ MAPPED = {"delta.columnMapping.mode": "name"}
 
 
 @dataclass
-class Source:
-    """A real table, made statement by statement."""
+class Source(ManifestTable):
+    """A table whose rows are tracked; each read writes file manifests of its own."""
 
-    spark: SparkSession
-    path: str
-    slices: Path
     made: int = field(default=0)
 
-    def sql(self, *statements: str) -> None:
-        """Run statements; ``$T`` is the table."""
-        for statement in statements:
-            self.spark.sql(statement.replace("$T", table(self.path)))
-
     def create(self, columns: str, *properties: dict[str, str], layout: str = "") -> None:
-        merged = {name: value for some in (TRACKED, *properties) for name, value in some.items()}
-        self.sql(f"CREATE TABLE $T ({columns}) USING delta {layout} TBLPROPERTIES ({listed(merged)})")
-
-    @property
-    def newest(self) -> int:
-        return run_sync(DeltaLog(self.path).newest_version())
+        super().create(columns, TRACKED, *properties, layout=layout)
 
     def read_range(self, start: int, end: int, method: Any, *, net: bool = False) -> ReadRange:
         log = DeltaLog(self.path)
@@ -68,18 +56,11 @@ class Source:
     ) -> DataFrame:
         """Read change rows through a slice of their own."""
         self.made += 1
-        root = str(self.slices / str(self.made))
+        root = str(self.manifests / str(self.made))
         read_range = self.read_range(start, end, method, net=net)
         schema = end if at is None else at
         write_manifests(DeltaLog(self.path), [read_range], root, at=schema)
         return slices.change_rows(self.spark, read_range, root, self.columns(schema), **given)
-
-    def columns(self, version: int) -> tuple[str, ...]:
-        return run_sync(DeltaLog(self.path).snapshot(version)).schema_columns
-
-    def feed(self, start: int, end: int) -> DataFrame:
-        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
-        return reader.option("startingVersion", start).option("endingVersion", end).load(self.path)
 
     def snapshot(self, version: int) -> DataFrame:
         return self.spark.read.format("delta").option("versionAsOf", version).load(self.path)
@@ -108,30 +89,9 @@ class Source:
             assert was - left + came == is_, method
 
 
-def listed(properties: dict[str, str]) -> str:
-    return ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-
-
-def shown(rows: DataFrame, name: str) -> Column:
-    """Return a column as Python can compare it: a variant as text."""
-    from pyspark.sql import functions as F
-
-    is_variant = rows.schema[name].dataType.simpleString() == "variant"
-    return F.to_json(quote(name)).alias(name) if is_variant else F.col(quote(name))
-
-
-def bag(rows: DataFrame, columns: Sequence[str]) -> Counter[Any]:
-    """Count rows; a column that they don't have yet is NULL."""
-    from pyspark.sql import functions as F
-
-    given = [shown(rows, n) if n in rows.columns else F.lit(None).alias(n) for n in columns]
-    return Counter(plain(tuple(row)) for row in rows.select(*given).collect())
-
-
 @pytest.fixture
 def source(spark: SparkSession, tmp_path: Path) -> Source:
-    # A folder of every kind of character, too.
-    return Source(spark, str(tmp_path / "t % a#b+ü"), tmp_path / "slices")
+    return Source.below(spark, tmp_path)
 
 
 # -- one table with nearly everything ---------------------------------------------------------------
@@ -168,7 +128,7 @@ def test_a_partitioned_and_mapped_table_with_deletion_vectors(source: Source) ->
 
 def _refuses_shared_row_ids(source: Source) -> None:
     """As of a table whose ids are broken: here of its slice, in which two files get the ids of one."""
-    root = source.slices / "broken"
+    root = source.manifests / "broken"
     read_range = source.read_range(6, 6, "row_tracking")
     write_manifests(DeltaLog(source.path), [read_range], str(root), at=6)
     (file,) = root.glob("*/_delta_log/*.json")
