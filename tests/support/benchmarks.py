@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-_BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @contextmanager
 def benchmark(name: str) -> Iterator[ModuleType]:
     """Yield a module of ``benchmarks/``."""
-    sys.path.insert(0, str(_BENCHMARKS))
+    sys.path.insert(0, str(BENCHMARKS))
     try:
         yield import_module(name)
     finally:
-        sys.path.remove(str(_BENCHMARKS))
+        sys.path.remove(str(BENCHMARKS))
