@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
@@ -75,8 +76,9 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # Room for what is soon garbage; and without Hadoop's native library each file costs processes (chmod,
-        # readlink), which such a fork starts in half the time.
-        "spark.driver.extraJavaOptions": "-Xms2g -Xmn1g -Djdk.lang.Process.launchMechanism=VFORK",
+        # readlink), which such a fork, of Linux alone, starts in half the time.
+        "spark.driver.extraJavaOptions": "-Xms2g -Xmn1g"
+        + (" -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""),
         # Delta keeps a snapshot of every table it met for an hour, and Spark the plans of a thousand queries:
         # the whole run has to fit.
         "spark.driver.memory": "3g",

@@ -50,8 +50,11 @@ class Part:
             )
 
     def freeze(self) -> None:
-        """Stop all of it where it is: nothing runs until it is killed."""
+        """Stop all of it where it is: nothing runs until it is thawed or killed."""
         self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL: no handler runs, nothing is tidied up."""
@@ -163,6 +166,14 @@ class Parts:
     def dags(self) -> list[str]:
         """Return the ids of all DAGs."""
         return [dag_id for (dag_id,) in self._rows("SELECT dag_id FROM dag")]
+
+    def watchers(self) -> list[tuple[str, int]]:
+        """Return the names of all watchers, each with the id of its trigger."""
+        return [(n, t) for n, t in self._rows("SELECT name, trigger_id FROM asset_watcher ORDER BY name")]
+
+    def last_parsed(self, dag_id: str) -> str:
+        """Return when a DAG was last parsed."""
+        return str(self._rows("SELECT last_parsed_time FROM dag WHERE dag_id = ?", dag_id)[0][0])
 
     def states(self, dag_id: str) -> dict[str, str]:
         """Return the states of a DAG's tasks, of the newest run."""

@@ -1,4 +1,4 @@
-"""Runs that people start, in a whole Airflow: by REST, by pages, by dates.
+"""Runs that people or changes start, in a whole Airflow: by REST, by pages, by dates, by a watcher.
 
 All tests share one server, which is the costly part; each says itself what it needs to find.
 """
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+_DETECT = "detect_changes"
 #: One operator with the form; the example.
 _ONE = "backfill_by_versions"
 _EXAMPLES = ("example_settings", _ONE)
@@ -38,6 +39,21 @@ _PIPELINE = "orders_backfilled"
 _NEWEST = 6
 #: The day of version 0; each version is a day younger, at noon.
 _FIRST_DAY = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=9)
+
+_GROUP = """
+from airflow_delta_cdc.dags import build_dags
+
+keyed = {{"source": {source!r}, "keys": ["o_orderkey"], "group": "shop"}}
+dags = build_dags(
+    {{
+        "groups": {{"shop": {{"schedule": None}}}},
+        "pipelines": {{
+            "orders_now": {{**keyed, "target": {now!r}}},
+            "orders_history": {{**keyed, "target": {history!r}, "stored_as_scd_type": 2}},
+        }},
+    }},
+)
+"""
 
 # Its last run lies in the past: nothing is scheduled beside the backfill.
 _BY_DATE = """
@@ -61,6 +77,22 @@ with DAG(
     )
 """
 
+_WOKEN = """
+from airflow.sdk import DAG, Asset, AssetWatcher, task
+from airflow_delta_cdc.triggers import DeltaVersionTrigger
+
+trigger = DeltaVersionTrigger(table={table!r}, asset_name="woken", poll_interval=0.3)
+asset = Asset("woken", watchers=[AssetWatcher(name="woken", trigger=trigger)])
+
+with DAG("woken", schedule=[asset], max_active_runs=1, catchup=False):
+
+    @task
+    def note(triggering_asset_events=None):
+        return [event.extra["payload"] for events in triggering_asset_events.values() for event in events]
+
+    note()
+"""
+
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
@@ -81,6 +113,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     dags.mkdir()
     for name in _EXAMPLES:
         shutil.copy(PROJECT / "dags" / f"{name}.py", dags)
+    (dags / "woken.py").write_text(_WOKEN.format(table=str(made.table("woken"))))
+    paths = {name: str(made.table(f"shop_{name}")) for name in ("now", "history")}
+    (dags / "shop.py").write_text(_GROUP.format(source=str(source), **paths))
     (dags / "by_date.py").write_text(
         _BY_DATE.format(
             source=str(source),
@@ -98,7 +133,7 @@ def server(places: Places) -> Iterator[Server]:
     (port,) = free_ports(1)
     with Server(places, port=port, AIRFLOW__CORE__DAGS_FOLDER=str(places.root / "dags")) as running:
         running.start()
-        running.wait_until_ready(_ONE, "by_date")
+        running.wait_until_ready(_ONE, "shop", "shop__backfill", "by_date", "woken")
         session_id = running.session
         assert len(_alive_in(session_id)) > 4, "all parts of Airflow are in one session"
         yield running
@@ -118,6 +153,54 @@ def pages(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         opened = Pages(window, server.url)
         opened.log_in(USER, server.password)
         yield opened
+
+
+# -- by REST, without Spark -----------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "conf",
+    [{"ending_version": -1}, {"ending_version": "4"}, {"mode": "everything"}, {"versions_per_commit": 0}],
+    ids=str,
+)
+def test_values_of_another_type_start_no_run(server: Server, conf: dict[str, Any]) -> None:
+    with pytest.raises(OSError, match="HTTP Error 4"):
+        server.trigger(_ONE, conf)
+
+
+def test_a_form_that_contradicts_itself_ends_the_first_task(server: Server, places: Places) -> None:
+    before = applications(places)
+    wrong = [
+        (_ONE, "apply", {"mode": "repair"}, "mode is repair, and no field selects keys"),
+        ("shop", _DETECT, {"mode": "backfill", "ending_version": 3}, "ending_version is filled in for 2"),
+        ("shop", _DETECT, {"mode": "dry_run", "tables": ["orders_no"]}, "did you mean 'orders_now'"),
+        (_ONE, "apply", {"mode": "backfill", "ending_versoin": 3}, "did you mean 'ending_version'"),
+    ]
+    runs = [(dag_id, task, server.trigger(dag_id, conf), said) for dag_id, task, conf, said in wrong]
+    for dag_id, task, run_id, said in runs:
+        assert server.finish(dag_id, run_id) == "failed"
+        assert said in server.log(dag_id, run_id, task)
+    assert applications(places) == before
+
+
+# -- by a watcher ---------------------------------------------------------------------------------
+def test_a_watcher_wakes_a_dag(server: Server, places: Places) -> None:
+    table = places.table("woken")
+    for version in (0, 1):
+        write_deltalake(str(table), pa.table({"id": [version]}), mode="append")
+        (event,) = noted(server, version)
+        assert (event["table"], event["version"]) == (str(table), version)
+        assert event["table_id"] == str(DeltaTable(str(table)).metadata().id)
+        assert event["previous_version"] == (version - 1 if version else None)
+    assert event["reason"] == "new_versions"
+
+
+def noted(server: Server, before: int) -> Any:
+    """Return what the run that a watcher has started was given; so many have ended before it."""
+    for _ in server.patience(300, "the watcher woke no DAG"):
+        runs = server.call("GET", "/api/v2/dags/woken/dagRuns?order_by=run_after")["dag_runs"]
+        if len(runs) > before and runs[before]["state"] == "success":
+            assert len(runs) == before + 1
+            return server.result("woken", runs[before]["dag_run_id"], "note")
+    raise AssertionError("unreachable")
 
 
 # -- in the browser -------------------------------------------------------------------------------
@@ -245,6 +328,37 @@ def test_each_mode_of_one_operator(server: Server, places: Places, spark: SparkS
     assert current(target) == [(1, 600), (2, 20), (3, 30)]
 
 
+def test_each_mode_of_a_group(server: Server, places: Places, spark: SparkSession) -> None:
+    now, history = places.table("shop_now"), places.table("shop_history")
+    group = Group(server, places, "shop")
+    shown = group.run({"mode": "dry_run"})
+    assert {name: done["dry_run"]["table"][0]["kind"] for name, done in shown.items()} == {
+        "orders_now": "load",
+        "orders_history": "load",
+    }
+    assert not now.exists()
+    assert not history.exists()
+
+    backfill = Group(server, places, "shop__backfill")
+    one = {"tables": ["orders_history"], "starting_version": 1, "ending_version": 4, "versions_per_commit": 2}
+    assert set(backfill.run(one)) == {"orders_history"}
+    assert ranges(str(history), "orders_history") == [(0, 0), (1, 2), (3, 4)]
+    assert not now.exists()
+
+    done = group.run({})
+    assert {name: result["version"] for name, result in done.items()} == {
+        "orders_now": _NEWEST,
+        "orders_history": _NEWEST,
+    }
+    assert current(now) == current(history) == [(1, 600), (2, 20), (3, 30)]
+    spark.sql(f"UPDATE delta.`{now}` SET o_totalprice = 0 WHERE o_orderkey = 1")
+    group.run({"mode": "repair", "tables": ["orders_now"], "starting_version": 6})
+    assert current(now) == [(1, 600), (2, 20), (3, 30)]
+    spark.sql(f"UPDATE delta.`{now}` SET o_totalprice = 0 WHERE o_orderkey = 2")
+    group.run({"mode": "reload", "tables": ["orders_now"]})
+    assert current(now) == [(1, 600), (2, 20), (3, 30)]
+
+
 # -- by dates -------------------------------------------------------------------------------------
 def test_a_backfill_by_dates(server: Server, places: Places, spark: SparkSession) -> None:
     """Two days before there is a table, then a load, then the changes; and a day once more, as a repair."""
@@ -285,6 +399,26 @@ def by_dates(server: Server, first: datetime, last: datetime, reprocess: str) ->
 
 
 # -- shared ---------------------------------------------------------------------------------------
+class Group:
+    """Runs of a configured group's DAG."""
+
+    def __init__(self, server: Server, places: Places, dag_id: str) -> None:
+        self.server, self.places, self.dag_id = server, places, dag_id
+
+    def run(self, conf: dict[str, Any]) -> dict[str, Any]:
+        """Trigger it; return what each table published. One application does the work."""
+        before = applications(self.places)
+        run_id = self.server.trigger(self.dag_id, conf)
+        assert self.server.finish(self.dag_id, run_id) == "success"
+        assert applications(self.places) == before + 1
+        path = f"/api/v2/dags/{self.dag_id}/dagRuns/{run_id}/taskInstances/apply"
+        listed = self.server.call("GET", f"{path}/listMapped")["task_instances"]
+        return {
+            found["rendered_map_index"]: self.server.result(self.dag_id, run_id, "apply", found["map_index"])
+            for found in listed
+        }
+
+
 def filled(server: Server, target: Path) -> None:
     """Make sure that the example's target holds versions 0-4."""
     if not target.exists():

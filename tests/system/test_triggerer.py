@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from demo.places import Places
+from tests.support.http_store import HttpStore, always, no_fault
 from tests.system.parts import Parts
-from tests.unit.airflow.tables import append
+from tests.unit.airflow.tables import append, compact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,12 +49,8 @@ from airflow_delta_cdc.triggers import DeltaVersionTrigger
 ROOT = Path({root!r})
 
 
-def local(name):
-    return str(ROOT / f"t-{{name}}")
-
-
-def woken_by(name, cls=DeltaVersionTrigger):
-    trigger = cls(table=local(name), asset_name=name, poll_interval=0.3)
+def woken_by(name, table, cls=DeltaVersionTrigger, **arguments):
+    trigger = cls(table=table, asset_name=name, poll_interval=0.3, **arguments)
     asset = Asset(name, watchers=[AssetWatcher(name=name, trigger=trigger)])
     with DAG(name, schedule=[asset], max_active_runs=1, catchup=False) as dag:
 
@@ -66,10 +65,18 @@ def woken_by(name, cls=DeltaVersionTrigger):
     return dag
 
 
-wakes = woken_by("wakes")
-frozen = woken_by("frozen")
-yielded = woken_by("yielded", Noted)
-moved = woken_by("moved")
+def local(name):
+    return str(ROOT / f"t-{{name}}")
+
+
+wakes = woken_by("wakes", local("wakes"))
+frozen = woken_by("frozen", local("frozen"))
+yielded = woken_by("yielded", local("yielded"), Noted)
+moved = woken_by("moved", local("moved"))
+one = woken_by("one", local("both"))
+two = woken_by("two", local("both"), min_versions=2)
+storm = woken_by("storm", local("storm"))
+deletes = woken_by("deletes", local("deletes"), operations=["DELETE"], partitions={{"day": ["b", None]}})
 at_once = dict(schedule="@once", start_date=datetime(2026, 1, 1))
 with DAG("sensing", **at_once) as sensing:
     DeltaVersionSensor(task_id="wait", table=local("sensing"), poke_interval=0.3, timeout=600)
@@ -77,6 +84,7 @@ with DAG("giving_up", **at_once) as giving_up:
     DeltaVersionSensor(
         task_id="wait", table=local("nothing"), poke_interval=0.3, timeout=1, soft_fail=True
     )
+remote = woken_by("remote", "s3://lake/remote", delta_conn_id="lake", storage_options={{"max_retries": "0"}})
 """
 
 
@@ -118,13 +126,27 @@ def _versions(events: list[dict[str, Any]]) -> list[tuple[int | None, int]]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpStore]:
+    with HttpStore(tmp_path_factory.mktemp("store")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, store: HttpStore) -> Iterator[World]:
     root = tmp_path_factory.mktemp("triggerer")
     dags = root / "dags"
     dags.mkdir()
     (dags / "noted.py").write_text(_NOTED)
     (dags / "watching.py").write_text(_DAGS.format(root=str(root)))
-    parts = Parts(Places(root), dags, AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL="2")
+    lake = {"region": "eu-west-1", "endpoint_url": store.endpoint, "storage": "s3", "allow_http": True}
+    parts = Parts(
+        Places(root),
+        dags,
+        AIRFLOW_CONN_LAKE=json.dumps(
+            {"conn_type": "delta", "login": "key", "password": "secret", "extra": lake}
+        ),
+        AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL="2",
+    )
     parts.start()
     try:
         yield World(parts, root)
@@ -149,6 +171,16 @@ def test_a_watcher_wakes_a_dag(world: World) -> None:
     assert world.notes("wakes") == [first, second]
     world.parts.until(lambda: set(world.parts.runs("wakes")) == {"success"}, "a run did not succeed")
     assert world.parts.events("wakes") == [first, second]
+
+
+@pytest.mark.slow
+def test_rewriting_files_wakes_nobody(world: World) -> None:
+    table = world.table("wakes")
+    world.settled("wakes", 1)
+    compacted = compact(table)
+    append(table, [3])
+    third = world.events("wakes", 3)[2]
+    assert (compacted, third["previous_version"], third["version"]) == (2, 1, 3)
 
 
 @pytest.mark.slow
@@ -200,6 +232,85 @@ def test_killed_right_after_the_cursor_moved(world: World) -> None:
 
 
 @pytest.mark.slow
+def test_two_watchers_on_one_table(world: World) -> None:
+    table = world.table("both")
+    append(table, [1])
+    world.settled("one", 0)
+    assert world.parts.cursors("two") == []
+    append(table, [2])
+    assert _versions(world.events("one", 2)) == [(None, 0), (0, 1)]
+    assert _versions(world.events("two", 1)) == [(None, 1)]
+    world.settled("one", 1)
+    world.settled("two", 1)
+    append(table, [3])
+    assert _versions(world.events("one", 3))[2:] == [(1, 2)]
+    append(table, [4])
+    assert _versions(world.events("one", 4))[3:] == [(2, 3)]
+    assert _versions(world.events("two", 2))[1:] == [(1, 3)]
+
+
+@pytest.mark.slow
+def test_two_versions_in_one_look(world: World) -> None:
+    table = world.table("storm")
+    append(table, [1])
+    world.settled("storm", 0)
+    world.parts.triggerer.freeze()
+    append(table, [2])
+    append(table, [3])
+    world.parts.triggerer.thaw()
+    event = world.events("storm", 2)[1]
+    written = datetime.fromtimestamp((table / "_delta_log" / f"{2:020d}.json").stat().st_mtime, UTC)
+    assert event == {
+        "table": str(table),
+        "table_id": str(DeltaTable(str(table)).metadata().id),
+        "version": 2,
+        "previous_version": 0,
+        "timestamp": written.isoformat(timespec="milliseconds"),
+        "reason": "new_versions",
+    }
+    world.settled("storm", 2)
+    assert len(world.parts.events("storm")) == 2
+
+
+@pytest.mark.slow
+def test_conditions(world: World) -> None:
+    table = world.table("deletes")
+
+    def write(*days: str | None) -> None:
+        rows = pa.table({"day": pa.array(days, pa.string()), "n": list(range(len(days)))})
+        write_deltalake(str(table), rows, mode="append", partition_by=["day"])
+
+    write("a", "b", None)
+    DeltaTable(str(table)).delete("day = 'a'")
+    DeltaTable(str(table)).delete("day = 'b'")
+    assert _versions(world.events("deletes", 1)) == [(None, 2)]
+    write("b")
+    DeltaTable(str(table)).delete("day IS NULL")
+    assert _versions(world.events("deletes", 2))[1:] == [(2, 4)]
+
+
+@pytest.mark.slow
+def test_a_store_that_fails_is_survived(world: World, store: HttpStore) -> None:
+    table = store.root / "remote"
+    append(table, [1])
+    world.settled("remote", 0)
+    log = world.parts.triggerer.log()
+    store.faults = always("unavailable")
+    append(table, [2])
+    store.forget()
+    world.parts.until(lambda: len(store.asked()) >= 3, "the store was not asked again")
+    assert len(world.parts.events("remote")) == 1
+    store.faults = no_fault
+    assert _versions(world.events("remote", 2)) == [(None, 0), (0, 1)]
+    said = world.parts.until(
+        lambda: _said(world.parts.triggerer.log()[len(log) :], "succeeds again"),
+        "not said that it succeeds again",
+    )
+    assert len(said) == 1
+    assert len(_said(world.parts.triggerer.log()[len(log) :], "Cannot check s3://lake/remote")) == 1
+
+
+@pytest.mark.slow
 def test_a_deferred_sensor(world: World) -> None:
     state = lambda: world.parts.states("sensing")  # noqa: E731
     world.parts.until(lambda: state() == {"wait": "deferred"}, "the sensor did not defer")
@@ -214,6 +325,14 @@ def test_a_deferred_sensor_whose_time_is_over(world: World) -> None:
     world.parts.until(
         lambda: world.parts.states("giving_up") == {"wait": "skipped"}, "the sensor was not skipped"
     )
+
+
+@pytest.mark.slow
+def test_parsing_again_changes_no_trigger(world: World) -> None:
+    before, parsed = world.parts.watchers(), world.parts.last_parsed("wakes")
+    world.parts.until(lambda: world.parts.last_parsed("wakes") > parsed, "the file was not parsed again")
+    assert world.parts.watchers() == before
+    assert len(before) == 9
 
 
 @pytest.mark.slow

@@ -142,5 +142,31 @@ def test_of_two_errors_the_first_coroutines_is_raised() -> None:
         with pytest.raises(KeyError):
             asyncio.run(both(failing(slow, KeyError()), failing(fast, ValueError())))
     with pytest.raises(ValueError, match="alone"):
-        asyncio.run(both(asyncio.sleep(0), failing(0, ValueError("alone"))))
+        asyncio.run(both(asyncio.sleep(0.02), failing(0, ValueError("alone"))))
     assert asyncio.run(both(asyncio.sleep(0, 1), asyncio.sleep(0, "two"))) == (1, "two")
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False], ids=["cancelled from outside", "the first one fails"])
+def test_of_two_coroutines_none_goes_on(is_cancelled: bool) -> None:
+    ended: list[str] = []
+
+    async def endless(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    async def failing() -> None:
+        await asyncio.sleep(0.01)
+        raise KeyError
+
+    async def run() -> None:
+        running = asyncio.ensure_future(both(endless("one") if is_cancelled else failing(), endless("other")))
+        await asyncio.sleep(0.02 if is_cancelled else 0)
+        if is_cancelled:
+            running.cancel()
+        await running
+
+    with pytest.raises(asyncio.CancelledError if is_cancelled else KeyError):
+        asyncio.run(run())
+    assert ended == (["one", "other"] if is_cancelled else ["other"])

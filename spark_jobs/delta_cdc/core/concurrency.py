@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Iterable
@@ -20,16 +20,18 @@ AT_ONCE = 16
 
 
 async def both(one: Awaitable[T], other: Awaitable[U]) -> tuple[T, U]:
-    """Run two coroutines at once, both to their end.
+    """Run two coroutines at once.
 
-    If both fail, this raises the error of the first one, whichever failed earlier: a user who starts a run
-    again sees the same error again.
+    An error of the first one is raised at once, and stops the other; an error of the other one only after the
+    first one has succeeded. So of two errors a user sees the same one again, whichever comes earlier.
     """
-    results = await asyncio.gather(one, other, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return cast("tuple[T, U]", results)
+    first, second = asyncio.ensure_future(one), asyncio.ensure_future(other)
+    try:
+        return await first, await second
+    finally:
+        for task in (first, second):
+            task.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
 
 
 async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int = AT_ONCE) -> list[T]:

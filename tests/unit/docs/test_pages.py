@@ -10,15 +10,19 @@ import tomllib
 from datetime import datetime
 from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
 import delta_cdc
 from airflow_delta_cdc import operators, sensors, triggers
+from delta_cdc.api.changes import apply_changes
+from delta_cdc.cli import main
 from delta_cdc.core import errors
-from delta_cdc.core.option_schema import INGEST
+from delta_cdc.core.arguments import MODES
+from delta_cdc.core.option_schema import APPLY, INGEST
 from delta_cdc.core.properties import LATENESS_HORIZON
+from delta_cdc.core.spec import Query, ReadMethod, SourceKind
 from delta_cdc.planning import read_methods
 from delta_cdc.planning.request import check_apply
 from delta_cdc.run.apply import run_apply
@@ -144,14 +148,52 @@ def test_numbers_of_an_apply() -> None:
 
 
 def test_columns_of_the_quarantine() -> None:
-    table = re.search(
-        r"^\| column of the quarantine \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", _text("howto/quarantine.md"), re.M
+    rows = _rows("column of the quarantine", "howto/quarantine.md")
+    assert sorted(name for row in rows for name in _codes(row[0])) == sorted(quarantine.COLUMNS)
+    assert {batch.NULL_KEY, batch.NULL_SEQUENCE} <= set(_codes(rows[0][1]))
+
+
+def test_every_choice_has_its_row() -> None:
+    reading = _text("explanation/change-queries.md", "howto/read-changes.md")
+    assert set(get_args(Query)) <= set(re.findall(r"^\| [^|]+ \| `(\w+)`[^|]*\| [^|]+ \|$", reading, re.M))
+    assert set(get_args(ReadMethod)) - {"auto"} <= set(re.findall(r"^\| `(\w+)` \|", reading, re.M))
+    kinds = [code for row in _rows("the source is", "explanation/rows.md") for code in _codes(row[1])]
+    assert kinds == list(get_args(SourceKind))
+    modes = {_codes(row[0])[0] for row in _rows("`mode`", "howto/repair.md")}
+    assert modes == set(MODES) - {"incremental", "backfill", "interval"}
+
+
+def test_what_is_the_same_as_in_auto_cdc_exists_here() -> None:
+    parameters = set(inspect.signature(apply_changes).parameters)
+    rows = _rows("AUTO CDC", "coming-from/databricks-auto-cdc.md")
+    same = [name for row in rows if row[1] == "the same" for name in _codes(row[0])]
+    assert len(same) > 12
+    assert {name for name in same if not name.startswith("__")} <= parameters
+    other = {name for row in rows for name in re.findall(r"`(\w+)(?:=[^`]*)?`", row[1])}
+    assert other <= parameters | {option.key for option in APPLY.values() if option.group}
+
+
+def test_every_option_of_delta_cdc_changes_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["changes", "--help"])
+    known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    commands = re.findall(
+        r"delta-cdc changes .*", "\n".join(page.read_text(encoding="utf-8") for page in _PAGES)
     )
-    assert table is not None
-    cells = [line.strip("|").split(" | ")[:2] for line in table[1].splitlines()]
-    told = [name for cell, _ in cells for name in re.findall(r"`([^`]+)`", cell)]
-    assert sorted(told) == sorted(quarantine.COLUMNS)
-    assert {batch.NULL_KEY, batch.NULL_SEQUENCE} <= set(re.findall(r"`([^`]+)`", cells[0][1]))
+    used = {option for command in commands for option in re.findall(r"(--[a-z-]+)", command)}
+    assert len(used) > 5
+    assert used <= known
+
+
+def _codes(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+def _rows(first: str, page: str) -> list[list[str]]:
+    """Return the rows of the table whose first column has that head."""
+    found = re.search(rf"^\| {re.escape(first)} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", _text(page), re.M)
+    assert found is not None, first
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found[1].splitlines()]
 
 
 def _text(*names: str) -> str:
