@@ -168,5 +168,5 @@ def test_of_two_coroutines_none_goes_on(is_cancelled: bool) -> None:
         await running
 
     with pytest.raises(asyncio.CancelledError if is_cancelled else KeyError):
-        asyncio.run(run())
+        asyncio.run(asyncio.wait_for(run(), timeout=5))
     assert ended == (["one", "other"] if is_cancelled else ["other"])
