@@ -29,9 +29,7 @@ async def both(one: Awaitable[T], other: Awaitable[U]) -> tuple[T, U]:
     try:
         return await first, await second
     finally:
-        for task in (first, second):
-            task.cancel()
-        await asyncio.gather(first, second, return_exceptions=True)
+        await _stop(first, second)
 
 
 async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int = AT_ONCE) -> list[T]:
@@ -54,10 +52,14 @@ async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int =
     try:
         await asyncio.gather(*running)
     finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await _stop(*running)
     return [results[index] for index in range(len(results))]
+
+
+async def _stop(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def settled(
