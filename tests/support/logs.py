@@ -117,9 +117,9 @@ class LogTable:
             }
         }
 
-    def add(self, *, data_change: bool = True, part: int = 0) -> dict[str, Any]:
+    def add(self, *, data_change: bool = True, part: int = 0, rows: int | None = 10) -> dict[str, Any]:
         path = f"part-{self.version + 1:05d}-{part}.parquet"
-        stats = json.dumps({"numRecords": 10})
+        stats = json.dumps({} if rows is None else {"numRecords": rows})
         ids = {}
         if self.configuration.get("delta.enableRowTracking") == "true":
             ids = {"baseRowId": 10 * (self.version + 1), "defaultRowCommitVersion": self.version + 1}

@@ -209,6 +209,10 @@ class SnapshotNotAscending(DeltaCdcError, of_rows=True):
     """A snapshot is not newer than the one applied before it."""
 
 
+class EmptyCopy(DeltaCdcError):
+    """A full copy of the source has no rows, so every row of the target would go."""
+
+
 class InvalidEvent(DeltaCdcError, of_rows=True):
     """An event names columns that do not exist."""
 

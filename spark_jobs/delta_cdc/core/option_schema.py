@@ -482,6 +482,14 @@ APPLY = _by_name(
         group="policies",
     ),
     Option(
+        "allow_empty",
+        FLAG,
+        "Full copies (``source_kind`` ``snapshot``): apply a copy without rows, which deletes or closes "
+        "every row of the target. Otherwise the run fails with ``EmptyCopy``",
+        default=False,
+        group="policies",
+    ),
+    Option(
         "take_over_from",
         NAME,
         "Old name of the pipeline that built the target: this pipeline continues at the old watermark, and "

@@ -118,6 +118,11 @@ class ApplyOptions:
         """Return whether rows of the source are events, rather than states before and after a commit."""
         return self.source_kind == "change_log" or self.snapshot_version_column is not None
 
+    @property
+    def takes_copies(self) -> bool:
+        """Return whether each version of the source is a full copy."""
+        return self.source_kind == "snapshot" and not self.takes_events
+
 
 @dataclass(frozen=True)
 class Staging:
@@ -582,6 +587,7 @@ class ApplyRequest(Request):
     :param on_source_replaced: ``fail`` or ``reload``
     :param on_target_replaced: ``fail`` or ``reload``
     :param on_versions_expired: ``fail`` or ``reload``
+    :param allow_empty: full copies: apply a copy without rows, which deletes or closes every row
     :param dry_run: compute what would be written, and write nothing
     :param target_location: path or URI of a target that is given by its catalog name
     :param target_comment: comment of a table that gets its catalog name here
@@ -604,6 +610,7 @@ class ApplyRequest(Request):
     on_source_replaced: str = "fail"
     on_target_replaced: str = "fail"
     on_versions_expired: str = "fail"
+    allow_empty: bool = False
     dry_run: bool = False
     target_location: str | None = None
     target_comment: str | None = None

@@ -152,6 +152,11 @@ class FileAction:
         return rows if isinstance(rows, int) and not isinstance(rows, bool) else None
 
     @property
+    def masked_rows(self) -> int:
+        """Return the number of rows that the deletion vector masks."""
+        return 0 if self.deletion_vector is None else self.deletion_vector.cardinality
+
+    @property
     def is_described(self) -> bool:
         """Return whether the log records what a reader needs: size and partition values."""
         return self.size is not None and self.partition_values is not None
@@ -229,6 +234,7 @@ class Commit:
         its tag records that it preserved the ids; and for operations that rewrite all their rows, or restore
         files (``WRITE``, ``RESTORE``, ``CREATE`` and ``REPLACE TABLE``)
     :param rows_identified: every added file has a base row id
+    :param adds_rows: the statistics show that a file added as data has rows; false if they lack their number
     """
 
     version: int
@@ -252,6 +258,7 @@ class Commit:
     compares_vectors: bool = False
     keeps_row_ids: bool = True
     rows_identified: bool = True
+    adds_rows: bool = False
 
     @property
     def has_cdc(self) -> bool:
@@ -289,6 +296,7 @@ class CommitFold:
         self._partitions: set[Partition] = set()
         #: Whether a data file has no partition values, and whether every added file has a base row id.
         self._unpartitioned, self._identified = False, True
+        self._adds_rows = False
         #: Added and removed files: path -> whether it is data. To save memory, this keeps nothing else.
         self._paths: dict[type, dict[str, bool]] = {Add: {}, Remove: {}}
 
@@ -334,6 +342,7 @@ class CommitFold:
             compares_vectors=not self._files[Cdc] and not data_added.isdisjoint(data_removed),
             keeps_row_ids=keeps_row_ids or recorded_as_kept,
             rows_identified=self._identified,
+            adds_rows=self._adds_rows,
         )
 
     def _file(self, action: FileAction) -> None:
@@ -346,6 +355,8 @@ class CommitFold:
         if action.data_change or kind is Cdc:
             self._data_files[kind] += 1
             self._bytes[kind] += action.size or 0
+            if kind is Add and not self._adds_rows:
+                self._adds_rows = (action.rows or 0) > action.masked_rows
             if action.partition_values is None:
                 self._unpartitioned = True
             else:

@@ -130,9 +130,8 @@ class TableState:
         return self._list_files()
 
     def _has_rows(self, path: str, file: Add) -> bool:
-        masked = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
         rows = self._count_rows(path) if file.rows is None else file.rows
-        return rows is None or rows > masked
+        return rows is None or rows > file.masked_rows
 
 
 class DeltaLog:

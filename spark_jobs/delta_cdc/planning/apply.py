@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.ranges import Nothing
@@ -177,9 +178,8 @@ async def _repair(request: ApplyRequest, observed: Observation, seal: Seal) -> P
     if query.is_net:
         # A repair needs every key that changed, also one whose net change is empty.
         query = QueryOptions("full_delta")
-    copies = request.options.source_kind == "snapshot" and not request.options.takes_events
     try:
-        return await modes.repair(request, observed, seal, query, one_by_one=copies)
+        return await modes.repair(request, observed, seal, query, one_by_one=request.options.takes_copies)
     except ChangeFeedDisabled:
         if validation.needs_history(request.options) or request.options.takes_events:
             raise
@@ -198,6 +198,7 @@ async def _reset(request: ApplyRequest, observed: Observation) -> Plan:
     steps = plan.spec.steps
     load = steps[position]
     assert isinstance(load, LoadStep)
+    await preconditions.refuse_empty_copy(request, await observed.at(max(load.ending_version, 0)))
     reset = replace(load, kind="reset")
     spec = replace(plan.spec, steps=(*steps[:position], reset, *steps[position + 1 :]))
     note = f"{reason_text}Reset: the run deletes all rows of {target}, and loads the target again."
@@ -210,6 +211,7 @@ async def _from_watermark(request: ApplyRequest, observed: Observation, seal: Se
     if not isinstance(chosen, ranges.Chosen):
         return await _seal_alone(request, observed, seal, chosen)
     steps, step_notes = await _steps(request, observed, chosen, observed.next_number)
+    await _refuse_empty_copies(request, observed, steps, chosen.commits)
     known = appended_events.since(seal.state.horizons, chosen.tracked_from)
     before = replace(seal.state, horizons=known)
     first = replace(steps[0], planned_on=observed.planned_on, before=before)
@@ -242,6 +244,25 @@ async def _steps(
         ) from error
 
 
+async def _refuse_empty_copies(
+    request: ApplyRequest, observed: Observation, steps: tuple[ApplyStep, ...], commits: tuple[Commit, ...]
+) -> None:
+    """Refuse steps that take a copy without rows: each copy, or only the newest one of a step.
+
+    The commits of the range show where this can be: a copy with rows adds a file with rows.
+
+    :raises EmptyCopy: names the version
+    """
+    if not request.options.takes_copies or request.allow_empty:
+        return
+    changing = [commit for commit in commits if commit.changes_data]
+    for step in steps:
+        copies = [c for c in changing if step.starting_version <= c.version <= step.ending_version]
+        for copy in copies if _is_copied(request.options) else copies[-1:]:
+            if not copy.adds_rows:
+                await preconditions.refuse_empty_copy(request, await observed.at(copy.version))
+
+
 def _query_for(options: ApplyOptions) -> QueryOptions:
     """Return the query that gives the changes an apply needs.
 
@@ -257,7 +278,7 @@ def _query_for(options: ApplyOptions) -> QueryOptions:
 
 def _is_copied(options: ApplyOptions) -> bool:
     """Return whether each version is a full copy whose files do not show what changed."""
-    return options.source_kind == "snapshot" and not options.takes_events and _needs_every(options)
+    return options.takes_copies and _needs_every(options)
 
 
 def _needs_every(options: ApplyOptions) -> bool:

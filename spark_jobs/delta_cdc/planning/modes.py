@@ -91,6 +91,7 @@ async def reload(request: ApplyRequest, observed: Observation, because: DeltaCdc
     :raises SourceTableReplaced: the target's history uses version numbers of a table that no longer exists
     :raises SourceHistoryChanged: likewise
     :raises VersionsExpired: history would miss events that maintenance has deleted from a log
+    :raises EmptyCopy: the source consists of full copies, and has no rows
     """
     ranges.refuse_beyond(observed)
     seal = observed.seal
@@ -101,6 +102,7 @@ async def reload(request: ApplyRequest, observed: Observation, because: DeltaCdc
     if seal is not None and not other_source:
         await _refuse_outlived(request, observed, seal, ending)
     load, at = await ranges.load_step(observed, ending)
+    await preconditions.refuse_empty_copy(request, at)
     trusted = seal is not None and not other_source
     step = ReloadStep(
         watermark=load.watermark,

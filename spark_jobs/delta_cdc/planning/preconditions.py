@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
+    EmptyCopy,
     LogGap,
     SourceHistoryChanged,
     SourceTableReplaced,
@@ -21,9 +23,11 @@ from delta_cdc.core.retention import (
     readable,
     text_of,
 )
+from delta_cdc.core.uris import canonical_uri
 from delta_cdc.delta_log.actions import Add, Cdc, Remove
 
 if TYPE_CHECKING:
+    from delta_cdc.core.spec import ApplyRequest
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import DeltaLog, TableState
@@ -131,6 +135,23 @@ async def check_feed(log: DeltaLog, commits: tuple[Commit, ...], at_end: TableSt
     for commit in described:
         if commit.metadata is not None and not feed_on(commit.metadata.configuration):
             raise feed_disabled(at_end.uri, commit.version)
+
+
+async def refuse_empty_copy(request: ApplyRequest, copy: TableState) -> None:
+    """Refuse a full copy without rows: more often a failed export than the end of all rows.
+
+    :raises EmptyCopy: the source consists of full copies, and ``allow_empty`` is not set
+    """
+    if request.options.source_kind != "snapshot" or request.allow_empty:
+        return
+    if await asyncio.to_thread(lambda: copy.is_empty):
+        effect = "close" if request.options.stored_as_scd_type == 2 else "delete"
+        raise EmptyCopy(
+            f"The copy in version {copy.version} of {copy.uri} has no rows, so pipeline {request.pipeline} "
+            f"would {effect} every row of {canonical_uri(request.target)}.",
+            remedy="if this is a mistake, deliver a whole copy, and run once with mode='reload', which takes "
+            "the newest copy alone. If it is right, set allow_empty in policies.",
+        )
 
 
 def check_retention(commit: Commit, state: TableState, now_ms: int) -> None:

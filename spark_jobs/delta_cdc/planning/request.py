@@ -191,6 +191,12 @@ def _policies(r: ApplyRequest) -> Rules:
         f"insert_only and {', '.join(by_key)} are given",
         "set keys and remove insert_only, because rows are compared by key. Or use mode 'reset'.",
     )
+    yield (
+        r.allow_empty and r.options.source_kind != "snapshot",
+        "allow_empty",
+        f"allow_empty is given with source_kind {r.options.source_kind!r}",
+        "leave it out: it only applies to source_kind 'snapshot'.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import VersionRange, apply_changes
+from delta_cdc.core.errors import EmptyCopy
 from tests.support.world import COLUMNS, Source, current, held, history
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def test_every_copy_counts_for_history_and_the_newest_for_the_state(
 
     for scd in (1, 2):
         apply(scd, ending_version=0)
-        assert apply(scd).versions == VersionRange(1, 6)
+        with pytest.raises(EmptyCopy, match="version 5"):
+            apply(scd, ending_version=5)
+        assert apply(scd, policies={"allow_empty": True}).versions == VersionRange(1, 6)
         assert apply(scd).applied is False
     assert held(spark, str(tmp_path / "scd1")) == current(source.states[-1])
     assert held(spark, str(tmp_path / "scd2"), 2) == history(source, 0)

@@ -176,6 +176,7 @@ _GIVEN: dict[str, tuple[Any, Any]] = {
     "on_source_replaced": ("reload", "reload"),
     "on_target_replaced": ("reload", "reload"),
     "on_versions_expired": ("reload", "reload"),
+    "allow_empty": ("true", True),
     "dry_run": ("True", True),
     "insert_only": (True, True),
     "publish_changes": (True, True),

@@ -11,6 +11,7 @@ from delta_cdc.core import maintenance_tags, validation
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     CorruptLog,
+    EmptyCopy,
     InvalidConfiguration,
     NotAppendOnly,
     VersionsExpired,
@@ -313,6 +314,54 @@ def test_of_type_1_only_the_newest_copy_counts(tables: Tables) -> None:
     built(tables, 6, COPIES)
     (step,) = steps(tables.apply(options=COPIES))
     assert read(step) == [(7, 8, "snapshot_diff")]
+
+
+NEWEST_ALONE, EACH = COPIES, replace(COPIES, stored_as_scd_type=2)
+
+
+@pytest.mark.parametrize("options", [NEWEST_ALONE, EACH], ids=["newest", "each"])
+@pytest.mark.parametrize(
+    "empties",
+    [lambda t: t.truncate(), lambda t: t.commit("WRITE", *t.removes(), t.add(rows=0))],
+    ids=["no file", "a file without rows"],
+)
+def test_a_copy_without_rows_is_refused(
+    tables: Tables, options: ApplyOptions, empties: Callable[[LogTable], Any]
+) -> None:
+    built(tables, 5, options)
+    empties(tables.source)
+    for mode in ("incremental", "reload", "reset"):
+        with pytest.raises(EmptyCopy, match="The copy in version 6 of"):
+            tables.apply(options=options, mode=mode, discard_history=mode == "reset" and options is EACH)
+        allowed = tables.apply(
+            options=options, mode=mode, discard_history=mode == "reset" and options is EACH, allow_empty=True
+        )
+        assert steps(allowed)[-1].ending_version == 6
+    # A whole copy follows. A current table takes the newest copy alone; a history has each of them.
+    tables.source.overwrite()
+    if options is EACH:
+        with pytest.raises(EmptyCopy, match="version 6"):
+            tables.apply(options=options)
+        assert steps(tables.apply(options=options, mode="reload"))[-1].ending_version == 7
+    else:
+        assert steps(tables.apply(options=options))[-1].ending_version == 7
+        with pytest.raises(EmptyCopy, match="version 6"):
+            tables.apply(options=options, versions_per_commit=1)
+
+
+def test_a_copy_whose_rows_the_log_does_not_count(tables: Tables) -> None:
+    """Without statistics, the file itself decides; a file that is missing counts as one with rows."""
+    built(tables, 5, COPIES)
+    tables.source.commit("WRITE", *tables.source.removes(), tables.source.add(rows=None))
+    assert steps(tables.apply(options=COPIES))[-1].ending_version == 6
+
+
+def test_only_copies_may_not_be_empty(tables: Tables) -> None:
+    built(tables, 5, KEYED)
+    tables.source.truncate()
+    assert steps(tables.apply(options=KEYED))[-1].ending_version == 6
+    with pytest.raises(InvalidConfiguration, match="allow_empty is given with source_kind 'change_feed'"):
+        tables.apply(options=KEYED, allow_empty=True)
 
 
 def test_copies_need_no_feed(tables: Tables) -> None:
