@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from delta_cdc.launch.environment import child_environment, require_one_pyspark, submit_binary
     from delta_cdc.launch.jars import cache_home, needed as needed_jars, s3_jars
     from delta_cdc.launch.log_store import log_store_confs
+    from delta_cdc.launch.run_folder import run_folder
     from delta_cdc.launch.session import (
         CLASS_PATH,
         DEFAULT_JAVA_OPTIONS,

@@ -17,7 +17,6 @@ from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.operators.base import DEFAULT_NAME
 from airflow_delta_cdc.operators.read import StagingOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
-from airflow_delta_cdc.runtime.exchange import private_directory
 from airflow_delta_cdc.runtime.in_process import WorkerSession, refuse_submit_arguments
 from airflow_delta_cdc.runtime.slices import slices_for
 from delta_cdc.core import arguments
@@ -95,7 +94,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
     def execute(self, context: Context) -> Any:
         """Stage or find the batch, call the function, commit, and return the function's value."""
         saved_plans = TaskSavedPlans(context)
-        with private_directory() as directory:
+        with engine.run_folder() as directory:
             session = self._session = WorkerSession(self, directory.path, self._session_name())
             try:
                 returned = self._processed(context, session, directory.path, saved_plans)

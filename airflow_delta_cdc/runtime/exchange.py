@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +16,7 @@ from delta_cdc.core.storage_options import same_store
 from delta_cdc.core.uris import canonical_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     Options = Mapping[str, str] | None
 
@@ -46,44 +43,6 @@ class Exchange:
     result: str
     files: str | None = None
     folder: str | None = None
-
-
-@dataclass
-class RunDirectory:
-    """A directory of one run that only this user can read.
-
-    :param keep_log: whether to keep Spark's log after the run; only a run that reaches its end turns it off
-    """
-
-    path: Path
-    keep_log: bool = True
-
-    @property
-    def log(self) -> Path:
-        """Return the path of Spark's log."""
-        return self.path / "spark.log"
-
-
-@contextlib.contextmanager
-def private_directory() -> Iterator[RunDirectory]:
-    """Create a directory for a run; delete it afterwards, except Spark's log if that is kept."""
-    directory = RunDirectory(Path(tempfile.mkdtemp(prefix="delta-cdc-")))
-    try:
-        yield directory
-    finally:
-        _clean(directory.path, keep=directory.log if directory.keep_log else None)
-
-
-def _clean(directory: Path, *, keep: Path | None) -> None:
-    for child in directory.iterdir():
-        if child == keep and child.stat().st_size:
-            continue
-        if child.is_dir():
-            shutil.rmtree(child)
-        else:
-            child.unlink()
-    if not any(directory.iterdir()):
-        directory.rmdir()
 
 
 def results_uri() -> str:

@@ -91,7 +91,8 @@ def _kafka(hook: DeltaCdcSubmitHook, options: Mapping[str, str] | None, director
     text = json.dumps(dict(options))
     if hook.is_cluster:
         return {KAFKA_OPTIONS_CONF: text}
-    hook.add_private_environment({KAFKA_OPTIONS_FILE: str(engine.write_private(directory / _KAFKA, text))})
+    path = hook.add_private_file(engine.write_private(directory / _KAFKA, text))
+    hook.add_private_environment({KAFKA_OPTIONS_FILE: str(path)})
     return {}
 
 
@@ -122,7 +123,7 @@ def add_planner_options(
     plans = any(isinstance(part, IngestSpec) and part.after is not None for part in parts)
     if not options or not plans or hook.is_cluster:
         return
-    path = engine.write_private(directory / _PLANNER, json.dumps(dict(options)))
+    path = hook.add_private_file(engine.write_private(directory / _PLANNER, json.dumps(dict(options))))
     hook.add_private_environment({STORAGE_OPTIONS_FILE: str(path)})
 
 

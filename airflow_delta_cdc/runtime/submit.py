@@ -20,7 +20,6 @@ from airflow_delta_cdc.runtime.exchange import (
     Exchange,
     delete_folder,
     needed_results_uri,
-    private_directory,
     put_file_once,
     put_object,
     read_text,
@@ -40,10 +39,10 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_delta_cdc.runtime.exchange import RunDirectory
     from airflow_delta_cdc.runtime.task import SparkTask
     from delta_cdc.core.spec import Spec
     from delta_cdc.launch.class_data_archive import Training
+    from delta_cdc.launch.run_folder import RunFolder
 
 #: The application file of ``spark-submit``. The package's ``__main__.py`` cannot serve: as application, it
 #: would make its own folder ``sys.path[0]``.
@@ -94,8 +93,9 @@ class SubmitRuntime:
     def run(self, context: Context, spec: Spec) -> JobResult:
         """Run one spec in one application; see :class:`~airflow_delta_cdc.runtime.SparkRuntime`."""
         operator = self._operator
-        with private_directory() as directory:
+        with engine.run_folder() as directory:
             hook = self._hook = submit_hook(operator, directory.log)
+            hook.hold(directory)
             options = self._options = operator.options_of_storage()
             durable = self._is_durable(hook)
             with slices_for(
@@ -151,7 +151,7 @@ class SubmitRuntime:
         hook: DeltaCdcSubmitHook,
         context: Context,
         spec: Spec,
-        directory: RunDirectory,
+        directory: RunFolder,
         options: Mapping[str, str] | None,
     ) -> None:
         """Give the hook the files, confs, storage, Kafka options and lineage of a run."""

@@ -21,6 +21,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoun
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.hooks.table import is_true
+from delta_cdc.core import private_files
 from delta_cdc.core.errors import (
     DeployModeUnsupported,
     EnvironmentNotReady,
@@ -33,6 +34,8 @@ from delta_cdc.core.spec import LINE_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
+
+    from delta_cdc.launch.run_folder import RunFolder
 
 #: The arguments of Airflow's :class:`SparkSubmitOperator` that an operator accepts; the hook has the same
 #: names. The provider itself sets the others (``application``, ``java_class``, …).
@@ -112,6 +115,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         self._killed = False
         self._private_environment: dict[str, str] = {}
         self._load_spark_defaults = False
+        self._folder: RunFolder | None = None
+        self._secrets: list[Path] = []
         super().__init__(conn_id=conn_id or "", **kwargs)
         self._yarn_track_via_rm_api = self._yarn_track_via_rm_api or self._extra_flag(
             "yarn_track_via_rm_api", default=bool(self._extra.get(self._YARN_RM_WEBAPP_ADDRESS_EXTRA_KEY))
@@ -252,6 +257,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         self._env = {
             **engine.child_environment(driver_here=not self.is_cluster),
             **self._private_environment,
+            **({} if self.is_cluster else {private_files.VARIABLE: os.pathsep.join(map(str, self._secrets))}),
             **(self._env or {}),
         }
         self.log.debug("spark-submit command: %s", self._mask_cmd(command))
@@ -261,6 +267,18 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         """Set variables of the child process only. (The base class also makes confs of ``env_vars``.)"""
         self._private_environment.update(variables)
 
+    def add_private_file(self, path: Path) -> Path:
+        """Let Spark delete a file with secrets as soon as it has read the file; return its path."""
+        self._secrets.append(path)
+        return path
+
+    def hold(self, folder: RunFolder) -> None:
+        """Let the child process hold the lock of the run's folder, and keep its temporary files there."""
+        self._folder = folder
+        if not self.is_cluster:
+            # What the child's environment lacks, it takes from the worker's.
+            self.add_private_environment(folder.environment(os.environ))
+
     def use_private_properties(self, write: Callable[[str], Path]) -> None:
         """Pass confs to ``spark-submit`` by a file that includes the user's own properties file.
 
@@ -269,7 +287,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         """
 
         own = self._properties_file
-        self._properties_file = str(write(engine.properties_file_text(own) if own else ""))
+        path = write(engine.properties_file_text(own) if own else "")
+        self._properties_file = str(self.add_private_file(path))
         # Without a properties file, spark-submit would have read its defaults.
         self._load_spark_defaults = not own
 
@@ -311,6 +330,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         """
         # In an own process group, so that the JVM, its Python driver and the shell are killed together.
         kwargs.setdefault("start_new_session", True)
+        if self._folder is not None and self._folder.lock is not None:
+            kwargs.setdefault("pass_fds", (self._folder.lock,))
         try:
             return super().submit(application, **kwargs)
         except AirflowException as error:
@@ -356,9 +377,16 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
                 if _may_explain(line):
                     self._tail.append(line.strip())
                 yield line
+                if self.is_cluster and self._yarn_application_id:
+                    # spark-submit has sent the confs to the cluster. Only then does it print the id.
+                    self._delete_secrets()
         finally:
             if target is not None:
                 target.close()
+
+    def _delete_secrets(self) -> None:
+        while self._secrets:
+            self._secrets.pop().unlink(missing_ok=True)
 
     # -- an application of a cluster that a retry finds again (is_tracked) ------------------------
     def submit_tracked(self, application: str) -> str:

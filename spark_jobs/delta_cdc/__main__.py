@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_cdc import job
-from delta_cdc.core import failpoints, spec
+from delta_cdc.core import failpoints, private_files, spec
 from delta_cdc.core.drafts import replacing
 from delta_cdc.core.errors import DeltaCdcError, JobFailed
 from delta_cdc.core.reasons import unnamed
@@ -83,6 +83,7 @@ def _run(driver: _Driver, path: str, sha256: str, write: Callable[[JobResult], N
         a crash of the application
     """
     try:
+        private_files.take()
         work = spec.read(path, sha256)
         failpoints.install_from_environment()
         return job.run(driver.session, work, part_done=lambda so_far: write(_unfinished(work, so_far)))

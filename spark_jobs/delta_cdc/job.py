@@ -15,11 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, get_args
 
-from delta_cdc.core import failpoints
+from delta_cdc.core import failpoints, private_files
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import (
     ApplySpec,
@@ -256,7 +255,7 @@ def _from_environment() -> dict[str, str] | None:
     if not path:
         return None
     try:
-        options = json.loads(Path(path).read_text())
+        options = json.loads(private_files.text_of(path))
     except (OSError, ValueError) as error:
         raise InvalidConfiguration(
             f"{STORAGE_OPTIONS} names {path}, which cannot be read: {error}.",

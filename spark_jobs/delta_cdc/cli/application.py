@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.locations import locations_of, reads_kafka
 from delta_cdc.core.spec import ApplySpec, IngestSpec
 from delta_cdc.delta_log.file_manifests import prepared
+from delta_cdc.launch.run_folder import run_folder
 from delta_cdc.planning.size import is_small
 from delta_cdc.spark.silence_loggers import quietly
 
@@ -86,7 +86,7 @@ class Application:
         self._rounds = 0
 
     def __enter__(self) -> Application:
-        self._folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="delta-cdc-run-"))
+        self._folder = str(self._open.enter_context(run_folder()).path)
         return self
 
     def __exit__(self, *raised: object) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 from delta_cdc.core.storage_options import spark_storage
 from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.launch.run_folder import run_folder
 from delta_cdc.launch.session import get_session
 from delta_cdc.launch.storage_secrets import storage_confs
 from delta_cdc.planning.reconcile import reconcile
@@ -147,8 +147,9 @@ def session(
         # Parquet readers other than Spark no longer support its older default.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
-    with tempfile.TemporaryDirectory(prefix="delta-cdc-") as folder:
-        with storage_confs(spark_storage(storage_options, locations), Path(folder)) as of_storage:
+    with run_folder() as folder:
+        folder.keep_log = False
+        with storage_confs(spark_storage(storage_options, locations), folder.path) as of_storage:
             confs |= {"quick_start": quick_start, "locations": locations, **of_storage, **extra}
             spark = get_session(name, **confs)
         try:

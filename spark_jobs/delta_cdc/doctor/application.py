@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -26,6 +25,7 @@ from delta_cdc.doctor.report import Check, Result, failed, ok, skipped, warning
 from delta_cdc.launch.environment import child_environment, spark_home, submit_binary
 from delta_cdc.launch.jars import jar_sets
 from delta_cdc.launch.processes import stop
+from delta_cdc.launch.run_folder import RunFolder, run_folder
 from delta_cdc.launch.session import delta_confs
 from delta_cdc.launch.storage_secrets import write_private
 from delta_cdc.spark.sessions import DELTA_VERSION_QUERY, JAVA_QUERY
@@ -132,11 +132,9 @@ class Spark:
         missing = [jars.title for jars in self._jar_sets() if not jars.is_resolved()]
         if missing:
             return skipped(f"the {' and the '.join(missing)} that it needs are not resolved yet")
-        directory = Path(tempfile.mkdtemp(prefix="delta-cdc-doctor-"))
-        try:
-            answer, log = self._run(directory)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+        with run_folder() as folder:
+            folder.keep_log = False
+            answer, log = self._run(folder)
         leftover = self._forget(is_made="merged" in answer)
         self._feed = answer.get("feed")
         return self._judged(answer, log, leftover)
@@ -156,8 +154,9 @@ class Spark:
             "with DeltaEnableChangeDataFeedOperator.",
         )
 
-    def _run(self, directory: Path) -> tuple[dict[str, Any], str]:
+    def _run(self, folder: RunFolder) -> tuple[dict[str, Any], str]:
         """Run the probe; return its last answer, and the informative lines of Spark's log."""
+        directory = folder.path
         request, answer, log = (directory / name for name in ("request.json", "answer.json", "spark.log"))
         content = {
             "remote": self._url if self._is_connect else None,
@@ -170,7 +169,7 @@ class Spark:
         write_private(request, json.dumps(content))
         probe = directory / "delta_cdc_probe.py"
         shutil.copyfile(_PROBE, probe)
-        environment = dict(os.environ)
+        environment = {**os.environ, **folder.environment(os.environ)}
         if self._is_connect:
             # No JVM is needed; foreign settings of a master must not interfere.
             command = [sys.executable, str(probe)]
@@ -187,6 +186,7 @@ class Spark:
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=() if folder.lock is None else (folder.lock,),
             )
             self._process = process
             if not self._is_given_up:

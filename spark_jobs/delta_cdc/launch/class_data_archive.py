@@ -37,6 +37,7 @@ from delta_cdc.launch.environment import (
     submit_binary,
 )
 from delta_cdc.launch.jars import cache_home
+from delta_cdc.launch.processes import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,7 +173,7 @@ class ClassDataArchive:
         if shutil.disk_usage(_folder()).free < ROOM:
             return f"The disk of {_folder()} has less than {ROOM >> 20} MiB left."
         lock = stack.enter_context(self.path.with_suffix(".lock").open("a+", encoding="utf-8"))
-        if not _locked(lock):
+        if not locked(lock):
             return "Another process makes it."
         status = self.status()
         if status.state == "ready":
@@ -362,19 +363,6 @@ def _delete(path: Path) -> None:
     # A file of another user stays, but is not used.
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
-
-
-def _locked(lock: Any) -> bool:
-    """Return whether this process got an exclusive lock on the file; the lock ends with the open file."""
-    try:
-        import fcntl
-    except ImportError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _one_more_try(lock: Any) -> bool:

@@ -12,12 +12,16 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import EnvironmentNotReady, VersionsUnsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 #: Oldest Java that Spark 4 runs on.
 MINIMUM_JAVA = 17
@@ -214,3 +218,18 @@ def parse_java_version(text: str) -> int | None:
     """
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None
+
+
+@contextmanager
+def variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process's environment within the block; restore them afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,4 +1,4 @@
-"""End a child process, and all processes that it has started."""
+"""Locks between processes; the end of a child process and of all processes that it has started."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+from typing import IO, Any
 
 #: Seconds that a process has to end after SIGTERM.
 _GRACE = 3.0
@@ -23,6 +24,21 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(_GRACE)
     _signal(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def locked(file: int | IO[Any]) -> bool:
+    """Lock a file, unless another process has locked it; return whether this process has the lock.
+
+    Child processes that inherit the open file hold the lock too. It ends with the last of them, however they
+    end. Where the file system has no locks, the answer is false.
+    """
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
 
 
 def _signal(group: int, number: signal.Signals) -> None:

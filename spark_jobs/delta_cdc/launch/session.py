@@ -10,9 +10,8 @@ import hashlib
 import marshal
 import os
 import re
-import shutil
-import tempfile
 import zipfile
+from contextlib import ExitStack
 from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +19,10 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.drafts import replacing
 from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.launch.class_data_archive import ClassDataArchive, quoted
-from delta_cdc.launch.environment import child_environment, require_java
+from delta_cdc.launch.environment import child_environment, require_java, variables
 from delta_cdc.launch.jars import HOME_VARIABLE, cache_home, class_path
 from delta_cdc.launch.log_store import log_store_confs
+from delta_cdc.launch.run_folder import run_folder
 from delta_cdc.launch.spark_defaults import spark_default
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def embedded_confs(
 ) -> dict[str, str]:
     """Return the confs of a driver that is its own cluster, on this machine, with Delta on its class path.
 
-    The session runs in UTC. Its warehouse is a temporary folder that is named here, but not created.
+    The session runs in UTC. The caller names the warehouse.
 
     :param cores: threads of the local master; None means all CPUs this process may use
     :param quick_start: let the JVM start in half the CPU time and compute more slowly once warm: right for
@@ -95,6 +95,8 @@ def embedded_confs(
         JAVA_OPTIONS: " ".join([*map(quoted, options), *filter(None, [java_options])]),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        # All users of the machine can reach a port on loopback. With a local master, Spark makes the secret.
+        "spark.authenticate": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -105,9 +107,6 @@ def embedded_confs(
         "spark.sql.codegen.cache.maxEntries": "2000",
         # Spark would record the line of Python of each expression, at the cost of a call to the JVM for each.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.sql.warehouse.dir": str(
-            Path(tempfile.gettempdir()) / f"delta-cdc-warehouse-{os.urandom(8).hex()}"
-        ),
     }
 
 
@@ -170,16 +169,25 @@ def get_session(
         default_java_options=spark_default(DEFAULT_JAVA_OPTIONS, extra),
     )
     of_log_store = log_store_confs(locations, extra) if jars else {}
-    confs = {**ours, **of_log_store, **extra, CLASS_PATH: ours[CLASS_PATH], JAVA_OPTIONS: ours[JAVA_OPTIONS]}
+    open_folders = ExitStack()
+    folder = open_folders.enter_context(run_folder())
+    atexit.register(open_folders.close)
+    confs = {
+        **ours,
+        **of_log_store,
+        "spark.sql.warehouse.dir": str(folder.path / "warehouse"),
+        **extra,
+        CLASS_PATH: ours[CLASS_PATH],
+        JAVA_OPTIONS: ours[JAVA_OPTIONS],
+    }
     os.environ.update(child_environment())
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app_name)
     for key, value in confs.items():
         builder = builder.config(key, value)
-    if "spark.sql.warehouse.dir" not in extra:
-        atexit.register(shutil.rmtree, confs["spark.sql.warehouse.dir"], ignore_errors=True)
-    return builder.getOrCreate()
+    with variables(folder.environment(os.environ)):
+        return builder.getOrCreate()
 
 
 def engine_zip(directory: Path | None = None) -> Path:

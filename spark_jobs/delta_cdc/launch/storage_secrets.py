@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.storage_options import google_key_confs, properties_text
+from delta_cdc.launch.environment import variables
 from delta_cdc.launch.spark_defaults import text_of
 
 if TYPE_CHECKING:
@@ -40,10 +41,15 @@ def storage_confs(storage: SparkStorage, folder: Path, *, is_local: bool = True)
         confs |= google_key_confs(str(write_private(folder / "google-key.json", storage.google_key)))
     environment = dict(storage.environment)
     secrets = storage.secrets(beside_environment=True)
+    properties = folder / "storage.properties"
     if secrets:
-        environment[_SUBMIT_ARGUMENTS] = _with_properties(secrets, folder / "storage.properties")
-    with _environment(environment):
-        yield confs
+        environment[_SUBMIT_ARGUMENTS] = _with_properties(secrets, properties)
+    try:
+        with variables(environment):
+            yield confs
+    finally:
+        # Spark read it at its start. If this process is killed later, the secrets are gone.
+        properties.unlink(missing_ok=True)
 
 
 def write_private(path: Path, text: str) -> Path:
@@ -72,17 +78,3 @@ def _with_properties(confs: Mapping[str, str], path: Path) -> str:
     write_private(path, f"{properties_text(confs)}{text_of(theirs) if theirs else ''}")
     added = [_PROPERTIES_FILE, str(path), *([] if theirs else ["--load-spark-defaults"])]
     return shlex.join([*added, *kept])
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -27,7 +27,9 @@ _APPLICATION = """
 import json, os, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
+from delta_cdc.core import private_files
 
+private_files.take()
 spark = SparkSession.builder.getOrCreate()
 hadoop = spark._jsc.hadoopConfiguration()
 names = {names!r}
@@ -41,6 +43,8 @@ Path({answer!r}).write_text(json.dumps({{
     "hadoop": {{name: hadoop.get(name) for name in names}},
     "default": spark.conf.get("spark.of.the.defaults", None),
     "lines": lines,
+    "files": [path.name for path in Path({answer!r}).parent.iterdir()],
+    "authenticated": spark.conf.get("spark.authenticate"),
 }}))
 """
 
@@ -110,6 +114,8 @@ def test_credentials_arrive_and_are_not_seen(tmp_path: Path, monkeypatch: pytest
     assert seen["hadoop"] == dict(
         zip(names, ["AKIA1", HIDDEN["s3"], "http://store:9000", HIDDEN["azure"]], strict=True)
     )
+    assert "storage.properties" not in seen["files"], "deleted before the work begins"
+    assert seen["authenticated"] == "true"
     assert seen["default"] == "yes", "the user's defaults are read all the same"
     assert any("SparkSubmit" in line for line in seen["lines"])
     written = (tmp_path / "spark.log").read_text()

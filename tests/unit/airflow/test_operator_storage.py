@@ -251,6 +251,8 @@ def test_a_driver_that_applies_after_an_ingest_plans_with_the_same_options(
     assert json.loads((stand_in.folder / "file").read_text())["AWS_SECRET_ACCESS_KEY"] == SECRET
     assert (stand_in.folder / "mode").read_text().strip() == "600"
     assert not Path(stand_in.environment["DELTA_CDC_STORAGE_OPTIONS"]).exists()
+    private = stand_in.environment["DELTA_CDC_PRIVATE_FILES"].split(":")
+    assert stand_in.environment["DELTA_CDC_STORAGE_OPTIONS"] in private, "the driver deletes it"
 
 
 def test_a_driver_that_plans_nothing_gets_no_file(stand_in: StandIn, lake: str) -> None:
@@ -267,6 +269,7 @@ def test_options_of_kafkas_client_are_a_private_file(stand_in: StandIn) -> None:
     assert SECRET not in "".join(stand_in.environment.values())
     assert json.loads((stand_in.folder / "file").read_text()) == _KAFKA_OPTIONS
     assert (stand_in.folder / "mode").read_text().strip() == "600"
+    assert stand_in.environment["DELTA_CDC_KAFKA_OPTIONS"] == stand_in.environment["DELTA_CDC_PRIVATE_FILES"]
     assert stand_in.option("--driver-class-path") == ["/jars/delta.jar:/jars/kafka.jar"]
 
 
@@ -336,9 +339,16 @@ def test_yarn_gets_the_keys_by_a_private_file(
 ) -> None:
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
     folder = tmp_path / specs.sha256(specs.to_json(SPEC))
-    _keeping_properties(stand_in, _writes(folder, "done"))
+    # The application has its confs as soon as it has an id.
+    submitted = f"""echo "INFO Submitted application application_1600000000000_0001"
+        for _ in $(seq 600); do
+            test -e "$file" || {{ touch {stand_in.folder}/deleted; break; }}; sleep 0.1
+        done
+        {_writes(folder, "done")}"""
+    _keeping_properties(stand_in, submitted)
     spark = connect(host="yarn", **{"deploy-mode": "cluster"})
     run(operator(delta_conn_id=lake, spark_conn_id=spark, durable=False))
+    assert (stand_in.folder / "deleted").exists()
     _nothing_secret_on_the_command_line(stand_in)
     assert "AWS_SECRET_ACCESS_KEY" not in stand_in.environment
     assert f"{S3A}secret.key={SECRET}" in _properties(stand_in)

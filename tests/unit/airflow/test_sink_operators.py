@@ -440,9 +440,10 @@ def test_a_session_is_told_of_the_storage_as_every_spark_of_this_process(
 ) -> None:
     """With Spark's own defaults beside the file that holds what is secret."""
     told: list[str] = []
+    properties = tmp_path / "storage.properties"
     monkeypatch.setattr(
         "delta_cdc.launch.session.get_session",
-        lambda name, **_: told.append(os.environ["PYSPARK_SUBMIT_ARGS"]),
+        lambda name, **_: told.extend((os.environ["PYSPARK_SUBMIT_ARGS"], properties.read_text())),
     )
     fields = {"conn_type": "delta", "login": "acc", "password": "c2VjcmV0", "extra": {"storage": "azure"}}
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(fields))
@@ -450,9 +451,10 @@ def test_a_session_is_told_of_the_storage_as_every_spark_of_this_process(
         task_id="read", pipeline="p", table="/s", staging="/t", delta_conn_id="lake"
     )
     WorkerSession(operator, tmp_path, "name").get(["/s"])
-    (arguments,) = told
-    assert arguments == f"--properties-file {tmp_path}/storage.properties --load-spark-defaults pyspark-shell"
-    assert "c2VjcmV0" in (tmp_path / "storage.properties").read_text()
+    arguments, secrets = told
+    assert arguments == f"--properties-file {properties} --load-spark-defaults pyspark-shell"
+    assert "c2VjcmV0" in secrets
+    assert not properties.exists(), "Spark has read it"
 
 
 def test_a_session_cannot_be_what_a_process_could(connect: Connect, tmp_path: Path) -> None:

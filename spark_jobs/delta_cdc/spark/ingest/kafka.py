@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from delta_cdc.core import change_log
+from delta_cdc.core import change_log, private_files
 from delta_cdc.core.errors import (
     DeltaCdcError,
     EnvironmentNotReady,
@@ -128,7 +127,7 @@ def handed_over(session: SparkSession) -> dict[str, str] | None:
     """
     path = os.environ.get(OPTIONS_VARIABLE)
     try:
-        text = Path(path).read_text(encoding="utf-8") if path else value_of(session, OPTIONS_CONF)
+        text = private_files.text_of(path) if path else value_of(session, OPTIONS_CONF)
         options = json.loads(text) if text else None
     except (OSError, ValueError) as error:
         options = error
