@@ -52,7 +52,7 @@ def written_assets(tables: Iterable[Any]) -> list[Asset]:
     As outlets they tell Airflow which task produces them. The task drops them before it runs
     (``producing`` of the operators), because Airflow would make an event for each of them.
     """
-    return [delta_asset(table) for table in dict.fromkeys(tables) if table and is_literal(table)]
+    return [delta_asset(table) for table in dict.fromkeys(filter(is_literal, tables))]
 
 
 def declare_assets(

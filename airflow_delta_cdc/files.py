@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_delta_cdc import engine
 from delta_cdc.core.variables import expand
@@ -12,7 +12,7 @@ from delta_cdc.core.variables import expand
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
-    from delta_cdc.config import Configuration
+    from delta_cdc.config import Configuration, Table
 
 
 def configuration(operator: BaseOperator, context: Context, path: str) -> Configuration:
@@ -23,16 +23,11 @@ def configuration(operator: BaseOperator, context: Context, path: str) -> Config
     :raises InvalidConfiguration: names every problem of the configuration
     """
 
-    def rendered(value: Any) -> Any:
-        if isinstance(value, str):
-            return operator.render_template(value, context) if "{" in value else value
-        if isinstance(value, dict):
-            return {name: rendered(item) for name, item in value.items()}
-        return [rendered(item) for item in value] if isinstance(value, list) else value
+    def rendered(table: Table) -> Table:
+        return replace(table, arguments=operator.render_template(table.arguments, context))
 
     parsed = engine.load_configuration(str(Path(context["dag"].fileloc).parent / expand(path.strip())))
     groups = (
-        replace(group, tables=tuple(replace(one, arguments=rendered(one.arguments)) for one in group.tables))
-        for group in parsed.groups
+        replace(group, tables=tuple(rendered(table) for table in group.tables)) for group in parsed.groups
     )
     return replace(parsed, groups=tuple(groups))

@@ -310,7 +310,7 @@ def _refuse_lost(context: Mapping[str, Any], conf: Mapping[str, Any], params: Ma
 
 
 def _parsed(params: Mapping[str, Any], tables: Sequence[str]) -> Run:
-    mode = given.text(params.get("mode")) or "incremental"
+    mode = given.text("mode", params.get("mode")) or "incremental"
     _refuse_unknown("mode", mode, MODES)
     values = _values(params)
     if mode == "incremental" and any(name in values for name in _OF_A_RANGE):

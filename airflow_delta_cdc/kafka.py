@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 from airflow.sdk.log import mask_secret
 
-from airflow_delta_cdc.hooks.table import extra_of, text_of
+from airflow_delta_cdc.hooks.table import extra_of
+from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration, KafkaConnectionNotFound
 from delta_cdc.core.secrets import secrets
 
@@ -23,14 +24,16 @@ def kafka_options(kafka_conn_id: str | None, options: Mapping[str, Any] | None) 
 
     The function also masks their secrets in Airflow's logs.
 
-    :param kafka_conn_id: connection of type ``kafka``; None for no connection
-    :param options: explicit options, by the same names, or None
+    :param kafka_conn_id: connection of type ``kafka``; not given for no connection
+    :param options: explicit options, by the same names, or their JSON text; not given for none
     :return: None if there are no options
     :raises KafkaConnectionNotFound: the named connection does not exist
     :raises InvalidConfiguration: it is of another type, or its extra is no JSON object
     """
-    connection_options = _of_connection(kafka_conn_id) if kafka_conn_id else {}
-    merged = {str(name): text_of(value) for name, value in {**connection_options, **(options or {})}.items()}
+    conn_id = arguments.text("kafka_conn_id", kafka_conn_id)
+    connection_options = _of_connection(conn_id) if conn_id is not None else {}
+    explicit_options = arguments.settings("kafka_options", options)
+    merged = {**arguments.properties("extra", connection_options), **explicit_options}
     for secret in secrets(merged):
         mask_secret(secret)
     return merged or None

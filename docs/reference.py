@@ -27,9 +27,15 @@ WRITTEN = ("operators", "functions", "commands")
 
 _MADE = "<!-- Made by docs/reference.py; change the code instead. -->"
 _TEMPLATES = (
-    "A path may contain environment variables, as `${ENV}`. Parameters marked *templated* may contain Jinja. "
-    'For numbers, an empty text and `None` mean "not given", so `"{{ params.ending_version }}"` also works '
-    "with an empty form field."
+    "A path may contain environment variables, as `${ENV}`. Parameters marked *templated* may contain Jinja, "
+    "or be the output of another task: alone, in a list or mapping, in `expand`, and in a mapped task group. "
+    "If the table that a task writes is the output of another task, set `pipeline`.\n\n"
+    'An empty text and `None` mean "not given", also as the text `"None"`, so '
+    '`"{{ params.ending_version }}"` works with an empty form field. '
+    "A list or mapping may also be a text: in JSON, or as Python writes it. "
+    "With `render_template_as_native_obj=True`, a text without a template stays as it is, and so does a text "
+    "that a template inserts: `2026_01` stays `2026_01`. A literal of the wrong type is an error when "
+    "Airflow parses the DAG file, and a rendered one when the task starts: `InvalidConfiguration`."
 )
 _HOW_TO_NAME = "../../howto/status.md#how-to-name-tables-in-a-command"
 #: Whose parameters are options.

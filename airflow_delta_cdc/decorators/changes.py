@@ -13,7 +13,6 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.operators.base import DEFAULT_NAME
 from airflow_delta_cdc.operators.read import StagingOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
@@ -164,7 +163,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
     ) -> CommitRequest:
         return engine.CommitRequest(
             pipeline=pipeline,
-            staging=expand(arguments.required("staging", self.staging)),
+            staging=arguments.table("staging", self.staging),
             ending_version=ending_version,
             single_driver=self.single_driver,
             run_id=self.work_id(context),

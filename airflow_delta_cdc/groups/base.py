@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
+from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.option_schema import SETTINGS, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
+    from delta_cdc.core.option_schema import Kind
     from delta_cdc.run.batch import PipelineJob
     from delta_cdc.run.saved_plans import SavedPlans
 
@@ -36,11 +39,12 @@ class GroupOperator(DeltaCdcOperator):
     :param kwargs: those of :class:`DeltaCdcOperator`
     """
 
-    template_fields = (
-        "kafka_options",
-        "kafka_conn_id",
-        *DeltaCdcOperator.template_fields,
-    )
+    kinds: ClassVar[dict[str, Kind]] = {
+        "kafka_options": SETTINGS,
+        "kafka_conn_id": TEXT,
+        **DeltaCdcOperator.kinds,
+    }
+    template_fields = attributes(kinds)
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class GroupOperator(DeltaCdcOperator):
         super().__init__(**kwargs)
         self.kafka_options = kafka_options
         self.kafka_conn_id = kafka_conn_id
+        self.check_literals()
 
     def work_id(self, context: Context) -> str:
         """Return an id of the work: the same in all tasks of a group, which share the work of a table."""
@@ -61,7 +66,7 @@ class GroupOperator(DeltaCdcOperator):
 
 def mode_of(table: Mapping[str, Any]) -> str:
     """Return the mode that a table's arguments name."""
-    return arguments.text(table.get("mode")) or "incremental"
+    return arguments.text("mode", table.get("mode")) or "incremental"
 
 
 def takes_source(table: Mapping[str, Any]) -> bool:

@@ -79,14 +79,9 @@ class DetectChangesOperator(GroupOperator):
         self.fingerprint = fingerprint
 
     def render_template(self, content: Any, *rest: Any, **how: Any) -> Any:
-        """Render a template. Skip texts without one: to compile them would take longer than the detection.
-
-        If the templates of one table cannot be rendered, the others are still detected.
-        """
+        """Render a template. If those of one table cannot be rendered, the others are still detected."""
         if content is self.tables:
             return [self._rendered(table, *rest, **how) for table in content]
-        if isinstance(content, str) and "{" not in content:
-            return content
         return super().render_template(content, *rest, **how)
 
     def _rendered(self, table: Mapping[str, Any], *rest: Any, **how: Any) -> Any:

@@ -12,6 +12,7 @@ from airflow.sdk.log import mask_secret
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.compat import amask_secret
+from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, DeltaConnectionNotFound, InvalidConfiguration
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.secrets import redacted, secrets
@@ -156,7 +157,9 @@ class DeltaTableHook(BaseHook):
         free_form = self._free_form(extra)
         storage = self._storage(connection, extra)
         field_options = {
-            _FIELDS[name].option: "true" if _FIELDS[name].flag else text_of(extra[name]).strip()
+            _FIELDS[name].option: "true"
+            if _FIELDS[name].flag
+            else arguments.property_text(extra[name]).strip()
             for name in _filled_in(extra)
         }
         options = {**field_options, **self._standard_fields(connection, storage, extra)}
@@ -186,7 +189,7 @@ class DeltaTableHook(BaseHook):
                 f"storage_options of the connection {self.delta_conn_id!r} is no JSON object.",
                 remedy='write it as {"NAME": "value"}.',
             )
-        return {str(name): text_of(value) for name, value in options.items() if value is not None}
+        return arguments.properties("storage_options", options)
 
     def _storage(self, connection: Connection, extra: Mapping[str, Any]) -> str | None:
         """Return the storage of the connection; None if no field depends on it."""
@@ -233,7 +236,7 @@ class DeltaTableHook(BaseHook):
             }
         else:
             options = {"GOOGLE_SERVICE_ACCOUNT_KEY": extra.get("service_account_key") or connection.password}
-        return {name: text_of(value) for name, value in options.items() if value}
+        return {name: arguments.property_text(value) for name, value in options.items() if value}
 
     def _refuse_half(self, options: Mapping[str, str]) -> None:
         for first, second, names in (
@@ -256,22 +259,24 @@ def storage_options(
 ) -> dict[str, str] | None:
     """Return the options of a connection together with explicit ones, which win.
 
-    :param delta_conn_id: connection of type ``delta``; None or empty for no connection
-    :param storage_options: explicit options, or None
+    :param delta_conn_id: connection of type ``delta``; not given for no connection
+    :param storage_options: explicit options, or their JSON text; not given for none
     :return: None if there are no options
     :raises DeltaConnectionNotFound: the named connection does not exist
-    :raises InvalidConfiguration: the connection cannot be read
+    :raises InvalidConfiguration: the connection cannot be read, or an argument is invalid
     """
-    connection_options = DeltaTableHook(delta_conn_id).storage_options() if delta_conn_id else None
-    return merged(connection_options, storage_options) or None
+    conn_id = arguments.text("delta_conn_id", delta_conn_id)
+    connection_options = DeltaTableHook(conn_id).storage_options() if conn_id is not None else None
+    return merged(connection_options, arguments.settings("storage_options", storage_options)) or None
 
 
 async def astorage_options(
     delta_conn_id: str | None, storage_options: Mapping[str, str] | None
 ) -> dict[str, str] | None:
     """Return the same as :func:`storage_options`, from within an event loop, without blocking it."""
-    connection_options = await DeltaTableHook(delta_conn_id).aget_storage_options() if delta_conn_id else None
-    return merged(connection_options, storage_options) or None
+    conn_id = arguments.text("delta_conn_id", delta_conn_id)
+    connection_options = await DeltaTableHook(conn_id).aget_storage_options() if conn_id is not None else None
+    return merged(connection_options, arguments.settings("storage_options", storage_options)) or None
 
 
 def merged(options: Mapping[str, str] | None, winning: Mapping[str, str] | None) -> dict[str, str]:
@@ -324,13 +329,6 @@ def _endpoint(connection: Connection, extra: Mapping[str, Any]) -> str | None:
     if "://" not in host:
         host = f"{'http' if is_true(extra.get('allow_http')) else 'https'}://{host}"
     return f"{host}:{connection.port}" if connection.port else host
-
-
-def text_of(value: Any) -> str:
-    """Return a value as text for a client of a store or of Kafka."""
-    if isinstance(value, dict):
-        return json.dumps(value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _summary(options: Mapping[str, str] | None) -> str:

@@ -6,17 +6,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
-from airflow_delta_cdc.arguments import pipeline_name, take, taken, template_fields
+from airflow_delta_cdc.arguments import attributes, pipeline_name, take, taken
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
-from delta_cdc.core.option_schema import APPLY, GROUPS, parameters
+from delta_cdc.core.option_schema import APPLY, GROUPS, kinds, parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
+
+    from delta_cdc.core.option_schema import Kind
 
 #: How the UI shows the options of an apply.
 RENDERERS = {
@@ -49,7 +51,11 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     :raises DeltaCdcError: the pipeline failed; the error names the remedy
     """
 
-    template_fields = (*template_fields(APPLY), *DeltaCdcOperator.template_fields)
+    kinds: ClassVar[dict[str, Kind]] = {
+        **kinds(APPLY),
+        **DeltaCdcOperator.kinds,
+    }
+    template_fields = (*attributes(parameters(APPLY, templated=True)), *DeltaCdcOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = RENDERERS
     ui_color = "#cfe8fc"
     operator_extra_links = TABLE_LINKS
@@ -106,6 +112,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         super().__init__(**kwargs)
         # dry_run hides BaseOperator.dry_run(), which prints template fields, and which Airflow does not call.
         take(self, parameters(APPLY), constructor_arguments)
+        self.check_literals()
         self.pipeline = pipeline_name(pipeline, target)
         self.producing = declare_assets(self, source, self.pipeline, written=(target,))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import BaseOperator, ResumableJobMixin
 from airflow.providers.common.compat.sdk import conf as configuration
 
 from airflow_delta_cdc import lineage, names
-from airflow_delta_cdc.arguments import take
+from airflow_delta_cdc.arguments import RenderedArguments, attributes, take
 from airflow_delta_cdc.compat import of_base_operator
 from airflow_delta_cdc.failures import log_named_errors
 from airflow_delta_cdc.hooks.table import storage_options
@@ -21,8 +21,8 @@ from airflow_delta_cdc.runtime.exchange import results_uri
 from airflow_delta_cdc.runtime.slices import is_here
 from airflow_delta_cdc.runtime.submit import SUCCEEDED_KEY, SubmitRuntime, drop_stored_job
 from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS
-from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
+from delta_cdc.core.option_schema import LISTED, NAMES, SETTINGS, TEXT, choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from requests.auth import AuthBase
 
     from airflow_delta_cdc.runtime import SparkRuntime
+    from delta_cdc.core.option_schema import Kind
     from delta_cdc.core.spec import JobResult, Spec
 
 #: The default name of an application.
 DEFAULT_NAME = "delta-cdc"
 
 
-class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
+class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
     """Base of the operators that run the engine in one Spark application.
 
     These operators are not deferrable, because in client mode the driver is a child process of the task: the
@@ -105,26 +106,27 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     :raises JobFailed: the application died without a result
     """
 
-    template_fields: Sequence[str] = (
-        "spark_conn_id",
-        "delta_conn_id",
-        "storage_options",
-        "deploy_mode",
-        "conf",
-        "files",
-        "py_files",
-        "jars",
-        "driver_class_path",
-        "packages",
-        "exclude_packages",
-        "keytab",
-        "principal",
-        "proxy_user",
-        "name",
-        "env_vars",
-        "post_submit_commands",
-        "properties_file",
-    )
+    kinds: ClassVar[dict[str, Kind]] = {
+        "spark_conn_id": TEXT,
+        "delta_conn_id": TEXT,
+        "storage_options": SETTINGS,
+        "deploy_mode": choice("client", "cluster"),
+        "conf": SETTINGS,
+        "files": LISTED,
+        "py_files": LISTED,
+        "jars": LISTED,
+        "driver_class_path": TEXT,
+        "packages": LISTED,
+        "exclude_packages": LISTED,
+        "keytab": TEXT,
+        "principal": TEXT,
+        "proxy_user": TEXT,
+        "name": TEXT,
+        "env_vars": SETTINGS,
+        "post_submit_commands": NAMES,
+        "properties_file": TEXT,
+    }
+    template_fields: Sequence[str] = attributes(kinds)
     #: The key under which the tries of a task store the id of an application of a cluster.
     external_id_key = "spark_job_id"
 
@@ -210,16 +212,23 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         self.openlineage_inject_transport_info = _configured(
             openlineage_inject_transport_info, "spark_inject_transport_info"
         )
+        self.check_literals()
         self._killed = False
         self._runtime: SparkRuntime | None = None
 
     def pre_execute(self, context: Context) -> None:
-        """Prepare the log for named errors, and drop the outlets that only say what the task may write.
+        """Prepare the log for named errors, read the arguments, and drop the outlets that only say what the
+        task may write.
 
         Airflow makes an event for each asset among the outlets of a task that succeeds, even if the task
         wrote nothing. The task makes the events itself, through the pipeline's alias.
         """
         log_named_errors()
+        self.read_arguments()
+        # The runtimes and the hook read these attributes.
+        for name, kind in DeltaCdcOperator.kinds.items():
+            setattr(self, name, kind.read(name, getattr(self, name)))
+        self.name = self.name or DEFAULT_NAME
         self.outlets = [outlet for outlet in self.outlets if outlet not in self.producing]
 
     def execute(self, context: Context) -> Any:
@@ -261,7 +270,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
 
         :raises KafkaConnectionNotFound: the named connection doesn't exist
         """
-        return kafka_options(arguments.text(self.kafka_conn_id), self.kafka_options)
+        return kafka_options(self.kafka_conn_id, self.kafka_options)
 
     def connected(self) -> dict[str, Any]:
         """Return the fields of requests that come from the task's connections."""

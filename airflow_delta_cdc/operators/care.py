@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.arguments import named_tables
+from airflow_delta_cdc.arguments import attributes, named_tables
 from airflow_delta_cdc.files import configuration
 from airflow_delta_cdc.names import each_located, located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.option_schema import FLAG, MAPPINGS, NAMES, OPTIONAL_TABLE, TEXT
 from delta_cdc.core.text_table import grid
 from delta_cdc.core.variables import expand
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from delta_cdc.core.option_schema import Kind
     from delta_cdc.core.spec import CareSpec
     from delta_cdc.planning.consumers import Consumer
     from delta_cdc.planning.plan import JobPlan
@@ -39,12 +41,13 @@ class DeltaTableCareOperator(DeltaCdcOperator):
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     """
 
-    template_fields: Sequence[str] = (
-        "table",
-        "tables",
-        "single_driver",
-        *DeltaCdcOperator.template_fields,
-    )
+    kinds: ClassVar[dict[str, Kind]] = {
+        "table": OPTIONAL_TABLE,
+        "tables": NAMES,
+        "single_driver": FLAG,
+        **DeltaCdcOperator.kinds,
+    }
+    template_fields: Sequence[str] = attributes(kinds)
     ui_color = "#dfe8d8"
 
     def __init__(
@@ -59,6 +62,7 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         self.table = table
         self.tables = tables
         self.single_driver = single_driver
+        self.check_literals()
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Read the logs, do the work that is due, and return one dict per table."""
@@ -133,12 +137,13 @@ class DeltaConsumedTableOperator(DeltaTableCareOperator):
     :param dry_run: show what the task would delete, and delete nothing (templated)
     """
 
-    template_fields: Sequence[str] = (
-        "consumers",
-        "config",
-        "dry_run",
-        *DeltaTableCareOperator.template_fields,
-    )
+    kinds: ClassVar[dict[str, Kind]] = {
+        "consumers": MAPPINGS,
+        "config": TEXT,
+        "dry_run": FLAG,
+        **DeltaTableCareOperator.kinds,
+    }
+    template_fields: Sequence[str] = attributes(kinds)
 
     def __init__(
         self,
@@ -156,6 +161,7 @@ class DeltaConsumedTableOperator(DeltaTableCareOperator):
 
     def _consumers(self, context: Context) -> list[Consumer]:
         consumers = list(engine.consumers_of(self.consumers))
-        if arguments.is_given(self.config):
-            consumers += configuration(self, context, str(self.config)).consumers()
+        config = arguments.text("config", self.config)
+        if config is not None:
+            consumers += configuration(self, context, config).consumers()
         return list(dict.fromkeys(consumers))

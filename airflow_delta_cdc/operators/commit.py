@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
-from airflow_delta_cdc.arguments import expand
+from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
+from delta_cdc.core.option_schema import COUNT, NAME, TABLE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from delta_cdc.core.option_schema import Kind
 
 
 class DeltaCommitWatermarkOperator(DeltaCdcOperator):
@@ -38,12 +41,13 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
     :raises DeltaCdcError: the commit failed; the error names the remedy
     """
 
-    template_fields = (
-        "pipeline",
-        "staging",
-        "ending_version",
-        *DeltaCdcOperator.template_fields,
-    )
+    kinds: ClassVar[dict[str, Kind]] = {
+        "pipeline": NAME,
+        "staging": TABLE,
+        "ending_version": COUNT,
+        **DeltaCdcOperator.kinds,
+    }
+    template_fields = attributes(kinds)
     ui_color = "#e3f2d9"
 
     def __init__(
@@ -62,12 +66,13 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         # Decided before the template is rendered: with native objects, an empty value also becomes None.
         self._names_batch = ending_version is not None
         self.single_driver = single_driver
+        self.check_literals()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
         request = engine.CommitRequest(
             pipeline=arguments.required("pipeline", self.pipeline),
-            staging=expand(arguments.required("staging", self.staging)),
+            staging=arguments.table("staging", self.staging),
             ending_version=arguments.whole_number("ending_version", self.ending_version),
             single_driver=self.single_driver,
             run_id=self.work_id(context),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.arguments import named_tables
+from airflow_delta_cdc.arguments import attributes, named_tables
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
+from delta_cdc.core.option_schema import FLAG, NAME, NAMES, OPTIONAL_TABLE, TEXT
 from delta_cdc.core.spec import EnableSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow.sdk import Context
+
+    from delta_cdc.core.option_schema import Kind
 
 
 class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
@@ -45,17 +48,18 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         and ``single_driver`` is not set
     """
 
-    template_fields = (
-        "table",
-        "tables",
-        "schema",
-        "deletion_vectors",
-        "row_tracking",
-        "deleted_file_retention",
-        "log_retention",
-        "single_driver",
-        *DeltaCdcOperator.template_fields,
-    )
+    kinds: ClassVar[dict[str, Kind]] = {
+        "table": OPTIONAL_TABLE,
+        "tables": NAMES,
+        "schema": NAME,
+        "deletion_vectors": FLAG,
+        "row_tracking": FLAG,
+        "deleted_file_retention": TEXT,
+        "log_retention": TEXT,
+        "single_driver": FLAG,
+        **DeltaCdcOperator.kinds,
+    }
+    template_fields = attributes(kinds)
     ui_color = "#f4e8c8"
 
     def __init__(
@@ -80,6 +84,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         self.deleted_file_retention = deleted_file_retention
         self.log_retention = log_retention
         self.single_driver = single_driver
+        self.check_literals()
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Read the logs first; start Spark only to change tables or to resolve names."""
@@ -100,7 +105,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         return EnableSpec(
             run_id=context["run_id"],
             tables=tuple(named_tables(self, "table", "tables", "schema")),
-            schema=arguments.text(self.schema),
+            schema=arguments.text("schema", self.schema),
             properties=self._properties(),
             single_driver=arguments.flag("single_driver", self.single_driver),
         )
@@ -110,8 +115,10 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
             "delta.enableChangeDataFeed": "true",
             "delta.enableDeletionVectors": _switch("deletion_vectors", self.deletion_vectors),
             "delta.enableRowTracking": _switch("row_tracking", self.row_tracking),
-            "delta.deletedFileRetentionDuration": arguments.text(self.deleted_file_retention),
-            "delta.logRetentionDuration": arguments.text(self.log_retention),
+            "delta.deletedFileRetentionDuration": arguments.text(
+                "deleted_file_retention", self.deleted_file_retention
+            ),
+            "delta.logRetentionDuration": arguments.text("log_retention", self.log_retention),
         }
         return {name: value for name, value in properties.items() if value is not None}
 

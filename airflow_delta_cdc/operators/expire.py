@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.operators.care import DeltaConsumedTableOperator
 from delta_cdc.core import arguments
+from delta_cdc.core.option_schema import TEXT
 from delta_cdc.core.spec import ExpireSpec
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from delta_cdc.core.option_schema import Kind
     from delta_cdc.planning.consumers import Consumer
     from delta_cdc.planning.plan import JobPlan
 
@@ -61,7 +64,12 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
     :raises TableNotFound: a table does not exist
     """
 
-    template_fields = ("horizon", "keep", *DeltaConsumedTableOperator.template_fields)
+    kinds: ClassVar[dict[str, Kind]] = {
+        "horizon": TEXT,
+        "keep": TEXT,
+        **DeltaConsumedTableOperator.kinds,
+    }
+    template_fields = attributes(kinds)
 
     def __init__(
         self,
@@ -87,6 +95,7 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
         )
         self.horizon = horizon
         self.keep = keep
+        self.check_literals()
 
     def plan(
         self, context: Context, table: str, consumers: Sequence[Consumer]
@@ -95,11 +104,11 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
         spec = ExpireSpec(
             run_id=context["run_id"],
             table_uri=table,
-            horizon=str(self.horizon).strip() if arguments.is_given(self.horizon) else None,
+            horizon=arguments.name("horizon", arguments.text("horizon", self.horizon)),
             dry_run=arguments.flag("dry_run", self.dry_run),
             single_driver=arguments.flag("single_driver", self.single_driver),
         )
-        keep = arguments.text(self.keep)
+        keep = arguments.text("keep", self.keep)
         return engine.run_sync(
             engine.plan_expiry(spec, consumers, keep=keep, storage_options=self.options_of_storage())
         )

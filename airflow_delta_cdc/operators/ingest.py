@@ -6,19 +6,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import tables
-from airflow_delta_cdc.arguments import pipeline_name, take, taken, template_fields
+from airflow_delta_cdc.arguments import attributes, pipeline_name, take, taken
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.operators.apply import RENDERERS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core import arguments
-from delta_cdc.core.option_schema import INGEST, parameters
+from delta_cdc.core.option_schema import INGEST, SETTINGS, TEXT, kinds, parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
+
+    from delta_cdc.core.option_schema import Kind
 
 
 class DeltaIngestChangesOperator(DeltaCdcOperator):
@@ -55,8 +57,14 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
     :raises DeltaCdcError: the pipeline failed; the error names the remedy
     """
 
+    kinds: ClassVar[dict[str, Kind]] = {
+        **kinds(INGEST),
+        "kafka_options": SETTINGS,
+        "kafka_conn_id": TEXT,
+        **DeltaCdcOperator.kinds,
+    }
     template_fields = (
-        *template_fields(INGEST),
+        *attributes(parameters(INGEST, templated=True)),
         "kafka_options",
         "kafka_conn_id",
         *DeltaCdcOperator.template_fields,
@@ -128,6 +136,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         take(self, parameters(INGEST), constructor_arguments)
         self.kafka_options = kafka_options
         self.kafka_conn_id = kafka_conn_id
+        self.check_literals()
         self.pipeline = pipeline_name(pipeline, target, log)
         self.producing = declare_assets(self, log, self.pipeline, written=(log, target))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.operators.care import DeltaTableCareOperator
 from delta_cdc.core import arguments
+from delta_cdc.core.option_schema import FLAG, NAMES, TEXT
 from delta_cdc.core.spec import OptimizeSpec
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from delta_cdc.core.option_schema import Kind
     from delta_cdc.planning.consumers import Consumer
     from delta_cdc.planning.plan import JobPlan
 
@@ -46,7 +49,14 @@ class DeltaOptimizeOperator(DeltaTableCareOperator):
     :raises ConcurrentModification: another writer rewrote the same files
     """
 
-    template_fields = ("where", "zorder_by", "full", "purge", *DeltaTableCareOperator.template_fields)
+    kinds: ClassVar[dict[str, Kind]] = {
+        "where": TEXT,
+        "zorder_by": NAMES,
+        "full": FLAG,
+        "purge": FLAG,
+        **DeltaTableCareOperator.kinds,
+    }
+    template_fields = attributes(kinds)
 
     def __init__(
         self,
@@ -70,6 +80,7 @@ class DeltaOptimizeOperator(DeltaTableCareOperator):
         self.zorder_by = zorder_by
         self.full = full
         self.purge = purge
+        self.check_literals()
 
     def plan(
         self, context: Context, table: str, consumers: Sequence[Consumer]
@@ -78,7 +89,7 @@ class DeltaOptimizeOperator(DeltaTableCareOperator):
         spec = OptimizeSpec(
             run_id=context["run_id"],
             table_uri=table,
-            where=arguments.text(self.where),
+            where=arguments.text("where", self.where),
             zorder_by=arguments.names("zorder_by", self.zorder_by) or (),
             full=arguments.flag("full", self.full),
             purge=arguments.flag("purge", self.purge),

@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.arguments import take, taken, template_fields
+from airflow_delta_cdc.arguments import attributes, take, taken
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.names import located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
-from delta_cdc.core.option_schema import READ, filled, parameters
+from delta_cdc.core.option_schema import READ, filled, kinds, parameters
 from delta_cdc.core.spec import QueryOptions
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from delta_cdc.core.option_schema import Kind
     from delta_cdc.core.spec import JobResult, ReadSpec
     from delta_cdc.planning.request import ReadRequest
     from delta_cdc.run.outcomes import ReadResult
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
 class StagingOperator(DeltaCdcOperator):
     """Base of the read operator and of ``@task.delta_changes``, which read changes into a staging table."""
 
-    template_fields = (*template_fields(READ), *DeltaCdcOperator.template_fields)
+    kinds: ClassVar[dict[str, Kind]] = {
+        **kinds(READ),
+        **DeltaCdcOperator.kinds,
+    }
+    template_fields = (*attributes(parameters(READ, templated=True)), *DeltaCdcOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         "where": "sql",
         "select": "py",
@@ -74,6 +79,7 @@ class StagingOperator(DeltaCdcOperator):
         constructor_arguments = locals()
         super().__init__(**kwargs)
         take(self, parameters(READ), constructor_arguments)
+        self.check_literals()
         declare_assets(self, table)
 
     def table_arguments(self) -> dict[str, Any]:

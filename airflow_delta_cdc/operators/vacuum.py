@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.operators.care import DeltaConsumedTableOperator
 from delta_cdc.core import arguments
+from delta_cdc.core.option_schema import FLAG
 from delta_cdc.core.spec import VacuumSpec
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from delta_cdc.core.option_schema import Kind
     from delta_cdc.planning.consumers import Consumer
     from delta_cdc.planning.plan import JobPlan
 
@@ -58,7 +61,12 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     :raises TableNotFound: a table does not exist
     """
 
-    template_fields = ("extend_retention", "full", *DeltaConsumedTableOperator.template_fields)
+    kinds: ClassVar[dict[str, Kind]] = {
+        "extend_retention": FLAG,
+        "full": FLAG,
+        **DeltaConsumedTableOperator.kinds,
+    }
+    template_fields = attributes(kinds)
 
     def __init__(
         self,
@@ -84,6 +92,7 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
         )
         self.extend_retention = extend_retention
         self.full = full
+        self.check_literals()
 
     def plan(
         self, context: Context, table: str, consumers: Sequence[Consumer]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.arguments import expand, is_literal
+from airflow_delta_cdc.arguments import attributes, is_literal
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.files import configuration
@@ -18,12 +18,14 @@ from airflow_delta_cdc.tables import source_of
 from delta_cdc.core import arguments
 from delta_cdc.core.checks import CHECKS, SEAL, Verification, finding, ok
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, TableNotFound
+from delta_cdc.core.option_schema import CONFLICT, NAME, NAMES, OPTIONAL_TABLE, POSITIVE, TEXT, choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
 
+    from delta_cdc.core.option_schema import Kind
     from delta_cdc.planning.verify import VerifyRequest
 
 #: The most bytes of the XCom.
@@ -69,20 +71,21 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     :raises DeltaCdcError: the task could not check a target
     """
 
-    template_fields = (
-        "pipeline",
-        "target",
-        "source",
-        "current",
-        "on_conflict",
-        "config",
-        "group",
-        "tables",
-        "checks",
-        "on_finding",
-        "parallel",
-        *DeltaCdcOperator.template_fields,
-    )
+    kinds: ClassVar[dict[str, Kind]] = {
+        "pipeline": NAME,
+        "target": OPTIONAL_TABLE,
+        "source": OPTIONAL_TABLE,
+        "current": OPTIONAL_TABLE,
+        "on_conflict": CONFLICT,
+        "config": TEXT,
+        "group": TEXT,
+        "tables": NAMES,
+        "checks": NAMES,
+        "on_finding": choice("fail", "report"),
+        "parallel": POSITIVE,
+        **DeltaCdcOperator.kinds,
+    }
+    template_fields = attributes(kinds)
     ui_color = "#d9ead3"
 
     def __init__(
@@ -113,6 +116,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         self.checks = checks
         self.on_finding = on_finding
         self.parallel = parallel
+        self.check_literals()
         if self.source is not None and is_literal(self.source):
             self.add_inlets([delta_asset(self.source)])
 
@@ -165,9 +169,9 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         pipeline = arguments.required("pipeline", self.pipeline)
         request = engine.VerifyRequest(
             pipeline=pipeline,
-            target=expand(arguments.required("target", self.target)),
-            source=_table(self.source),
-            current=_table(self.current),
+            target=arguments.table("target", self.target),
+            source=arguments.optional_table("source", self.source),
+            current=arguments.optional_table("current", self.current),
             on_conflict=arguments.conflict("on_conflict", self.on_conflict) or "fail",
             backup=self._backup(context, self.source, pipeline),
             **common,
@@ -176,7 +180,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
 
     def _configured(self, context: Context, common: dict[str, Any]) -> list[VerifyRequest | Verification]:
         tables = configuration(self, context, arguments.required("config", self.config)).chosen(
-            arguments.text(self.group), arguments.names("tables", self.tables)
+            arguments.text("group", self.group), arguments.names("tables", self.tables)
         )
         targets: list[VerifyRequest | Verification] = []
         for one in (table.arguments for _, table in tables):
@@ -228,11 +232,6 @@ def _located(
         return Verification(request.pipeline, request.target, checks=(no_source,))
     except DeltaCdcError as error:
         return Verification(request.pipeline, request.target, error=error)
-
-
-def _table(value: Any) -> str | None:
-    text = arguments.text(value)
-    return expand(text) if text is not None else None
 
 
 def published(results: Sequence[Verification]) -> list[dict[str, Any]]:

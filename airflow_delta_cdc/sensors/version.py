@@ -6,13 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.arguments import expand, is_literal
+from airflow_delta_cdc.arguments import RenderedArguments, attributes, is_literal
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.failures import log_named_errors
@@ -24,12 +24,24 @@ from airflow_delta_cdc.triggers.patience import is_final, message_of
 from airflow_delta_cdc.triggers.sensor import DeltaVersionSensorTrigger
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, NotADeltaTable, TableNotFound
+from delta_cdc.core.option_schema import (
+    COUNT,
+    MAPPING,
+    NAME,
+    NAMES,
+    OPTIONAL_TABLE,
+    POSITIVE,
+    SETTINGS,
+    TABLE,
+    TEXT,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
+    from delta_cdc.core.option_schema import Kind
     from delta_cdc.core.watermark import Seal
     from delta_cdc.planning.reconcile import RecordedWatermark
     from delta_cdc.planning.waiting import Condition, News, Position
@@ -43,7 +55,7 @@ class _Baseline:
     seal_due_at: int | None = None
 
 
-class DeltaVersionSensor(BaseSensorOperator):
+class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
     """Succeed as soon as a table has new commits that change data (OPTIMIZE does not).
 
     New commits are those after a baseline. With ``pipeline`` and ``target``, the baseline is the pipeline's
@@ -88,17 +100,18 @@ class DeltaVersionSensor(BaseSensorOperator):
     :raises DeltaCdcError: the target's log has no valid watermark; the class of the error shows why
     """
 
-    template_fields = (
-        "table",
-        "pipeline",
-        "target",
-        "baseline_version",
-        "min_versions",
-        "operations",
-        "partitions",
-        "delta_conn_id",
-        "storage_options",
-    )
+    kinds: ClassVar[dict[str, Kind]] = {
+        "table": TABLE,
+        "pipeline": NAME,
+        "target": OPTIONAL_TABLE,
+        "baseline_version": COUNT,
+        "min_versions": POSITIVE,
+        "operations": NAMES,
+        "partitions": MAPPING,
+        "delta_conn_id": TEXT,
+        "storage_options": SETTINGS,
+    }
+    template_fields = attributes(kinds)
     ui_color = "#e8e0f5"
 
     def __init__(
@@ -134,12 +147,14 @@ class DeltaVersionSensor(BaseSensorOperator):
         self.storage_options = storage_options
         #: The baseline of the first look, where Airflow has no task state store.
         self._first: Position | None = None
+        self.check_literals()
         if is_literal(table):
             self.add_inlets([delta_asset(table)])
 
     def pre_execute(self, context: Context) -> None:
-        """Let the task log a named error without a traceback, and with its remedy on a line of its own."""
+        """Prepare the log for named errors, and read the arguments."""
         log_named_errors()
+        self.read_arguments()
 
     def execute(self, context: Context) -> Any:
         """Look once; without changes, defer the task (or go on poking)."""
@@ -164,7 +179,7 @@ class DeltaVersionSensor(BaseSensorOperator):
                 seal_due_at=baseline.seal_due_at,
                 poll_interval=self.poke_interval,
                 # The triggerer reads the connection: a trigger's arguments are stored in the database.
-                delta_conn_id=arguments.text(self.delta_conn_id),
+                delta_conn_id=self.delta_conn_id,
                 storage_options=self.storage_options,
             ),
             method_name="execute_complete",
@@ -275,7 +290,7 @@ class DeltaVersionSensor(BaseSensorOperator):
     def _located(context: Context, argument: str, table: str | None) -> str:
         """Return the location of a table, or its catalog name if no operator has looked it up yet."""
 
-        path_or_name = expand(arguments.required(argument, table))
+        path_or_name = arguments.table(argument, table)
         return cached_location(context, path_or_name) or path_or_name
 
     def _condition(self) -> Condition:
@@ -284,4 +299,4 @@ class DeltaVersionSensor(BaseSensorOperator):
         )
 
     def _storage_options(self) -> dict[str, str] | None:
-        return storage_options(arguments.text(self.delta_conn_id), self.storage_options)
+        return storage_options(self.delta_conn_id, self.storage_options)

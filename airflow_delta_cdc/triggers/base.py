@@ -12,6 +12,7 @@ from airflow.triggers.base import BaseTrigger
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.hooks.table import astorage_options
+from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ class WatchingTrigger(BaseTrigger):
         self.partitions = condition.partitions_as_lists() or None
         self.allow_recreation = allow_recreation
         self.poll_interval = interval
-        self.delta_conn_id = delta_conn_id
-        self.storage_options = dict(storage_options) if storage_options else None
+        self.delta_conn_id = arguments.text("delta_conn_id", delta_conn_id)
+        self.storage_options = arguments.settings("storage_options", storage_options) or None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and the arguments of its constructor."""

@@ -11,7 +11,7 @@ from delta_cdc.core.errors import InvalidConfiguration
 @pytest.mark.parametrize("value", [None, "", "  ", "None", "none", "null"])
 def test_empty_form_fields_mean_not_given(value: object) -> None:
     assert arguments.whole_number("starting_version", value) is None
-    assert arguments.text(value) is None
+    assert arguments.text("where", value) is None
     assert arguments.names("keys", value) is None
 
 

@@ -6,10 +6,15 @@ Values may come from Python, from a rendered template or from a form, where ``""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import date
+from decimal import Decimal
 from difflib import get_close_matches
+from pathlib import PurePath
 from typing import Any
 
 from delta_cdc.core.adapters import BUNDLED
@@ -40,6 +45,19 @@ _LAST_PART = re.compile(r"(?:\{\{.*?\}\}|\{%.*?%\}|[^/])+(?=/*\s*$)")
 def is_given(value: Any) -> bool:
     """Return whether an argument, which may be rendered text, has a value."""
     return value is not None and not (isinstance(value, str) and value.strip().lower() in _NOT_GIVEN)
+
+
+def spelled(value: Any) -> Any:
+    """Return the list, tuple or mapping that a text spells; any other value unchanged.
+
+    A template whose value is one renders such a text: as Python writes it, or as JSON.
+    """
+    if isinstance(value, str) and value.lstrip().startswith(("[", "(", "{")):
+        for parse in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+                found = parse(value.strip())
+                return found if isinstance(found, list | tuple | dict) else value
+    return value
 
 
 def refused(name: str, value: Any, remedy: str) -> InvalidConfiguration:
@@ -123,9 +141,16 @@ def scd_type(name: str, value: Any) -> int | None:
     return number
 
 
-def text(value: Any) -> str | None:
-    """Read an optional text."""
-    return str(value) if is_given(value) else None
+def text(name: str, value: Any) -> str | None:
+    """Read an optional text, which may also be a number, a time or a path.
+
+    :raises InvalidConfiguration: for anything else
+    """
+    if not is_given(value):
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal | date | PurePath):
+        raise refused(name, value, "give a text.")
+    return str(value)
 
 
 def name(name: str, value: Any) -> str | None:
@@ -171,13 +196,15 @@ def last_part(table: str) -> str:
 
 
 def names(name: str, value: Any) -> tuple[str, ...] | None:
-    """Read a list of column names or expressions; a text means a list of that text.
+    """Read a list of column names or expressions; a text that spells no list means a list of that text.
 
     :raises InvalidConfiguration: for anything except texts
     """
     if not is_given(value):
         return None
-    items = (value,) if isinstance(value, str) else value
+    found = spelled(value)
+    items = found if not isinstance(found, Mapping) else value
+    items = (items,) if isinstance(items, str) else items
     is_list = isinstance(items, Collection) and not isinstance(items, Mapping)
     if not is_list or not all(isinstance(item, str) for item in items):
         raise refused(name, value, "give a list of texts.")
@@ -189,7 +216,7 @@ def columns(name: str, value: Any) -> tuple[str, ...] | None:
 
     :raises InvalidConfiguration: for anything except texts, a text that lists names, or a duplicate name
     """
-    if isinstance(value, str) and "," in value:
+    if isinstance(value, str) and "," in value and not isinstance(spelled(value), list | tuple):
         names_text = ", ".join(repr(part.strip()) for part in value.split(","))
         raise InvalidConfiguration(
             f"{name} is a text, {value!r}: it would be the name of one column.",
@@ -234,32 +261,65 @@ def flag(name: str, value: Any) -> bool:
 
 
 def mapping(name: str, value: Any) -> dict[str, Any]:
-    """Read a mapping, which may come as JSON text from a form; not given means an empty one.
+    """Read a mapping, which may come as text from a form or a template; not given means an empty one.
 
-    :raises InvalidConfiguration: for anything else
+    :raises InvalidConfiguration: for anything else; the message hides the value, which may contain secrets
     """
     if not is_given(value):
         return {}
-    parsed = value
-    if isinstance(value, str):
-        try:
-            parsed = json.loads(value)
-        except ValueError:
-            parsed = None
+    parsed = spelled(value)
     if not isinstance(parsed, Mapping) or not all(isinstance(key, str) for key in parsed):
-        raise refused(name, value, "give a mapping from names to values, or its JSON text.")
+        raise InvalidConfiguration(
+            f"{name} is no mapping (type {type(value).__name__}).",
+            remedy="give a mapping from names to values, or its JSON text.",
+            argument=name,
+        )
     return dict(parsed)
 
 
+def mappings(name: str, value: Any) -> tuple[Mapping[str, Any], ...]:
+    """Read a list of mappings; not given means an empty one.
+
+    :raises InvalidConfiguration: for anything else
+    """
+    items = spelled(value) if is_given(value) else ()
+    if not isinstance(items, Sequence) or not all(isinstance(item, Mapping) for item in items):
+        raise refused(name, value, "give a list of mappings.")
+    return tuple(items)
+
+
 def properties(name: str, value: Any) -> dict[str, str]:
-    """Read a mapping whose values are texts; Python's booleans become ``true`` and ``false``, as in Delta.
+    """Read a mapping whose values are texts. A value of None is left out.
+
+    Python's booleans become ``true`` and ``false``, as in Delta; lists and mappings become JSON.
 
     :raises InvalidConfiguration: for anything except a mapping
     """
-    return {
-        key: str(item).lower() if isinstance(item, bool) else str(item)
-        for key, item in mapping(name, value).items()
-    }
+    return {key: property_text(item) for key, item in mapping(name, value).items() if item is not None}
+
+
+def property_text(value: Any) -> str:
+    """Return the value of a property as text, for Delta, Spark, a store or Kafka."""
+    if isinstance(value, bool | list | tuple | dict):
+        with suppress(TypeError):
+            return json.dumps(value)
+    return str(value)
+
+
+def settings(name: str, value: Any) -> dict[str, str]:
+    """Read the settings of a program as :func:`properties` does, without those that a template left unset.
+
+    :raises InvalidConfiguration: for anything except a mapping
+    """
+    return {key: item for key, item in properties(name, value).items() if item.strip() != "None"}
+
+
+def listed(name: str, value: Any) -> str | None:
+    """Read a text with commas, such as ``a.jar,b.jar``, or a list of its parts.
+
+    :raises InvalidConfiguration: for anything except texts
+    """
+    return ",".join(part.strip() for part in names(name, value) or ()) or None
 
 
 def partitions(name: str, value: Any) -> dict[str, str | None]:
@@ -267,8 +327,9 @@ def partitions(name: str, value: Any) -> dict[str, str | None]:
 
     :raises InvalidConfiguration: for anything else
     """
+    value = spelled(value)
     if isinstance(value, Mapping):
-        return {str(column): text(expression) for column, expression in value.items()}
+        return {str(column): text(name, expression) for column, expression in value.items()}
     return dict.fromkeys(names(name, value) or ())
 
 
@@ -291,6 +352,7 @@ def conflict(name: str, value: Any) -> str | tuple[str, ...] | None:
 
     :raises InvalidConfiguration: for anything else
     """
+    value = spelled(value)
     if isinstance(value, Mapping) and set(value) == {"last_by"}:
         last_by = columns(name, value["last_by"])
         if last_by and all(is_given(column) for column in last_by):
@@ -309,6 +371,7 @@ def initial_load(name: str, value: Any) -> str | dict[str, int] | None:
 
     :raises InvalidConfiguration: for anything else
     """
+    value = spelled(value)
     if isinstance(value, Mapping) and len(value) == 1 and set(value) <= {"from_version", "none_at"}:
         ((key, raw_version),) = value.items()
         version = whole_number(f"{name} {key}", raw_version)
@@ -327,7 +390,7 @@ def adapter(name: str, value: Any) -> str | None:
 
     :raises InvalidConfiguration: for anything else
     """
-    adapter_name = text(value)
+    adapter_name = text(name, value)
     if adapter_name is not None and _DOTTED.fullmatch(adapter_name.strip()):
         return adapter_name.strip()
     bundled: str | None = one_of(BUNDLED, name, adapter_name)

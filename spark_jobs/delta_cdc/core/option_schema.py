@@ -136,6 +136,22 @@ def parameters(options: Mapping[str, Option], *, templated: bool = False) -> tup
     return tuple(dict.fromkeys(option.group or option.name for option in selected))
 
 
+def kinds(options: Mapping[str, Option]) -> dict[str, Kind]:
+    """Return the kinds of the arguments with which callers give options: a group is one mapping."""
+    of_groups = {
+        group: Kind("mapping", MAPPING.expects, partial(_read_group, options))
+        for group in GROUPS
+        if in_group(options, group)
+    }
+    return {
+        name: of_groups[name] if name in of_groups else options[name].kind for name in parameters(options)
+    }
+
+
+def _read_group(options: Mapping[str, Option], group: str, value: Any) -> dict[str, Any]:
+    return {name: options[name].read(item) for name, item in flat(options, {group: value}).items()}
+
+
 def _by_name(*options: Option) -> dict[str, Option]:
     return {option.name: option for option in options}
 
@@ -149,9 +165,8 @@ def choice(*choices: str) -> Kind:
 NAME = Kind("name", "a name; one that looks like a number needs quotes", arguments.name)
 TABLE = Kind("name", NAME.expects, arguments.table)
 OPTIONAL_TABLE = Kind("name", NAME.expects, arguments.optional_table)
-TEXT = Kind(
-    "text", "a text; one that looks like a number needs quotes", lambda _, value: arguments.text(value)
-)
+TEXT = Kind("text", "a text; one that looks like a number needs quotes", arguments.text)
+NAMES = Kind("names", "a text or a list of texts", arguments.names)
 KEYS = Kind("names", "a text or a list of texts", lambda name, value: arguments.columns(name, value) or ())
 PROJECTIONS = Kind("names", KEYS.expects, arguments.projections)
 #: An empty list differs from a list that is not given.
@@ -179,6 +194,9 @@ PARTITIONS = Kind(
 )
 PROPERTIES = Kind("texts", "a mapping from names to values", arguments.properties)
 MAPPING = Kind("mapping", "a mapping from names to values", arguments.mapping)
+MAPPINGS = Kind("mappings", "a list of mappings", arguments.mappings)
+SETTINGS = Kind("texts", MAPPING.expects, arguments.settings)
+LISTED = Kind("names", NAMES.expects, arguments.listed)
 ADAPTER = Kind("name", NAME.expects, arguments.adapter)
 MODE = choice(*arguments.MODES, arguments.DRY_RUN)
 FAIL_OR_RELOAD = choice("fail", "reload")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core import arguments
 from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import (
     ConsumerUnreadable,
@@ -22,8 +24,6 @@ from delta_cdc.planning import maintenance_commits, preconditions, staging
 from delta_cdc.planning.reconcile import reconcile_async
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.table import TableState
 
@@ -66,11 +66,10 @@ def consumers_of(given: object) -> tuple[Consumer, ...]:
 
     :raises InvalidConfiguration: for anything else
     """
-    if given is None or given == "":
-        return ()
+    given = arguments.spelled(given) if arguments.is_given(given) else ()
     consumers = []
     entry: Any
-    for entry in given if isinstance(given, list | tuple) else [str(given)]:
+    for entry in given if isinstance(given, Sequence) and not isinstance(given, str) else [str(given)]:
         if isinstance(entry, Consumer):
             consumers.append(entry)
             continue

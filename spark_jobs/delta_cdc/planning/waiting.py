@@ -9,6 +9,7 @@ whenever a next version exists, and every :data:`CHECK_EVERY`-th time.
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -42,6 +43,8 @@ BEFORE_EVERYTHING = -1
 #: The number of looks without news after which a watch checks whether the table is still the same one.
 CHECK_EVERY = 20
 
+#: Characters of a list that no operation's name has.
+_NO_OPERATION = re.compile(r"[\[\](){},'\"]")
 _ABSENT = (TableNotFound, NotADeltaTable)
 
 
@@ -84,17 +87,11 @@ class Condition:
         :param partitions: a mapping from a partition column to a value or a list of values
         :raises InvalidConfiguration: for anything else
         """
-        values_by_column = partitions if arguments.is_given(partitions) else {}
-        if not isinstance(values_by_column, dict):
-            raise InvalidConfiguration(
-                f"partitions is {partitions!r}.", remedy="give a mapping from a column to a value or a list."
-            )
+        values_by_column = arguments.mapping("partitions", partitions)
         return cls(
             min_versions=arguments.whole_number("min_versions", min_versions, minimum=1) or 1,
-            operations=frozenset(
-                name.strip().lower() for name in arguments.names("operations", operations) or ()
-            ),
-            partitions={str(column): _values(column, value) for column, value in values_by_column.items()},
+            operations=_operations(operations),
+            partitions={column: _values(column, value) for column, value in values_by_column.items()},
         )
 
     def partitions_as_lists(self) -> dict[str, list[str | None]]:
@@ -387,6 +384,15 @@ def _opened(table: str, storage_options: Mapping[str, str] | None) -> DeltaLog:
 
 
 # -- partitions -----------------------------------------------------------------------------------
+def _operations(value: Any) -> frozenset[str]:
+    names = arguments.names("operations", value) or ()
+    for name in names:
+        if _NO_OPERATION.search(name):
+            # The wait for it would never end.
+            raise arguments.refused("operations", name, "give a list of names, such as ['MERGE', 'UPDATE'].")
+    return frozenset(name.strip().lower() for name in names if arguments.is_given(name))
+
+
 def _values(column: Any, value: Any) -> frozenset[str | None]:
     items = value if isinstance(value, list | tuple | set | frozenset) else [value]
     if not items:

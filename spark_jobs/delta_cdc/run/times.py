@@ -30,7 +30,7 @@ def moment(name: str, value: Any) -> DateTime | None:
     """
     import pendulum
 
-    text = arguments.text(value)
+    text = arguments.text(name, value)
     if text is None:
         return None
     match = _TIME.fullmatch(text.strip())

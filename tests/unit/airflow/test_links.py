@@ -63,7 +63,9 @@ def test_a_target_that_is_not_known_has_no_link() -> None:
 
 def test_a_refused_configuration_has_no_links() -> None:
     """Else the log shows tracebacks of the links after the error itself."""
-    assert set(links(operator(policies={"schema_evolutoin": "widen"})).values()) == {""}
+    refused = operator()
+    refused.policies = {"schema_evolutoin": "widen"}
+    assert set(links(refused).values()) == {""}
 
 
 @pytest.mark.parametrize(

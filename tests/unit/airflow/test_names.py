@@ -355,7 +355,8 @@ def test_read_plans_with_locations(world: World, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_wrong_argument_is_named_before_spark_is_asked(world: World) -> None:
-    task = world.task(max_versions=0)
+    task = world.task()
+    task.limits = {"max_versions": "0"}
     with pytest.raises(Exception, match="max_versions"):
         task.execute(world.context(task))
     assert world.catalog.lookups == []

@@ -89,12 +89,11 @@ def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) ->
     [({"query": "mindelta"}, "min_delta"), ({"method": "cdf"}, "method"), ({"query": "upsert"}, "keys")],
 )
 def test_mistakes_are_seen_before_anything_is_looked_at(arguments: dict[str, Any], named: str) -> None:
-    operator = DeltaReadChangesOperator(
-        task_id="read", pipeline="p", table="/absent", staging="/staging", **arguments
-    )
     context: Any = {"run_id": "r", "task_state_store": Store()}
     with pytest.raises(InvalidConfiguration) as refused:
-        operator.execute(context)
+        DeltaReadChangesOperator(
+            task_id="read", pipeline="p", table="/absent", staging="/staging", **arguments
+        ).execute(context)
     assert named in str(refused.value)
 
 

@@ -143,7 +143,6 @@ def test_the_copy_of_the_seal_is_looked_at_where_the_source_is_named(tables: Tab
         ({"target": "/t"}, "pipeline is None"),
         ({"pipeline": "p", "target": "/t", "config": "c.yaml"}, "config and pipeline, target"),
         ({"pipeline": "p", "target": "/t", "group": "g"}, "group given without config"),
-        ({"pipeline": "p", "target": "/t", "on_finding": "warn"}, "on_finding is 'warn'"),
         ({"pipeline": "p", "target": "/t", "checks": ["all"]}, "checks is 'all'"),
     ],
 )
