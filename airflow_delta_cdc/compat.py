@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import CronDataIntervalTimetable as CronDataIntervalTimetable
     from airflow.sdk.definitions.callback import AsyncCallback as AsyncCallback
+    from airflow.sdk.exceptions import AirflowRescheduleException as AirflowRescheduleException
     from airflow.sdk.log import amask_secret as amask_secret
     from airflow.triggers.shared_stream import SharedStreamProducer as SharedStreamProducer
 else:
@@ -27,6 +28,10 @@ else:
         from airflow.sdk import CronDataIntervalTimetable
     except ImportError:
         from airflow.timetables.interval import CronDataIntervalTimetable
+    try:
+        from airflow.sdk.exceptions import AirflowRescheduleException
+    except ImportError:
+        from airflow.exceptions import AirflowRescheduleException
     try:
         from airflow.sdk.log import amask_secret
     except ImportError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -94,15 +95,28 @@ def build_dags(
 
     caller = sys._getframe(1).f_globals.get("__file__") or ""
     wanted = get_parsing_context().dag_id
-    place = str(source) if isinstance(source, str | Path) else "a mapping"
-    if isinstance(source, str | Path) and caller:
-        source = Path(caller).parent / source
+    place = "a mapping"
+    if isinstance(source, str | Path):
+        source, place = _placed(Path(source), Path(caller).parent if caller else Path())
     dags: dict[str, DAG] = {}
     for group in engine.load_configuration(source).groups:
         maker = _Maker(group, place, caller, dict(default_args or {}), dag_arguments)
         for dag_id, is_backfill in maker.wanted(wanted):
             dags[dag_id] = maker.made(dag_id, is_backfill=is_backfill)
     return dags
+
+
+def _placed(source: Path, folder: Path) -> tuple[Path, str]:
+    """Return the path of a configuration, and the same for people.
+
+    The latter is relative to the folder of the DAG file: it is a part of the DAG, so a copy of the project at
+    another place, such as each version in a Git bundle, would otherwise make a new version of each DAG.
+    """
+    path = folder / source
+    if not source.is_absolute():
+        return path, str(source)
+    is_apart = os.path.commonpath([path, folder.absolute()]) == path.anchor
+    return path, str(path) if is_apart else os.path.relpath(path, folder)
 
 
 @dataclass(frozen=True)
@@ -180,7 +194,7 @@ class _Maker:
             dag_id,
             **{
                 **arguments,
-                "schedule": None if is_backfill else self._schedule(),
+                "schedule": None if is_backfill else self._schedule(arguments),
                 "params": {**params, **arguments.get("params", {})},
                 "default_args": self._default_args(),
                 "tags": ["delta-cdc", *arguments.get("tags", ()), *settings.get("tags", ())],
@@ -209,7 +223,7 @@ class _Maker:
             detections=[detect.task_id for detect in detections],
             applies=[apply.task_id for apply in applies],
             trigger_rule="none_failed",
-            **self._of_applications(),
+            **self._of_tasks(),
         )
         [*detections, *applies] >> publish
 
@@ -228,7 +242,7 @@ class _Maker:
             group=self.names,
             fingerprint=self._work,
             inlets=inlets,
-            **self._of_applications(),
+            **self._of_tasks(),
         )
         run_spark = None
         if shares:
@@ -237,7 +251,7 @@ class _Maker:
                 work=detect.output,
                 parallel=parallel,
                 inlets=inlets,
-                **self._of_applications(),
+                **self._of_tasks(),
             )
         apply = ApplyTableOperator.partial(
             task_id=f"apply{suffix}",
@@ -251,11 +265,18 @@ class _Maker:
                 *(pipeline_alias(table.pipeline) for table in tables),
                 *written_assets(one.get(name) for one in tables_arguments for name in ("log", "target")),
             ],
-            **self._of_applications(),
+            **self._of_tasks(),
         ).expand(item=detect.output)
         if run_spark is not None:
             run_spark >> apply
         return detect, apply
+
+    def _of_tasks(self) -> dict[str, Any]:
+        """Return arguments of all tasks: those of their applications, and that their XComs stay on.
+
+        The tasks pass their work to each other by XCom; a user may have turned XComs off in ``default_args``.
+        """
+        return {"do_xcom_push": True, **self._of_applications()}
 
     def _of_applications(self) -> dict[str, Any]:
         return {name: value for name, value in self.group.settings.items() if name in _OF_APPLICATIONS}
@@ -282,7 +303,7 @@ class _Maker:
         callbacks = self.group.settings.get("on_late_callback", ())
         return [freshness_deadline(min(spans), callback) for callback in callbacks] if spans else []
 
-    def _schedule(self) -> Any:
+    def _schedule(self, arguments: Mapping[str, Any]) -> Any:
         settings = self.group.settings
         schedule = settings.get("schedule", self.dag_arguments.get("schedule"))
         if schedule == "on_change":
@@ -291,8 +312,13 @@ class _Maker:
             return AssetAny(*[delta_asset(table) for table in schedule["assets"]])
         if isinstance(schedule, str) and schedule not in _NO_CRON:
             # A backfill by dates needs data intervals.
-            return CronDataIntervalTimetable(schedule, timezone="UTC")
+            return CronDataIntervalTimetable(schedule, timezone=self._zone(arguments["start_date"]))
         return schedule
+
+    def _zone(self, start: Any) -> Any:
+        """Return the zone of the schedule by Airflow's own rule: that of the start date, or Airflow's."""
+        given = None if start == _START else start
+        return DAG("zone", schedule=None, start_date=given, default_args=self._default_args()).timezone
 
     def _watched(self) -> list[Asset]:
         settings = self.group.settings

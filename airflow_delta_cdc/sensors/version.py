@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowSkipException
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+)
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import RenderedArguments, attributes, is_literal
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.backup import kept
+from airflow_delta_cdc.compat import AirflowRescheduleException
 from airflow_delta_cdc.failures import log_named_errors
 from airflow_delta_cdc.hooks.table import storage_options
 from airflow_delta_cdc.metrics import are_published, emit_lag
@@ -37,7 +43,7 @@ from delta_cdc.core.option_schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -66,7 +72,9 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
 
     The sensor also waits for a table that doesn't exist yet, and for a store that doesn't answer. It works
     deferred (one check per interval in the triggerer), in mode ``reschedule`` and in mode ``poke``, and never
-    starts a JVM. After ``timeout``, the task fails, or Airflow skips it if ``soft_fail`` is set.
+    starts a JVM. After ``timeout``, the task fails, or Airflow skips it if ``soft_fail`` is set. An error
+    that waiting cannot solve fails the task, or Airflow skips it if ``never_fail`` is set; ``soft_fail`` does
+    not hide it.
 
     The XCom is a dict: ``table``, ``table_id``, ``version`` (the newest), ``previous_version`` (the
     baseline), ``timestamp`` (of the newest commit that counted, ISO 8601 in UTC) and ``reason``
@@ -158,32 +166,32 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         """Look once; without changes, defer the task (or go on poking)."""
-        if not self.deferrable:
-            return super().execute(context)
-        baseline = self._baseline(context)
-        news = self._look_if_possible(context, baseline)
+        with self._never_failing():
+            if not self.deferrable:
+                return super().execute(context)
+            baseline = self._baseline(context)
+            news = self._look_if_possible(context, baseline)
+            if news is None:
+                trigger = self._trigger(context, baseline)
         if news is None:
-            self._wait_in_triggerer(context, baseline)
-            return None
+            self.defer(
+                trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout)
+            )
         return news.to_dict()
 
-    def _wait_in_triggerer(self, context: Context, baseline: _Baseline) -> None:
-        self.defer(
-            trigger=DeltaVersionSensorTrigger(
-                table=self._located(context, "table", self.table),
-                baseline=engine.position_to_json(baseline.position),
-                min_versions=arguments.whole_number("min_versions", self.min_versions, minimum=1) or 1,
-                operations=self.operations,
-                partitions=self.partitions,
-                allow_recreation=self.allow_recreation,
-                seal_due_at=baseline.seal_due_at,
-                poll_interval=self.poke_interval,
-                # The triggerer reads the connection: a trigger's arguments are stored in the database.
-                delta_conn_id=self.delta_conn_id,
-                storage_options=self.storage_options,
-            ),
-            method_name="execute_complete",
-            timeout=timedelta(seconds=self.timeout),
+    def _trigger(self, context: Context, baseline: _Baseline) -> DeltaVersionSensorTrigger:
+        return DeltaVersionSensorTrigger(
+            table=self._located(context, "table", self.table),
+            baseline=engine.position_to_json(baseline.position),
+            min_versions=arguments.whole_number("min_versions", self.min_versions, minimum=1) or 1,
+            operations=self.operations,
+            partitions=self.partitions,
+            allow_recreation=self.allow_recreation,
+            seal_due_at=baseline.seal_due_at,
+            poll_interval=self.poke_interval,
+            # The triggerer reads the connection: a trigger's arguments are stored in the database.
+            delta_conn_id=self.delta_conn_id,
+            storage_options=self.storage_options,
         )
 
     def poke(self, context: Context) -> PokeReturnValue:
@@ -196,13 +204,30 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
 
         :raises DeltaCdcError: the error that ended the trigger
         """
-        if "error" not in event:
-            return event
-        error = DeltaCdcError.from_dict(event["error"])
-        if self.never_fail:
-            # Airflow skips a poking task for any error, but here it only skips for its own exceptions.
-            raise AirflowSkipException(str(error)) from error
-        raise error
+        with self._never_failing():
+            if "error" in event:
+                raise DeltaCdcError.from_dict(event["error"])
+        return event
+
+    @contextmanager
+    def _never_failing(self) -> Iterator[None]:
+        """Turn an error of a look into the task's state, in the triggerer and on the worker.
+
+        ``never_fail`` skips the task for any error. ``soft_fail`` skips it only for Airflow's own errors that
+        end a wait, such as a timeout.
+        """
+        try:
+            yield
+        except (AirflowSkipException, AirflowRescheduleException):
+            raise
+        except (AirflowSensorTimeout, AirflowTaskTimeout, AirflowFailException) as error:
+            if self.soft_fail or self.never_fail:
+                raise AirflowSkipException(f"The wait for {self.table} ended: {error}") from error
+            raise
+        except Exception as error:
+            if self.never_fail:
+                raise AirflowSkipException(str(error)) from error
+            raise
 
     # -- one look -------------------------------------------------------------------------------
     def _look_if_possible(self, context: Context, baseline: _Baseline) -> News | None:

@@ -10,6 +10,7 @@ from airflow.sdk import Asset, AssetWatcher
 
 from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.assets import delta_asset, quoted
+from airflow_delta_cdc.triggers.base import interval_of
 from airflow_delta_cdc.triggers.version import DeltaVersionTrigger
 from delta_cdc.core.uris import canonical_uri
 
@@ -37,6 +38,8 @@ def watched_asset(table: str, **arguments: Any) -> Asset:
     """
 
     name = f"watch:{delta_asset(table).name}"
+    if arguments.get("poll_interval") is not None:
+        arguments["poll_interval"] = interval_of(arguments["poll_interval"])
     if arguments:
         text = json.dumps(arguments, sort_keys=True, default=str)
         name = f"{name}#{hashlib.sha256(text.encode()).hexdigest()[:8]}"

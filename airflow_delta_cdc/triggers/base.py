@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.hooks.table import astorage_options
 from delta_cdc.core import arguments
-from delta_cdc.core.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +29,23 @@ def configured_interval() -> float:
     return float(conf.getfloat("delta_cdc", "poll_interval", fallback=POLL_INTERVAL))
 
 
+def interval_of(given: Any) -> float:
+    """Return the seconds between two looks.
+
+    :param given: a timedelta, or as :func:`delta_cdc.core.arguments.span`; None takes the configured interval
+    :raises InvalidConfiguration: for anything else, or if it is not greater than 0
+    """
+    value = given.total_seconds() if isinstance(given, timedelta) else given
+    interval = configured_interval() if value is None else arguments.span("poll_interval", value)
+    if not interval:
+        raise arguments.refused(
+            "poll_interval",
+            given,
+            "give seconds greater than 0, or a timedelta (for a sensor, as poke_interval).",
+        )
+    return float(interval)
+
+
 class WatchingTrigger(BaseTrigger):
     """A trigger that looks at one table. Both triggers document its arguments."""
 
@@ -40,7 +57,7 @@ class WatchingTrigger(BaseTrigger):
         operations: Sequence[str] | str | None,
         partitions: Mapping[str, Any] | None,
         allow_recreation: bool,
-        poll_interval: float | None,
+        poll_interval: timedelta | float | None,
         delta_conn_id: str | None,
         storage_options: Mapping[str, str] | None,
     ) -> None:
@@ -50,18 +67,12 @@ class WatchingTrigger(BaseTrigger):
         condition = engine.Condition.of(
             min_versions=min_versions, operations=operations, partitions=partitions
         )
-        interval = configured_interval() if poll_interval is None else float(poll_interval)
-        if interval <= 0:
-            raise InvalidConfiguration(
-                f"The interval between two checks of {table} is {interval}.",
-                remedy="give poll_interval (poke_interval of a sensor) seconds greater than 0.",
-            )
         self.table = table
         self.min_versions = condition.min_versions
         self.operations = sorted(condition.operations) or None
         self.partitions = condition.partitions_as_lists() or None
         self.allow_recreation = allow_recreation
-        self.poll_interval = interval
+        self.poll_interval = interval_of(poll_interval)
         self.delta_conn_id = arguments.text("delta_conn_id", delta_conn_id)
         self.storage_options = arguments.settings("storage_options", storage_options) or None
 

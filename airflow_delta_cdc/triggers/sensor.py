@@ -14,6 +14,7 @@ from delta_cdc.core.errors import DeltaCdcError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
+    from datetime import timedelta
 
     from delta_cdc.planning.waiting import News, Watch
 
@@ -38,7 +39,7 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
         error
     :param seal_due_at: time (epoch milliseconds) from which the trigger fires even without a change, with the
         reason ``seal_due``; None is never
-    :param poll_interval: seconds between two looks; None is ``[delta_cdc] poll_interval``
+    :param poll_interval: seconds or a timedelta between two looks; None is ``[delta_cdc] poll_interval``
     :param delta_conn_id: connection of type ``delta`` for the object store; it is read in the triggerer
     :param storage_options: options of the object store; no secrets, they are kept in Airflow's database
     """
@@ -53,7 +54,7 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
         partitions: Mapping[str, Any] | None = None,
         allow_recreation: bool = False,
         seal_due_at: int | None = None,
-        poll_interval: float | None = None,
+        poll_interval: timedelta | float | None = None,
         delta_conn_id: str | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:

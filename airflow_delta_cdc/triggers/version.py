@@ -31,6 +31,7 @@ from airflow_delta_cdc.triggers.patience import Patience, is_final
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
+    from datetime import timedelta
 
     from airflow.triggers.shared_stream import AdvanceItem
 
@@ -69,7 +70,7 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
         case, such as ``MERGE``: only commits of these operations count
     :param partitions: a value, or a list of values, for each partition column, such as ``{"country": ["DE",
         "FR"]}``: only commits that add or remove rows in these partitions count
-    :param poll_interval: seconds between two checks; None is ``[delta_cdc] poll_interval``
+    :param poll_interval: seconds or a timedelta between two checks; None is ``[delta_cdc] poll_interval``
     :param delta_conn_id: connection of type ``delta`` for the object store; the triggerer reads it
     :param storage_options: options of the object store. Airflow's database contains them, so they must not
         contain secrets
@@ -87,7 +88,7 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
         min_versions: int = 1,
         operations: Sequence[str] | str | None = None,
         partitions: Mapping[str, Any] | None = None,
-        poll_interval: float | None = None,
+        poll_interval: timedelta | float | None = None,
         delta_conn_id: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         allow_recreation: bool = True,

@@ -57,6 +57,23 @@ def test_what_is_no_such_time_is_refused_with_the_argument_and_an_example(value:
     assert moment("starting_timestamp", "2026-01-31T18:00:00+00:00") is not None
 
 
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("2026-10-25T02:30:00 Europe/Berlin", "2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00"),
+        ("2026-03-29T02:30:00 Europe/Berlin", "2026-03-29T01:30:00+01:00", "2026-03-29T03:30:00+02:00"),
+        ("2026-11-01T01:30:00 America/New_York", "2026-11-01T01:30:00-04:00", "2026-11-01T01:30:00-05:00"),
+        ("2026-04-05T01:45 Australia/Lord_Howe", "2026-04-05T01:45:00+11:00", "2026-04-05T01:45:00+10:30"),
+        ("2026-10-25T03:00:00 Europe/Berlin", *["2026-10-25T03:00:00+01:00"] * 2),
+    ],
+)
+def test_a_range_leaves_no_hour_out_where_clocks_change(text: str, first: str, last: str) -> None:
+    """02:30 of the autumn was the later one also for a start, so an hour was missing."""
+    assert iso("starting_timestamp", text) == first
+    assert iso("ending_timestamp", text) == last
+    assert start("start_date", text).isoformat() == first
+
+
 def test_a_start_may_be_a_date() -> None:
     assert start("start_date", "2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
     assert start("start_date", "2026-01-31T06:00:00-02:00") == datetime(2026, 1, 31, 8, tzinfo=UTC)

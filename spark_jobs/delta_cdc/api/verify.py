@@ -49,7 +49,7 @@ def verify_table(
         contain it
     :param checks: names of :data:`delta_cdc.core.checks.CHECKS`; None makes all checks
     :param storage_options: options of the object store for reading the logs without Spark
-    :return: one :class:`~delta_cdc.core.checks.Check` per check
+    :return: the version of the target, and its checks; ``findings`` has those that found something
     :raises InvalidConfiguration: the arguments are invalid
     :raises DeltaCdcError: a table cannot be read
     """

@@ -25,7 +25,8 @@ def moment(name: str, value: Any) -> DateTime | None:
 
     :param name: the argument's name, for the message
     :param value: ISO 8601 with an offset, or followed by the name of a zone; or a datetime. None, ``""`` and
-        ``"None"`` mean not given
+        ``"None"`` mean not given. Where clocks change, a zone can show a time twice or never: the bound of a
+        range is then the one of its two possible moments with which the range is longer
     :raises InvalidConfiguration: for any other value, including times without an offset or a zone
     """
     import pendulum
@@ -38,13 +39,21 @@ def moment(name: str, value: Any) -> DateTime | None:
         stamp, zone = match.groups() if match else ("", None)
         parsed = pendulum.parse(stamp, exact=True, tz=None)
         if isinstance(parsed, pendulum.DateTime) and (parsed.tzinfo is None) == (zone is not None):
-            return parsed if zone is None else parsed.replace(tzinfo=pendulum.timezone(zone))
+            return parsed if zone is None else _in_zone(parsed, zone, is_end=name.startswith("ending"))
     raise InvalidConfiguration(
         f"{name} is {text!r}, which is not a time with an offset or a zone.",
         remedy="write it with an offset, as 2026-01-31T18:00:00+00:00, or with a zone, as "
         "2026-01-31T18:00:00 Europe/Berlin.",
         argument=name,
     )
+
+
+def _in_zone(local: DateTime, zone: str, *, is_end: bool) -> DateTime:
+    """Return the moment when a zone shows a time; of two, the earlier one, or for an end the later one."""
+    import pendulum
+
+    moments = [local.replace(tzinfo=pendulum.timezone(zone), fold=fold) for fold in (0, 1)]
+    return (max if is_end else min)(moments, key=datetime.timestamp)
 
 
 def iso(name: str, value: Any) -> str | None:

@@ -7,8 +7,10 @@ import runpy
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pendulum
 import pytest
-from airflow.sdk import AssetAny, CronDataIntervalTimetable
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.sdk import DAG, AssetAny, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_delta_cdc.assets import delta_asset, group_asset, pipeline_alias
@@ -20,8 +22,6 @@ from delta_cdc.core.errors import InvalidConfiguration
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    from airflow.sdk import DAG
 
 ORDERS = {"source": "/lake/orders", "target": "/lake/orders_current", "keys": ["id"]}
 LOGGED = {
@@ -210,6 +210,59 @@ def test_the_same_every_time() -> None:
     assert told.task_dict["apply"].partial_kwargs["configuration"] == work_of(told)
     connected = build_dags(sales(settings={"delta_conn_id": "other"}))["sales"]
     assert work_of(connected) != work_of(told)
+
+
+@pytest.mark.parametrize(
+    ("given", "default_args", "zone"),
+    [
+        ({"start_date": pendulum.datetime(2026, 1, 1, tz="Europe/Berlin")}, {}, "Europe/Berlin"),
+        ({"start_date": datetime(2026, 1, 1, tzinfo=UTC)}, {}, "UTC"),
+        ({}, {"start_date": pendulum.datetime(2026, 1, 1, tz="Asia/Tokyo")}, "Asia/Tokyo"),
+        ({}, {}, "UTC"),
+    ],
+)
+def test_a_cron_is_in_the_zone_of_the_start(
+    given: dict[str, Any], default_args: dict[str, Any], zone: str
+) -> None:
+    """It was in UTC, without a word."""
+    made = build_dags(sales(settings={"schedule": "0 3 * * *"}), default_args=default_args, **given)["sales"]
+    plain = DAG("plain", schedule="0 3 * * *", default_args=default_args, **given)
+    assert made.timetable.timezone == plain.timetable.timezone == pendulum.timezone(zone)
+    serialized = DagSerialization.serialize_dag(made)["timetable"]["__var"]
+    assert serialized == {"expression": "0 3 * * *", "timezone": zone}
+
+
+def test_a_start_of_a_file_has_its_zone() -> None:
+    settings = {"schedule": "@daily", "start_date": "2026-01-01T00:00:00 Europe/Berlin"}
+    made = build_dags(sales(settings=settings))["sales"]
+    assert made.timetable.timezone.name == "Europe/Berlin"
+
+
+def test_two_checkouts_are_one_version(tmp_path: Path) -> None:
+    """The absolute path of the file was a part of the DAG, so each new copy made a new version."""
+    hashes = set()
+    for checkout in ("a", "long/b"):
+        folder = tmp_path / checkout / "dags"
+        folder.mkdir(parents=True)
+        (folder.parent / "sales.yaml").write_text(
+            "pipelines:\n  orders: {source: /a, target: /b, keys: [id]}\n"
+        )
+        (folder / "file.py").write_text(
+            "from pathlib import Path\nfrom airflow_delta_cdc.dags import build_dags\n"
+            "dags = build_dags(Path(__file__).parent.parent / 'sales.yaml')\n"
+        )
+        dags = runpy.run_path(str(folder / "file.py"))["dags"]
+        assert "Made from `../sales.yaml`" in dags["orders"].doc_md
+        hashes.add(SerializedDagModel.hash(DagSerialization.to_dict(dags["orders"])))
+        assert str(tmp_path) not in str({**DagSerialization.serialize_dag(dags["orders"]), "fileloc": ""})
+    assert len(hashes) == 1
+
+
+def test_a_group_needs_its_xcoms() -> None:
+    made = build_dags(sales(), default_args={"do_xcom_push": False})["sales"]
+    for task in made.tasks:
+        given = task.partial_kwargs["do_xcom_push"] if task.is_mapped else task.do_xcom_push
+        assert given is True, task.task_id
 
 
 def test_the_asset_of_a_group() -> None:

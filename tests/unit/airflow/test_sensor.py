@@ -7,11 +7,18 @@ import os
 import shutil
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
-from airflow.sdk.exceptions import AirflowSensorTimeout, AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowRescheduleException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    TaskDeferred,
+)
 from deltalake import write_deltalake
 
 from airflow_delta_cdc import names
@@ -264,11 +271,67 @@ def test_a_name_that_an_operator_has_looked_up(tmp_path: Path, monkeypatch: pyte
     assert poke(task).xcom_value["version"] == 1
 
 
-def test_never_fail_skips_on_a_named_error(tmp_path: Path) -> None:
-    error = SourceTableReplaced("another table.", remedy="look.")
-    context: Any = {}
-    with pytest.raises(AirflowSkipException):
-        sensor(tmp_path / "t", never_fail=True).execute_complete(context, {"error": error.to_dict()})
+REPLACED = SourceTableReplaced("another table.", remedy="look.")
+
+
+def look_fails(task: DeltaVersionSensor, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a sensor run into an error, as the worker runs it."""
+    context: Any = {"task_state_store": Store()}
+    found = {"event": {"error": REPLACED.to_dict()}}
+    timeout = {"error": "Trigger timeout"}
+
+    async def look(self: Watch) -> None:
+        raise AirflowTaskTimeout("execution_timeout") if when == "killed" else REPLACED
+
+    if when == "in the triggerer":
+        task.execute_complete(context, found["event"])
+    elif when == "resumed":
+        task.resume_execution("execute_complete", found, context)
+    elif when == "timeout" and task.deferrable:
+        task.resume_execution("__fail__", timeout, context)
+    else:
+        if when != "timeout":
+            monkeypatch.setattr(Watch, "look", look)
+        task.execute(context)
+
+
+@pytest.mark.parametrize("how", [{}, {"soft_fail": True}, {"never_fail": True}])
+@pytest.mark.parametrize(
+    ("deferrable", "when"),
+    [
+        *((True, when) for when in ("first look", "in the triggerer", "resumed", "timeout", "killed")),
+        *((False, when) for when in ("first look", "timeout", "killed")),
+    ],
+)
+def test_the_state_of_a_task_whose_look_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deferrable: bool, when: str, how: dict[str, bool]
+) -> None:
+    """``never_fail`` failed at the first look if the sensor was deferrable."""
+    append(tmp_path / "t", [1])
+    task = sensor(tmp_path / "t", poke_interval=0, timeout=0, deferrable=deferrable, **how)
+    errors: dict[str, type[BaseException]] = {"timeout": AirflowSensorTimeout, "killed": AirflowTaskTimeout}
+    error = errors.get(when, SourceTableReplaced)
+    is_skipped = how.get("never_fail") or (how.get("soft_fail") and when in errors)
+    with pytest.raises(AirflowSkipException if is_skipped else error):
+        look_fails(task, when, monkeypatch)
+
+
+def test_a_sensor_that_never_fails_is_still_rescheduled(tmp_path: Path) -> None:
+    append(tmp_path / "t", [1])
+    task = sensor(tmp_path / "t", mode="reschedule", deferrable=False, never_fail=True)
+    context: Any = {
+        "task_state_store": Store(),
+        "ti": SimpleNamespace(get_first_reschedule_date=lambda _: None),
+    }
+    with pytest.raises(AirflowRescheduleException):
+        task.execute(context)
+
+
+def test_a_wrong_argument_is_a_skip_with_never_fail(tmp_path: Path) -> None:
+    for deferrable in (True, False):
+        task = sensor(tmp_path / "t", pipeline="p", never_fail=True, deferrable=deferrable)
+        with pytest.raises(AirflowSkipException):
+            task.execute(cast("Any", {"task_state_store": Store()}))
 
 
 def test_what_is_there_already_needs_no_triggerer(tmp_path: Path) -> None:

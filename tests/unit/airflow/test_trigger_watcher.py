@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing, asynccontextmanager
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +191,19 @@ def test_a_watched_asset_is_never_one_that_tasks_name() -> None:
 def test_a_catalog_name_is_refused_when_the_dag_is_parsed() -> None:
     with pytest.raises(TableNameUnresolved):
         watched_asset("main.sales.orders")
+
+
+def test_an_interval_as_a_sensor_takes_it() -> None:
+    """``poll_interval=timedelta(seconds=10)`` was a TypeError."""
+    ten = [
+        watched_asset("/t", poll_interval=given) for given in (10, 10.0, timedelta(seconds=10), "10 seconds")
+    ]
+    assert {asset.name for asset in ten} == {ten[0].name}
+    assert {asset.watchers[0].trigger.serialize()[1]["poll_interval"] for asset in ten} == {10.0}
+    assert watched_asset("/t", poll_interval=None).watchers[0].trigger.poll_interval == 30.0
+    for wrong in ("soon", -1, timedelta(0), True, [1]):
+        with pytest.raises(InvalidConfiguration, match="poll_interval"):
+            watched_asset("/t", poll_interval=wrong)
 
 
 @pytest.mark.parametrize(
