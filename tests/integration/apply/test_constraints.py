@@ -131,6 +131,20 @@ def test_rows_that_are_compared_with_the_target(
 
 
 @pytest.mark.slow
+def test_a_struct_whose_fields_have_another_order(spark: SparkSession, tmp_path: Path) -> None:
+    """The rows that break a rule are found by name: by position, the row of the target would break it."""
+    flow = Flow(spark, str(tmp_path / "source"), str(tmp_path / "target"), ApplyOptions(keys=("id",)))
+    feed = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    spark.sql(f"CREATE TABLE delta.`{flow.source}` (id INT, s STRUCT<a: INT, b: INT>) USING delta {feed}")
+    spark.sql(f"CREATE TABLE delta.`{flow.target}` (id INT, s STRUCT<b: INT, a: INT>) USING delta")
+    spark.sql(f"ALTER TABLE delta.`{flow.target}` ADD CONSTRAINT few CHECK (s.a < 50)")
+    spark.sql(f"INSERT INTO delta.`{flow.source}` VALUES (1, struct(1, 99)), (2, struct(2, 99))")
+    flow.through(1)
+    spark.sql(f"UPDATE delta.`{flow.source}` SET s = named_struct('a', 99, 'b', 1) WHERE id = 2")
+    broken(flow, flow.apply(), "CHECK constraint few")
+
+
+@pytest.mark.slow
 def test_an_append(spark: SparkSession, tmp_path: Path) -> None:
     """Rows without keys are told by the values that Delta names."""
     source = table(spark, tmp_path / "source", "INSERT INTO {} VALUES (7, 'x', 99)")

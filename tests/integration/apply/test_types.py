@@ -98,6 +98,18 @@ KINDS: dict[str, Kind] = {
         "map(DATE'0001-01-01', NULL, DATE'2024-01-01', array(1, NULL))",
         "map(DATE'0001-01-01', NULL, DATE'2024-01-01', array(NULL, 1))",
     ),
+    "variant": same("VARIANT", "DATE'2020-01-01'", "'2020-01-01'"),
+    "variant_number": Kind("VARIANT", "1", "1Y", "CAST(1 AS DECIMAL(3,2))"),
+    "variant_list": same("VARIANT", "array(1.5F, 2F)", "array(1.5D, 2D)"),
+    "variant_object": Kind(
+        "STRUCT<v: VARIANT, w: VARIANT>",
+        "named_struct('v', to_variant_object(named_struct('a', 1, 'b', X'AB')), 'w', parse_json('null'))",
+        "named_struct('v', to_variant_object(named_struct('b', X'AB', 'a', 1L)), 'w', parse_json('null'))",
+        "named_struct('v', to_variant_object(named_struct('a', 1, 'b', 'qw==')), 'w', parse_json('null'))",
+    ),
+    "variant_null": same(
+        "MAP<STRING, VARIANT>", "map('a', parse_json('null'))", "map('a', CAST(NULL AS VARIANT))"
+    ),
     "maps": Kind(
         "ARRAY<MAP<INT, STRING>>",
         "array(map(1, 'a', 2, NULL))",

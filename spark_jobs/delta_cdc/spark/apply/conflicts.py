@@ -121,7 +121,7 @@ def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Sh
     for position, leaf in enumerate(parts):
         carries = is_upsert & F.coalesce(F.get(flags, F.lit(position)), F.lit(True))
         value = leaf.of(F.col(states.AFTER))
-        compared = F.when(carries, F.struct(comparable(value, leaf.data_type)))
+        compared = F.when(carries, F.struct(F.expr(comparable(leaf.path_in(states.AFTER), leaf.data_type))))
         conflicts.append(~F.min(compared).eqNullSafe(F.max(compared)))
         uneven.append(F.count_if(carries) != n_upserts)
         carried.append(F.max(carries))

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
-from pyspark.sql.types import DataType, StructType
 
 from delta_cdc.core import sql
 from delta_cdc.core.errors import SequenceNotIncreasing
@@ -23,10 +21,9 @@ from delta_cdc.spark.apply.batch import DUPLICATE_MARK
 from delta_cdc.spark.apply.events import KIND
 from delta_cdc.spark.apply.events import UPSERT as EVENT_UPSERT
 from delta_cdc.spark.apply.intervals import BASE, DELETED, END, FOUND_DELETED, FROM_NOTHING, START
-from delta_cdc.spark.apply.merge import Clause, Merge, from_source, keys_match
-from delta_cdc.spark.apply.schema import lacking, nullable
+from delta_cdc.spark.apply.merge import Clause, Merge, from_source
 from delta_cdc.spark.changes import states
-from delta_cdc.spark.changes.equality import comparable_sql, same
+from delta_cdc.spark.changes.equality import comparable, conformed, same
 from delta_cdc.spark.changes.queries import raised
 
 if TYPE_CHECKING:
@@ -57,48 +54,21 @@ def target_rows(context: StepContext, shape: Shape, pruning: Sequence[str] = ())
         rows = rows.where(F.expr(condition))
     types = {field.name.lower(): field for field in rows.schema.fields}
 
-    def conformed(name: str) -> Column:
+    def value_of(name: str) -> Column:
         desired_type = shape.schema[name].dataType
         field = types.get(name.lower())
         if field is None:
             return F.lit(None).cast(desired_type)
-        return _converted(F.col(f"t.{quote(field.name)}"), field.dataType, desired_type)
+        return F.expr(conformed(sql.column("t", field.name), field.dataType, desired_type))
 
-    columns = [conformed(key).alias(key) for key in shape.keys]
-    columns.append(F.struct(*[conformed(name).alias(name) for name in shape.values]).alias(FOUND))
+    columns = [value_of(key).alias(key) for key in shape.keys]
+    columns.append(F.struct(*[value_of(name).alias(name) for name in shape.values]).alias(FOUND))
     if shape.sequence_type is not None:
         columns.append(F.col(f"t.{quote(options.start_column)}").alias(START))
         columns.append(F.col(f"t.{quote(options.end_column)}").alias(FOUND_END))
     if options.delete_mode == "soft":
         columns.append(F.coalesce(F.col(f"t.{quote(DELETED_COLUMN)}"), F.lit(False)).alias(FOUND_DELETED))
     return rows.select(*columns)
-
-
-def _converted(value: Column, current_type: DataType, desired_type: DataType) -> Column:
-    """Convert a value of the target to the type of the desired rows, whose structs may have more fields."""
-    if current_type == desired_type:
-        return value
-    if isinstance(current_type, T.StructType) and isinstance(desired_type, T.StructType):
-        current_fields = {field.name.lower(): field for field in current_type.fields}
-        fields = []
-        for field in desired_type.fields:
-            current_field = current_fields.get(field.name.lower())
-            converted = (
-                F.lit(None).cast(field.dataType)
-                if current_field is None
-                else _converted(value.getField(current_field.name), current_field.dataType, field.dataType)
-            )
-            fields.append(converted.alias(field.name))
-        return F.when(value.isNotNull(), F.struct(*fields))
-    if isinstance(current_type, T.ArrayType) and isinstance(desired_type, T.ArrayType):
-        return F.transform(
-            value, lambda item: _converted(item, current_type.elementType, desired_type.elementType)
-        )
-    if isinstance(current_type, T.MapType) and isinstance(desired_type, T.MapType):
-        return F.transform_values(
-            value, lambda _, item: _converted(item, current_type.valueType, desired_type.valueType)
-        )
-    return value.cast(nullable(desired_type))
 
 
 # -- type 1 -------------------------------------------------------------------------------------
@@ -133,15 +103,15 @@ def merge_states(
     shape: Shape,
     pruning: Sequence[str],
     *,
-    known: StructType | None = None,
+    compares: bool = False,
     lazy: bool = False,
 ) -> Merge:
     """Return the MERGE of type 1: one source row per key.
 
     :param rows: from :func:`operations`, flat. If they have the column :data:`EXISTED`, the statement fails
         if the source inserts a key that the target has, because then two rows of the source share the key
-    :param known: the target's columns before the statement, if the statement has to compare the rows with the
-        target's; None if every row differs, or may be written with equal values
+    :param compares: the statement leaves out the rows that the target already has; otherwise every row
+        differs, or may be written with equal values
     :param lazy: the rows are computed from rows of the target
     """
     soft = context.options.delete_mode == "soft"
@@ -173,33 +143,38 @@ def merge_states(
         )
     if others:
         changed = f"{operation} = '{UPSERT}'"
-        if known is not None:
-            changed += f" AND NOT ({_same(shape, known, soft=soft)})"
+        if compares:
+            changed += f" AND NOT ({_same(context, shape, soft=soft)})"
         clauses.append(Clause(True, changed, "update", others))
     clauses.append(Clause(False, f"{operation} = '{UPSERT}'", "insert", values))
-    on = keys_match(shape.keys)
+    on = _keys_match(context, shape)
     confs = LAZY if lazy else {}
     return Merge(context.spec.target_uri, rows, (*on, *pruning), tuple(clauses), confs=confs)
 
 
-def _same(shape: Shape, target_schema: StructType, *, soft: bool) -> str:
+def _keys_match(context: StepContext, shape: Shape) -> list[str]:
+    """Return the conditions of ON that a row of the source and a row of the target have the same key."""
+    conditions = []
+    for key in shape.keys:
+        wanted = shape.schema[key].dataType
+        target_type = context.target_types.get(key.lower(), wanted)
+        conditions.append(f"{conformed(sql.column('t', key), target_type, wanted)} = {sql.column('s', key)}")
+    return conditions
+
+
+def _same(context: StepContext, shape: Shape, *, soft: bool) -> str:
     """Return the SQL condition that the target's row (``t``) already has the values of the source's row.
 
-    The statement cannot compare a column that it adds, or to which it adds a field.
+    The statement cannot refer to a column of the target that it adds.
     """
-    types = {field.name.lower(): field.dataType for field in target_schema.fields}
     conditions = []
-    for name in shape.values:
-        if name in shape.keys:
+    for name in shape.others:
+        target_type, wanted = context.target_types.get(name.lower()), shape.schema[name].dataType
+        if target_type is None:
+            conditions.append(f"{sql.column('s', name)} IS NULL")
             continue
-        target_type = types.get(name.lower())
-        # In a dry run, the target's column is not widened yet.
-        if target_type is None or lacking(target_type, shape.schema[name].dataType, (name,), {}) != []:
-            unset = [sql.column(alias, name) for alias in ("s" if target_type is None else "st")]
-            conditions.append(" AND ".join(f"{side} IS NULL" for side in unset))
-            continue
-        sides = [comparable_sql(sql.column(alias, name), shape.schema[name].dataType) for alias in "ts"]
-        conditions.append(" <=> ".join(sides))
+        current_value = comparable(sql.column("t", name), target_type, wanted)
+        conditions.append(f"{current_value} <=> {comparable(sql.column('s', name), wanted)}")
     if soft:
         conditions.append(f"{sql.column('t', DELETED_COLUMN)} <=> {sql.column('s', DELETED)}")
     return " AND ".join(conditions) or "true"
@@ -313,7 +288,7 @@ def merge_history(
     others = from_source(shape.others)
     close = {options.end_column: end}
     insert = {**values, options.start_column: start, options.end_column: end}
-    on = keys_match(shape.keys)
+    on = _keys_match(context, shape)
     if open_only:
         on += [f"{sql.column('t', options.end_column)} IS NULL", f"{operation} <> '{INSERT}'"]
     else:

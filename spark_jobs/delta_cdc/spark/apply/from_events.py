@@ -457,9 +457,7 @@ def prepared(
             source,
             shape,
             pruning,
-            known=None
-            if not compares or all(part.compared for part in computed)
-            else context.session.read.format("delta").load(context.spec.target_uri).schema,
+            compares=compares and not all(part.compared for part in computed),
             lazy=any(part.lazy for part in computed),
         )
     # An event changes one row, or at most three rows of history.

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from delta_cdc.core import sql
 from delta_cdc.core.spark_versions import SCHEMA_EVOLUTION
 from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.changes.equality import conformed
 from delta_cdc.spark.sessions import set_where_allowed, value_of
 
 if TYPE_CHECKING:
@@ -22,11 +23,6 @@ _WRITES = f"{PLAN_PREFIX}writes"
 def from_source(names: Iterable[str]) -> dict[str, str]:
     """Return each column with the SQL of its value in the MERGE's source."""
     return {name: sql.column("s", name) for name in names}
-
-
-def keys_match(keys: Sequence[str]) -> list[str]:
-    """Return the conditions of ON that a row of the source and a row of the target have the same key."""
-    return [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in keys]
 
 
 @dataclass(frozen=True)
@@ -117,12 +113,18 @@ class Merge:
         They have the columns that an insert sets, because only Delta knows the other values of a new row.
         """
         self.source.createOrReplaceTempView(_VIEW)
-        target_columns = set(session.read.format("delta").load(self.target).columns)
+        found, given = (
+            {field.name.lower(): field.dataType for field in rows.schema.fields}
+            for rows in (session.read.format("delta").load(self.target), self.source)
+        )
         inserts = [clause for clause in self.clauses if clause.action == "insert"]
         names = [name for name in inserts[0].sets if all(name in clause.sets for clause in inserts)]
         columns = {}
         for name in names:
-            current_value = sql.column("t", name) if name in target_columns else "NULL"
+            current_value, current_type = "NULL", found.get(name.lower())
+            if current_type is not None:
+                wanted = given.get(name.lower(), current_type)
+                current_value = conformed(sql.column("t", name), current_type, wanted)
             columns[name] = self._chosen([clause.sets.get(name, current_value) for clause in self.clauses])
         acts = self._chosen([str(clause.action != "delete").lower() for clause in self.clauses])
         return session.sql(self._joined({**columns, _WRITES: acts})).where(quote(_WRITES)).drop(_WRITES)

@@ -9,9 +9,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
-from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import events, partial_columns
+from delta_cdc.spark.apply import difference, events, partial_columns
+from delta_cdc.spark.apply.intervals import START
 from delta_cdc.spark.apply.sequences import from_text
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced, comparable
@@ -47,9 +48,8 @@ def refuse_inside_history(context: StepContext, boundaries: DataFrame, shape: Sh
     suspects = suspects.where(F.col(_LEAST) <= from_text(highest, shape.sequence_type))
     if suspects.isEmpty():
         return
-    start, end = F.col(quote(options.start_column)), F.col(quote(options.end_column))
-    target = context.session.read.format("delta").load(context.spec.target_uri)
-    history = target.select(*keys, F.greatest(start, end).alias(_BEFORE))
+    target = difference.target_rows(context, shape)
+    history = target.select(*keys, F.greatest(START, difference.FOUND_END).alias(_BEFORE))
     offending = suspects.join(history, on=list(shape.keys)).where(F.col(_LEAST) <= F.col(_BEFORE))
     count = offending.select(*keys).distinct().count()
     b.refuse({b.DISORDER: count}, offending, shape, context, {b.DISORDER: F.lit(True)})
@@ -81,6 +81,7 @@ def _changes_tracked(shape: Shape, options: ApplyOptions) -> Column:
         if leaf.path[0] not in shape.tracked:
             continue
         carries = F.coalesce(F.get(F.col(events.AUTHORED), F.lit(position)), F.lit(True))
-        sides = [comparable(leaf.of(F.col(side)), leaf.data_type) for side in (states.BEFORE, states.AFTER)]
+        paths = [leaf.path_in(side) for side in (states.BEFORE, states.AFTER)]
+        sides = [F.expr(comparable(path, leaf.data_type)) for path in paths]
         changes.append(carries & ~sides[0].eqNullSafe(sides[1]))
     return balanced(or_, changes)

@@ -48,6 +48,13 @@ class Leaf:
             state = state.getField(name)
         return state
 
+    def path_in(self, state: str) -> str:
+        """Return SQL of this column's or field's value in a state.
+
+        :param state: the name of a struct column
+        """
+        return ".".join(map(quote, (state, *self.path)))
+
 
 def leaves(shape: Shape, options: ApplyOptions) -> tuple[Leaf, ...]:
     """Return the partial columns of the rows, in order.

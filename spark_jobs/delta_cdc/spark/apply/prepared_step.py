@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.spec import ApplyStep, LoadStep, RepairStep, ranges_of
@@ -65,6 +66,8 @@ class StepContext:
     :param alters: see :class:`PreparedStep`
     :param evolve: the step adds columns to the target
     :param comments: the comments of these columns
+    :param target_types: the types of the target's columns by lower-case name, before the statement;
+        :func:`delta_cdc.spark.apply.schema.check_target` sets them
     """
 
     session: SparkSession
@@ -78,6 +81,7 @@ class StepContext:
     alters: tuple[str, ...] = ()
     evolve: bool = False
     comments: dict[str, str] = field(default_factory=dict)
+    target_types: dict[str, DataType] = field(default_factory=dict)
 
     @classmethod
     def of(cls, session: SparkSession, spec: ApplySpec, step: RowStep) -> StepContext:

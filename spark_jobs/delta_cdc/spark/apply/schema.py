@@ -34,18 +34,6 @@ def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
     return T.StructType([*shape.schema.fields, *added])
 
 
-def nullable(data_type: DataType) -> DataType:
-    """Return the type with nullable parts: Spark casts no value with nullable parts to a type without."""
-    if isinstance(data_type, T.StructType):
-        fields = [T.StructField(field.name, nullable(field.dataType)) for field in data_type.fields]
-        return T.StructType(fields)
-    if isinstance(data_type, T.ArrayType):
-        return T.ArrayType(nullable(data_type.elementType))
-    if isinstance(data_type, T.MapType):
-        return T.MapType(data_type.keyType, nullable(data_type.valueType))
-    return data_type
-
-
 def lacking(
     found: DataType,
     wanted: DataType,
@@ -94,8 +82,8 @@ def _in_log(data_type: DataType) -> str:
 def check_target(context: StepContext, shape: Shape) -> None:
     """Check that the target can take rows of a shape.
 
-    The context gets the statements that must alter the target first (``alters``), whether the target needs
-    new columns (``evolve``), and their comments.
+    The context gets the types of the target's columns, the statements that must alter the target first
+    (``alters``), whether the target needs new columns (``evolve``), and their comments.
 
     :raises TargetSchemaClash: a column has another type, or is new and schema evolution is off
     :raises ConfigurationDrift: the sequence's type differs from that of the history
@@ -103,6 +91,7 @@ def check_target(context: StepContext, shape: Shape) -> None:
     spec, options = context.spec, context.spec.options
     desired = target_schema(shape, options)
     target = context.session.read.format("delta").load(spec.target_uri).schema
+    context.target_types = {field.name.lower(): field.dataType for field in target.fields}
     mirrors = options.schema_evolution == "mirror"
     changes = context.step.column_changes
     alters, schema = _followed(spec.target_uri, target, changes, mirrors=mirrors)
@@ -119,18 +108,20 @@ def check_target(context: StepContext, shape: Shape) -> None:
         path = (target_field.name,)
         nested = lacking(target_field.dataType, field.dataType, path, wider if may_widen else None)
         is_history_column = field.name.lower() in history
-        # Further parts would give a sequence another order than the existing history has.
-        if nested is not None and not (is_history_column and nested):
+        types = [kind.simpleString() for kind in (target_field.dataType, field.dataType)]
+        # Other parts, or parts in another order, would give a sequence another order than the history has.
+        is_other_order = is_history_column and types[0].lower() != types[1].lower()
+        if nested is not None and not is_other_order:
             new += nested
             continue
-        types = f"{target_field.dataType.simpleString()}, not {field.dataType.simpleString()}"
+        difference = f"{types[0]}, not {types[1]}"
         if options.stored_as_scd_type == 2 and is_history_column:
             raise ConfigurationDrift(
-                f"{spec.target_uri} was built with a sequence of another type: {field.name} is {types}.",
+                f"{spec.target_uri} was built with a sequence of another type: {field.name} is {difference}.",
                 remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",
             )
         raise TargetSchemaClash(
-            f"Column {field.name!r} of the target {spec.target_uri} is {types} as in {spec.source_uri}.",
+            f"Column {field.name!r} of the target {spec.target_uri} is {difference} as in {spec.source_uri}.",
             remedy=_remedy(target_field.dataType, field.dataType, path, is_fixed=field.name.lower() in fixed),
         )
     if new and options.schema_evolution not in ("additive", *FOLLOWED):

@@ -13,8 +13,8 @@ from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply.difference import FOUND
 from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, TRUNCATE, UPSERT
 from delta_cdc.spark.apply.intervals import BASE, FOUND_DELETED, NO_ROW, PLACE, RANK, START
-from delta_cdc.spark.apply.schema import nullable
 from delta_cdc.spark.changes import states
+from delta_cdc.spark.changes.equality import nullable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

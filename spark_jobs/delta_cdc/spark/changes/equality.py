@@ -1,4 +1,7 @@
-"""Compare rows null-safe, including types that Spark's ``<=>`` does not support (MAP, VARIANT)."""
+"""Compare values null-safe and by name, including types that Spark's ``<=>`` does not support (MAP, VARIANT).
+
+All functions return SQL, so that a statement and a DataFrame use the same rule.
+"""
 
 from __future__ import annotations
 
@@ -35,55 +38,123 @@ def is_list_of(names: Column, expected: Iterable[str]) -> Column:
     return listed == F.array(*map(F.lit, sorted(expected, key=str.encode))).cast("array<string>")
 
 
-def comparable(value: Column, data_type: DataType) -> Column:
-    """Return a value that ``<=>`` can compare, and that is equal exactly if ``value`` is equal.
-
-    Maps are compared as sorted entries, because their order has no meaning; variants as text.
-    """
-    if has_equality(data_type):
-        return value
-    if isinstance(data_type, T.VariantType):
-        return F.to_json(value)
-    if isinstance(data_type, T.ArrayType):
-        element = data_type.elementType
-        return F.transform(value, lambda item: comparable(item, element))
+def nullable(data_type: DataType) -> DataType:
+    """Return the type with nullable parts: Spark casts no value with nullable parts to a type without."""
     if isinstance(data_type, T.StructType):
-        parts = [comparable(value.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
-        return F.when(value.isNotNull(), F.struct(*parts))
-    assert isinstance(data_type, T.MapType)
-    key, item = data_type.keyType, data_type.valueType
-    return F.array_sort(
-        F.transform(
-            F.map_entries(value),
-            lambda entry: F.struct(
-                comparable(entry["key"], key).alias("key"), comparable(entry["value"], item).alias("value")
-            ),
-        )
-    )
+        fields = [T.StructField(field.name, nullable(field.dataType)) for field in data_type.fields]
+        return T.StructType(fields)
+    if isinstance(data_type, T.ArrayType):
+        return T.ArrayType(nullable(data_type.elementType))
+    if isinstance(data_type, T.MapType):
+        return T.MapType(nullable(data_type.keyType), nullable(data_type.valueType))
+    return data_type
 
 
-def comparable_sql(value: str, data_type: DataType, depth: int = 0) -> str:
-    """Return SQL equivalent to :func:`comparable`, for text statements.
+def conformed(value: str, data_type: DataType, wanted: DataType, depth: int = 0) -> str:
+    """Return SQL of a value in the type of the values that it meets.
+
+    Fields of structs match by name, without regard to case, also inside arrays and maps, as a write matches
+    them. A field that the value lacks is NULL. Spark itself would match them by position. A value of the same
+    type stays as it is.
 
     :param value: SQL of the value
+    :param data_type: its type
+    :param wanted: the type that it gets; nullability does not matter
     :param depth: number of enclosing lambdas
     """
-    if has_equality(data_type):
+    if nullable(data_type) == nullable(wanted):
         return value
-    if isinstance(data_type, T.VariantType):
-        return f"to_json({value})"
+    if not isinstance(wanted, T.StructType | T.ArrayType | T.MapType) or type(data_type) is not type(wanted):
+        return f"CAST({value} AS {_ddl(wanted)})"
+    rebuilt = _rebuilt(value, data_type, wanted, depth, conformed)
+    return f"map_from_entries({rebuilt})" if isinstance(wanted, T.MapType) else rebuilt
+
+
+def comparable(value: str, data_type: DataType, wanted: DataType | None = None, depth: int = 0) -> str:
+    """Return SQL of a value that ``<=>`` can compare, and that is equal exactly if the value is equal.
+
+    Two maps are equal if they have the same entries, in any order. Two variants are equal if they have the
+    same type and the same value at every path: a date differs from its text, a double from a float, and a
+    variant null from NULL. How a number is encoded does not matter: integers of all widths have one type, and
+    trailing zeros of a decimal do not count.
+
+    :param value: SQL of the value
+    :param data_type: its type
+    :param wanted: the type of the values that it meets, see :func:`conformed`; by default its own
+    :param depth: number of enclosing lambdas
+    """
+    wanted = data_type if wanted is None else wanted
+    if has_equality(wanted):
+        return conformed(value, data_type, wanted, depth)
+    if isinstance(wanted, T.VariantType):
+        return _variant_text(conformed(value, data_type, wanted, depth))
+    if type(data_type) is not type(wanted):
+        value, data_type = conformed(value, data_type, wanted, depth), wanted
+    rebuilt = _rebuilt(value, data_type, wanted, depth, comparable)
+    return f"array_sort({rebuilt})" if isinstance(wanted, T.MapType) else rebuilt
+
+
+def _rebuilt(value: str, data_type: DataType, wanted: DataType, depth: int, part: Callable[..., str]) -> str:
+    """Return SQL of a struct, an array, or the entries of a map, of which ``part`` makes the parts."""
     item = f"e{depth}"
-    if isinstance(data_type, T.ArrayType):
-        return f"transform({value}, {item} -> {comparable_sql(item, data_type.elementType, depth + 1)})"
-    if isinstance(data_type, T.StructType):
-        parts = ", ".join(
-            comparable_sql(f"{value}.{quote(f.name)}", f.dataType, depth) for f in data_type.fields
-        )
-        return f"CASE WHEN {value} IS NOT NULL THEN struct({parts}) END"
+    if isinstance(wanted, T.StructType) and isinstance(data_type, T.StructType):
+        found = {field.name.lower(): field for field in data_type.fields}
+        parts = []
+        for field in wanted.fields:
+            own = found.get(field.name.lower())
+            text, own_type = (
+                (f"CAST(NULL AS {_ddl(field.dataType)})", field.dataType)
+                if own is None
+                else (f"{value}.{quote(own.name)}", own.dataType)
+            )
+            parts.append(f"{part(text, own_type, field.dataType, depth)} AS {quote(field.name)}")
+        return f"CASE WHEN {value} IS NOT NULL THEN struct({', '.join(parts)}) END"
+    if isinstance(wanted, T.ArrayType) and isinstance(data_type, T.ArrayType):
+        element = part(item, data_type.elementType, wanted.elementType, depth + 1)
+        return f"transform({value}, {item} -> {element})"
+    assert isinstance(wanted, T.MapType)
     assert isinstance(data_type, T.MapType)
-    key = comparable_sql(f"{item}.key", data_type.keyType, depth + 1)
-    entry = comparable_sql(f"{item}.value", data_type.valueType, depth + 1)
-    return f"array_sort(transform(map_entries({value}), {item} -> struct({key}, {entry})))"
+    key = part(f"{item}.key", data_type.keyType, wanted.keyType, depth + 1)
+    entry = part(f"{item}.value", data_type.valueType, wanted.valueType, depth + 1)
+    return f"transform(map_entries({value}), {item} -> struct({key}, {entry}))"
+
+
+def _ddl(data_type: DataType) -> str:
+    """Return a type as Spark's SQL has it; ``simpleString`` does not quote the names of fields."""
+    if isinstance(data_type, T.StructType):
+        return f"STRUCT<{', '.join(f'{quote(f.name)}: {_ddl(f.dataType)}' for f in data_type.fields)}>"
+    if isinstance(data_type, T.ArrayType):
+        return f"ARRAY<{_ddl(data_type.elementType)}>"
+    if isinstance(data_type, T.MapType):
+        return f"MAP<{_ddl(data_type.keyType)}, {_ddl(data_type.valueType)}>"
+    return data_type.simpleString()
+
+
+def _variant_text(value: str) -> str:
+    """Return SQL of a text that is the same for equal variants only: the JSON text, followed by types.
+
+    JSON does not show the types. ``schema_of_variant`` shows them, but merges those of an array's elements.
+    Elements of different types whose JSON may be the same merge to ``DOUBLE``, ``FLOAT``, ``DECIMAL`` or
+    ``VARIANT``. If an array has such a type, the text has the types of all parts instead, level by level.
+    """
+    json, schema = f"to_json({value})", f"schema_of_variant({value})"
+    # The document has at most as many levels as opening brackets.
+    most_levels = f"length({json}) - length(translate({json}, '[{{', ''))"
+    parts = (
+        "coalesce(try_cast(x AS ARRAY<VARIANT>), map_values(try_cast(x AS MAP<STRING, VARIANT>)), "
+        "CAST(array() AS ARRAY<VARIANT>))"
+    )
+    all_types = (
+        f"aggregate(sequence(0, {most_levels}), named_struct('types', '', 'level', array({value})), "
+        "(a, i) -> CASE WHEN size(a.level) = 0 THEN a ELSE named_struct("
+        "'types', concat(a.types, ' ', array_join(transform(a.level, x -> schema_of_variant(x)), ' ')), "
+        f"'level', flatten(transform(a.level, x -> {parts}))) END, a -> a.types)"
+    )
+    first_array = f"substr({schema}, nullif(instr({schema}, 'ARRAY<'), 0))"
+    return (
+        f"concat({json}, CASE WHEN {first_array} RLIKE 'DOUBLE|FLOAT|DECIMAL|VARIANT' THEN {all_types} "
+        f"ELSE {schema} END)"
+    )
 
 
 def same(left: str, right: str | None, schema: StructType, columns: Sequence[str]) -> Column:
@@ -96,7 +167,7 @@ def same(left: str, right: str | None, schema: StructType, columns: Sequence[str
     for name in columns:
         field = schema[name]
         paths = [quote(name) if side is None else f"{quote(side)}.{quote(name)}" for side in (left, right)]
-        sides = [comparable(F.col(path), field.dataType) for path in paths]
+        sides = [F.expr(comparable(path, field.dataType)) for path in paths]
         compared.append(sides[0].eqNullSafe(sides[1]))
     return balanced(and_, compared) if compared else F.lit(True)
 

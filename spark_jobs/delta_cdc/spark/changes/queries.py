@@ -147,7 +147,7 @@ def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     :param rows: change rows of a version, or of several
     :param columns: the table's columns
     """
-    content = [comparable(F.col(quote(name)), rows.schema[name].dataType) for name in columns]
+    content = [F.expr(comparable(quote(name), rows.schema[name].dataType)) for name in columns]
     alike = Window.partitionBy(COMMIT_VERSION, *content)
     by_type = alike.orderBy(CHANGE_TYPE)
     kind = F.col(CHANGE_TYPE)

@@ -72,16 +72,12 @@ def identity(rows: DataFrame, types: dict[str, T.DataType]) -> Column:
     parts = []
     for name, kind in types.items():
         column_name = names_by_lower.get(name.lower())
-        value = F.lit(None).cast(kind) if column_name is None else _as(rows, column_name, kind)
-        parts.append(comparable(value, kind).alias(name))
+        value = "NULL" if column_name is None else quote(column_name)
+        column_type = T.NullType() if column_name is None else rows.schema[column_name].dataType
+        if isinstance(kind, T.StringType) and not isinstance(column_type, T.AtomicType | T.NullType):
+            value, column_type = f"to_json({value})", kind
+        parts.append(F.expr(comparable(value, column_type, kind)).alias(name))
     return F.struct(*parts)
-
-
-def _as(rows: DataFrame, name: str, kind: T.DataType) -> Column:
-    value, column_type = F.col(quote(name)), rows.schema[name].dataType
-    if isinstance(kind, T.StringType) and not isinstance(column_type, T.AtomicType):
-        return F.to_json(value)
-    return value if column_type == kind else value.cast(kind)
 
 
 def compared(events: DataFrame, log: DataFrame) -> dict[str, T.DataType]:
@@ -92,9 +88,8 @@ def compared(events: DataFrame, log: DataFrame) -> dict[str, T.DataType]:
         log_name = names_by_lower.setdefault(field.name.lower(), field.name)
         log_type = types.get(log_name, field.dataType)
         nested = not isinstance(log_type, T.AtomicType)
-        # Compare as JSON, which omits NULLs and thus the fields that one side lacks.
-        kind = T.StringType() if nested and log_type != field.dataType else wider(log_type, field.dataType)
-        types[log_name] = log_type if kind is None else kind
+        # If no type holds both, structs, arrays and maps are compared as JSON.
+        types[log_name] = wider(log_type, field.dataType) or (T.StringType() if nested else log_type)
     return {name: kind for name, kind in types.items() if name not in LOG_COLUMNS or name in _TELLING}
 
 

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from delta_cdc.core.checks import CURRENT_EQUALS_HISTORY, Check
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import rows as target_rows
 from delta_cdc.spark.changes import states
-from delta_cdc.spark.changes.equality import same
+from delta_cdc.spark.changes.equality import conformed, same
 from delta_cdc.spark.verify.rows import KIND, at_version, differences
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
     keys = states.match(columns, options.keys, "keys", spec.target_uri)
     schema = own_rows.select(*[quote(name) for name in columns]).schema
     current, history = (own_rows, other_rows) if options.stored_as_scd_type == 1 else (other_rows, own_rows)
-    joined = _by_key(current, columns, keys, _CURRENT).join(
-        _by_key(history, columns, keys, _HISTORY), on=list(keys), how="full"
+    joined = _by_key(current, schema, keys, _CURRENT).join(
+        _by_key(history, schema, keys, _HISTORY), on=list(keys), how="full"
     )
     values = [name for name in columns if name not in keys]
     kind = (
@@ -60,6 +61,11 @@ def _living(rows: DataFrame, options: ApplyOptions) -> DataFrame:
     return rows.drop(*target_rows.added_columns(options))
 
 
-def _by_key(rows: DataFrame, columns: list[str], keys: tuple[str, ...], side: str) -> DataFrame:
-    state = F.struct(*[F.col(quote(name)) for name in columns])
-    return rows.select(*[F.col(quote(key)).alias(key) for key in keys], state.alias(side))
+def _by_key(rows: DataFrame, schema: StructType, keys: tuple[str, ...], side: str) -> DataFrame:
+    types = {field.name.lower(): field.dataType for field in rows.schema.fields}
+    values = {
+        field.name: F.expr(conformed(quote(field.name), types[field.name.lower()], field.dataType))
+        for field in schema.fields
+    }
+    state = F.struct(*[value.alias(name) for name, value in values.items()])
+    return rows.select(*[values[key].alias(key) for key in keys], state.alias(side))

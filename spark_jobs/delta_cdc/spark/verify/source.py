@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.checks import EQUALS_SOURCE, Check
 from delta_cdc.core.spec import ApplySpec
-from delta_cdc.core.sql import PLAN_PREFIX
+from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
     difference,
@@ -185,7 +185,7 @@ def _without_keys(job: StepContext, *, keeps_all: bool) -> Check:
     )
     all_rows = snapshot.select(shape.state.alias(states.AFTER), F.lit(1).alias(AMOUNT)).unionByName(of_target)
     shown_columns = shape.values[:3]
-    value = comparable(F.col(states.AFTER), shape.schema)
+    value = F.expr(comparable(quote(states.AFTER), shape.schema))
     hash_counts = all_rows.groupBy(F.xxhash64(value).alias(_HASH)).agg(
         F.sum(AMOUNT).alias(AMOUNT),
         *[F.first(F.col(states.AFTER).getField(name)).alias(name) for name in shown_columns],
