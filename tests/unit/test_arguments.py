@@ -153,6 +153,10 @@ def test_another_way_is_refused(value: object) -> None:
         ("s3://lake/{{ params.a / 2 }}/orders", "orders"),
         ("/lake/x_{{ params.a / 2 }}", "x_{{ params.a / 2 }}"),
         ("main.{{ params.table }}", "{{ params.table }}"),
+        (
+            "/lake/{{ params.a / 2 }}_{% if b / 2 %}x{% endif %}",
+            "{{ params.a / 2 }}_{% if b / 2 %}x{% endif %}",
+        ),
         ("", ""),
     ],
 )

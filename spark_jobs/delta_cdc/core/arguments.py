@@ -39,7 +39,8 @@ INITIAL_LOADS = ("snapshot", "none")
 _DOTTED = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)+", re.ASCII)
 _DURATION = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(second|minute|hour|day)s?\s*", re.IGNORECASE)
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
-_LAST_PART = re.compile(r"(?:\{\{.*?\}\}|\{%.*?%\}|[^/])+(?=/*\s*$)")
+#: A template in a text. One that never ends takes the rest, so that a text is read once.
+_TEMPLATE = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
 
 
 def is_given(value: Any) -> bool:
@@ -189,10 +190,10 @@ def last_part(table: str) -> str:
 
     :param table: templates in it stay unchanged
     """
-    if "/" not in re.sub(r"\{\{.*?\}\}|\{%.*?%\}", "", table):
-        return re.split(r"\.(?![^{]*\}\})", table.strip())[-1]
-    match = _LAST_PART.search(table.strip())
-    return match[0].strip() if match is not None else ""
+    text = table.strip()
+    parts = _TEMPLATE.sub(lambda template: "x" * len(template[0]), text).rstrip("/")
+    separator = "/" if "/" in parts else "."
+    return text[parts.rfind(separator) + 1 : len(parts)].strip()
 
 
 def names(name: str, value: Any) -> tuple[str, ...] | None:

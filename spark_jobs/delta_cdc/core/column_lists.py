@@ -23,7 +23,7 @@ Path = tuple[str, ...]
 
 _NAME = r"(?:[A-Za-z_]\w*|`(?:[^`]|``)+`)"
 _COLUMN = re.compile(rf"\s*({_NAME})\s*")
-_ALIASED = re.compile(rf"\s*(.*\S)\s+AS\s+({_NAME})\s*", re.IGNORECASE | re.DOTALL)
+_ALIASED = re.compile(rf"\s*+(.*\S)\s++AS\s++({_NAME})\s*+", re.IGNORECASE | re.DOTALL)
 _METADATA = ("_commit_version", "_commit_timestamp")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from string import whitespace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import DeltaCdcError, JobFailed, JobRefused
@@ -26,18 +27,15 @@ _FRAME = re.compile(r"\s+at [^(]+\(.*\)\s*|\s*\.\.\. \d+ (more|common frames).*|
 _PLAN = re.compile(r"(SQLSTATE: \w{5}(?:; line \d+ pos \d+)?);\n.*", re.DOTALL)
 #: Spark also prints the statement, with carets below each line; a MERGE is always our own statement.
 _OUR_STATEMENT = re.compile(r"== SQL \(line \d+, position \d+\) ==\nMERGE .*?(\n\n|\Z)", re.DOTALL)
-_CARETS = re.compile(r"^\s*-*\^+\s*$", re.MULTILINE)
+_CARETS = re.compile(r"^[ \t]*+-*+\^++[ \t]*+$", re.MULTILINE)
 #: gRPC prints the server's message among addresses and times.
-_RPC = re.compile(
-    r"<\S+ of RPC that terminated with:\s+status = StatusCode\.(\w+)\s+details = \"(.*)\"\s+debug_error_.*",
-    re.DOTALL,
-)
+_RPC = re.compile(r"<[^\s<]++ of RPC that terminated with:\s+status = StatusCode\.(\w+)\s+details = (?=\")")
 #: After its message, obstore prints the same error in Rust's debug form, in which only the network's message
 #: is new.
 _DUMP = "\n\nDebug source:\n"
-_NETWORK = re.compile(r".*\bsource: (.*?)[\s,(){}]*\Z", re.DOTALL)
+_NETWORK = re.compile(r"\bsource: ")
 #: A store's answer. It repeats the request, which may contain a session token.
-_ANSWER = re.compile(r"(?:<\?xml[^>]*>\s*)?<Error\b.*</Error>", re.DOTALL)
+_ANSWER, _ANSWERED = re.compile(r"(?:<\?xml[^<>]*+>\s*+)?<Error\b"), "</Error>"
 _ELEMENTS = re.compile(r"<(Code|Message|Details|Endpoint)>([^<]+)</\1>")
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
@@ -185,20 +183,34 @@ def _text_of(error: Any) -> str:
 def _read(text: str) -> Iterator[Cause]:
     head, _, trace = text.partition(f"\n{_TRACE}")
     head, _, dump = head.partition(_DUMP)
-    head = _ANSWER.sub(_answer_text, _RPC.sub(r"\1: \2", head.strip()))
+    head = _without_answer(_without_rpc(head.strip()))
     of_java = _CALL.match(head) is not None
     pieces = re.split(rf"^{_CAUSED}", _CALL.sub("", head) + "\n", flags=re.MULTILINE)
     # The head already contains the first cause of a trace.
     pieces += re.split(rf"^{_CAUSED}", trace, flags=re.MULTILINE)[1:]
     for number, piece in enumerate(pieces):
         yield _cause(piece, of_java=of_java or number > 0)
-    if "reqwest::Error" in dump and (network := _NETWORK.fullmatch(dump)):
-        yield Cause("", network[1])
+    if "reqwest::Error" in dump and len(sources := _NETWORK.split(dump)) > 1:
+        yield Cause("", sources[-1].rstrip(f"{whitespace},(){{}}"))
 
 
-def _answer_text(answer: re.Match[str]) -> str:
-    texts = [" ".join(text.split()) for _, text in _ELEMENTS.findall(answer[0])]
-    return ": ".join(texts) or answer[0]
+def _without_rpc(text: str) -> str:
+    """Return a text with the server's message instead of gRPC's report."""
+    start = _RPC.search(text)
+    details = text[start.end() :].rpartition("debug_error_")[0].rstrip() if start is not None else ""
+    if start is None or len(details) < 2 or not details.endswith('"'):
+        return text
+    return f"{text[: start.start()]}{start[1]}: {details[1:-1]}"
+
+
+def _without_answer(text: str) -> str:
+    """Return a text with the message of a store instead of the store's XML."""
+    start, end = _ANSWER.search(text), text.rfind(_ANSWERED) + len(_ANSWERED)
+    if start is None or end <= start.end():
+        return text
+    answer = text[start.start() : end]
+    texts = [" ".join(text.split()) for _, text in _ELEMENTS.findall(answer)]
+    return f"{text[: start.start()]}{': '.join(texts) or answer}{text[end:]}"
 
 
 def _cause(piece: str, *, of_java: bool) -> Cause:

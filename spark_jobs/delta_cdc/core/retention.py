@@ -31,7 +31,7 @@ LOG_GAP_REMEDY = (
     'the apply once with mode="reload", which makes the target equal to the source as it is now.'
 )
 
-_PART = re.compile(r"(-?\d+)\s+([a-z]+?)s?(?=\s|$)")
+_PART = re.compile(r"(?<!\d)(-?\d{1,18})\s++([a-z]+?)s?(?=\s|$)")
 _UNITS = {
     "week": 604_800_000_000,
     "day": 86_400_000_000,

@@ -10,7 +10,7 @@ from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.core.storage_options import hadoop_uri
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):")
-_NAME = re.compile(r"^[^/\\\s]+(\.[^/\\\s]+){0,2}\Z")
+_NAME = re.compile(r"^[^/\\\s]+\Z")
 #: Other schemes of a storage -> its canonical scheme.
 _SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
 _KNOWN = ("s3", "gs", "az", "adl", "azure", "abfss", "file")

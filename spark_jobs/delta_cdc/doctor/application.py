@@ -52,7 +52,9 @@ _SMALL = {
 FEED_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.enableChangeDataFeed"
 _DELTA_EXTENSION = "DeltaSparkSessionExtension"
 _IMPORTANT = re.compile(
-    r"Exception|Error|ERROR|WARN .*(not accepted|refused|Failed)|Initial job has not accepted"
+    r"Exception|Error|ERROR|Initial job has not accepted|"
+    # Only the first word counts, so that a line is read once.
+    r"\A(?>.*?WARN ).*(?:not accepted|refused|Failed)"
 )
 _NOISE = ("at ", "... ", "Traceback", "File ")
 

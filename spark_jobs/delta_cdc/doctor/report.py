@@ -25,7 +25,7 @@ REPORT_FORMAT = 1
 GRACE = 5.0
 _HIDDEN = "***"
 #: Parameters of Spark Connect and of signed addresses, and confs in command-line form.
-_PARAMETER = re.compile(r"([\w.-]+)=([^;&\s'\"]+)")
+_PARAMETER, _VALUE = re.compile(r"(?<![\w.-])([\w.-]++)="), re.compile(r"[^;&\s'\"]++")
 _IN_ADDRESS = re.compile(r"(?i)(://[^/\s:@]*):[^@/\s]+@")
 
 
@@ -91,13 +91,18 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= SHORTEST:
             text = text.replace(secret, _HIDDEN)
-    return _IN_ADDRESS.sub(rf"\1:{_HIDDEN}@", _PARAMETER.sub(_hidden, text))
+    return _IN_ADDRESS.sub(rf"\1:{_HIDDEN}@", _without_secrets(text))
 
 
-def _hidden(parameter: re.Match[str]) -> str:
+def _without_secrets(text: str) -> str:
+    parts, end = [], 0
     # A value that is not secret may be an address with secrets in its query string.
-    value = _HIDDEN if is_secret(parameter[1]) else _PARAMETER.sub(_hidden, parameter[2])
-    return f"{parameter[1]}={value}"
+    for name in _PARAMETER.finditer(text):
+        value = _VALUE.match(text, name.end())
+        if name.start() >= end and value and is_secret(name[1]):
+            parts += [text[end : name.end()], _HIDDEN]
+            end = value.end()
+    return "".join([*parts, text[end:]])
 
 
 def examined(checks: Iterable[Check], *, timeout: float, secrets: Collection[str]) -> Iterator[Result]:

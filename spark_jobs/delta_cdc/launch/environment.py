@@ -68,7 +68,7 @@ def pyspark_versions(home: Path) -> dict[str, str]:
     :param home: the folder; what has no version there is left out
     """
     packages = {name: installed_version(name) for name in ("pyspark", "pyspark-client")}
-    code = re.search(r"__version__[^\"']*[\"']([^\"']+)", _text(home / "version.py"))
+    code = re.search(r"__version__[^\"'_]*+[\"']([^\"']+)", _text(home / "version.py"))
     jars = bundled_version(r"spark-core_[\d.]+", home) if (home / "jars").is_dir() else None
     found = {**packages, "code": code and code.group(1), "JARs": jars}
     return {name: version for name, version in found.items() if version}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pendulum import DateTime
 
 #: A time and the name of its zone. Without digits in front, pendulum takes words (``now``) as well.
-_TIME = re.compile(r"(\d.*?)(?:\s+([A-Za-z][\w+/-]+))?")
+_TIME = re.compile(r"(\d.*?)(?<!\s)(?:\s++([A-Za-z][\w+/-]++))?")
 
 
 def moment(name: str, value: Any) -> DateTime | None:

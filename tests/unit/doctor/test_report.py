@@ -123,3 +123,4 @@ def test_a_secret_inside_of_another_value_is_hidden() -> None:
     assert hidden(said, ()) == (
         "endpoint=https://host/a?sig=***&x=1 spark.hadoop.fs.s3a.encryption.key=*** url='x?token=***'"
     )
+    assert hidden("x=" * 2_000 + "token=hid; token=", ()) == "x=" * 2_000 + "token=***; token="

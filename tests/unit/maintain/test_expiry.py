@@ -207,6 +207,7 @@ def test_what_is_refused(tables: Tables, tmp_path: Path) -> None:
         ({"horizon": "3", "keep": "1 day"}, "both given"),
         ({"keep": "interval -1 days"}, "keep is"),
         ({"keep": "soon"}, "not readable"),
+        ({"keep": f"{'9' * 5_000} days"}, "not readable"),
         ({"keep": "1 day"}, "bigint, which is not a time"),
     ):
         with pytest.raises(InvalidConfiguration, match=text):

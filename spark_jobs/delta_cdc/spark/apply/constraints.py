@@ -87,9 +87,13 @@ _OF_COLUMNS = ("DATATYPE_MISMATCH",)
 _PART = r"(?:\w+|`(?:[^`]|``)+`)"
 _NAME = rf"{_PART}(?:\.{_PART})*"
 
-_CHECK = re.compile(r"CHECK constraint [^(]+ (\(.*\)) violated by row with values:", re.DOTALL)
+# Each begins with the first place of its words, so that a text is read once.
+_CHECK = re.compile(
+    r"\A(?>.*?CHECK constraint (?:(?!CHECK constraint )[^(])++(?<= ))(\(.*\)) violated by row with values:",
+    re.DOTALL,
+)
 _NOT_NULL = re.compile(rf"NOT NULL constraint violated for column: ({_NAME})\.\s")
-_LENGTH = re.compile(r"Failed check: (\(.*\))\.", re.DOTALL)
+_LENGTH = re.compile(r"\A(?>.*?Failed check: (?=\())(\(.*\))\.", re.DOTALL)
 _OVERFLOW = re.compile(rf'into the "([^"]+)" type column(?: or variable)? ({_NAME}) ')
 
 

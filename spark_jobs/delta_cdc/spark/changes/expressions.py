@@ -9,41 +9,33 @@ Spark's plan of an expression, not its text:
 - The analysed plan of that aggregate, over a relation with the same columns and no rows. The only input of
   the aggregate is this relation; a subquery, a window or a SQL function would add nodes. Spark treats the
   clock and the session as deterministic, but the plan contains the names of their functions.
-- The optimised plan, for texts that a cast reads as the clock (``'now'``). The parser already evaluates typed
-  literals of such texts (``DATE'today'``), so these and user-defined functions are searched for in the text.
+- The optimised plan, without the rules that fold constants. In it, Spark has replaced each constant text that
+  it reads as the clock (``'now'``, ``concat('to', 'day')``) by a date, which the analysed plan does not have.
+  Any other constant that becomes a timestamp is still a cast. A text without a date would be a time of today.
+- The text, for what the parser already evaluates (``DATE'today'``), and for user-defined functions.
+
+Spark reads no word in a column as the clock. But a cast to TIMESTAMP adds the date of today to a time without
+a date, and only the rows show whether a column has such texts.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from delta_cdc.core.errors import InvalidExpression
+from delta_cdc.core.errors import InvalidExpression, SparkRestricted
 from delta_cdc.core.reasons import reason
+from delta_cdc.core.sql_tokens import Token, bare, contents, names, tokens
 from delta_cdc.spark.sessions import confs_for_a_moment
 from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-_GAP = r"(?: \s+ | --[^\n]* | /\*.*?\*/ )"
-_STRING = r"""(?: [rR]? (?: '((?:[^'\\]|\\.|'')*)' | "((?:[^"\\]|\\.|"")*)" ) )"""
-_NAME = r"(?: `(?:[^`]|``)*` | \w+ )"
-#: Tokens of SQL, as far as needed here. Adjacent texts form one token, and so does a qualified name.
-_TOKEN = re.compile(
-    rf"""(?P<gap> {_GAP} )
-    | (?P<text> {_STRING} (?: {_GAP}* {_STRING} )* )
-    | (?P<name> (?!\d){_NAME} (?: {_GAP}* \. {_GAP}* {_NAME} )* )
-    | (?P<other> \d\w* | . )""",
-    re.VERBOSE | re.DOTALL,
-)
-_STRINGS = re.compile(f"{_STRING} | {_GAP}", re.VERBOSE | re.DOTALL)
-_NAMES = re.compile(_NAME, re.VERBOSE)
 
 #: Names of the clock and the session in an analysed plan. ``name()#7`` is a column with that name.
 #: The two-argument convert_timezone uses the session's zone, as each cast of a timestamp does.
@@ -59,14 +51,34 @@ _SESSION = re.compile(
 #: Spark treats this function as deterministic, but without ECB it uses a random initialisation vector by
 #: default.
 _SALTED = re.compile(
-    r"(?<![\w.`])(aes_encrypt)\(.*?(?<!ECB)(?<!ecb), \w+, cast\( as binary\), ", re.IGNORECASE | re.DOTALL
+    r"\A(?>.*?(?<![\w.`])(aes_encrypt)\().*?(?<!ECB)(?<!ecb), \w++, cast\( as binary\), ",
+    re.IGNORECASE | re.DOTALL,
 )
-#: Texts that a cast to a date or timestamp reads as the clock; a time zone may follow.
-_WORD = re.compile(r"\s*(?:now|today|tomorrow|yesterday)(?:\s+\S+)?\s*", re.IGNORECASE)
 _TYPES = {"date", "timestamp", "timestamp_ntz", "timestamp_ltz"}
+#: Constants whose cast to a timestamp does not read the clock: those with a date, and all but texts.
+_WITH_DATE = re.compile(
+    r"\s*(?: [+-]?\d{4,}(?:-.*)? | epoch | [+-]?[\d.]+(?:E-?\d+)? | true | false | null "
+    r"| cast\(.*[ ]as[ ](?!string|char|varchar)[^()]+\) )\s*",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
+#: The functions that may make a timestamp from a text, as the end of their names.
+_TO_TIMESTAMPS = ("cast", "from_json", "from_csv", "from_xml", "variant_get")
+_TIMESTAMP = re.compile(r"\btimestamp\b")
+_BRACKET = re.compile("[()#]")
+_DATE = re.compile(r"(?<!\d)\d{4,}-\d\d-\d\d")
+_EPOCH = "1970-01-01"
 
-#: A date that replaces such a text. A cast reformats it, so the plan then no longer contains this text.
-_MARK = "1601-2-3"
+_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer."
+#: Rules that evaluate constants, and so hide their casts.
+_FOLDING = (
+    *("ConstantFolding", "ConstantPropagation", "FoldablePropagation", "NullPropagation", "OptimizeIn"),
+    *("BooleanSimplification", "SimplifyConditionals", "SimplifyBinaryComparison"),
+    *("UnwrapCastInBinaryComparison", "LikeSimplification", "ReplaceNullWithFalseInPredicate"),
+    *("SimplifyCasts", "SimplifyCaseConversionExpressions", "PushFoldableIntoBranches", "OptimizeJsonExprs"),
+    *("OptimizeCsvExprs", "ConvertToLocalRelation"),
+)
+_UNFOLDED = {"spark.sql.optimizer.excludedRules": ",".join(f"{_OPTIMIZER}{rule}" for rule in _FOLDING)}
+_WHOLE = {"spark.sql.debug.maxToStringFields": str(2**31 - 1)}
 
 _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 _MANY_ROWS = "it reads or returns several rows (an aggregate, window or generator function)"
@@ -77,12 +89,6 @@ _REASONS = {
     "_LEGACY_ERROR_TEMP_1031": _MANY_ROWS,
     "UNSUPPORTED_GENERATOR.NESTED_IN_EXPRESSIONS": _MANY_ROWS,
 }
-_TOSTRING_FIELDS = "spark.sql.debug.maxToStringFields"
-
-
-class _Token(NamedTuple):
-    kind: str
-    text: str
 
 
 def refuse_moving(rows: DataFrame, argument: str, expressions: Sequence[str]) -> None:
@@ -112,12 +118,8 @@ def refuse_moving(rows: DataFrame, argument: str, expressions: Sequence[str]) ->
 def _is_column(text: str, column_names: set[str]) -> bool:
     """Return whether a text is a column, a field of a column, or all fields of a column."""
     stripped = text.strip().removesuffix(".*")
-    parts = _NAMES.findall(stripped)
-    return ".".join(parts) == stripped and bool(parts) and _bare(parts[0]).lower() in column_names
-
-
-def _bare(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+    parts = names(stripped)
+    return ".".join(parts) == stripped and bool(parts) and bare(parts[0]).lower() in column_names
 
 
 class _Judge:
@@ -133,11 +135,11 @@ class _Judge:
 
     def finding(self, texts: Sequence[str]) -> str | None:
         """Return why expressions depend on more than the row; None if they do not."""
-        tokens = [_tokens(text) for text in texts]
-        problem = next(filter(None, map(self._in_text, tokens)), None)
+        split = [tokens(text) for text in texts]
+        problem = next(filter(None, map(self._in_text, split)), None)
         if problem is not None:
             return problem
-        masked = ["".join(self._masked(text_tokens)) for text_tokens in tokens]
+        masked = ["".join(self._masked(text_tokens)) for text_tokens in split]
         plans = None
         plan_error = "Spark cannot evaluate a constant in it"
         for candidates in [masked] if masked == list(texts) else [masked, list(texts)]:
@@ -150,15 +152,19 @@ class _Judge:
                 plan_error = reason(error)
         if plans is None:
             return f"Spark cannot plan it over the columns of the row ({plan_error})"
-        return _in_plan(plans[0]) or next(filter(None, map(self._in_words, tokens)), None)
+        return _in_plan(plans[0]) or _in_constants(*plans)
 
     # -- in the text ----------------------------------------------------------------------------
-    def _in_text(self, tokens: Sequence[_Token]) -> str | None:
-        significant = [token for token in tokens if token.kind != "gap"]
-        for token, following in zip(significant, [*significant[1:], _Token("other", "")], strict=True):
+    def _in_text(self, text_tokens: Sequence[Token]) -> str | None:
+        significant = [token for token in text_tokens if token.kind != "gap"]
+        for token, following in zip(significant, [*significant[1:], Token("other", "", 0)], strict=True):
             if token.kind != "name":
                 continue
-            if following.kind == "text" and token.text.lower() in _TYPES and _is_word(following):
+            if (
+                following.kind == "text"
+                and token.text.lower() in _TYPES
+                and not _WITH_DATE.fullmatch(contents(following.text))
+            ):
                 return f"{token.text}{following.text} depends on the current time"
             if following.text == "(" and self._is_users(token.text):
                 return (
@@ -169,49 +175,38 @@ class _Judge:
 
     def _is_users(self, function_name: str) -> bool:
         """Return whether a user defined the called function."""
-        *path, name = [_bare(part).lower() for part in _NAMES.findall(function_name)]
+        *path, name = [bare(part).lower() for part in names(function_name)]
         if path:
             return path[-1] != "builtin"
         if self._user_functions is None:
             self._user_functions = _user_functions(self._session)
         return name in self._user_functions
 
-    def _masked(self, tokens: Sequence[_Token]) -> Iterator[str]:
+    def _masked(self, text_tokens: Sequence[Token]) -> Iterator[str]:
         """Yield the tokens; replace those that look like the clock or the session in a plan."""
         previous = ""
-        for token in tokens:
-            name = _bare(token.text)
+        for token in text_tokens:
+            name = bare(token.text)
             # A plan shows a column with its id, but the alias of a struct's field without one.
             is_free = previous.lower() == "as" or name.lower() not in self._names
-            if token.kind == "text" and _is_telling(token.text):
+            if token.kind == "text" and (_is_telling(token.text) or _BRACKET.search(token.text)):
                 yield "'text'"
             else:
                 yield "`name`" if token.kind == "name" and _is_telling(name) and is_free else token.text
             if token.kind != "gap":
                 previous = token.text
 
-    def _in_words(self, tokens: Sequence[_Token]) -> str | None:
-        """Return the finding if Spark evaluates a text as the clock during planning; else None."""
-        for position, token in enumerate(tokens):
-            if token.kind != "text" or not _is_word(token):
-                continue
-            parts = [f"'{_MARK}'" if index == position else other.text for index, other in enumerate(tokens)]
-            try:
-                plans = self._explained(["".join(parts)])
-            except (AnalysisException, ParseException):
-                # The text is a name or a schema, which no cast reads.
-                continue
-            if plans is None or _MARK not in plans[1]:
-                return f"{token.text} in it is read as the current time"
-        return None
-
     # -- in the plan ----------------------------------------------------------------------------
     def _explained(self, texts: Sequence[str]) -> tuple[str, str] | None:
         """Return the analysed and the optimised plan; None if Spark cannot make one."""
-        plan = self._explain(texts)
+        try:
+            with confs_for_a_moment(self._session, _WHOLE | _UNFOLDED):
+                return _parts(self._explain(texts))
+        except SparkRestricted:
+            plan = self._explain(texts)
         if " more fields" not in plan:
             return _parts(plan)
-        with confs_for_a_moment(self._session, {_TOSTRING_FIELDS: str(2**31 - 1)}):
+        with confs_for_a_moment(self._session, _WHOLE):
             return _parts(self._explain(texts))
 
     def _explain(self, texts: Sequence[str]) -> str:
@@ -249,20 +244,42 @@ def _in_plan(analysed: str) -> str | None:
     return None
 
 
+def _in_constants(analysed: str, optimised: str) -> str | None:
+    """Return the constant by which an expression reads the clock; None without one."""
+    dates = set(_DATE.findall(optimised)) - set(_DATE.findall(analysed)) - {_EPOCH}
+    if dates:
+        return f"it has a text that stands for {min(dates)} today, and so for the current time"
+    undated = _undated(optimised)
+    if undated is not None:
+        return f"{undated} depends on the current time, if its text has a time and no date"
+    return None
+
+
+def _undated(plan: str) -> str | None:
+    """Return the first constant in a plan that becomes a timestamp, and may be a text without a date."""
+    opened, column = [], -1
+    for mark in _BRACKET.finditer(plan):
+        if mark[0] == "#":
+            column = mark.start()
+        elif mark[0] == "(":
+            opened.append(mark.start())
+        elif opened:
+            start = opened.pop()
+            # Spark shows a column with a mark and its id.
+            if column < start and plan.endswith(_TO_TIMESTAMPS, 0, start):
+                call = plan[start : mark.end()]
+                value, _, type_name = call[1:-1].rpartition(" as ")
+                is_cast = _TIMESTAMP.search(type_name) is not None
+                if "TimestampType" in call or (is_cast and not _WITH_DATE.fullmatch(value)):
+                    return call
+    return None
+
+
 def _called(name: str) -> str:
     return "a variable of the session" if name == "variablereference" else f"{name}()"
 
 
 # -- text ---------------------------------------------------------------------------------------
-def _tokens(text: str) -> list[_Token]:
-    return [_Token(str(match.lastgroup), match[0]) for match in _TOKEN.finditer(text)]
-
-
-def _is_word(token: _Token) -> bool:
-    value = "".join((match[1] or "") + (match[2] or "") for match in _STRINGS.finditer(token.text))
-    return _WORD.fullmatch(value) is not None
-
-
 def _is_telling(text: str) -> bool:
     return any(pattern.search(text) for pattern in (_CLOCK, _SESSION))
 

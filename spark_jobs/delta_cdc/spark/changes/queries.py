@@ -70,7 +70,7 @@ _REMEDIES: dict[type[DeltaCdcError], str] = {
 }
 #: Spark adds text around and between these parts, and a key may contain any text.
 _RAISED = re.compile(
-    rf"\[USER_RAISED_EXCEPTION\]\s*({'|'.join(error.__name__ for error in _REMEDIES)}): (.*?) "
+    rf"\A(?>.*?\[USER_RAISED_EXCEPTION\]\s*({'|'.join(error.__name__ for error in _REMEDIES)}): )(.*?) "
     rf"Remedy: ({'|'.join(map(re.escape, _REMEDIES.values()))})",
     re.DOTALL,
 )
