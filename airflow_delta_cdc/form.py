@@ -92,8 +92,8 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
             type=["null", "string"],
             section=_REPAIR,
             title="Keys",
-            description_md="Instead of versions: a predicate over the key columns in Spark SQL, such as "
-            "`o_orderkey IN (7, 8)`. `true` stands for all keys.",
+            description_md="Instead of versions: a predicate that compares the key columns with literals, "
+            "such as `o_orderkey IN (7, 8)`. `true` stands for all keys.",
         ),
         "repair_quarantined": Param(
             False,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.key_predicates import check_key_predicate
 from delta_cdc.core.spec import Query, ReadMethod, SchemaEvolution, SourceKind
 
 if TYPE_CHECKING:
@@ -162,10 +163,18 @@ def choice(*choices: str) -> Kind:
     return Kind("choice", f"one of {', '.join(choices)}", partial(arguments.one_of, choices), choices)
 
 
+def _predicate(name: str, value: Any) -> str | None:
+    text = arguments.text(name, value)
+    if text is not None:
+        check_key_predicate(text)
+    return text
+
+
 NAME = Kind("name", "a name; one that looks like a number needs quotes", arguments.name)
 TABLE = Kind("name", NAME.expects, arguments.table)
 OPTIONAL_TABLE = Kind("name", NAME.expects, arguments.optional_table)
 TEXT = Kind("text", "a text; one that looks like a number needs quotes", arguments.text)
+PREDICATE = Kind("text", "a predicate over the key columns", _predicate)
 NAMES = Kind("names", "a text or a list of texts", arguments.names)
 KEYS = Kind("names", "a text or a list of texts", lambda name, value: arguments.columns(name, value) or ())
 PROJECTIONS = Kind("names", KEYS.expects, arguments.projections)
@@ -450,8 +459,9 @@ APPLY = _by_name(
     ),
     Option(
         "repair_keys",
-        TEXT,
-        "Predicate over the key columns: repair these keys, instead of a range",
+        PREDICATE,
+        "Predicate over the key columns: repair these keys, instead of a range. It compares the columns with "
+        "literals; no function or subquery is allowed",
         of_run=True,
         group="repair",
     ),

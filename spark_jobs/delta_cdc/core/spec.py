@@ -581,7 +581,8 @@ class ApplyRequest(Request):
         (inclusive) to the ending timestamp (exclusive); ``repair`` (some keys are computed again), ``reload``
         (all keys are) or ``reset`` (a load that replaces the existing rows)
     :param discard_history: ``reset`` of type 2: permits the loss of the history
-    :param repair_keys: ``repair``: Spark SQL predicate over the key columns, instead of a range
+    :param repair_keys: ``repair``: predicate over the key columns, instead of a range: see
+        :mod:`delta_cdc.core.key_predicates`
     :param repair_quarantined: ``repair``: the keys are those in the quarantine table
     :param on_drift: ``fail``, ``accept`` the new configuration from now on, or ``repair``: accept and reload
     :param on_source_replaced: ``fail`` or ``reload``

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from delta_cdc.core import validation
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.key_predicates import check_key_predicate
 from delta_cdc.core.option_schema import APPLY, in_group
 from delta_cdc.core.options import check_options
 from delta_cdc.core.spec import ApplyRequest, QueryOptions, Request
@@ -61,6 +62,8 @@ def check_apply(request: ApplyRequest) -> None:
     for refused, argument, what, remedy in (*_modes(request), *_repairs(request), *_policies(request)):
         if refused:
             raise validation.invalid(what, remedy, argument)
+    if request.repair_keys is not None:
+        check_key_predicate(request.repair_keys, request.options.keys)
 
 
 def _check_staging(request: ApplyRequest) -> None:

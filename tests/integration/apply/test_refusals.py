@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from delta_cdc import apply_changes
-from delta_cdc.core.errors import InvalidExpression
+from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression
 from delta_cdc.core.spec import ApplyOptions
 from delta_cdc.spark.changes.feed import FORBIDDEN_CONFS
 from tests.support.engine import Flow, columns, newest, staged, versions
@@ -338,14 +339,24 @@ def test_expressions_that_are_no_functions_of_the_row_alone(
     assert not Path(flow.target).exists()
 
 
-def test_keys_of_a_repair_that_are_no_function_of_the_key(
-    spark: SparkSession, tmp_path: Path, source: str
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("id IN (SELECT id FROM delta.`{path}`)", "'id' cannot stand at character 15"),
+        ("id < 10 * rand()", "'*' cannot stand at character 9"),
+        ("id = 'one' OR id = TRUE", "repair_keys = .* does not resolve"),
+    ],
+)
+def test_keys_of_a_repair_that_are_more_than_comparisons(
+    spark: SparkSession, tmp_path: Path, source: str, keys: str, message: str
 ) -> None:
+    """Spark does not look whether the path of a subquery exists."""
     target = str(tmp_path / "target")
     apply_changes(spark, source, target, pipeline="p", keys=["id"])
     spark.sql(f"UPDATE delta.`{target}` SET v = 'damaged'")
     before = versions(target)
-    with pytest.raises(InvalidExpression, match=r"repair_keys = .* depends on more than the row"):
+    error = InvalidExpression if "resolve" in message else InvalidConfiguration
+    with pytest.raises(error, match=message if "resolve" in message else re.escape(message)) as refused:
         apply_changes(
             spark,
             source,
@@ -353,8 +364,9 @@ def test_keys_of_a_repair_that_are_no_function_of_the_key(
             pipeline="p",
             keys=["id"],
             mode="repair",
-            repair={"keys": "id < 10 * rand()"},
+            repair={"keys": keys.format(path=tmp_path / "nowhere")},
         )
+    assert "PATH_NOT_FOUND" not in refused.value.message
     assert versions(target) == before
 
 

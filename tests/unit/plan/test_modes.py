@@ -65,6 +65,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("no-range", {"mode": "repair"}, "exactly one of a range"),
     ("end-alone", {"mode": "repair", "ending_version": 3}, "exactly one of a range"),
     ("two", {"mode": "repair", "starting_version": 1, "repair_keys": "true"}, "exactly one of"),
+    ("function", {"mode": "repair", "repair_keys": "abs(id) = 1"}, "'abs' cannot stand at character 1 "),
+    ("no-key", {"mode": "repair", "repair_keys": "id = 1 OR v = 1"}, "'v' cannot stand at character 11 "),
     ("two-more", {"mode": "repair", "repair_quarantined": True, "repair_keys": "true"}, "exactly one"),
     ("history", {"mode": "reset", "options": TYPE_2}, "set discard_history"),
     ("declared", {"mode": "reset", "initial_load": {"none_at": 1}}, "initial_load is {'none_at': 1}"),
