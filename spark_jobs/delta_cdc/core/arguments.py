@@ -168,7 +168,7 @@ def required(name: str, value: Any) -> str:
     :raises InvalidConfiguration: if it is empty
     """
     if not isinstance(value, str) or not is_given(value):
-        raise refused(name, value, f"give {name} a value.")
+        raise refused(name, value, "give a text." if is_given(value) else f"give {name} a value.")
     return value.strip()
 
 
