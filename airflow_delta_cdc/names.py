@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import Asset
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.assets import delta_asset
+from delta_cdc.core import codec
 from delta_cdc.core.drafts import replacing
 from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNameMoved, TableNotFound
 from delta_cdc.core.spec import ApplySpec, BatchSpec, ResolveSpec
@@ -274,7 +275,7 @@ def _file(name: str) -> Path:
 
 def _read_file(path: Path, name: str) -> Location | None:
     try:
-        return _read(json.loads(path.read_text(encoding="utf-8")), name)
+        return _read(codec.parsed(path.read_text(encoding="utf-8")), name)
     except (OSError, ValueError):
         # The file is missing or incomplete: Spark looks the name up.
         return None

@@ -64,6 +64,9 @@ BANNED_ATTRIBUTES = {"_jvm", "_jsparkSession", "_jdf", "_sc", "sparkContext", "r
 #: Airflow, because the arrows between the packages go one way; Delta's Python package, because it needs a
 #: server plugin over Connect.
 BANNED_PACKAGES = {"airflow", "airflow_delta_cdc", "delta"}
+#: The one module that may call Python's JSON parser: it has the limits. The probe imports nothing of ours.
+JSON_READERS = ("delta_cdc.core.codec", "delta_cdc.doctor.probe")
+_PARSES_JSON = ("json.loads", "json.load", "json.JSONDecoder", "json.decoder", "json.scanner")
 
 
 def findings(source: str, name: str) -> list[str]:
@@ -162,6 +165,32 @@ def private_findings(sources: dict[str, str]) -> list[str]:
     ]
 
 
+def json_findings(sources: dict[str, str]) -> list[str]:
+    """Return one line for each use of Python's JSON parser outside of the module that has the limits.
+
+    :param sources: text of each module by its dotted name
+    """
+    return [
+        f"{name}:{node.lineno}: {what} beside delta_cdc.core.codec.parsed"
+        for name, source in sources.items()
+        if name not in JSON_READERS
+        for node in ast.walk(ast.parse(source, name))
+        for what in _json_parsers(node)
+    ]
+
+
+def _json_parsers(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Attribute):
+        named = [ast.unparse(node)]
+    elif isinstance(node, ast.ImportFrom):
+        named = [f"{node.module}.{alias.name}" for alias in node.names]
+    elif isinstance(node, ast.Import):
+        named = [alias.name for alias in node.names]
+    else:
+        named = []
+    return [what for what in named if what.startswith(_PARSES_JSON) and what != "json.JSONDecodeError"]
+
+
 def _for_types(tree: ast.AST) -> set[int]:
     return {
         id(node)
@@ -234,7 +263,9 @@ def main() -> int:
         for line in findings(path.read_text(), str(path.relative_to(ROOT)))
     ]
     provider = _sources(PROVIDER)
-    found += layer_findings("delta_cdc", _sources(ENGINE), LAYERS)
+    engine = _sources(ENGINE)
+    found += layer_findings("delta_cdc", engine, LAYERS)
+    found += json_findings({**engine, **provider})
     found += layer_findings("airflow_delta_cdc", provider, PROVIDER_LAYERS)
     found += dear_findings(provider) + private_findings(provider)
     print("\n".join(found) or "engine: layers hold, and nothing that Spark Connect lacks", flush=True)

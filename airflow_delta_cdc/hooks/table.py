@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
@@ -12,7 +11,7 @@ from airflow.sdk.log import mask_secret
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.compat import amask_secret
-from delta_cdc.core import arguments
+from delta_cdc.core import arguments, codec
 from delta_cdc.core.errors import DeltaCdcError, DeltaConnectionNotFound, InvalidConfiguration
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.secrets import redacted, secrets
@@ -181,7 +180,7 @@ class DeltaTableHook(BaseHook):
         options = extra.get("storage_options") or {}
         if isinstance(options, str):
             try:
-                options = json.loads(options)
+                options = codec.parsed(options)
             except ValueError:
                 options = None
         if not isinstance(options, dict):
@@ -296,7 +295,7 @@ def extra_of(connection: Connection) -> dict[str, Any]:
     if not connection.extra:
         return {}
     try:
-        extra = json.loads(connection.extra)
+        extra = codec.parsed(connection.extra)
     except ValueError:
         extra = None
     if not isinstance(extra, dict):

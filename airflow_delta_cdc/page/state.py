@@ -37,6 +37,8 @@ _WARNED = timedelta(days=2)
 _FINISHED = ("success", "failed")
 _ROWS = ("inserted", "updated", "deleted", "closed")
 _VERSIONS = ("version", "starting_version", "ending_version", "target_version")
+#: Numbers that the page can show.
+_LEAST, _GREATEST = -1e15, 1e15
 #: Figures of the page, and their names in a published lag.
 _LAG = {
     "source_version": "source_version",
@@ -628,9 +630,9 @@ def _iso(moment: datetime | None) -> str | None:
     return moment.astimezone(UTC).isoformat(timespec="seconds") if moment is not None else None
 
 
-def _moment(text: str | None) -> datetime | None:
+def _moment(text: Any) -> datetime | None:
     try:
-        moment = datetime.fromisoformat(text) if text else None
+        moment = datetime.fromisoformat(text) if isinstance(text, str) and text else None
     except ValueError:
         return None
     return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
@@ -650,7 +652,9 @@ def _text(value: Any) -> str | None:
 
 def _is_number(value: Any) -> bool:
     # A tuple, because this runs for each figure of each pipeline, and a union is built each time.
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # An XCom may hold any number, also NaN and infinities.
+    return is_number and _LEAST < value < _GREATEST
 
 
 def _if_number(value: Any) -> Any:

@@ -27,6 +27,7 @@ from airflow_delta_cdc.runtime.exchange import (
 from airflow_delta_cdc.runtime.slices import slices_for
 from airflow_delta_cdc.runtime.storage import add_planner_options, add_storage, places_of
 from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS, UTC, DeltaCdcSubmitHook
+from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed, JobRefused
 from delta_cdc.core.locations import reads_kafka
 from delta_cdc.core.spec import JobResult, sha256, to_json
@@ -298,7 +299,15 @@ class SubmitRuntime:
                 f"{self._exchange.result}.",
                 remedy="see the application's own log; a retry is safe, whatever it had written.",
             )
-        return JobResult.from_json(text)
+        try:
+            return JobResult.from_json(text)
+        except UnreadableJson as error:
+            raise JobFailed(
+                f"The Spark application on {hook.master} left a result at {self._exchange.result} that "
+                f"cannot be read: {error}.",
+                remedy="check that workers and Spark have the same version of this package. A retry is safe, "
+                "whatever the application had written.",
+            ) from error
 
     # -- confs ----------------------------------------------------------------------------------
     def _add_engine(

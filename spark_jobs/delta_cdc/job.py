@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Any, get_args
 
-from delta_cdc.core import failpoints, private_files
+from delta_cdc.core import codec, failpoints, private_files
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import (
     ApplySpec,
@@ -255,7 +255,7 @@ def _from_environment() -> dict[str, str] | None:
     if not path:
         return None
     try:
-        options = json.loads(private_files.text_of(path))
+        options = codec.parsed(private_files.text_of(path))
     except (OSError, ValueError) as error:
         raise InvalidConfiguration(
             f"{STORAGE_OPTIONS} names {path}, which cannot be read: {error}.",

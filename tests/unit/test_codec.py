@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,25 +57,26 @@ class Drawing:
     secret: str = field(default="", metadata=UNWRITTEN)
 
 
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
 #: What JSON holds, as Python reads it.
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
+    st.none() | st.booleans() | INTEGERS | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
 
 
 def _drawings(inner: st.SearchStrategy[Drawing | None]) -> st.SearchStrategy[Drawing]:
-    shapes = st.builds(Square, st.integers()) | st.builds(
-        Circle, st.floats(allow_nan=False), st.sampled_from(["circle", "disc"])
+    shapes = st.builds(Square, INTEGERS) | st.builds(
+        Circle, st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["circle", "disc"])
     )
     return st.builds(
         Drawing,
         shapes,
         st.text(),
-        st.lists(st.tuples(st.integers(), st.text()), max_size=2).map(tuple),
+        st.lists(st.tuples(INTEGERS, st.text()), max_size=2).map(tuple),
         st.text() | st.lists(st.text(), max_size=2).map(tuple),
-        st.text() | st.dictionaries(st.text(), st.integers(), max_size=2),
+        st.text() | st.dictionaries(st.text(), INTEGERS, max_size=2),
         inner,
         st.lists(shapes, max_size=2).map(tuple),
         st.dictionaries(st.text(), JSON, max_size=2),
@@ -83,7 +85,7 @@ def _drawings(inner: st.SearchStrategy[Drawing | None]) -> st.SearchStrategy[Dra
 
 
 DRAWINGS = _drawings(st.none() | _drawings(st.none()))
-PLAIN = {int: st.integers(), str: st.text(max_size=5), bool: st.booleans(), type(None): st.none()}
+PLAIN = {int: INTEGERS, str: st.text(max_size=5), bool: st.booleans(), type(None): st.none()}
 #: What a session writes and another process reads.
 WRITTEN = (
     ApplyRequest,
@@ -225,3 +227,58 @@ def test_the_text_of_a_value_is_always_the_same() -> None:
 def test_a_union_that_nothing_tells_apart_is_refused() -> None:
     with pytest.raises(TypeError, match="no field distinguishes Drawing, Square"):
         codec.decoded(Drawing | Square, {"side": 1})
+
+
+# -- texts of other writers -----------------------------------------------------------------------
+@pytest.mark.parametrize("patient", [False, True])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1, "a": 2}', {"a": 2}),
+        (b'"\xc3\xa9"', "é"),
+        ('"\\ud83d\\ude00"', "😀"),
+        ('["\\ud800", 1e400]', ["?", float("inf")]),
+        ('{"\\udc00": 1}', {"?": 1}),
+        ('"\udc80"', "?"),
+        ('"\\u0000"', "\0"),
+        ("[" * 256 + "]" * 256, None),
+        ("[" + ",".join(["{}"] * 5_000) + "]", [{}] * 5_000),
+        ('"' + "[" * 5_000 + '"', "[" * 5_000),
+    ],
+)
+def test_a_text_of_another_writer(text: str | bytes, value: Any, patient: bool) -> None:
+    found = codec.parsed(text, patient=patient)
+    assert found == (json.loads(text) if value is None else value)
+    json.dumps(found, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("patient", [False, True])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"\xef\xbb\xbf{}", "not JSON"),
+        ("NaN", "NaN is no JSON"),
+        ('{"a": -Infinity}', "-Infinity is no JSON"),
+        ("1" * 5_000, "not JSON"),
+        ("[" * 257 + "]" * 257, "more than 256 levels"),
+        ('{"a":' * 257 + "1" + "}" * 257, "more than 256 levels"),
+        ("[" + "{}," * 300 + "[" * 300 + "]" * 300 + "]", "more than 256 levels"),
+        ("[" * 100_000, "more than 256 levels"),
+        ("1" + " " * 100, "101 bytes, more than the limit of 100"),
+    ],
+)
+def test_a_text_that_cannot_be_read(text: str | bytes, why: str, patient: bool) -> None:
+    most = 100 if text[1:2] == " " else codec.MOST_BYTES
+    with pytest.raises(UnreadableJson, match=re.escape(why)):
+        codec.parsed(text, most_bytes=most, patient=patient)
+
+
+@pytest.mark.parametrize(
+    ("type_", "data"),
+    [(int, 2**63), (int, -(2**63) - 1), (float, 10**400), (float, float("inf")), (float, float("nan"))],
+)
+def test_a_number_that_no_other_program_has(type_: type, data: Any) -> None:
+    with pytest.raises(UnreadableJson, match=r"64 bits|finite"):
+        codec.decoded(type_, data)

@@ -56,6 +56,24 @@ def test_what_breaks_the_layers(sources: dict[str, str], line: str) -> None:
     assert lint_engine.layer_findings("p", sources, lint_engine.LAYERS) == [line]
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "json.loads('1')",
+        "map(json.loads, texts)",
+        "json.load(file)",
+        "json.JSONDecoder()",
+        "from json import loads",
+        "import json.scanner",
+        "def f():\n    from json.decoder import JSONDecoder",
+    ],
+)
+def test_one_module_parses_json(source: str) -> None:
+    assert len(lint_engine.json_findings({"p.core.a": source})) == 1
+    assert lint_engine.json_findings(dict.fromkeys(lint_engine.JSON_READERS, source)) == []
+    assert lint_engine.json_findings({"p.core.a": "import json\njson.dumps(1)\njson.JSONDecodeError"}) == []
+
+
 @pytest.mark.slow
 def test_the_rules_hold() -> None:
     assert lint_engine.main() == 0

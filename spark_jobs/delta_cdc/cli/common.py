@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core import codec
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 from delta_cdc.core.storage_options import spark_storage
 from delta_cdc.delta_log.table import DeltaLog
@@ -45,10 +46,12 @@ def json_file(path: str) -> dict[str, str]:
 
 def _object(text: str, description: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = codec.parsed(text)
     except ValueError as error:
         # The whole message of the parser would repeat a part of the text, which may hold a secret.
-        line = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        line = (
+            f" (line {error.__cause__.lineno})" if isinstance(error.__cause__, json.JSONDecodeError) else ""
+        )
         raise argparse.ArgumentTypeError(f"{description} is no JSON{line}") from None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"{description} is no JSON object")

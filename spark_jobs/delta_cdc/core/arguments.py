@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from pathlib import PurePath
 from typing import Any
 
+from delta_cdc.core import codec
 from delta_cdc.core.adapters import BUNDLED
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.reserved_columns import COMMIT_VERSION
@@ -54,7 +55,7 @@ def spelled(value: Any) -> Any:
     A template whose value is one renders such a text: as Python writes it, or as JSON.
     """
     if isinstance(value, str) and value.lstrip().startswith(("[", "(", "{")):
-        for parse in (json.loads, ast.literal_eval):
+        for parse in (codec.parsed, ast.literal_eval):
             with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
                 found = parse(value.strip())
                 return found if isinstance(found, list | tuple | dict) else value

@@ -9,21 +9,35 @@ Reading is strict: each unknown field, missing field (without a default) and wro
 :class:`UnreadableJson` that names the path of the field. A field with the metadata :data:`UNWRITTEN` is
 neither written nor read; it takes its default.
 
+:func:`parsed` reads any other JSON. Both packages read JSON here only (``make lint``), because a text of
+another writer may be of any size and depth.
+
 Standard library only: this module travels to the Spark driver.
 """
 
 from __future__ import annotations
 
 import json
+import json.scanner
+import sys
 import types
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
+from math import isfinite
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 _T = TypeVar("_T")
 #: Reads one JSON value; the second argument is the value's path, for errors.
 _Reader = Callable[[Any, str], Any]
+
+#: The most bytes of a text. Python's parser reads this many bytes of long strings within 100 ms; meanwhile
+#: no other thread runs. Delta's own parser (Jackson) reads strings up to 20,000,000 characters.
+MOST_BYTES = 16 * 1024 * 1024
+#: The most levels of lists and objects: code that walks a value may use several frames per level.
+MOST_DEPTH = 256
+#: The integers that JSON of Delta, Spark and Airflow can mean.
+INTEGERS = range(-(2**63), 2**63)
 
 _KEY = "unwritten"
 #: Metadata of a field that stays in this process, such as credentials.
@@ -34,22 +48,87 @@ class UnreadableJson(ValueError):
     """A JSON text does not match the expected type; the message names the path of the field."""
 
 
+class TooDeep(UnreadableJson):
+    """A JSON text has more levels than :data:`MOST_DEPTH`."""
+
+    def __init__(self) -> None:
+        super().__init__(f"not JSON that can be read: it has more than {MOST_DEPTH} levels")
+
+
 def dumps(value: Any) -> str:
     """Return the JSON text of a value: deterministic (sorted keys, no spaces)."""
     return json.dumps(encoded(value), sort_keys=True, separators=(",", ":"))
 
 
 def loads(type_: type[_T], text: str) -> _T:
-    """Read a value of a type from its JSON text.
+    """Read a value of a type from the JSON text that :func:`dumps` returned in another process.
 
     :param type_: a dataclass, or any type that a field may have
     :raises UnreadableJson: the text is not JSON, or not of this type
     """
+    # Specs and results are of any length: a spec names each file of a batch.
+    return decoded(type_, parsed(text, most_bytes=sys.maxsize))
+
+
+def parsed(text: str | bytes, *, most_bytes: int = MOST_BYTES, patient: bool = False) -> Any:
+    """Return the value of a JSON text, whoever wrote it.
+
+    If an object has a name twice, the last value counts. A lone surrogate becomes ``?``, as in Spark.
+
+    :param text: bytes are UTF-8
+    :param most_bytes: a longer text is refused
+    :param patient: let other threads run between two values; slower for a text of many values
+    :raises TooDeep: it has more than :data:`MOST_DEPTH` levels
+    :raises UnreadableJson: it is not JSON, or longer than the limit, or has NaN, an infinity or an integer of
+        thousands of digits
+    """
+    if len(text) > most_bytes:
+        raise UnreadableJson(f"it has {len(text)} bytes, more than the limit of {most_bytes}")
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        # From bytes, json would guess the encoding.
+        decoded_text = text.decode() if isinstance(text, bytes) else text
+        data = (_PATIENT if patient else _DECODER).decode(decoded_text)
+    except RecursionError:
+        raise TooDeep from None
+    except ValueError as error:
         raise UnreadableJson(f"not JSON: {error}") from error
-    return decoded(type_, data)
+    if len(decoded_text) > 2 * MOST_DEPTH and _is_deep(decoded_text, data):
+        raise TooDeep
+    # Bytes that are UTF-8 have surrogates only as escapes.
+    if "\\u" in decoded_text or (decoded_text is text and not text.isascii()):
+        return _without_surrogates(data)
+    return data
+
+
+def _is_deep(text: str, data: Any) -> bool:
+    """Return whether a value has too many levels. Only a text with many brackets is walked."""
+    if text.count("{") + text.count("[") <= MOST_DEPTH:
+        return False
+    level = [data]
+    for _ in range(MOST_DEPTH):
+        containers = [item for item in level if isinstance(item, dict | list)]
+        level = [item for one in containers for item in (one.values() if isinstance(one, dict) else one)]
+    return any(isinstance(item, dict | list) for item in level)
+
+
+def _without_surrogates(data: Any) -> Any:
+    text = json.dumps(data, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.loads(text.encode(errors="replace"))
+    return data
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+# One decoder for all texts: json.loads with a custom hook would build one for each.
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_PATIENT = json.JSONDecoder(parse_constant=_no_constant)
+# The scanner in Python, instead of the one in C that keeps all other threads waiting.
+_PATIENT.scan_once = json.scanner.py_make_scanner(_PATIENT)  # type: ignore[attr-defined]
 
 
 def encoded(value: Any) -> Any:
@@ -113,6 +192,10 @@ def _scalar(type_: type) -> _Reader:
     def read(data: Any, path: str) -> Any:
         if not _fits(type_, data):
             raise _type_error(path, "null" if type_ is type(None) else type_.__name__, data)
+        if type(data) is int and data not in INTEGERS:
+            raise _type_error(path, "an integer of 64 bits", data)
+        if type(data) is float and not isfinite(data):
+            raise _type_error(path, "a finite number", data)
         return float(data) if type_ is float else data
 
     return read

@@ -15,6 +15,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from delta_cdc.core import codec
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -83,7 +85,7 @@ def compare(before: str, after: str, *, by_id: bool) -> tuple[ColumnChange, ...]
     :param by_id: match columns by column-mapping id if both schemas have ids; only within one table, because
         a recreated table starts counting again
     """
-    return tuple(_structs(json.loads(before), json.loads(after), (), (), by_id))
+    return tuple(_structs(codec.parsed(before), codec.parsed(after), (), (), by_id))
 
 
 def widens(before: str, after: str) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from contextlib import asynccontextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
     from typing import Any
 
 T = TypeVar("T")
@@ -17,6 +20,74 @@ U = TypeVar("U")
 #: higher number, object stores begin to throttle, and a worker that observes hundreds of tables runs out of
 #: sockets and memory. With a lower number, it mostly waits for answers.
 AT_ONCE = 16
+#: Bytes of files that the coroutines of one event loop read at once, however many they are.
+IN_FLIGHT = 64 * 1024 * 1024
+#: A larger file counts as this many bytes: it is read in pieces.
+MOST_OF_FILE = 16 * 1024 * 1024
+
+
+class Budget:
+    """Bytes that coroutines share. Each gets its part in the order in which they ask.
+
+    A coroutine that has a part must not ask for another one.
+    """
+
+    def __init__(self, size: int = IN_FLIGHT) -> None:
+        self._size = self._free = size
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def part(self, size: int) -> int:
+        """Return how much a file of this many bytes takes."""
+        return min(size, MOST_OF_FILE, self._size)
+
+    def take_now(self, amount: int) -> bool:
+        """Take a part if it is free and no other coroutine waits; return whether it was taken."""
+        if self._queue or amount > self._free:
+            return False
+        self._free -= amount
+        return True
+
+    async def take(self, amount: int) -> None:
+        """Take a part; wait for it."""
+        if self.take_now(amount):
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._queue.append((amount, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._queue.remove((amount, turn))
+                self.give_back(0)
+            else:
+                self.give_back(amount)
+            raise
+
+    def give_back(self, amount: int) -> None:
+        """Return a part; those who wait get theirs."""
+        self._free += amount
+        while self._queue and self._queue[0][0] <= self._free:
+            taken, turn = self._queue.popleft()
+            self._free -= taken
+            turn.set_result(None)
+
+    @asynccontextmanager
+    async def taken(self, size: int) -> AsyncIterator[None]:
+        """Hold the part of a file of this many bytes during a block."""
+        amount = self.part(size)
+        await self.take(amount)
+        try:
+            yield
+        finally:
+            self.give_back(amount)
+
+
+_BUDGETS: WeakKeyDictionary[asyncio.AbstractEventLoop, Budget] = WeakKeyDictionary()
+
+
+def budget() -> Budget:
+    """Return the budget of the running event loop."""
+    return _BUDGETS.setdefault(asyncio.get_running_loop(), Budget())
 
 
 async def both(one: Awaitable[T], other: Awaitable[U]) -> tuple[T, U]:

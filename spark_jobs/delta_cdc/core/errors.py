@@ -100,6 +100,10 @@ class CorruptLog(DeltaCdcError):
     """A file of the transaction log is damaged."""
 
 
+class LogLineTooLong(DeltaCdcError):
+    """A line of a transaction log is longer than the limit."""
+
+
 class SchemaChangeInRange(DeltaCdcError):
     """A schema change inside the range is more than an added column."""
 

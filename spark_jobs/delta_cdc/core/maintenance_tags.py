@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core import codec
+
 if TYPE_CHECKING:
     from delta_cdc.core.spec import OptimizeSpec
 
@@ -31,7 +33,7 @@ def read(text: str | None, kind: str) -> dict[str, Any] | None:
     if not text or _MARK not in text:
         return None
     try:
-        data = json.loads(text)
+        data = codec.parsed(text)
     except ValueError:
         return None
     if not isinstance(data, dict) or data.get(_MARK) != _FORMAT or data.get("kind") != kind:

@@ -31,6 +31,8 @@ LOG_GAP_REMEDY = (
     'the apply once with mode="reload", which makes the target equal to the source as it is now.'
 )
 
+#: A thousand years, in milliseconds: a date after that much time exists.
+_LONGEST = 1_000 * 365 * 86_400_000
 _PART = re.compile(r"(?<!\d)(-?\d{1,18})\s++([a-z]+?)s?(?=\s|$)")
 _UNITS = {
     "week": 604_800_000_000,
@@ -78,7 +80,7 @@ def interval_ms(text: str) -> int:
             f"The interval {text!r} of a table property is not readable.",
             remedy="write it as Delta does, for instance 'interval 7 days'.",
         )
-    return sum(int(number) * _UNITS[unit] for number, unit in parts) // 1000
+    return min(sum(int(number) * _UNITS[unit] for number, unit in parts) // 1000, _LONGEST)
 
 
 def readable(milliseconds: int) -> str:

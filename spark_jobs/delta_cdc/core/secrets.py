@@ -11,6 +11,8 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from delta_cdc.core import codec
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -72,7 +74,7 @@ def _inside(value: str) -> Iterable[str]:
     """Return parts that may appear alone: a key file's private key, a login's password, a signature."""
     if value.lstrip().startswith("{"):
         try:
-            key = json.loads(value).get("private_key")
+            key = codec.parsed(value).get("private_key")
         except (ValueError, AttributeError):
             # Not JSON: the whole value is the secret.
             return ()

@@ -196,7 +196,7 @@ def _marked(text: str | None) -> dict[str, Any] | None:
     if not text or _MARK not in text:
         return None
     try:
-        data = json.loads(text)
+        data = codec.parsed(text)
     except ValueError:
         return None
     return data if isinstance(data, dict) and _MARK in data else None

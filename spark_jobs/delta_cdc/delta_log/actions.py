@@ -7,17 +7,20 @@ is free-form by Delta's protocol, so an unexpected value there counts as missing
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import re
+import sys
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
-from delta_cdc.core.errors import CorruptLog
+from delta_cdc.core import codec
+from delta_cdc.core.codec import INTEGERS, TooDeep, UnreadableJson
+from delta_cdc.core.errors import CorruptLog, LogLineTooLong
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 F = TypeVar("F", bound="FileAction")
 
@@ -42,7 +45,16 @@ _COPIES_NO_ROW = frozenset(
 )
 #: Tag of a commit that kept the row ids of the rows it copied.
 IDS_KEPT = "delta.rowTracking.preserved"
-_NUM_RECORDS = re.compile(r'\s*\{\s*"numRecords"\s*:\s*([0-9]+)\s*[,}]')
+#: The variable with the largest size of a line, in bytes.
+LINE_VARIABLE = "DELTA_CDC_MAX_LINE_BYTES"
+#: A larger line is parsed in a thread, where other threads run between its values.
+LARGE_LINE = 256 * 1024
+#: The times of commits, in epoch milliseconds, that have a date: years 1 to 9999.
+TIMES = range(-62_135_596_800_000, 253_402_300_800_000)
+_WHOLE = re.compile(rb'\s*\{\s*"\w+"\s*:.*\}\s*', re.DOTALL)
+_NUM_RECORDS = re.compile(r'\s*\{\s*"numRecords"\s*:\s*([0-9]{1,18})\s*[,}]')
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 #: Distinct partition values of a file: (column, value) pairs, sorted by column.
 Partition = tuple[tuple[str, str | None], ...]
@@ -52,6 +64,13 @@ Key = tuple[str, str]
 
 class BadActionError(ValueError):
     """A line of the log violates Delta's protocol; becomes :class:`~errors.CorruptLog`."""
+
+
+class LongLineError(Exception):
+    """A line of the log is longer than the limit; becomes :class:`~errors.LogLineTooLong`."""
+
+    def __init__(self, number: int, most_bytes: int) -> None:
+        super().__init__(f"line {number} has more than {most_bytes} bytes")
 
 
 @dataclass(frozen=True)
@@ -65,6 +84,14 @@ class CommitInfo:
     timestamp: int | None = None
     in_commit_timestamp: int | None = None
     tags: dict[str, str] = field(default_factory=dict)
+
+    def metric(self, name: str) -> int | None:
+        """Return a metric of the operation; None if it is missing, or no number."""
+        return _whole(self.operation_metrics.get(name))
+
+    def whole_parameter(self, name: str) -> int | None:
+        """Return a parameter of the operation; None if it is missing, or no whole number."""
+        return _whole(self.operation_parameters.get(name))
 
 
 @dataclass(frozen=True)
@@ -146,10 +173,10 @@ class FileAction:
         if match is not None:
             return int(match[1])
         try:
-            rows = json.loads(self.stats).get("numRecords")
-        except (ValueError, AttributeError, RecursionError):
+            rows = codec.parsed(self.stats).get("numRecords")
+        except (UnreadableJson, AttributeError):
             return None
-        return rows if isinstance(rows, int) and not isinstance(rows, bool) else None
+        return rows if isinstance(rows, int) and not isinstance(rows, bool) and rows in INTEGERS else None
 
     @property
     def masked_rows(self) -> int:
@@ -285,7 +312,10 @@ class CommitFold:
     """Folds a commit's actions, one by one, into a :class:`Commit`."""
 
     def __init__(self) -> None:
-        self._info = CommitInfo()
+        #: None until the action comes.
+        self.info: CommitInfo | None = None
+        #: The distinct partition values of its data files.
+        self.partitions: set[Partition] = set()
         self._metadata: MetaData | None = None
         self._protocol: Protocol | None = None
         self._txns: list[Txn] = []
@@ -293,12 +323,16 @@ class CommitFold:
         self._files: Counter[type] = Counter()
         self._data_files: Counter[type] = Counter()
         self._bytes: Counter[type] = Counter()
-        self._partitions: set[Partition] = set()
         #: Whether a data file has no partition values, and whether every added file has a base row id.
         self._unpartitioned, self._identified = False, True
         self._adds_rows = False
         #: Added and removed files: path -> whether it is data. To save memory, this keeps nothing else.
         self._paths: dict[type, dict[str, bool]] = {Add: {}, Remove: {}}
+
+    @property
+    def has_data_files(self) -> bool:
+        """Return whether a file so far was added or removed as data, or has change rows."""
+        return bool(self.partitions) or self._unpartitioned
 
     def add(self, action: Action) -> None:
         """Take one action."""
@@ -307,7 +341,7 @@ class CommitFold:
         elif isinstance(action, Txn):
             self._txns.append(action)
         elif isinstance(action, CommitInfo):
-            self._info = action
+            self.info = action
         elif isinstance(action, MetaData):
             self._metadata = action
         else:
@@ -315,27 +349,27 @@ class CommitFold:
 
     def commit(self, version: int, *, sha256: str, modified: int) -> Commit:
         """Return the commit."""
-        has_data_files = bool(self._partitions) or self._unpartitioned
+        info = self.info or CommitInfo()
         added, removed = self._paths[Add], self._paths[Remove]
         data_added, data_removed = ({path for path in paths if paths[path]} for paths in (added, removed))
         keeps_row_ids = not added or not removed or added.keys() == removed.keys()
-        recorded_as_kept = self._info.tags.get(IDS_KEPT) == "true" or self._info.operation in _COPIES_NO_ROW
+        recorded_as_kept = info.tags.get(IDS_KEPT) == "true" or info.operation in _COPIES_NO_ROW
         return Commit(
             version=version,
             sha256=sha256,
             modified=modified,
-            info=self._info,
+            info=info,
             metadata=self._metadata,
             protocol=self._protocol,
             txns=tuple(self._txns),
             n_adds=self._files[Add],
             n_removes=self._files[Remove],
             n_cdc=self._files[Cdc],
-            changes_data=has_data_files and not _rewrote_only(self._info),
+            changes_data=self.has_data_files and not rewrote_only(info),
             bytes_added=self._bytes[Add],
             bytes_removed=self._bytes[Remove],
             bytes_cdc=self._bytes[Cdc],
-            partitions=frozenset(self._partitions),
+            partitions=frozenset(self.partitions),
             n_data_adds=self._data_files[Add],
             n_data_removes=self._data_files[Remove],
             paired=bool(data_added) and data_added == data_removed,
@@ -360,15 +394,23 @@ class CommitFold:
             if action.partition_values is None:
                 self._unpartitioned = True
             else:
-                self._partitions.add(tuple(sorted(action.partition_values.items())))
+                self.partitions.add(tuple(sorted(action.partition_values.items())))
 
 
 class Lines:
-    """Splits a stream of bytes into lines and hashes them; keeps only the unfinished line in memory."""
+    """Splits a stream of bytes into lines and hashes them; keeps only the unfinished line in memory.
 
-    def __init__(self) -> None:
+    :param most_bytes: of one line; default: the variable ``DELTA_CDC_MAX_LINE_BYTES``, else 16 MiB
+    """
+
+    def __init__(self, most_bytes: int | None = None) -> None:
         self._pieces: list[bytes] = []
+        self._size = 0
         self._hash = hashlib.sha256()
+        self.most_bytes = most_line_bytes() if most_bytes is None else most_bytes
+        #: Number of the first line that the last call returned.
+        self.number = 1
+        self._finished = 0
 
     @property
     def sha256(self) -> str:
@@ -376,19 +418,38 @@ class Lines:
         return self._hash.hexdigest()
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take the next bytes, and return the lines that they complete."""
+        """Take the next bytes, and return the lines that they complete.
+
+        :raises LongLineError: a line is longer than the limit
+        """
         self._hash.update(chunk)
         first, *rest = chunk.split(b"\n")
         self._pieces.append(first)
+        self._size += len(first)
+        self.number = self._finished + 1
+        if self._size > self.most_bytes:
+            raise LongLineError(self.number, self.most_bytes)
         if not rest:
             return []
         lines = [b"".join(self._pieces), *rest[:-1]]
-        self._pieces = [rest[-1]]
+        self._finished += len(lines)
+        self._pieces, self._size = [rest[-1]], len(rest[-1])
         return lines
+
+    def skip(self, chunk: bytes) -> None:
+        """Take the next bytes only into the hash."""
+        self._hash.update(chunk)
 
     def close(self) -> list[bytes]:
         """Return the last line, which needs no line end."""
+        self.number = self._finished + 1
         return [b"".join(self._pieces)]
+
+
+def most_line_bytes() -> int:
+    """Return the largest size of a line of a log."""
+    text = os.environ.get(LINE_VARIABLE, "")
+    return int(text) if re.fullmatch("[0-9]{1,10}", text, re.ASCII) else codec.MOST_BYTES
 
 
 def build_action(name: str, data: Any) -> Action:
@@ -402,29 +463,39 @@ def build_action(name: str, data: Any) -> Action:
     return action
 
 
-def parse_lines(lines: Iterable[bytes]) -> list[Action | None]:
+def parse_lines(lines: Sequence[bytes], *, first: int = 1) -> list[Action | None]:
     """Return the actions in some lines; None for each action that is not used here.
 
+    :param first: number of the first line in its file, for errors
     :raises BadActionError: for anything that is not an action
     """
     actions: list[Action | None] = []
-    for line in lines:
+    is_large = len(lines) > 0 and len(lines[0]) > LARGE_LINE
+    for number, line in enumerate(lines, first):
         if not line.strip():
             continue
         try:
-            # Delta always writes UTF-8. From bytes, json would guess the encoding.
-            data = _DECODER.decode(line.decode())
-        except (ValueError, RecursionError) as error:
-            raise BadActionError(f"a line is not JSON: {error}") from error
+            # The limit of a line was checked when it was read.
+            data = codec.parsed(line, most_bytes=sys.maxsize, patient=is_large)
+        except UnreadableJson as error:
+            if not isinstance(error, TooDeep) or not _is_other_action(line):
+                raise BadActionError(f"line {number} is {error}") from error
+            actions.append(None)
+            continue
         if not isinstance(data, dict):
-            raise BadActionError("a line is not a JSON object")
+            raise BadActionError(f"line {number} is not a JSON object")
         names = [name for name, value in data.items() if value is not None]
         action_names = [name for name in names if name in _BUILDERS]
         if len(action_names) > 1:
-            raise BadActionError(f"a line holds several actions ({', '.join(action_names)})")
+            raise BadActionError(f"line {number} holds several actions ({', '.join(action_names)})")
         if names:
             actions.append(build_action(action_names[0], data[action_names[0]]) if action_names else None)
     return actions
+
+
+def _is_other_action(line: bytes) -> bool:
+    """Return whether a line that is too deep names only an action that is not used here."""
+    return _WHOLE.fullmatch(line) is not None and _USED.search(line) is None
 
 
 #: Error text for an empty commit file: even a commit that changes nothing has a ``commitInfo``.
@@ -440,21 +511,27 @@ def corrupt_commit(version: int, uri: str, why: str) -> CorruptLog:
     )
 
 
-def _rewrote_only(info: CommitInfo) -> bool:
+def long_line(version: int, uri: str, why: str) -> LogLineTooLong:
+    """Build the error for a commit file with a line above the limit."""
+    return LogLineTooLong(
+        f"The commit file of version {version} of {uri} cannot be read: {why}.",
+        remedy=f"set the variable {LINE_VARIABLE} of each process that reads the log to a larger number of "
+        "bytes, or load the target again from a later version.",
+    )
+
+
+def _whole(value: Any) -> int | None:
+    """Return a number of ``commitInfo``, which writers store as a number or as its text."""
+    return int(value) if not isinstance(value, bool) and _NUMBER.fullmatch(str(value)) else None
+
+
+def rewrote_only(info: CommitInfo) -> bool:
     """Return whether the commit is a MERGE that changed no row, by its metrics.
 
     Such a MERGE may have rewritten files, but Delta's reader skips it.
     """
     metrics = info.operation_metrics
     return info.operation == "MERGE" and all(metrics.get(name) == "0" for name in _METADATA_ONLY_MERGE)
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-# One decoder for all lines: json.loads with a custom hook would build one for each line.
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 class _Fields:
@@ -469,6 +546,8 @@ class _Fields:
         value = self._data.get(name)
         if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
             raise BadActionError(f"{self._action}.{name} is a {type(value).__name__}")
+        if kind is int and value is not None and value not in INTEGERS:
+            raise BadActionError(f"{self._action}.{name} is no integer of 64 bits")
         return value
 
     def need(self, name: str, kind: type) -> Any:
@@ -511,7 +590,9 @@ class _Fields:
     def free(self, name: str, kind: type) -> Any:
         """Return a field of ``commitInfo``; None if it has another type."""
         value = self._data.get(name)
-        return value if isinstance(value, kind) and not isinstance(value, bool) else None
+        if not isinstance(value, kind) or isinstance(value, bool):
+            return None
+        return None if kind is int and value not in TIMES else value
 
 
 def _commit_info(fields: _Fields) -> CommitInfo:
@@ -586,3 +667,4 @@ _BUILDERS: dict[str, Any] = {
     "protocol": _protocol,
     "txn": lambda fields: Txn(fields.need("appId", str), fields.need("version", int)),
 }
+_USED = re.compile('"({})"'.format("|".join(_BUILDERS)).encode())

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from delta_cdc.core import codec
 from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.reasons import reason
 from delta_cdc.delta_log.actions import BadActionError, MetaData, Protocol, build_action
@@ -139,7 +139,7 @@ def _parsed(
 def _json(source: IO[bytes] | io.RawIOBase) -> Iterator[tuple[str, dict[str, Any]]]:
     for line in source:
         if line.strip():
-            for kind, data in json.loads(line.decode()).items():
+            for kind, data in codec.parsed(line.decode()).items():
                 if isinstance(data, dict):
                     yield kind, data
                 elif data is not None:

@@ -13,6 +13,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import CorruptLog, LogGap, VersionsExpired
 from delta_cdc.core.manifest_columns import CHANGED_MARK, DELETED_MARK, INSERTED_MARK, side
@@ -233,7 +234,7 @@ def _check_schemas(table: Table, described: list[MetaData]) -> None:
             raise NotSliceableError("the partition columns changed")
         try:
             moved = moved_column(metadata, table.metadata)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise NotSliceableError(f"a schema is not readable ({error!r})") from error
+        except UnreadableJson as error:
+            raise NotSliceableError(f"a schema is not readable: {error}") from error
         if moved is not None:
             raise NotSliceableError(f"the column {moved} has another name in older files")

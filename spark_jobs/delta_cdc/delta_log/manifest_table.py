@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import CorruptLog, ReadMethodUnavailable, ReservedColumnName
 from delta_cdc.core.manifest_columns import CHANGED_MARK, MARKS, SIDE_TIME, SIDE_VERSION, SIDES, parts_of
 from delta_cdc.core.properties import COLUMN_MAPPING, TYPE_WIDENING
@@ -16,6 +17,7 @@ from delta_cdc.core.reserved_columns import CHANGE_TYPE
 from delta_cdc.core.uris import local_path, spark_uri
 from delta_cdc.delta_log import deletion_vectors
 from delta_cdc.delta_log.actions import DeletionVector
+from delta_cdc.delta_log.schema_changes import read_schema
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -264,15 +266,12 @@ class Table:
 
     def _schema(self) -> dict[str, Any]:
         try:
-            schema: dict[str, Any] = json.loads(self.metadata.schema_string)
-            for entry in schema["fields"]:
-                entry["name"], entry.get("metadata", {}).get(_PHYSICAL_NAME)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return read_schema(self.metadata.schema_string)
+        except UnreadableJson as error:
             raise CorruptLog(
-                f"The schema of {self.uri} is not readable ({error!r}).",
+                f"The schema of {self.uri} is not readable: {error}.",
                 remedy="bring the log back from a backup.",
             ) from error
-        return schema
 
     def _partition_names(self) -> Iterator[str]:
         by_name = {str(entry["name"]): entry for entry in self.schema["fields"]}

@@ -13,13 +13,15 @@ import posixpath
 import re
 import shutil
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from delta_cdc.core.codec import MOST_BYTES
+from delta_cdc.core.concurrency import budget
 from delta_cdc.core.drafts import replacing
 from delta_cdc.core.errors import DeltaCdcError, StoreUnavailable
 from delta_cdc.core.reasons import reason
@@ -28,7 +30,7 @@ from delta_cdc.core.uris import KNOWN_SCHEMES, canonical_uri, local_path
 from delta_cdc.delta_log.store import open_bucket, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
     from contextlib import AbstractContextManager
 
     from obstore.store import ObjectStore
@@ -90,27 +92,38 @@ class Storage:
         except FileNotFoundError:
             return None
 
-    async def open(self, name: str) -> Opened | None:
-        """Open a file for streaming: one request. Return None if the file does not exist."""
-        import obstore
+    @asynccontextmanager
+    async def open(self, name: str) -> AsyncIterator[Opened | None]:
+        """Open a file for streaming: one request. Give None if the file does not exist.
 
-        store = await self._root_async()
-        if store is None:
-            return None
+        If the files that are open already fill the budget, this waits, and then sends the request again:
+        an answer that waits would exceed its time limit.
+        """
+        answer = await self._get(name)
+        if answer is None:
+            yield None
+            return
+        shared = budget()
+        amount = shared.part(answer[0].size)
+        if not shared.take_now(amount):
+            answer = None
+            await shared.take(amount)
         try:
-            with self.named():
-                result = await obstore.get_async(store, self._prefix + name)
-                entry = self._entry(result.meta)
-        except FileNotFoundError:
-            return None
-        return entry, self._chunks(result, entry.size)
+            answer = answer or await self._get(name)
+            if answer is None:
+                yield None
+                return
+            async with aclosing(self._chunks(answer[1], answer[0].size)) as chunks:
+                yield answer[0], chunks
+        finally:
+            shared.give_back(amount)
 
-    async def read(self, name: str) -> bytes | None:
-        """Return a small file's bytes; None if the file does not exist."""
-        opened = await self.open(name)
-        if opened is None:
-            return None
-        return b"".join([chunk async for chunk in opened[1]])
+    async def read(self, name: str, *, most: int = MOST_BYTES) -> bytes | None:
+        """Return a small file's bytes; None if the file does not exist, or is larger than ``most`` bytes."""
+        async with self.open(name) as opened:
+            if opened is None or opened[0].size > most:
+                return None
+            return b"".join([chunk async for chunk in opened[1]])
 
     async def list_log(self, after: str | None = None) -> list[Entry]:
         """Return the files of the log folder without its subfolders, sorted by name: one listing.
@@ -155,8 +168,9 @@ class Storage:
         if store is None:
             raise FileNotFoundError(path)
         name = location[0]._prefix + location[1]
-        with self.named():
-            return bytes(await obstore.get_range_async(store, name, start=start, length=length))
+        async with budget().taken(length):
+            with self.named():
+                return bytes(await obstore.get_range_async(store, name, start=start, length=length))
 
     def reader(self, name: str) -> io.RawIOBase:
         """Return a file object that reads by ranges. It blocks, so use it in a thread.
@@ -175,6 +189,20 @@ class Storage:
             return _Ranges(obstore.open_reader(store, self._prefix + name), self.named)
 
     # -- inside -----------------------------------------------------------------------------------
+    async def _get(self, name: str) -> tuple[Entry, Any] | None:
+        """Return a file's entry, and the answer with its bytes; None if the file does not exist."""
+        import obstore
+
+        store = await self._root_async()
+        if store is None:
+            return None
+        try:
+            with self.named():
+                result = await obstore.get_async(store, self._prefix + name)
+                return self._entry(result.meta), result
+        except FileNotFoundError:
+            return None
+
     def _locate(self, path: str) -> tuple[Storage, str] | None:
         """Return the storage and the name of a file named by an action; None if it cannot be looked up."""
         parts = urlsplit(path) if _SCHEME.match(path) else None
@@ -211,7 +239,7 @@ class Storage:
         name = meta["path"].removeprefix(self._prefix)
         return Entry(name, meta["size"], milliseconds(meta["last_modified"]), meta["e_tag"])
 
-    async def _chunks(self, result: Any, size: int) -> AsyncIterator[bytes]:
+    async def _chunks(self, result: Any, size: int) -> AsyncGenerator[bytes]:
         with self.named():
             if size <= _CHUNK:
                 yield bytes(await result.bytes_async())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core import codec
+from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.properties import COLUMN_MAPPING
 
 if TYPE_CHECKING:
@@ -14,6 +15,50 @@ if TYPE_CHECKING:
 
 _ID = "delta.columnMapping.id"
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
+#: The parts of types that have types themselves.
+_PARTS = {"array": ("elementType",), "map": ("keyType", "valueType")}
+
+
+def read_schema(text: str) -> dict[str, Any]:
+    """Return the JSON of a schema. Every other function here, and ``compare``, relies on its form.
+
+    :param text: ``metaData.schemaString``
+    :raises UnreadableJson: it is not JSON of a struct
+    """
+    schema = codec.parsed(text)
+    if not isinstance(schema, dict):
+        raise UnreadableJson("it is not an object")
+    _check_struct(schema)
+    return schema
+
+
+def _check_struct(struct: dict[str, Any]) -> None:
+    fields = struct.get("fields")
+    if not isinstance(fields, list):
+        raise UnreadableJson("a struct has no fields")
+    for field in fields:
+        if not isinstance(field, dict) or not isinstance(field.get("name"), str):
+            raise UnreadableJson("a field has no name")
+        metadata = field.get("metadata") or {}
+        if (
+            not isinstance(metadata, dict)
+            or not isinstance(metadata.get(_ID, 0), int)
+            or not isinstance(metadata.get(_PHYSICAL_NAME, ""), str)
+            or not isinstance(field.get("nullable"), bool)
+        ):
+            raise UnreadableJson(f"the field {field['name']} has no nullable, or unusable metadata")
+        _check_type(field.get("type"), field["name"])
+
+
+def _check_type(type_: Any, name: str) -> None:
+    if isinstance(type_, str):
+        return
+    if not isinstance(type_, dict):
+        raise UnreadableJson(f"the field {name} has no type")
+    if type_.get("type") == "struct":
+        _check_struct(type_)
+    for part in _PARTS.get(str(type_.get("type")), ()):
+        _check_type(type_.get(part), name)
 
 
 def leaf_paths(schema: str) -> tuple[tuple[str, ...], ...]:
@@ -21,7 +66,7 @@ def leaf_paths(schema: str) -> tuple[tuple[str, ...], ...]:
 
     :param schema: ``metaData.schemaString``
     """
-    return tuple(_leaves(json.loads(schema), ()))
+    return tuple(_leaves(read_schema(schema), ()))
 
 
 def _leaves(struct: dict[str, Any], prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -46,7 +91,7 @@ def moved_column(before: MetaData, after: MetaData) -> str | None:
 def _physical(metadata: MetaData) -> dict[str, tuple[str, int | None]]:
     """Return the name and id of each column in the files, by path."""
     mode = metadata.configuration.get(COLUMN_MAPPING, "none")
-    schema = json.loads(metadata.schema_string)
+    schema = read_schema(metadata.schema_string)
     return dict(_in_files(schema, "", is_mapped=mode != "none", by_id=mode == "id"))
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from delta_cdc.core import codec
+from delta_cdc.core.codec import INTEGERS, UnreadableJson
 from delta_cdc.core.errors import (
     CorruptLog,
     LogGap,
@@ -23,21 +25,33 @@ from delta_cdc.core.retention import LOG_GAP_REMEDY, expired
 from delta_cdc.core.uris import canonical_uri, local_path
 from delta_cdc.delta_log import clock, deletion_vectors
 from delta_cdc.delta_log.actions import (
+    LARGE_LINE,
     NO_ACTION,
     BadActionError,
     CommitFold,
     CommitInfo,
     Lines,
+    LongLineError,
     corrupt_commit,
+    long_line,
     parse_lines,
 )
 from delta_cdc.delta_log.checkpoint import count_rows
 from delta_cdc.delta_log.listing import of_a_commit, read_names
 from delta_cdc.delta_log.replay import History, Replay
 from delta_cdc.delta_log.requests import LOG, Storage
+from delta_cdc.delta_log.schema_changes import read_schema
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Callable,
+        Collection,
+        Coroutine,
+        Iterable,
+        Sequence,
+    )
 
     from delta_cdc.delta_log.actions import (
         Action,
@@ -264,7 +278,7 @@ class DeltaLog:
         return {version: by_version[version] for version in versions}
 
     # -- commits ----------------------------------------------------------------------------------
-    async def actions(self, version: int) -> AsyncIterator[Action]:
+    async def actions(self, version: int) -> AsyncGenerator[Action]:
         """Yield a commit's actions in the order of the file; read the file in chunks.
 
         A small file that the log has already read is not read again.
@@ -272,16 +286,12 @@ class DeltaLog:
         :raises VersionsExpired: log cleanup has deleted it
         :raises LogGap: it is missing, but not by log cleanup
         """
-        content = self._contents.get(version)
-        if content is not None:
-            chunks = _chunks(content)
-        else:
-            opened = await self._storage.open(_path(version)) if version >= 0 else None
+        async with self._open(version) as opened:
             if opened is None:
                 raise await self.missing(version)
-            chunks = opened[1]
-        async for action in self._parsed(version, chunks, Lines()):
-            yield action
+            async for actions in self._parsed(version, opened, Lines()):
+                for action in actions:
+                    yield action
 
     async def commit(self, version: int) -> Commit:
         """Return one commit.
@@ -292,10 +302,20 @@ class DeltaLog:
         (commit,) = await self.commits([version])
         return commit
 
-    async def find(self, version: int) -> Commit | None:
-        """Return one commit, or None if its file does not exist. This reads the file in any case."""
-        opened = await self._storage.open(_path(version)) if version >= 0 else None
-        return None if opened is None else await self._folded(version, opened)
+    async def find(
+        self, version: int, *, enough: Callable[[CommitFold], bool] | None = None, hashed: bool = True
+    ) -> Commit | None:
+        """Return one commit, or None if its file does not exist. This reads the file in any case.
+
+        :param enough: the actions after those that are enough are not read: the commit does not have them
+        :param hashed: False: the rest of the file is not read either, and ``sha256`` is that of the part
+        """
+        if version < 0:
+            return None
+        async with self._storage.open(_path(version)) as opened:
+            if opened is None:
+                return None
+            return await self._folded(version, opened, enough, hashed=hashed)
 
     async def commits(self, versions: Sequence[int]) -> tuple[Commit, ...]:
         """Return the commits of some versions; read those that :meth:`history` lacks, concurrently.
@@ -334,7 +354,7 @@ class DeltaLog:
         if version is None:
             self._contents.clear()
         replay, protocol, metadata = await self._replay_state(version)
-        columns = self._columns(metadata.schema_string, replay.version)
+        columns = self.columns(metadata, replay.version)
         if version is None:
             self._opened, self._history = replay, replay.history
         return TableState(
@@ -378,11 +398,13 @@ class DeltaLog:
         """Return the bytes of all active files as a version's checksum file records them, else None."""
         content = await self._storage.read(f"_delta_log/{version:020d}.crc")
         try:
-            size = json.loads(content)["tableSizeBytes"] if content is not None else None
-        except (ValueError, TypeError, KeyError):
+            # In a thread, because the file may list all files of the table.
+            parsed = await asyncio.to_thread(codec.parsed, content) if content is not None else {}
+            size = parsed.get("tableSizeBytes")
+        except (UnreadableJson, AttributeError):
             # A checksum file is optional; the log is complete without it.
             return None
-        return size if isinstance(size, int) else None
+        return size if isinstance(size, int) and size in INTEGERS else None
 
     async def described(self, version: int) -> tuple[Protocol, MetaData]:
         """Return a version's protocol and metadata from the log; raise the errors of :meth:`snapshot`."""
@@ -416,6 +438,20 @@ class DeltaLog:
         if vector_bytes is None:
             raise deletion_vectors.UnsupportedVectorError("its deletion vector cannot be looked up")
         return deletion_vectors.positions(deletion_vectors.checked(vector_bytes))
+
+    def columns(self, metadata: MetaData, version: int) -> tuple[str, ...]:
+        """Return the columns of a schema, which then is in the form that all readers of schemas expect.
+
+        :param version: the version that has the schema, for the error
+        :raises CorruptLog: it is not readable
+        """
+        try:
+            return tuple(entry["name"] for entry in read_schema(metadata.schema_string)["fields"])
+        except UnreadableJson as error:
+            raise CorruptLog(
+                f"The schema of {self.uri} as of version {version} is not readable: {error}.",
+                remedy="bring the log back from a backup.",
+            ) from error
 
     # -- presence ---------------------------------------------------------------------------------
     async def has_file(self, path: str) -> bool:
@@ -459,39 +495,65 @@ class DeltaLog:
         self._refuse_unsupported(protocol)
         return replay, protocol, metadata
 
-    async def _folded(self, version: int, opened: Opened) -> Commit:
+    @asynccontextmanager
+    async def _open(self, version: int) -> AsyncIterator[AsyncIterator[bytes] | None]:
+        """Open a commit file, or what is kept of it; give None if it does not exist."""
+        content = self._contents.get(version)
+        if content is not None or version < 0:
+            yield None if content is None else _chunks(content)
+            return
+        async with self._storage.open(_path(version)) as opened:
+            yield None if opened is None else opened[1]
+
+    async def _folded(
+        self,
+        version: int,
+        opened: Opened,
+        enough: Callable[[CommitFold], bool] | None = None,
+        *,
+        hashed: bool = True,
+    ) -> Commit:
         entry, chunks = opened
         if entry.size <= min(_SMALL, _ROOM - sum(map(len, self._contents.values()))):
             content = self._contents[version] = b"".join([chunk async for chunk in chunks])
             chunks = _chunks(content)
         fold, lines = CommitFold(), Lines()
-        async for action in self._parsed(version, chunks, lines):
-            fold.add(action)
+        async with aclosing(self._parsed(version, chunks, lines)) as parsed:
+            async for actions in parsed:
+                for action in actions:
+                    fold.add(action)
+                if enough is not None and enough(fold):
+                    break
+        if hashed:
+            # Nothing is left unless the actions were enough.
+            async for chunk in chunks:
+                lines.skip(chunk)
         return fold.commit(version, sha256=lines.sha256, modified=entry.modified)
 
     async def _parsed(
         self, version: int, chunks: AsyncIterator[bytes], lines: Lines
-    ) -> AsyncIterator[Action]:
+    ) -> AsyncGenerator[list[Action]]:
+        """Yield the actions of each piece of a commit file."""
         is_empty = True
         try:
             async for chunk in chunks:
-                for action in parse_lines(lines.feed(chunk)):
-                    is_empty = False
-                    if action is not None:
-                        yield action
-            last = parse_lines(lines.close())
+                actions = await _parsed_lines(lines.feed(chunk), lines.number)
+                is_empty = is_empty and not actions
+                yield [action for action in actions if action is not None]
+            actions = await _parsed_lines(lines.close(), lines.number)
         except BadActionError as error:
             raise corrupt_commit(version, self.uri, str(error)) from error
-        if is_empty and not last:
+        except LongLineError as error:
+            raise long_line(version, self.uri, str(error)) from error
+        if is_empty and not actions:
             raise corrupt_commit(version, self.uri, NO_ACTION)
-        for action in last:
-            if action is not None:
-                yield action
+        yield [action for action in actions if action is not None]
 
     async def _in_commit_timestamp(self, version: int) -> int:
-        async for action in self.actions(version):
-            if isinstance(action, CommitInfo) and action.in_commit_timestamp is not None:
-                return action.in_commit_timestamp
+        async with aclosing(self.actions(version)) as actions:
+            async for action in actions:
+                if isinstance(action, CommitInfo) and action.in_commit_timestamp is not None:
+                    return action.in_commit_timestamp
         raise corrupt_commit(version, self.uri, "it has no inCommitTimestamp, and the table has them on")
 
     async def _full_listing(self) -> Listing:
@@ -533,8 +595,8 @@ class DeltaLog:
     async def _hint(self) -> int | None:
         content = await self._storage.read(_LAST_CHECKPOINT)
         try:
-            version = json.loads(content or b"")["version"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+            version = codec.parsed(content or b"").get("version")
+        except (UnreadableJson, AttributeError):
             return None
         return version if isinstance(version, int) and 0 <= version < 10**19 else None
 
@@ -573,15 +635,6 @@ class DeltaLog:
             "what a crash of its first load left there.",
         )
 
-    def _columns(self, schema_string: str, version: int) -> tuple[str, ...]:
-        try:
-            return tuple(str(entry["name"]) for entry in json.loads(schema_string)["fields"])
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise CorruptLog(
-                f"The schema of {self.uri} as of version {version} is not readable ({error!r}).",
-                remedy="bring the log back from a backup.",
-            ) from error
-
     def _refuse_unsupported(self, protocol: Protocol) -> None:
         for feature in _CATALOG_MANAGED:
             if feature in protocol.reader_features or feature in protocol.writer_features:
@@ -613,6 +666,13 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(coroutine)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="delta-cdc-log") as pool:
         return pool.submit(asyncio.run, coroutine).result()
+
+
+async def _parsed_lines(lines: list[bytes], number: int) -> list[Action | None]:
+    """Parse lines: in a thread if the first one is large. Only the first one can be larger than a piece."""
+    if lines and len(lines[0]) > LARGE_LINE:
+        return await asyncio.to_thread(parse_lines, lines, first=number)
+    return parse_lines(lines, first=number)
 
 
 async def _chunks(content: bytes) -> AsyncIterator[bytes]:

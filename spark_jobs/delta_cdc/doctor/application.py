@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from delta_cdc.core import codec
 from delta_cdc.core.errors import VersionsUnsupported
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spark_versions import pair_of, release
@@ -198,7 +199,7 @@ class Spark:
             # Read the log before the stop: messages of the stop would hide the cause.
             message = _last_message(log)
             stop(process)
-        last = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {"step": "start"}
+        last = codec.parsed(answer.read_text(encoding="utf-8")) if answer.is_file() else {"step": "start"}
         return {**last, "is_over": is_over, "code": process.returncode}, message
 
     def _give_up(self) -> None:

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from delta_cdc.core import codec
 from delta_cdc.core.drafts import replacing
 from delta_cdc.launch.environment import (
     child_environment,
@@ -323,7 +324,7 @@ def _is_current(archive: Path) -> bool:
 # -- files in the folder ----------------------------------------------------------------------------
 def _manifest(archive: Path) -> dict[str, Any] | None:
     try:
-        manifest = json.loads(archive.with_suffix(".json").read_text(encoding="utf-8"))
+        manifest = codec.parsed(archive.with_suffix(".json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return manifest if isinstance(manifest, dict) else None

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
+from delta_cdc.core import codec
 from delta_cdc.core.errors import EnvironmentNotReady, VersionsUnsupported
 from delta_cdc.core.spark_versions import KAFKA, PAIRS, S3, jars_by, one_of, pair_of, release
 from delta_cdc.core.storage_options import is_s3
@@ -90,7 +91,7 @@ class JarSet:
         """Return whether the cache has everything that :meth:`jars` returns."""
         hashes, folder = self.hashes, self.path
         try:
-            manifest = json.loads((folder / _MANIFEST).read_text())
+            manifest = codec.parsed((folder / _MANIFEST).read_text())
             return bool(manifest.keys() == hashes.keys()) and all(
                 entry["sha256"] == hashes[name] and (folder / name).stat().st_size == entry["size"]
                 for name, entry in manifest.items()

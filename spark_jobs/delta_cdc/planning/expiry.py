@@ -181,9 +181,21 @@ def _bound_behind(readers: Sequence[Seal], span: timedelta, log: str) -> str | N
                 remedy="set horizon to a sequence instead of keep.",
             )
         if highest is not None:
-            moment = datetime.fromisoformat(highest) - span
+            moment = _time(highest, seal, log) - span
             bounds.append(moment.date().isoformat() if kind == "date" else _as_cast(moment))
     return min(bounds) if bounds and len(bounds) == len(readers) else None
+
+
+def _time(sequence: str, seal: Seal, log: str) -> datetime:
+    try:
+        return datetime.fromisoformat(sequence)
+    except ValueError:
+        # Spark's years may have more than four digits.
+        raise InvalidConfiguration(
+            f"keep is given, but pipeline {seal.pipeline} has applied events of {log} up to {sequence!r}, "
+            "which is not a time in the years 1 to 9999.",
+            remedy="set horizon to a sequence instead of keep.",
+        ) from None
 
 
 def _as_cast(moment: datetime) -> str:

@@ -126,6 +126,7 @@ async def check(
     schemas, splits = {before: last}, set()
     target = observed.recorded.target if observed is not None and observed.recorded is not None else None
     for commit, now in described:
+        log.columns(now, commit.version)
         changes = compare(last.schema_string, now.schema_string, by_id=now.id == last.id)
         for change in changes:
             _refuse(log, commit, change, options, target)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core import maintenance_tags
+from delta_cdc.core import codec, maintenance_tags
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -78,6 +77,6 @@ def _parameter(info: CommitInfo, name: str) -> Any:
     """Return a parameter of the operation; the log stores most of them as JSON inside JSON."""
     value = info.operation_parameters.get(name)
     try:
-        return json.loads(value) if isinstance(value, str) else value
+        return codec.parsed(value) if isinstance(value, str) else value
     except ValueError:
         return value

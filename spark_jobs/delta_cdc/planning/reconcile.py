@@ -410,14 +410,14 @@ async def _other_pipelines(history: History, state: TableState, pipeline: str) -
 
 # -- RESTORE ------------------------------------------------------------------------------------
 def _restored_version(log: DeltaLog, restore: Commit) -> int:
-    version = restore.info.operation_parameters.get("version")
+    version = restore.info.whole_parameter("version")
     if version is None:
         raise WatermarkExpired(
             f"Version {restore.version} of the target {log.uri} is a RESTORE to a time. Its log does not "
             "name the time zone of that time, so the restored version is not known.",
             remedy="RESTORE the target to a version by its number, then run again.",
         )
-    return int(version)
+    return version
 
 
 # -- refusals -----------------------------------------------------------------------------------

@@ -161,11 +161,8 @@ def _reached(commit: Commit) -> int | None:
     """
     if commit.info.operation != "VACUUM START":
         return None
-    kept = commit.info.operation_parameters.get("defaultRetentionMillis")
-    try:
-        return commit.timestamp - int(str(kept))
-    except ValueError:
-        return None
+    kept = commit.info.whole_parameter("defaultRetentionMillis")
+    return None if kept is None else commit.timestamp - kept
 
 
 async def deleted(spec: VacuumSpec, storage_options: dict[str, str] | None = None) -> dict[str, int]:
@@ -175,9 +172,8 @@ async def deleted(spec: VacuumSpec, storage_options: dict[str, str] | None = Non
     newest = await log.newest_version(after=spec.version)
     counts = {"files": 0, "bytes": 0}
     for commit in await log.commits(range(spec.version + 1, newest + 1)):
-        metrics = commit.info.operation_metrics
         if commit.info.operation == "VACUUM START":
-            counts["bytes"] += int(metrics.get("sizeOfDataToDelete", 0))
+            counts["bytes"] += commit.info.metric("sizeOfDataToDelete") or 0
         if commit.info.operation == "VACUUM END":
-            counts["files"] += int(metrics.get("numDeletedFiles", 0))
+            counts["files"] += commit.info.metric("numDeletedFiles") or 0
     return counts

@@ -8,7 +8,6 @@ whenever a next version exists, and every :data:`CHECK_EVERY`-th time.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from dataclasses import dataclass, field, replace
@@ -25,13 +24,15 @@ from delta_cdc.core.errors import (
     TableNotFound,
 )
 from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log.actions import rewrote_only
 from delta_cdc.delta_log.replay import History
+from delta_cdc.delta_log.schema_changes import read_schema
 from delta_cdc.delta_log.table import DeltaLog
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
-    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.actions import Commit, CommitFold, CommitInfo, Partition
     from delta_cdc.delta_log.table import TableState
 
 Reason = Literal["new_versions", "table_created", "table_recreated", "seal_due"]
@@ -123,9 +124,34 @@ class Condition:
         """Return whether a commit counts. (The columns must be named as in the log.)"""
         if not commit.changes_data:
             return False
-        if self.operations and commit.info.operation.lower() not in self.operations:
+        if not self._is_operation(commit.info):
             return False
-        return not self.partitions or any(self._matches(dict(values)) for values in commit.partitions)
+        return not self.partitions or self._is_any(commit.partitions)
+
+    def enough(self) -> Callable[[CommitFold], bool]:
+        """Return a function for the reading of one commit: whether the actions so far decide that it counts.
+
+        (The columns must be named as in the log.)
+        """
+        seen: set[Partition] = set()
+
+        def decided(fold: CommitFold) -> bool:
+            if fold.info is None:
+                # Also has the time of the commit.
+                return False
+            if rewrote_only(fold.info) or not self._is_operation(fold.info):
+                return True
+            unseen = fold.partitions - seen
+            seen.update(unseen)
+            return fold.has_data_files and (not self.partitions or self._is_any(unseen))
+
+        return decided
+
+    def _is_operation(self, info: CommitInfo) -> bool:
+        return not self.operations or info.operation.lower() in self.operations
+
+    def _is_any(self, partitions: Iterable[Partition]) -> bool:
+        return any(self._matches(dict(values)) for values in partitions)
 
     def _matches(self, values: dict[str, str | None]) -> bool:
         # A writer may leave out the partition of a file that it removes: the commit counts then.
@@ -291,7 +317,7 @@ class Watch:
     async def _see(self, version: int, table_id: str, *, count: bool = False) -> Commit | None:
         """Record the newest commit as seen; return None if it vanished between two requests, to look
         again."""
-        commit = await self._log.find(version)
+        commit = await self._log.find(version, enough=self._condition.enough())
         fingerprint = await self._log.fingerprint(version)
         if commit is None or fingerprint is None:
             self._fingerprint = None
@@ -304,7 +330,11 @@ class Watch:
 
     async def _count_back(self, newest: Commit, after: int) -> None:
         """Count the commits in ``(after, newest]``, from the newest back, until there are enough."""
-        history = History(self._log.find)
+
+        def find(version: int) -> Coroutine[Any, Any, Commit | None]:
+            return self._log.find(version, enough=self._condition.enough(), hashed=False)
+
+        history = History(find)
         commit: Commit | None = newest
         for version in range(newest.version, after, -1):
             if commit is None:
@@ -412,7 +442,7 @@ def _as_in_log(value: Any) -> str | None:
 def _names_in_log(state: TableState) -> dict[str, str]:
     """Return the name in the log of each partition column (key in lower case); column mapping changes it."""
     logged = {name: name for name in state.partition_columns}
-    for column in json.loads(state.schema_string).get("fields", []) if state.schema_string else []:
+    for column in read_schema(state.schema_string)["fields"]:
         if column["name"] in logged:
             metadata = column.get("metadata") or {}
             logged[column["name"]] = metadata.get("delta.columnMapping.physicalName", column["name"])

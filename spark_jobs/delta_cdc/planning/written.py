@@ -20,10 +20,10 @@ _METRICS = {
 def sealed_counts(seal: Seal, commit: Commit) -> dict[str, int]:
     """Return the counts of a sealed commit: the metrics of Delta, and the counts that the job wrote in
     the seal."""
-    metrics = commit.info.operation_metrics
-    counts = {name: int(metrics[metric]) for metric, name in _METRICS.items() if metric in metrics}
-    if not counts and "numOutputRows" in metrics:
-        counts = {"inserted": int(metrics["numOutputRows"])}
+    metrics = {name: commit.info.metric(metric) for metric, name in _METRICS.items()}
+    if not any(metric in commit.info.operation_metrics for metric in _METRICS):
+        metrics = {"inserted": commit.info.metric("numOutputRows")}
+    counts = {name: number for name, number in metrics.items() if number is not None}
     return {**counts, **seal.step.counts}
 
 

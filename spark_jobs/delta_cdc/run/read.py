@@ -133,7 +133,7 @@ def _staged_counts(seal: Seal, commit: Commit) -> dict[str, int]:
 
     The change types of the last commit's rows were not known when the job sealed it.
     """
-    added = int(commit.info.operation_metrics.get("numOutputRows", 0))
+    added = commit.info.metric("numOutputRows") or 0
     earlier_counts = seal.step.counts
     return (
         dict(earlier_counts)

@@ -60,9 +60,9 @@ def test_reading_a_large_commit_lets_others_run(table: LogTable, monkeypatch: py
     events: list[int] = []
     parse = delta_cdc.delta_log.table.parse_lines
 
-    def noted(lines: list[bytes]) -> Any:
+    def noted(lines: list[bytes], *, first: int) -> Any:
         events.append(sum(map(len, lines)))
-        return parse(lines)
+        return parse(lines, first=first)
 
     async def others() -> None:
         while True:
@@ -92,7 +92,7 @@ def test_lines_are_the_same_however_the_bytes_arrive() -> None:
 
 
 def test_a_line_longer_than_many_pieces() -> None:
-    lines, piece = Lines(), b"x" * 1_000_000
+    lines, piece = Lines(100_000_000), b"x" * 1_000_000
     assert [lines.feed(piece) for _ in range(100)] == [[]] * 100
     assert len(lines.close()[0]) == 100_000_000
 

@@ -6,7 +6,6 @@ because the text of a struct cannot be converted back.
 
 from __future__ import annotations
 
-import json
 import re
 from decimal import Decimal
 from typing import Any
@@ -15,6 +14,8 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType
+
+from delta_cdc.core import codec
 
 
 def as_text(value: Column, data_type: DataType) -> Column:
@@ -29,7 +30,7 @@ def from_text(text: str, data_type: DataType) -> Column:
     """Return the sequence value of a text."""
     if not isinstance(data_type, T.StructType):
         return F.lit(text).cast(data_type)
-    parts = zip(json.loads(text), data_type.fields, strict=True)
+    parts = zip(codec.parsed(text), data_type.fields, strict=True)
     return F.struct(*[F.lit(part).cast(field.dataType).alias(field.name) for part, field in parts])
 
 
@@ -55,7 +56,7 @@ def _rank(text: str | None, data_type: DataType) -> tuple[Any, ...] | None:
         # A field of a struct.
         return None
     if isinstance(data_type, T.StructType):
-        parts = zip(json.loads(text), data_type.fields, strict=True)
+        parts = zip(codec.parsed(text), data_type.fields, strict=True)
         ranks = [_rank(part, field.dataType) for part, field in parts]
         return None if None in ranks else tuple(ranks)
     if isinstance(data_type, T.IntegralType | T.DecimalType):

@@ -8,13 +8,13 @@ other row, so a union combines the parts, and the queries net over all parts at 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from delta_cdc.core import codec
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER, ROW_ID
 from delta_cdc.core.sql import quote
 from delta_cdc.spark.changes import feed, manifests
@@ -79,7 +79,7 @@ def no_rows(session: SparkSession, schema: str, *, with_row_id: bool = False) ->
     :param schema: the table's columns as in Delta's log (JSON), so that an old version needs no time travel
     """
     return _as_changes(
-        session.createDataFrame([], StructType.fromJson(json.loads(schema))), with_row_id=with_row_id
+        session.createDataFrame([], StructType.fromJson(codec.parsed(schema))), with_row_id=with_row_id
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from delta_cdc.core import change_log, private_files
+from delta_cdc.core import change_log, codec, private_files
 from delta_cdc.core.errors import (
     DeltaCdcError,
     EnvironmentNotReady,
@@ -128,7 +128,7 @@ def handed_over(session: SparkSession) -> dict[str, str] | None:
     path = os.environ.get(OPTIONS_VARIABLE)
     try:
         text = private_files.text_of(path) if path else value_of(session, OPTIONS_CONF)
-        options = json.loads(text) if text else None
+        options = codec.parsed(text) if text else None
     except (OSError, ValueError) as error:
         options = error
     if options is None:

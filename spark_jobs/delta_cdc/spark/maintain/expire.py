@@ -14,7 +14,6 @@ ensures that every consumer has read all events that arrived before the ``horizo
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 from operator import and_
@@ -24,7 +23,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from delta_cdc.core import failpoints, maintenance_tags, reserved_columns, validation
+from delta_cdc.core import codec, failpoints, maintenance_tags, reserved_columns, validation
+from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import ConcurrentModification, InvalidConfiguration
 from delta_cdc.core.properties import EXPIRED_BELOW, LATENESS_HORIZON, tracks_rows
 from delta_cdc.core.spec import JobResult
@@ -262,7 +262,7 @@ def _cast_text(text: str, order_type: DataType) -> Column:
     if not isinstance(order_type, StructType):
         return F.lit(text).try_cast(order_type)
     try:
-        parts = json.loads(text)
+        parts = codec.parsed(text)
     except ValueError:
         parts = None
     if not isinstance(parts, list) or len(parts) != len(order_type.fields):
@@ -310,5 +310,14 @@ def _set_since(session: SparkSession, uri: str, version: int) -> list[str]:
     """Return each ``horizon`` that a commit newer than the version set."""
     history = session.sql(f"DESCRIBE HISTORY {table(uri)}").where(f"version > {int(version)}")
     rows = history.where("operation = 'SET TBLPROPERTIES'").select("operationParameters").collect()
-    changes = [json.loads(row["operationParameters"].get("properties", "{}")) for row in rows]
+    changes = [_object(row["operationParameters"].get("properties", "{}")) for row in rows]
     return [change[LATENESS_HORIZON] for change in changes if LATENESS_HORIZON in change]
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Return the JSON object of another writer's commit; an empty one for any other text."""
+    try:
+        data = codec.parsed(text)
+    except UnreadableJson:
+        return {}
+    return data if isinstance(data, dict) else {}

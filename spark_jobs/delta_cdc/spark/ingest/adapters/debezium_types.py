@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from delta_cdc.core import codec
 from delta_cdc.core.adapters import BYTES, TIME_UNITS, required
 from delta_cdc.core.validation import invalid
 from delta_cdc.spark.ingest.adapters import parsing
@@ -156,7 +157,7 @@ def _common(first: T.DataType, second: T.DataType) -> T.DataType:
 # -- by schema ----------------------------------------------------------------------------------
 def row_columns(text: str, options: Mapping[str, Any]) -> dict[str, Value]:
     """Return the columns of the row from the schema of a message; an empty dict if it describes no row."""
-    schema = json.loads(text)
+    schema = codec.parsed(text)
     fields = schema.get("fields") or []
     if options["unwrapped"]:
         prefix = options["field_prefix"]

@@ -1,0 +1,314 @@
+"""What a reader of a log holds, parses at once and sends for is limited, whatever another writer wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.core import codec, concurrency
+from delta_cdc.core.concurrency import Budget, gathered
+from delta_cdc.core.errors import CorruptLog, LogLineTooLong
+from delta_cdc.delta_log.actions import LARGE_LINE, Lines
+from delta_cdc.delta_log.requests import Storage
+from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.planning.waiting import Condition, Watch
+from tests.support.logs import LogTable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+    from pathlib import Path
+
+MIB = 1024 * 1024
+STATS = json.dumps({"numRecords": 10, "padding": "x" * 900})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LogTable:
+    made = LogTable(tmp_path / "t", configuration={"delta.enableChangeDataFeed": "true"})
+    made._touch = lambda path: None  # type: ignore[method-assign]
+    return made.create()
+
+
+def _with_line(table: LogTable, size: int) -> int:
+    """Append a commit whose second line has at least this many bytes."""
+    add = table.add()
+    add["add"]["stats"] = json.dumps({"numRecords": 10, "padding": "x" * size})
+    return table.commit("WRITE", add, table.add())
+
+
+def _large(table: LogTable, files: int, **given: Any) -> int:
+    adds = [table.add(part=part) for part in range(files)]
+    for add in adds:
+        add["add"]["stats"] = STATS
+    return table.commit("WRITE", *adds, **given)
+
+
+# -- one line -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("size", "limit"), [(8 * MIB, MIB), pytest.param(100 * MIB, None, marks=pytest.mark.slow)]
+)
+def test_a_line_above_the_limit_is_named_before_it_is_read(
+    table: LogTable, monkeypatch: pytest.MonkeyPatch, size: int, limit: int | None
+) -> None:
+    if limit is not None:
+        monkeypatch.setenv("DELTA_CDC_MAX_LINE_BYTES", str(limit))
+    version = _with_line(table, size)
+    log = DeltaLog(table.uri)
+    run_sync(log.find(0))
+    tracemalloc.start()
+    with pytest.raises(LogLineTooLong, match=rf"version {version} of .*/t cannot.*line 2 has") as caught:
+        run_sync(log.commit(version))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "DELTA_CDC_MAX_LINE_BYTES" in caught.value.remedy
+    assert peak < (limit or codec.MOST_BYTES) + 4 * MIB
+
+
+def test_the_variable_raises_the_limit(table: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELTA_CDC_MAX_LINE_BYTES", "1000000")
+    version = _with_line(table, 1_000_000)
+    with pytest.raises(LogLineTooLong):
+        run_sync(DeltaLog(table.uri).commit(version))
+    monkeypatch.setenv("DELTA_CDC_MAX_LINE_BYTES", "1100000")
+    assert run_sync(DeltaLog(table.uri).commit(version)).n_adds == 2
+    monkeypatch.setenv("DELTA_CDC_MAX_LINE_BYTES", "much")
+    assert Lines().most_bytes == codec.MOST_BYTES
+
+
+def test_the_number_of_a_line_counts_from_the_start_of_the_file(table: LogTable) -> None:
+    version = _large(table, 1_000)
+    lines = table.file(version).read_bytes().split(b"\n")
+    table.file(version).write_bytes(b"\n".join([*lines[:-1], b"damage", b""]))
+    with pytest.raises(CorruptLog, match="line 1002 is not JSON"):
+        run_sync(DeltaLog(table.uri).commit(version))
+
+
+# -- the event loop -------------------------------------------------------------------------------
+def test_only_a_large_line_is_parsed_in_a_thread(table: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = _large(table, 600), _with_line(table, 2 * LARGE_LINE)
+    parsed: list[tuple[int, bool]] = []
+    parse = codec.parsed
+
+    def noted(text: bytes, **given: Any) -> Any:
+        parsed.append((len(text), threading.current_thread() is threading.main_thread()))
+        return parse(text, **given)
+
+    monkeypatch.setattr(codec, "parsed", noted)
+    for version in (small, large):
+        assert asyncio.run(DeltaLog(table.uri).find(version)) is not None
+    assert [size for size, on_loop in parsed if on_loop and size > LARGE_LINE] == []
+    assert len([size for size, on_loop in parsed if on_loop]) >= 601
+    # The line, with the one after it in the same piece.
+    assert [size > LARGE_LINE for size, on_loop in parsed if not on_loop] == [True, False]
+
+
+def test_other_threads_run_while_a_large_text_is_parsed() -> None:
+    """Python gives other threads their turn between calls in Python, and never inside its parser in C."""
+    text, calls = json.dumps([[number] for number in range(1_000)]), [0, 0]
+    for index, patient in enumerate((False, True)):
+
+        def count(frame: Any, event: str, _: Any, index: int = index) -> None:
+            calls[index] += event == "call" and frame.f_code.co_filename.endswith("json/scanner.py")
+
+        sys.setprofile(count)
+        try:
+            value = codec.parsed(text, patient=patient)
+        finally:
+            sys.setprofile(None)
+        assert value == json.loads(text)
+    assert calls[0] == 0
+    assert calls[1] >= 1_000
+
+
+# -- files at once --------------------------------------------------------------------------------
+def test_parts_are_given_in_the_order_of_the_questions() -> None:
+    given: list[str] = []
+
+    async def hold(budget: Budget, name: str, size: int, done: asyncio.Event) -> None:
+        async with budget.taken(size):
+            given.append(name)
+            await done.wait()
+
+    async def play() -> None:
+        budget, done = Budget(10), [asyncio.Event() for _ in range(4)]
+        sizes = [("a", 6), ("large", 9), ("b", 4), ("c", 1)]
+        tasks = [
+            asyncio.create_task(hold(budget, name, size, one))
+            for (name, size), one in zip(sizes, done, strict=True)
+        ]
+        await asyncio.sleep(0)
+        # What would fit waits, too: else small files would keep a large one waiting for ever.
+        assert given == ["a"]
+        assert not budget.take_now(1)
+        tasks[1].cancel()
+        await asyncio.gather(tasks[1], return_exceptions=True)
+        await asyncio.sleep(0)
+        assert given == ["a", "b"]
+        for one in done:
+            one.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert given == ["a", "b", "c"]
+        assert budget.take_now(10)
+
+    asyncio.run(play())
+
+
+def test_a_part_that_comes_with_the_end_of_a_task_is_given_back() -> None:
+    async def play() -> None:
+        budget = Budget(10)
+        await budget.take(10)
+        task = asyncio.create_task(budget.take(10))
+        await asyncio.sleep(0)
+        budget.give_back(10)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert budget.take_now(10)
+
+    asyncio.run(play())
+
+
+def test_commits_are_read_within_the_budget(table: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(10):
+        _large(table, 300)
+    size = table.file(1).stat().st_size
+    open_bytes, most, requests = [0], [0], [0]
+    chunks, get = Storage._chunks, Storage._get
+
+    async def counted(self: Storage, result: Any, size: int) -> AsyncIterator[bytes]:
+        open_bytes[0] += size
+        most[0] = max(most[0], open_bytes[0])
+        try:
+            async for chunk in chunks(self, result, size):
+                yield chunk
+        finally:
+            open_bytes[0] -= size
+
+    def counted_get(self: Storage, name: str) -> Coroutine[Any, Any, Any]:
+        requests[0] += 1
+        return get(self, name)
+
+    monkeypatch.setattr(Storage, "_chunks", counted)
+    monkeypatch.setattr(Storage, "_get", counted_get)
+
+    async def read(room: int) -> list[int]:
+        concurrency._BUDGETS[asyncio.get_running_loop()] = Budget(room)
+        commits = await gathered(map(DeltaLog(table.uri).find, range(11)), limit=64)
+        assert concurrency.budget().take_now(room)
+        return [commit.n_adds for commit in commits if commit is not None]
+
+    assert asyncio.run(read(3 * size + 1_000)) == [0, *[300] * 10]
+    assert size < most[0] <= 3 * size + 1_000
+    # A request is sent again if its answer had to wait, and no other one.
+    assert 11 < requests[0] <= 11 + 8
+    requests[0] = 0
+    assert asyncio.run(read(concurrency.IN_FLIGHT)) == [0, *[300] * 10]
+    assert requests[0] == 11
+    # A file that is larger than the whole budget is read alone.
+    most[0] = 0
+    assert asyncio.run(read(size // 2)) == [0, *[300] * 10]
+    assert most[0] == size
+
+
+def test_a_failed_read_gives_its_part_back(table: LogTable) -> None:
+    version = table.append()
+    table.file(version).write_bytes(b"damage")
+
+    async def play() -> None:
+        for _ in range(3):
+            with pytest.raises(CorruptLog):
+                await DeltaLog(table.uri).find(version)
+        assert await DeltaLog(table.uri).find(version + 1) is None
+        assert concurrency.budget().take_now(concurrency.IN_FLIGHT)
+
+    asyncio.run(play())
+
+
+# -- a watch --------------------------------------------------------------------------------------
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Return the number of bytes that were read of each file, and parsed of all."""
+    counted: dict[str, int] = {"parsed": 0}
+    get, chunks, parse = Storage._get, Storage._chunks, codec.parsed
+
+    async def got(self: Storage, name: str) -> Any:
+        answer = await get(self, name)
+        return None if answer is None else (answer[0], (name, answer[1]))
+
+    async def read(self: Storage, result: Any, size: int) -> AsyncIterator[bytes]:
+        name, answer = result
+        async for chunk in chunks(self, answer, size):
+            counted[name] = counted.get(name, 0) + len(chunk)
+            yield chunk
+
+    def parsed(text: bytes, **given: Any) -> Any:
+        counted["parsed"] += len(text)
+        return parse(text, **given)
+
+    monkeypatch.setattr(Storage, "_get", got)
+    monkeypatch.setattr(Storage, "_chunks", read)
+    monkeypatch.setattr(codec, "parsed", parsed)
+    return counted
+
+
+def test_a_watch_reads_no_more_of_a_commit_than_decides(table: LogTable, pieces: dict[str, int]) -> None:
+    first = _large(table, 2_000)
+    last = _large(table, 2_000)
+    size = table.file(last).stat().st_size
+    news = run_sync(Watch(table.uri, position=0, condition=Condition(min_versions=2)).look())
+    assert news is not None
+    assert news.position.version == last
+    # The newest commit's hash is kept, and the state is read once; the older commit ends at its first piece.
+    assert news.position.commit_hash == table.sha256(last)
+    assert pieces[f"_delta_log/{first:020d}.json"] < size + 1.5 * LARGE_LINE
+
+
+@pytest.mark.parametrize(
+    ("condition", "counts"),
+    [
+        (Condition(), True),
+        (Condition(operations=frozenset({"merge"})), False),
+        (Condition(operations=frozenset({"write"})), True),
+        (Condition(partitions={"part": frozenset({"1"})}), True),
+    ],
+)
+def test_a_part_of_a_commit_decides_as_the_whole(
+    table: LogTable, pieces: dict[str, int], condition: Condition, counts: bool
+) -> None:
+    adds = [table.add(part=part) for part in range(2_000)]
+    for add in adds:
+        add["add"] |= {"stats": STATS, "partitionValues": {"part": str(len(adds) % 7 + 1 - 5)}}
+    version = table.commit("WRITE", *adds)
+    whole = run_sync(DeltaLog(table.uri).find(version))
+    before = pieces["parsed"]
+    part = run_sync(DeltaLog(table.uri).find(version, enough=condition.enough(), hashed=False))
+    assert whole is not None
+    assert part is not None
+    assert condition.counts(whole) is condition.counts(part) is counts
+    assert (part.timestamp, part.info) == (whole.timestamp, whole.info)
+    assert pieces["parsed"] - before <= 1.5 * LARGE_LINE < before
+    hashed = run_sync(DeltaLog(table.uri).find(version, enough=condition.enough()))
+    assert hashed is not None
+    assert hashed.sha256 == table.sha256(version)
+
+
+def test_a_commit_is_read_until_it_counts(table: LogTable) -> None:
+    """Its files may come before ``commitInfo``, or the one that counts may be the last."""
+    for condition in (Condition(), Condition(partitions={"part": frozenset({"z"})})):
+        adds = [table.add(part=part) for part in range(600)]
+        for add in adds:
+            add["add"] |= {"stats": STATS, "partitionValues": {"part": "a"}}
+        adds[-1]["add"]["partitionValues"] = {"part": "z"}
+        version = table.commit("WRITE", *adds)
+        first, *rest = table.file(version).read_bytes().splitlines()
+        for content in ([first, *rest], [*rest, first]):
+            table.file(version).write_bytes(b"\n".join(content) + b"\n")
+            part = run_sync(DeltaLog(table.uri).find(version, enough=condition.enough(), hashed=False))
+            assert part is not None
+            assert condition.counts(part)
+            assert part.info.operation == "WRITE"
