@@ -283,7 +283,7 @@ def changed(made: Seal, **changes: Any) -> Seal:
 
 def unhashed(version: TableVersion | None) -> TableVersion | None:
     """Return a version without the hash of its commit file, which tests cannot know beforehand."""
-    return None if version is None else version.unhashed
+    return None if version is None else TableVersion(version.table_id, version.version)
 
 
 def state_after(step: Any, configuration: dict[str, Any]) -> PipelineState:

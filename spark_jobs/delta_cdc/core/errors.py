@@ -128,6 +128,10 @@ class TargetWithoutWatermark(DeltaCdcError):
     """The target holds rows, but no commit of this pipeline."""
 
 
+class TargetHistoryChanged(DeltaCdcError):
+    """A commit file of the target was overwritten after a later commit was planned on it."""
+
+
 class TargetChangedUnderneath(DeltaCdcError):
     """The target was restored or replaced between planning and our commit."""
 

@@ -1018,7 +1018,7 @@ def seal_of(
             *versions,
             fingerprint=step_fingerprint(spec, step.seal_number),
             run_id=spec.run_id,
-            planned_on=step.planned_on.unhashed if step.planned_on is not None else None,
+            planned_on=step.planned_on,
             counts=dict(counts or {}),
         ),
     )

@@ -84,11 +84,6 @@ class TableVersion:
         """Return the version, as shown in messages."""
         return str(self.version)
 
-    @property
-    def unhashed(self) -> TableVersion:
-        """Return the version as a seal names the table that it was planned on."""
-        return TableVersion(self.table_id, self.version)
-
 
 @dataclass(frozen=True)
 class PipelineState:
@@ -122,6 +117,8 @@ class SealStep:
     """The work of the sealed commit (:class:`PipelineState` is the state after the commit).
 
     :param fingerprint: :func:`delta_cdc.core.spec.step_fingerprint` of the plan and this step
+    :param planned_on: the table's version that the step was planned on. Its hash chains the seals: it shows
+        later that another writer overwrote that commit
     """
 
     kind: StepKind

@@ -48,6 +48,10 @@ class History:
             self._commits.update(zip(versions, commits, strict=True))
         return self._commits[version]
 
+    def known(self, version: int) -> Commit | None:
+        """Return a commit that was read already; None if it was not, or does not exist."""
+        return self._commits.get(version)
+
     async def read(self, versions: Sequence[int]) -> list[Commit | None]:
         """Return commits in the given order; None for each whose file does not exist."""
         unread = [version for version in versions if self._commits.get(version) is None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
@@ -200,7 +201,20 @@ class DeltaLog:
         :return: an opaque text; None if the file does not exist
         """
         entry = await self._storage.head(_path(version)) if version >= 0 else None
-        return None if entry is None else f"{entry.e_tag} {entry.size} {entry.modified}"
+        if entry is None:
+            return None
+        return f"{entry.e_tag} {entry.size} {entry.modified} {await self._changed(version)}"
+
+    async def _changed(self, version: int) -> str:
+        """Return inode and change time of a commit file on a disk: a copied file keeps its other times."""
+        folder = local_path(self.uri)
+        if folder is None:
+            return ""
+        try:
+            status = await asyncio.to_thread(os.stat, Path(folder, _path(version)))
+        except OSError:
+            return ""
+        return f"{status.st_ino} {status.st_ctime_ns}"
 
     async def version_at(
         self, timestamp_ms: int, *, bound: clock.Bound, state: TableState | None = None

@@ -224,7 +224,8 @@ async def repair(
     :raises RangeTooLong: the plan is too large for a driver
     :raises VersionsExpired: the source can no longer be read as of the watermark
     """
-    await preconditions.check_identity(observed.log, observed.source, seal)
+    identity = await preconditions.check_identity(observed.log, observed.source, seal)
+    preconditions.refuse_unproven(identity, observed.source, seal)
     first, last = _requested_range(observed, seal)
     if validation.needs_history(request.options):
         first = _in_history(observed, seal, first)

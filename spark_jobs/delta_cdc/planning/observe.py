@@ -11,6 +11,7 @@ from delta_cdc.core.errors import (
     PipelineTakenOver,
     RangeNotContiguous,
     TargetChangedUnderneath,
+    TargetHistoryChanged,
     TargetReplaced,
     TargetWithoutWatermark,
     WatermarkExpired,
@@ -151,7 +152,13 @@ def _forgiven(request: Request) -> tuple[type[DeltaCdcError], ...]:
     if not isinstance(request, ApplyRequest):
         return ()
     if request.mode == "reset":
-        return (TargetReplaced, TargetWithoutWatermark, TargetChangedUnderneath, WatermarkExpired)
+        return (
+            TargetReplaced,
+            TargetWithoutWatermark,
+            TargetChangedUnderneath,
+            TargetHistoryChanged,
+            WatermarkExpired,
+        )
     return (TargetReplaced,) if request.on_target_replaced == "reload" else ()
 
 

@@ -41,9 +41,11 @@ class Identity:
     """Result of comparing the source with the table of the watermark.
 
     :param replaced: the same log has another table id: a REPLACE, whose changes are in the change data feed
+    :param unproven: only the table's id was compared, because the watermark's commit was cleaned
     """
 
     replaced: bool = False
+    unproven: bool = False
     note: str | None = None
 
 
@@ -60,7 +62,7 @@ async def check_identity(log: DeltaLog, source: TableState, seal: Seal) -> Ident
     same_commit = commit is not None and commit.sha256 == seal.watermark.commit_hash
     cleaned = commit is None and seal.watermark.version <= source.version
     if same_id and (same_commit or cleaned):
-        return Identity()
+        return Identity(unproven=cleaned and seal.watermark.version >= 0)
     if same_commit:
         return Identity(
             replaced=True,
@@ -75,6 +77,21 @@ async def check_identity(log: DeltaLog, source: TableState, seal: Seal) -> Ident
             "source. Or drop the target. Or use a new target.",
         )
     raise replaced(source, seal)
+
+
+def refuse_unproven(identity: Identity, source: TableState, seal: Seal) -> None:
+    """Refuse to continue after a watermark whose commit was cleaned from the source's log.
+
+    A table that was restored from a backup has the same id, and may have another history.
+
+    :raises VersionsExpired: nothing is left to compare
+    """
+    if identity.unproven:
+        raise expired(
+            f"Version {seal.watermark} of {source.uri}, the watermark of pipeline {seal.pipeline}, was "
+            "removed from the log. So nothing shows whether the later versions continue the history that was "
+            "applied, or the table was restored from a backup."
+        )
 
 
 async def other_history(log: DeltaLog, source: TableState, batch: Seal) -> str | None:

@@ -89,6 +89,8 @@ async def choose(observed: Observation, seal: Seal) -> Chosen | Nothing:
     if ending <= watermark:
         return Nothing(seal.watermark, notes)
     found = await choose_after(observed, watermark, ending, notes)
+    if isinstance(found, Chosen):
+        preconditions.refuse_unproven(identity, observed.source, seal)
     if identity.replaced and isinstance(found, Chosen) and found.read:
         # Only the feed shows what a REPLACE did to rows that were applied from the previous table.
         try:

@@ -18,6 +18,7 @@ from delta_cdc.core.errors import (
     SealUnreadable,
     TableNotFound,
     TargetChangedUnderneath,
+    TargetHistoryChanged,
     TargetReplaced,
     TargetWithoutWatermark,
     TransactionRetentionSet,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _RETENTION = "delta.setTransactionRetentionDuration"
 _APP_PREFIX = app_id("")
+#: Steps after which the rows of the target do not depend on earlier commits.
+_ANEW = ("load", "reset")
 #: Number of versions searched for seals of other pipelines, only to name them in an error.
 _LOOK_BACK = 200
 
@@ -179,6 +182,7 @@ async def reconcile_async(
     :return: None if no table exists
     :raises TargetReplaced: another writer replaced, overwrote or truncated the table after our seal
     :raises TargetChangedUnderneath: such a change lies between planning and the newest seal
+    :raises TargetHistoryChanged: another writer overwrote a commit that a seal was planned on
     :raises TargetWithoutWatermark: the table holds rows, but no seal of this pipeline
     :raises WatermarkExpired: the sealed commit was cleaned from the log, and no watermark backup replaces it
     :raises PipelineTakenOver: another pipeline took the target over
@@ -223,7 +227,7 @@ async def _reconciled(
         copy = WatermarkBackup.from_dict(await asyncio.to_thread(backup)) if backup else None
         recorded = _from_backup(walk, state, pipeline, stored, copy)
     elif walk.seal is not None and walk.commit is not None:
-        recorded = await _sealed(history, walk, walk.seal, walk.commit, state, stored)
+        recorded = await _sealed(log, history, walk, walk.seal, walk.commit, state, stored)
     else:
         recorded = None
     if recorded is None or recorded.seal is None:
@@ -246,10 +250,17 @@ def adopted_by(target: TableState, last: Seal) -> PipelineTakenOver:
 
 
 async def _sealed(
-    history: History, walk: _Walk, seal: Seal, commit: Commit, state: TableState, stored: int | None
+    log: DeltaLog,
+    history: History,
+    walk: _Walk,
+    seal: Seal,
+    commit: Commit,
+    state: TableState,
+    stored: int | None,
 ) -> RecordedWatermark:
     await _refuse_underneath(history, state, seal, commit)
     _refuse_replaced(state, walk)
+    _refuse_overwritten(log, history, seal.pipeline, commit)
     number = seal.number if stored is None else stored
     return RecordedWatermark(
         seal=seal,
@@ -298,6 +309,7 @@ async def own_commits(
     :param plans: :func:`delta_cdc.core.spec.fingerprint` of each plan
     :param after: the oldest table version that one of the plans was made on; -1: no version
     :param run_id: also return all commits of this run, of any plan; "": no run
+    :raises TargetHistoryChanged: another writer overwrote a commit that a seal was planned on
     """
     commits = []
     history = log.history()
@@ -315,6 +327,8 @@ async def own_commits(
         ):
             commits.append((seal, commit))
         version -= 1
+    if commits:
+        _refuse_overwritten(log, history, pipeline, commits[0][1])
     return tuple(reversed(commits))
 
 
@@ -506,3 +520,39 @@ async def _refuse_underneath(history: History, state: TableState, seal: Seal, co
                 remedy=f"RESTORE the target to version {commit.version - 1}, the one before that commit, "
                 "then run again.",
             )
+
+
+def _refuse_overwritten(log: DeltaLog, history: History, pipeline: str, newest: Commit) -> None:
+    """Refuse a log in which the commit that a seal was planned on is another one now.
+
+    A seal has the hash of that commit. This compares the seals in effect as far as the commits were read
+    anyway, and reads no other commit. Before a seal whose step wrote all rows again, nothing matters.
+
+    :param newest: the commit of the newest seal in effect
+    :raises TargetHistoryChanged: names the overwritten version
+    """
+    commit: Commit | None = newest
+    while commit is not None:
+        seal = seal_of(commit, pipeline)
+        if seal is not None:
+            _compare(log, history, seal, commit)
+            if seal.step.kind in _ANEW:
+                return
+        older = _restored_version(log, commit) if restores(commit) else commit.version - 1
+        commit = history.known(older)
+
+
+def _compare(log: DeltaLog, history: History, seal: Seal, commit: Commit) -> None:
+    planned = seal.step.planned_on
+    before = history.known(planned.version) if planned is not None else None
+    if planned is None or before is None or planned.commit_hash in (None, before.sha256):
+        return
+    raise TargetHistoryChanged(
+        f"Version {planned.version} of the target {log.uri} was overwritten: the SHA-256 of its commit file "
+        f"is {before.sha256[:12]}…. It was {str(planned.commit_hash)[:12]}… when seal {seal.number} of "
+        f"pipeline {seal.pipeline} (version {commit.version}) was planned on it. Another driver, or a "
+        "restored backup, replaced the file.",
+        remedy=f"RESTORE the table to version {planned.version - 1}, and run again. For the target of an "
+        'apply, mode="reset" also helps: it deletes all rows, and loads them again. A reload does not: a key '
+        "may have several rows now.",
+    )

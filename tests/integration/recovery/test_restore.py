@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +19,6 @@ from tests.support.world import Source, commits, expected, held, listing, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -33,7 +33,7 @@ def restore(spark: SparkSession, table: str, version: int) -> None:
 
 def _restorable(error: errors.DeltaCdcError) -> int:
     """Return the version that a remedy names."""
-    found = re.search(r"RESTORE the target to version (\d+)", error.remedy)
+    found = re.search(r"RESTORE the (?:target|table) to version (\d+)", error.remedy)
     assert found is not None, error.remedy
     return int(found[1])
 
@@ -243,6 +243,45 @@ def test_replaced_while_a_run_is_under_way(
         restore(spark, target, _restorable(error.value))
     assert apply().versions == VersionRange(21, 30)
     assert held(spark, target) == expected(source, 1, 10)
+
+
+@pytest.mark.parametrize("way_out", slow_but(["restore", "reset"], "restore"))
+def test_a_commit_that_another_driver_overwrote(
+    spark: SparkSession,
+    source: Source,
+    target: str,
+    apply: Apply,
+    through: Callable[..., None],
+    tmp_path: Path,
+    way_out: str,
+) -> None:
+    """A driver that was frozen between its look and its rename, on a disk with Delta's own log store."""
+    through(1, 10, 15)
+    lost = max(commits(target)) + 1
+    # Its commit, planned on the same version. Its log goes over ours after the next two applies.
+    theirs = tmp_path / "theirs"
+    shutil.copytree(target, theirs)
+    spark.sql(f"INSERT INTO delta.`{theirs}` SELECT 1L + max(id), 'theirs', 7L FROM delta.`{theirs}`")
+    apply(ending_version=20)
+    apply(ending_version=25)
+    file = f"_delta_log/{lost:020d}.json"
+    shutil.copytree(theirs, target, dirs_exist_ok=True, ignore=lambda *_: {"_delta_log"})
+    shutil.copyfile(theirs / file, Path(target) / file)
+    (Path(target) / "_delta_log" / f".{lost:020d}.json.crc").unlink(missing_ok=True)
+    before = listing(target)
+    # A reload would leave rows that are there twice now.
+    for given in ({}, {"mode": "reload"}, {"policies": {"on_target_replaced": "reload"}}):
+        with pytest.raises(errors.TargetHistoryChanged, match=rf"Version {lost} .* was overwritten") as error:
+            apply(**given)
+    assert listing(target) == before
+    assert _restorable(error.value) == lost - 1
+    if way_out == "restore":
+        restore(spark, target, lost - 1)
+        assert apply().versions == VersionRange(16, 30)
+    else:
+        apply(mode="reset")
+    assert held(spark, target) == expected(source, 1, 10)
+    assert apply().applied is False, "it stays good"
 
 
 def test_dropped(spark: SparkSession, source: Source, target: str, apply: Apply, scd: int) -> None:

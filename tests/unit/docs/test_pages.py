@@ -38,7 +38,7 @@ _URL = tomllib.loads((_PROJECT / "pyproject.toml").read_text(encoding="utf-8"))[
 _FILES = f"{_URL}/blob/main"
 _RAW = f"{_URL}/raw/main"
 #: Tables of figures: longer than what a page may have.
-_LONG = ("benchmarks.md",)
+_LONG = ("benchmarks.md", "exactly-once.md")
 _PAGES = sorted([_PROJECT / "README.md", *_DOCS.rglob("*.md")])
 #: Names on the pages that look like those of errors, and belong to other programs.
 _OF_OTHERS = {

@@ -121,6 +121,9 @@ def test_a_fingerprint_tells_a_table_that_was_made_again(table: LogTable) -> Non
     assert run_sync(log.fingerprint(4)) is None
     assert run_sync(log.fingerprint(-1)) is None
     content, stat = table.file(3).read_bytes(), table.file(3).stat()
+    # A copy from a backup may keep the size and the time of the file, even its inode.
+    os.utime(table.file(3), ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert run_sync(log.fingerprint(3)) not in (None, before)
     table.file(3).unlink()
     assert run_sync(log.fingerprint(3)) is None
     table.file(3).write_bytes(content)
