@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.log import mask_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from airflow.sdk import Asset, AssetAlias
     from airflow.sdk import CronDataIntervalTimetable as CronDataIntervalTimetable
     from airflow.sdk.definitions.callback import AsyncCallback as AsyncCallback
     from airflow.sdk.exceptions import AirflowRescheduleException as AirflowRescheduleException
@@ -60,6 +61,20 @@ def accepted(called: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
     """Return those of some arguments that a function or class of this Airflow knows."""
     known = inspect.signature(called).parameters
     return {name: value for name, value in arguments.items() if name in known}
+
+
+def has_newest_events() -> bool:
+    """Return whether a task can ask for the newest events only; before 3.2, it gets all that there are."""
+    from airflow.sdk.execution_time.context import InletEventsAccessor
+
+    return hasattr(InletEventsAccessor, "limit")
+
+
+def newest_events(asset: Asset | AssetAlias, most: int) -> Sequence[Any]:
+    """Return the newest events of an asset or an alias, newest first. It need not be an inlet of the task."""
+    from airflow.sdk.execution_time.context import InletEventsAccessors
+
+    return InletEventsAccessors([asset])[asset].ascending(False).limit(most)
 
 
 def asset_state_store(name: str) -> Any:

@@ -241,6 +241,7 @@ class _Maker:
             tables=tables_arguments,
             group=self.names,
             fingerprint=self._work,
+            group_name=self.group.name,
             inlets=inlets,
             **self._of_tasks(),
         )

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.announced import announcements
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.backup import keep, kept
 from airflow_delta_cdc.failures import described
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 #: Fields in an event of the target's asset.
 _ANNOUNCED = (
     "pipeline",
+    "seal",
     "source_table",
     "source_table_id",
     "version",
@@ -83,6 +85,7 @@ def pipeline_jobs(
     *,
     ingest: Callable[[Mapping[str, Any]], bool] | None = None,
     located: Sequence[Mapping[str, str]] | None = None,
+    known_seals: Mapping[str, Mapping[str, int]] | None = None,
 ) -> list[PipelineJob]:
     """Return the job of each table, with locations for catalog names, or with the error of its arguments.
 
@@ -90,6 +93,7 @@ def pipeline_jobs(
     :param tables: arguments of each table (:func:`delta_cdc.run.table_arguments.requests`)
     :param ingest: whether to read a table's source, not only its log; None: if it has a log
     :param located: of each table: the locations of its arguments that are catalog names, if they are known
+    :param known_seals: seals that were announced, by pipeline (:func:`airflow_delta_cdc.announced.announced`)
     """
     # Once for all tables: each call may query a secrets backend.
     connected, kafka = operator.connected(), operator.options_of_kafka()
@@ -150,6 +154,12 @@ def pipeline_jobs(
             ingest=replace(batch, log=uris[batch.log]) if batch is not None else None,
             apply=apply,
             backup=partial(kept, context, operator.inlets, source_of(table), table["pipeline"]),
+            announced=announcements(
+                context,
+                table["pipeline"],
+                known_seals or {},
+                by_task=operator.announces(table["pipeline"]),
+            ),
         )
 
     return [pipeline_job(*one) for one in zip(tables, named, requests, strict=True)]

@@ -30,7 +30,7 @@ LAYERS: Layers = {
 }
 #: Of the provider. Edges: the DAG factory, the command line and the doctor.
 _BASE = ("engine", "arguments", "failures", "compat")
-_SHARED = (*_BASE, "assets", "hooks", "backup", "kafka", "metrics", "lineage", "links")
+_SHARED = (*_BASE, "assets", "hooks", "announced", "backup", "kafka", "metrics", "lineage", "links")
 PROVIDER_LAYERS: Layers = {
     "engine": (),
     "compat": (),
@@ -39,6 +39,7 @@ PROVIDER_LAYERS: Layers = {
     "failures": (),
     "form": _BASE,
     "assets": _BASE,
+    "announced": (*_BASE, "assets"),
     "backup": (*_BASE, "assets"),
     "hooks": _BASE,
     "metrics": (),

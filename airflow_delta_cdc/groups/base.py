@@ -58,6 +58,10 @@ class GroupOperator(DeltaCdcOperator):
         self.kafka_conn_id = kafka_conn_id
         self.check_literals()
 
+    def announces(self, pipeline: str) -> bool:
+        """Return True: some task of the group announces each of its tables."""
+        return True
+
     def work_id(self, context: Context) -> str:
         """Return an id of the work: the same in all tasks of a group, which share the work of a table."""
         dag_id = getattr(context.get("ti"), "dag_id", None)

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
+from airflow_delta_cdc.announced import announced_by_group, knows_events
 from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups.base import (
@@ -64,6 +65,7 @@ class DetectChangesOperator(GroupOperator):
     :param tables: arguments of each table of this task (templated; the only place where they are rendered)
     :param group: names of all tables of the group, which the form offers
     :param fingerprint: hash of the group's configuration
+    :param group_name: name of the group, whose newest event says what was announced
     """
 
     template_fields = ("tables", *GroupOperator.template_fields)
@@ -71,12 +73,19 @@ class DetectChangesOperator(GroupOperator):
     ui_color = "#e8f1d4"
 
     def __init__(
-        self, *, tables: Sequence[Mapping[str, Any]], group: Sequence[str], fingerprint: str, **kwargs: Any
+        self,
+        *,
+        tables: Sequence[Mapping[str, Any]],
+        group: Sequence[str],
+        fingerprint: str,
+        group_name: str = "",
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.tables = tables
         self.group = group
         self.fingerprint = fingerprint
+        self.group_name = group_name
 
     def render_template(self, content: Any, *rest: Any, **how: Any) -> Any:
         """Render a template. If those of one table cannot be rendered, the others are still detected."""
@@ -138,7 +147,8 @@ class DetectChangesOperator(GroupOperator):
         """Return the job of each table, or one with the error of its arguments."""
         errors = [template_error(table) for table in candidates]
         rendered = [table for table, error in zip(candidates, errors, strict=True) if error is None]
-        jobs = iter(tables.pipeline_jobs(self, context, rendered, ingest=_reads_source))
+        known = announced_by_group(self.group_name) if knows_events(context) else None
+        jobs = iter(tables.pipeline_jobs(self, context, rendered, ingest=_reads_source, known_seals=known))
         return [
             next(jobs) if error is None else engine.PipelineJob(error=error, name=table["pipeline"])
             for table, error in zip(candidates, errors, strict=True)
@@ -243,6 +253,7 @@ def _summary(changes: DetectedChanges) -> dict[str, Any]:
         "target": changes.target,
         "target_version": changes.target_version,
         "version": changes.version,
+        **({"announced": changes.announced} if changes.announced else {}),
     }
     return (
         {**summary, "found": changes.found[:_MOST_OF_A_LINE]}

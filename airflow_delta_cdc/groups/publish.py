@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.announced import announced, announced_by_group, knows_events
 from airflow_delta_cdc.assets import group_alias, group_asset
 from airflow_delta_cdc.groups.base import GroupOperator
 from delta_cdc.core.errors import DeltaCdcError
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 class PublishOperator(GroupOperator):
     """Publish the versions of all targets of a group, including those that did not change.
 
-    The XCom ``return_value`` is ``{pipeline: {target, target_version, version}}``: ``version`` is the
-    watermark of the target as of its ``target_version``. If this run applied changes, the asset of the group
+    The XCom ``return_value`` is ``{pipeline: {target, target_version, version, seals}}``: ``version`` is the
+    watermark of the target as of its ``target_version``, and ``seals`` has the numbers of the newest seals of
+    ``target`` and ``log`` that their events have announced. If this run applied changes, or the newest event
+    of the group lacks one of these seals, the asset of the group
     (:func:`airflow_delta_cdc.assets.group_asset`) gets an event with the same map.
 
     :param group: name of the group
@@ -41,17 +44,21 @@ class PublishOperator(GroupOperator):
         self.add_outlets([group_alias(group), *self.producing])
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the versions of all targets, and announce them if this run applied changes."""
+        """Return the versions of all targets, and announce them if they changed since the last event."""
         summaries: dict[str, Any] = {}
         for task in self.detections:
             summaries |= context["ti"].xcom_pull(task_ids=task, key="tables", map_indexes=-1) or {}
         published = {entry["pipeline"]: entry for entry in self._done(context)}
+        known = announced_by_group(self.group) if knows_events(context) else None
         versions_by_pipeline: dict[str, Any] = {}
+        changed = any(entry.get("applied") for entry in published.values())
         for pipeline, entry in sorted(summaries.items()):
             versions = self._versions(pipeline, entry, published.get(pipeline))
             if versions is not None:
-                versions_by_pipeline[pipeline] = versions
-        if any(entry.get("applied") for entry in published.values()):
+                seals = _seals(pipeline, entry, published.get(pipeline), known)
+                changed = changed or (known is not None and seals != known.get(pipeline, {}))
+                versions_by_pipeline[pipeline] = {**versions, "seals": seals}
+        if changed:
             extra: dict[str, Any] = {"group": self.group, "tables": versions_by_pipeline}
             context["outlet_events"][group_alias(self.group)].add(group_asset(self.group), extra=extra)
         rows = [
@@ -99,3 +106,31 @@ def _entry(target: str | None, target_version: int | None, version: int | None) 
     if target_version is None:
         return None
     return {"target": target, "target_version": target_version, "version": version}
+
+
+def _seals(
+    pipeline: str,
+    summary: Mapping[str, Any],
+    published: Mapping[str, Any] | None,
+    known: Mapping[str, Mapping[str, int]] | None,
+) -> dict[str, int]:
+    """Return the seals of a pipeline that are announced.
+
+    The XCom of a table's task is no proof that its event was stored: a user may have marked the task as
+    successful.
+
+    :param known: the seals in the group's newest event; None: the events are not known
+    """
+    if known is None:
+        return {}
+    seals = {**known.get(pipeline, {}), **summary.get("announced", {})}
+    if published is not None:
+        table_ids = {
+            "log": published.get("ingested", published).get("log_table_id"),
+            "target": published.get("target_table_id"),
+        }
+        for table, table_id in table_ids.items():
+            number = announced(pipeline, {}, table, table_id, -1) if table_id is not None else None
+            if number is not None:
+                seals[table] = number
+    return seals

@@ -91,7 +91,8 @@ def _piece(item: Item, pipeline_job: PipelineJob, saved_plans: WorkSavedPlans) -
     """Return the part of an item's job that needs Spark; a dry run leaves the ingest out."""
     if is_dry(item.table):
         return replace(pipeline_job, ingest=None)
-    return replace(pipeline_job, saved_plans=saved_plans, since=item.since)
+    # The table's own task announces.
+    return replace(pipeline_job, saved_plans=saved_plans, since=item.since, announced=None)
 
 
 def _needs_spark(item: Item) -> bool:

@@ -41,6 +41,8 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     A dry run writes nothing. The task log shows the commits, the steps, the statements and the counts of a
     real run.
 
+    If an earlier run died before its event was stored, this run's result and event include its commit.
+
     ``docs/reference/results.md`` describes the XCom ``return_value`` (a dict) and the asset event. Metrics,
     freshness, lineage and links: ``docs/howto/monitoring.md``.
 
@@ -135,6 +137,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
                 execute=execute,
                 saved_plans=saved_plans,
                 backup=pipeline_job.backup,
+                announced=pipeline_job.announced,
                 say=partial(self.log.info, "%s: %s", pipeline_job.pipeline),
             )
         self.published = tables.measured(self.log, table_arguments, result.to_dict())

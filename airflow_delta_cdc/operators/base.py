@@ -11,6 +11,7 @@ from airflow.providers.common.compat.sdk import conf as configuration
 
 from airflow_delta_cdc import lineage, names
 from airflow_delta_cdc.arguments import RenderedArguments, attributes, take
+from airflow_delta_cdc.assets import pipeline_alias
 from airflow_delta_cdc.compat import of_base_operator
 from airflow_delta_cdc.failures import log_named_errors
 from airflow_delta_cdc.hooks.table import storage_options
@@ -215,6 +216,10 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
         self.check_literals()
         self._killed = False
         self._runtime: SparkRuntime | None = None
+
+    def announces(self, pipeline: str) -> bool:
+        """Return whether the task may announce a pipeline; Airflow drops the events of an unknown alias."""
+        return pipeline_alias(pipeline) in self.outlets
 
     def pre_execute(self, context: Context) -> None:
         """Prepare the log for named errors, read the arguments, and drop the outlets that only say what the

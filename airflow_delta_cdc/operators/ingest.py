@@ -41,7 +41,8 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
     seal, log_table, log_table_id, log_version, counts, left, bytes_written, seconds, attempts_lost,
     timestamp. With a target, it is the dict of the apply (``docs/reference/results.md``), and its key
     ``ingested`` has the dict of the ingest. If the task wrote a table, Airflow creates an event for the
-    table's asset, through the alias ``delta_cdc:<pipeline>``.
+    table's asset, through the alias ``delta_cdc:<pipeline>``. If an earlier run died before its event was
+    stored, this run's result and event include its commit.
 
     A dry run shows what an ingest would read now, and how the apply would process the events that the log
     already has.

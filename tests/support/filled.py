@@ -19,17 +19,26 @@ if TYPE_CHECKING:
 
 
 def fill(arguments: Mapping[str, Any]) -> None:
-    """Load the target of a table (SCD type 1, rows as they are) from its source, as an apply does."""
+    """Load the target of a table (SCD type 1, rows as they are) from its source, as an apply does.
+
+    If the target exists, apply the rows that were appended to the source since.
+    """
     _, request = requests(arguments, run_id="filled")
     assert request is not None
     spec = plan_apply(request).spec
     assert isinstance(spec, ApplySpec)
     (step,) = spec.steps
     state = state_after(step, validation.described(replace(spec.options)))
-    seal = seal_of(spec, step, state, kind="load", versions=(step.starting_version, step.ending_version))
+    rows = DeltaTable(request.source).to_pyarrow_table()
+    if step.kind == "apply":
+        rows = rows.join(DeltaTable(request.target).to_pyarrow_table(), keys=["id"], join_type="left anti")
+    versions = (step.starting_version, step.ending_version)
+    counts = {"changes": rows.num_rows}
+    seal = seal_of(spec, step, state, kind=step.kind, versions=versions, counts=counts)
     write_deltalake(
         request.target,
-        DeltaTable(request.source).to_pyarrow_table(),
+        rows,
+        mode="append",
         commit_properties=CommitProperties(
             custom_metadata={"userMetadata": seal.to_json()},
             app_transactions=[Transaction(app_id(spec.pipeline), seal.number)],

@@ -224,7 +224,7 @@ class World:
         return result
 
     def unpublished(self, execute: Any = None, **changes: Any) -> IngestResult:
-        then = changes.pop("then", None)
+        then, announced = changes.pop("then", None), changes.pop("announced", None)
         return run_ingest(
             self.request(**changes),
             execute=execute or self.engine,
@@ -232,6 +232,7 @@ class World:
             say=self.said.append,
             sleep=lambda seconds: None,
             then=then,
+            announced=announced,
         )
 
     def drain(self, **changes: Any) -> None:

@@ -38,6 +38,50 @@ with DAG({name!r}, schedule=None) as dag:
 """
 
 
+#: Kills the worker before or after it calls a function, if the environment names the point. The last function
+#: comes after the task's work; then Airflow stores its success, with its events.
+_KILLED_AT = """
+
+import os
+import signal
+
+from airflow_delta_cdc import tables
+from delta_cdc.run import watermarks
+
+
+class Ended:
+    @staticmethod
+    def ended(context, result):
+        pass
+
+
+def dies(module, name):
+    real = getattr(module, name)
+
+    def at(point):
+        if os.environ.get("DIES_AT") == f"{point} {name}":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def function(*given, **named):
+        at("before")
+        found = real(*given, **named)
+        at("after")
+        return found
+
+    setattr(module, name, function)
+
+
+dies(tables, "measured")
+dies(tables, "shown")
+dies(tables, "keep")
+dies(tables, "announce_apply")
+dies(watermarks, "published")
+dies(Ended, "ended")
+dag.tasks[0]._post_execute_hook = Ended.ended
+"""
+_FUNCTIONS = ("measured", "shown", "keep", "announce_apply", "published", "ended")
+
+
 @pytest.fixture(scope="session")
 def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An Airflow with a migrated database of its own."""
@@ -183,10 +227,11 @@ def test_driver_killed_after_the_commit(task: Callable[[Kind], Task], kind: Kind
     tried.check(tried.finish(tried.start("run", killing("committed"))))
 
 
-@pytest.mark.parametrize("kind", ["scd2", pytest.param("load", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kind", "action"), [("scd2", "again"), ("load", "again"), ("scd1", "run")])
 def test_worker_and_driver_killed_between_commit_and_xcom(
-    task: Callable[[Kind], Task], tmp_path: Path, kind: Kind
+    task: Callable[[Kind], Task], tmp_path: Path, kind: Kind, action: str
 ) -> None:
+    """The next try publishes the commit; without a retry, the next run does."""
     tried = task(kind)
     versions = tried.trial.versions
     gate = DriverGate("committed", tmp_path / "pipes")
@@ -198,7 +243,8 @@ def test_worker_and_driver_killed_between_commit_and_xcom(
     assert seals(tried.trial.target)[-1]["at"] == tried.trial.versions[-1]
     assert tried.published == []
     before = listing(tried.trial.target)
-    tried.check(tried.finish(tried.start("again")))
+    tried.day += action == "run"
+    tried.check(tried.finish(tried.start(action)))
     assert listing(tried.trial.target) == before
 
 
@@ -263,3 +309,35 @@ def test_lost_and_edited_copies(task: Callable[[Kind], Task]) -> None:
     assert again["xcoms"]["return_value"]["version"] == source.newest
     assert listing(trial.target) == before
     assert max(commits(trial.target)) == seals(trial.target)[-1]["at"]
+
+
+def test_no_commit_stays_unannounced_without_a_retry(task: Callable[[Kind], Task]) -> None:
+    """The worker is killed at every point between the end of its driver and the success of its task."""
+    tried = task("scd1")
+    trial, source = tried.trial, tried.trial.source
+    tried.file.write_text(tried.file.read_text() + _KILLED_AT)
+    tried.check(tried.finish(tried.start("run")))
+    last = source.newest
+    points = [f"{when} {name}" for name in _FUNCTIONS for when in ("before", "after")]
+    for number, point in enumerate(points, 1):
+        tried.day += 1
+        source.grow(trial.spark, random.Random(number), 1)
+        worker = tried.start("run", {"DIES_AT": point})
+        worker.wait()
+        assert worker.returncode == -signal.SIGKILL, point
+        assert ranges(trial.target)[-1] == (source.newest, source.newest), point
+        if number % 3 == 2:
+            # The next try comes after the next commit.
+            continue
+        tried.day += 1
+        before = listing(trial.target)
+        found = tried.finish(tried.start("run"))
+        assert listing(trial.target) == before, point
+        published, (event,) = found["xcoms"]["return_value"], found["events"]
+        versions = (event["starting_version"], event["ending_version"])
+        assert versions == (last + 1, source.newest), point
+        assert (published["applied"], published["starting_version"]) == (True, versions[0])
+        last = source.newest
+    tried.day += 1
+    assert tried.finish(tried.start("run"))["events"] == []
+    assert trial.rows == trial.right

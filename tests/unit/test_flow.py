@@ -32,10 +32,10 @@ from delta_cdc.core.spec import (
 )
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import Seal, SealStep, TableVersion
-from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning import read_methods
 from delta_cdc.planning.read import plan_read
-from delta_cdc.planning.reconcile import WatermarkBackup
+from delta_cdc.planning.reconcile import WatermarkBackup, seal_of
 from delta_cdc.planning.request import CommitRequest, Memory, ReadRequest
 from delta_cdc.run import apply as apply_flow
 from delta_cdc.run.apply import run_apply
@@ -183,7 +183,7 @@ class World:
     def unpublished(
         self, execute: Callable[[ApplySpec], JobResult] | None = None, **changes: Any
     ) -> ApplyResult:
-        attempts = changes.pop("max_attempts", 3)
+        attempts, announced = changes.pop("max_attempts", 3), changes.pop("announced", None)
         return run_apply(
             replace(self.request, **changes),
             execute=execute or self.engine,
@@ -191,6 +191,7 @@ class World:
             say=self.said.append,
             max_attempts=attempts,
             sleep=self.slept.append,
+            announced=announced,
         )
 
     def read(self, execute: Callable[[ReadSpec], JobResult] | None = None, **changes: Any) -> ReadResult:
@@ -204,6 +205,13 @@ class World:
             say=self.said.append,
             sleep=self.slept.append,
         )
+
+    @property
+    def seals(self) -> list[Seal]:
+        """The seals in the target's log, oldest first."""
+        log = DeltaLog(self.target.uri)
+        commits = [run_sync(log.commit(version)) for version in range(self.target.version + 1)]
+        return [seal for commit in commits if (seal := seal_of(commit, "p")) is not None]
 
     def saved(self) -> dict[str, Any] | None:
         return self.saved_plans.get(f"pin:p:{self.source.table_id}")
@@ -306,6 +314,109 @@ def test_two_steps_are_counted_together(world: World, tmp_path: Path) -> None:
     assert result.versions == VersionRange(2, 5)
     assert result.counts == {"inserted": 53, "updated": 2, "deleted": 1, "suppressed": 8}
     assert result.target_version == 1
+
+
+# -- the log as outbox --------------------------------------------------------------------------
+def events(number: int | None) -> Callable[[str, str, int], int | None]:
+    """Return what tells that an event has announced the seals up to a number."""
+
+    def announced(table: str, table_id: str, newest: int) -> int | None:
+        assert (table, table_id) == ("target", "id-1")
+        return number
+
+    return announced
+
+
+@pytest.fixture
+def died(world: World) -> int:
+    """Two runs died after their commits: versions 4-5, and 6. Return the number of the seal before them."""
+    (load,) = world.seals
+    for _ in range(2):
+        world.unpublished()
+        world.next_run()
+        world.source.append()
+    world.ran.clear()
+    assert (world.source.version, [seal.watermark.version for seal in world.seals]) == (7, [3, 5, 6])
+    return load.number
+
+
+def test_what_earlier_runs_did_not_announce_is_part_of_the_result(world: World, died: int) -> None:
+    result = world.apply(announced=events(died))
+    assert (result.applied, result.versions) == (True, VersionRange(4, 7))
+    assert (result.counts["inserted"], result.bytes_written, result.target_version) == (9, 300, 3)
+
+
+def test_commits_are_announced_without_work(world: World, died: int) -> None:
+    world.apply()
+    for announced, versions in ((died, (4, 7)), (died + 1, (6, 7)), (died + 2, (7, 7)), (None, (4, 7))):
+        world.next_run()
+        result = world.apply(never, announced=events(announced))
+        assert (result.applied, result.versions) == (True, VersionRange(*versions)), announced
+        assert world.heard("not announced yet")
+    world.next_run()
+    result = world.apply(never, announced=events(died + 3))
+    assert (result.applied, result.versions, result.seal) == (False, None, died + 3)
+
+
+def test_a_retry_still_knows_its_own_commit(world: World, died: int) -> None:
+    """Another run may have announced it meanwhile, by an event of its own."""
+    world.unpublished()
+    result = world.apply(never, announced=events(died + 3))
+    assert (result.applied, result.versions) == (True, VersionRange(7, 7))
+
+
+def test_a_commit_without_rows_is_not_announced(world: World, died: int) -> None:
+    newest = world.seals[-1]
+    world.source.version -= 1
+    world.target.write_seal(
+        replace(newest, number=newest.number + 1, step=replace(newest.step, kind="renew")), rows=False
+    )
+    request = {"ending_version": 6}
+    assert not world.apply(never, announced=events(newest.number), **request).applied
+    world.next_run()
+    result = world.apply(never, announced=events(newest.number - 1), **request)
+    assert (result.versions, result.seal) == (VersionRange(6, 6), newest.number + 1)
+
+
+def test_a_commit_that_a_restore_undid_is_not_announced(world: World, died: int) -> None:
+    world.target.restore(1)
+    result = world.apply(announced=events(died))
+    # Version 6 was undone, and is applied again.
+    assert (result.versions, result.counts["inserted"]) == (VersionRange(4, 7), 6)
+
+
+def test_numbers_of_a_lost_history_are_no_announcement(world: World, died: int) -> None:
+    """The target's files were put back from a copy; its events are of numbers that are given again."""
+    result = world.apply(never, announced=events(died + 3), ending_version=6)
+    assert (result.applied, result.versions) == (True, VersionRange(4, 6))
+
+
+def test_a_range_is_that_of_all_its_commits(world: World, died: int) -> None:
+    """A repair computes an older range again; a load has no range, if something follows it."""
+    newest = world.seals[-1]
+    step = replace(newest.step, kind="repair", starting_version=2, ending_version=3, run_id="other")
+    world.target.write_seal(replace(newest, number=newest.number + 1, step=step))
+    result = world.apply(announced=events(died), ending_version=6)
+    assert result.versions == VersionRange(2, 6)
+    world.next_run()
+    result = world.apply(announced=events(None), ending_version=6)
+    assert result.versions == VersionRange(2, 6)
+    assert result.counts["inserted"] == 50 + 3 * 3
+
+
+def test_a_long_log_without_a_known_event(world: World, died: int) -> None:
+    """The walk back has an end."""
+    for _ in range(300):
+        world.target.optimize()
+    assert not world.apply(never, announced=events(None), ending_version=6).applied
+    world.next_run()
+    assert world.apply(never, announced=events(died), ending_version=6).versions == VersionRange(4, 6)
+
+
+def test_a_dry_run_announces_nothing(world: World, died: int) -> None:
+    request = replace(world.request, dry_run=True, ending_version=6)
+    done = run_apply(request, execute=never, announced=events(died))
+    assert not done.applied
 
 
 # -- the job goes away --------------------------------------------------------------------------

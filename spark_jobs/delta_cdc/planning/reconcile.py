@@ -7,6 +7,7 @@ everything in between is undone. If another writer replaced the table after the 
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,18 +31,21 @@ from delta_cdc.core.watermark import SEAL_FORMAT, Seal, TableVersion, app_id, fo
 from delta_cdc.delta_log.table import run_sync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.replay import History
     from delta_cdc.delta_log.table import DeltaLog, TableState
 
+logger = logging.getLogger(__name__)
+
 _RETENTION = "delta.setTransactionRetentionDuration"
 _APP_PREFIX = app_id("")
 #: Steps after which the rows of the target do not depend on earlier commits.
 _ANEW = ("load", "reset")
-#: Number of versions searched for seals of other pipelines, only to name them in an error.
+#: Number of versions searched for seals of other pipelines, only to name them in an error; and for seals of a
+#: pipeline that no event is known of.
 _LOOK_BACK = 200
 
 
@@ -303,17 +307,61 @@ async def own_commits(
 ) -> tuple[tuple[Seal, Commit], ...]:
     """Return the sealed commits in effect that the given plans made after a version, oldest first.
 
-    It walks back as for the newest seal, so commits that a RESTORE undid are left out. It stops where the log
-    was cleaned.
-
     :param plans: :func:`delta_cdc.core.spec.fingerprint` of each plan
     :param after: the oldest table version that one of the plans was made on; -1: no version
     :param run_id: also return all commits of this run, of any plan; "": no run
     :raises TargetHistoryChanged: another writer overwrote a commit that a seal was planned on
     """
+    commits = [
+        (seal, commit)
+        async for seal, commit in _in_effect(log, pipeline, await log.newest_version(), after)
+        if seal.step.fingerprint.rpartition(":")[0] in plans or (run_id and seal.step.run_id == run_id)
+    ]
+    if commits:
+        _refuse_overwritten(log, log.history(), pipeline, commits[0][1])
+    return tuple(reversed(commits))
+
+
+async def commits_after(
+    log: DeltaLog, pipeline: str, newest: int, number: int | None
+) -> tuple[tuple[Seal, Commit], ...]:
+    """Return the sealed commits in effect that follow a seal, oldest first.
+
+    The walk stops where the log was cleaned, and at a RESTORE to a time, whose version the log does not name.
+
+    :param newest: the table's version to walk back from
+    :param number: number of the seal; None: it is not known, and the walk looks at the newest versions only
+    :raises TargetHistoryChanged: another writer overwrote a commit that a seal was planned on
+    """
     commits = []
+    after = -1 if number is not None else max(-1, newest - _LOOK_BACK)
+    try:
+        async for seal, commit in _in_effect(log, pipeline, newest, after):
+            if number is not None and seal.number <= number:
+                break
+            commits.append((seal, commit))
+            if seal.number - 1 == number:
+                # Each number is the last one plus 1, so the next commit need not be looked for.
+                break
+    except WatermarkExpired as error:
+        logger.warning("The seals before it are not looked for: %s", error)
+    if commits:
+        _refuse_overwritten(log, log.history(), pipeline, commits[0][1])
+    return tuple(reversed(commits))
+
+
+async def _in_effect(
+    log: DeltaLog, pipeline: str, version: int, after: int
+) -> AsyncIterator[tuple[Seal, Commit]]:
+    """Yield the sealed commits in effect, newest first.
+
+    It walks back as for the newest seal, so commits that a RESTORE undid are left out. It stops where the log
+    was cleaned.
+
+    :param version: the version to begin with
+    :param after: the version before the oldest one that may be needed
+    """
     history = log.history()
-    version = await log.newest_version()
     while version > after:
         commit = await history.get(version)
         if commit is None:
@@ -322,14 +370,9 @@ async def own_commits(
             version = _restored_version(log, commit)
             continue
         seal = seal_of(commit, pipeline)
-        if seal is not None and (
-            seal.step.fingerprint.rpartition(":")[0] in plans or (run_id and seal.step.run_id == run_id)
-        ):
-            commits.append((seal, commit))
+        if seal is not None:
+            yield seal, commit
         version -= 1
-    if commits:
-        _refuse_overwritten(log, history, pipeline, commits[0][1])
-    return tuple(reversed(commits))
 
 
 # -- the walk -----------------------------------------------------------------------------------

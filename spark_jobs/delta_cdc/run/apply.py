@@ -20,6 +20,7 @@ from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.written import bytes_of
 from delta_cdc.run.loop import Own, Run, Say, described_range, run_alone
+from delta_cdc.run.outbox import is_announced, merged, unannounced
 from delta_cdc.run.outcomes import ApplyResult, counted, summed
 from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
 
@@ -27,13 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from delta_cdc.core.watermark import Seal
-    from delta_cdc.delta_log.actions import Commit
     from delta_cdc.planning.reconcile import RecordedWatermark
+    from delta_cdc.run.outbox import Announced, Sealed
 
 logger = logging.getLogger(__name__)
 
-#: Kinds of steps that move rows.
-_MOVING = ("load", "apply", "reload", "reset", "repair")
 #: Kinds of steps that only their own commit proves: the watermark alone does not show whether they were made.
 _BY_THEMSELVES = ("reload", "reset", "repair")
 _WITHOUT_ROWS = ("take_over", "renew")
@@ -52,6 +51,7 @@ def run_apply(
     max_attempts: int = 5,
     sleep: Callable[[float], None] = time.sleep,
     ours_since: int | None = None,
+    announced: Announced | None = None,
 ) -> ApplyResult:
     """Apply the changes of the source after the target's watermark, and confirm the commit in the target's
     log.
@@ -73,13 +73,15 @@ def run_apply(
     :param ours_since: version of the target before this work began, -1 without a target. Later commits of the
         run (``request.run_id``) belong to this work, too, even if another process planned them. With None,
         only commits of saved plans do
+    :param announced: what the caller has announced (:mod:`delta_cdc.run.outbox`): the result includes every
+        commit with rows that was not. With None, it includes only commits of this work
     :raises ConcurrentModification: another writer won every race
     :raises OutcomeUnknown: the job reported a commit that the log does not show
     :raises DeltaCdcError: the named error that the job or a check reported
     """
     return run_alone(
         lambda execute, sleep: Applying(
-            request, execute, saved_plans, backup, say, max_attempts, sleep, ours_since
+            request, execute, saved_plans, backup, say, max_attempts, sleep, ours_since, announced=announced
         ).run(),
         execute,
         sleep,
@@ -108,12 +110,15 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         sleep: Callable[[float], Awaitable[None]],
         ours_since: int | None,
         done_by: str = "an earlier try",
+        announced: Announced | None = None,
     ) -> None:
         # A dry run must not change what a later run plans.
         kept = PlansInMemory() if request.dry_run or saved_plans is None else saved_plans
         super().__init__(request, execute, kept, backup, say, max_attempts, sleep)
         self.ours_since = ours_since
         self.done_by = done_by
+        # A dry run announces nothing.
+        self.announced = None if request.dry_run else announced
 
     async def plan(self) -> Plan:
         return await plan_apply_async(self.request, self.memory())
@@ -144,14 +149,17 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         earlier = await self._ours(plan)
         if not any(seal.step.fingerprint in saved_plan.lasts for seal, _ in earlier):
             return None
-        return await self._publish_earlier(plan, plan.recorded, earlier)
+        return await self._publish_earlier(
+            plan, plan.recorded, earlier, await self._due(plan.recorded, earlier)
+        )
 
     async def publish_nothing(self, plan: Plan) -> ApplyResult:
         recorded = plan.recorded
         seal = recorded.seal if recorded is not None else None
         earlier = await self._ours(plan)
-        if recorded is not None and earlier:
-            return await self._publish_earlier(plan, recorded, earlier)
+        due = await self._due(recorded, earlier)
+        if recorded is not None and due:
+            return await self._publish_earlier(plan, recorded, earlier, due)
         target = self.written_table()
         progress = (
             f"the watermark of {target} is {seal.watermark}"
@@ -167,12 +175,18 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         return replace(done, dry_run=_dry_run_result(plan, None)) if self.request.dry_run else done
 
     async def _publish_earlier(
-        self, plan: Plan, recorded: RecordedWatermark, earlier: tuple[tuple[Seal, Commit], ...]
+        self, plan: Plan, recorded: RecordedWatermark, earlier: Sealed, due: Sealed
     ) -> ApplyResult:
-        last, commit = earlier[-1]
-        versions, counts = _range(earlier), summed(earlier)
+        """Return the commits of earlier work as the result.
+
+        :param earlier: those of earlier tries of this work
+        :param due: all that the result includes
+        """
+        last, commit = due[-1]
+        versions, counts = _range(due), summed(due)
+        done_by = self.done_by if len(earlier) == len(due) else "earlier runs, and not announced yet"
         self.say(
-            f"Already applied by {self.done_by}: {counted(counts)}; versions "
+            f"Already applied by {done_by}: {counted(counts)}; versions "
             f"{versions or last.step.ending_version} of {plan.source.uri} are in version {commit.version} of "
             f"{self.written_table()}."
         )
@@ -183,10 +197,15 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             counts,
             commit.version,
             applied=True,
-            bytes_written=_bytes(earlier),
+            bytes_written=_bytes(due),
         )
 
-    async def _ours(self, plan: Plan) -> tuple[tuple[Seal, Commit], ...]:
+    async def _due(self, recorded: RecordedWatermark | None, ours: Sealed) -> Sealed:
+        """Return the commits that the result is about, oldest first: those of this work, and each one that
+        was not announced."""
+        return merged(await unannounced(self.log, "target", recorded, self.announced), ours)
+
+    async def _ours(self, plan: Plan) -> Sealed:
         """Return the commits with rows that this work made and has not published yet, oldest first.
 
         One plan may have several commits, and several tries may have committed. Other runs may have sealed
@@ -199,7 +218,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         known = [saved_plan.planned_version] if saved_plan.fingerprints else []
         since = [self.ours_since] if self.ours_since is not None and run_id else []
         found = await self._commits(*saved_plan.fingerprints, after=min(known + since), run_id=run_id)
-        return tuple(pair for pair in found if pair[0].step.kind in _MOVING)
+        return tuple(pair for pair in found if is_announced("target", pair[0]))
 
     async def publish(self, plan: Plan, own: Own, result: JobResult | None) -> ApplyResult:
         if result is not None and result.status == "planned":
@@ -213,21 +232,22 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
                 "its seal is not in effect: the target was restored or replaced right after it.",
                 remedy="run again. The next run reads from the log what is left to do.",
             )
+        due = await self._due(recorded, ours)
         version = own.found[-1][1].version if own.found else recorded.target.version
-        if plan.versions is None and not ours:
+        if plan.versions is None and not due:
             self.say(
                 f"0 rows: wrote watermark {recorded.seal.watermark} in version {version} of "
                 f"{short_name(self.written_table())}, seal {recorded.seal.number}."
             )
             return await self._result(plan, recorded, None, {}, version, applied=False)
-        counts = summed(ours) if ours else dict(result.counts if result else {})
+        counts = summed(due) if due else dict(result.counts if result else {})
         self.say(
             f"{counted(counts)}: {self.described(plan, short_name)}; version {version}, watermark "
             f"{recorded.seal.watermark}, seal {recorded.seal.number}."
         )
-        versions = _range(ours) if ours else plan.versions
+        versions = _range(due) if due else plan.versions
         return await self._result(
-            plan, recorded, versions, counts, version, applied=True, bytes_written=_bytes(ours or own.found)
+            plan, recorded, versions, counts, version, applied=True, bytes_written=_bytes(due or own.found)
         )
 
     async def _publish_dry(self, plan: Plan, result: JobResult) -> ApplyResult:
@@ -299,7 +319,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             return None
 
 
-def _bytes(commits: tuple[tuple[Seal, Commit], ...]) -> int:
+def _bytes(commits: Sealed) -> int:
     return bytes_of(commit for _, commit in commits)
 
 
@@ -347,10 +367,9 @@ def _covers(seal: Seal, starting: int, ending: int) -> bool:
     return seal.state.applied_from <= max(starting, 0) and ending <= seal.watermark.version
 
 
-def _range(commits: tuple[tuple[Seal, Commit], ...]) -> VersionRange | None:
-    """Return the versions that commits applied, first to last; those of a load only if no apply followed
-    it."""
+def _range(commits: Sealed) -> VersionRange | None:
+    """Return the versions that commits applied, first to last; those of a load only if nothing followed."""
     steps = [seal.step for seal, _ in commits]
-    applied = [step for step in steps if step.kind in ("apply", "repair")] or steps[-1:]
-    starting = applied[0].starting_version
-    return VersionRange(starting, applied[-1].ending_version) if starting >= 0 else None
+    ranged = [step for step in steps if step.kind != "load"] or steps
+    starting = [step.starting_version for step in ranged if step.starting_version >= 0]
+    return VersionRange(min(starting), max(step.ending_version for step in ranged)) if starting else None

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyRequest
     from delta_cdc.planning.ingest_request import IngestRequest
     from delta_cdc.run.loop import Say
+    from delta_cdc.run.outbox import Announced
     from delta_cdc.run.outcomes import ApplyResult, IngestResult
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class PipelineJob:
     :param since: version of the target before this work began, -1 without a target. Later commits of the same
         run belong to this work (``ours_since`` of :func:`delta_cdc.run.apply.run_apply`). With None, the
         version is read before an ingest
+    :param announced: what the caller has announced (:mod:`delta_cdc.run.outbox`); None: it announces nothing
     :param done_by: who has done work that is found done, for people
     :param error: why the arguments give no work: the job fails with it, next to the others
     :param name: the pipeline's name, of a job with an error
@@ -65,6 +67,7 @@ class PipelineJob:
     backup: Callable[[], Any] | None = None
     saved_plans: SavedPlans | None = None
     since: int | None = None
+    announced: Announced | None = None
     done_by: str = "an earlier try"
     error: DeltaCdcError | None = None
     name: str = ""
@@ -228,6 +231,7 @@ class _PipelineRun:
                 then,
                 self.looks,
                 self.pipeline_job.done_by,
+                self.pipeline_job.announced,
             ).run()
             if (apply_error := _failed_then(self.ingested)) is not None:
                 raise apply_error
@@ -244,6 +248,7 @@ class _PipelineRun:
             self._wait,
             self.since,
             self.pipeline_job.done_by,
+            self.pipeline_job.announced,
         ).run()
 
     async def _execute_ingest(self, spec: IngestSpec) -> JobResult:

@@ -10,6 +10,7 @@ from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound
 from delta_cdc.core.reasons import unnamed
 from delta_cdc.core.spec import ranges_of
+from delta_cdc.core.text_table import plural
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.ingest import plan_ingest_async
@@ -18,6 +19,7 @@ from delta_cdc.planning.request import Memory
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import extra_work_of
+from delta_cdc.run.outbox import unannounced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +39,7 @@ _MOST_STEPS = 3
 class DetectedChanges:
     """The work of one pipeline.
 
-    :param has_work: whether a Spark job would have to run
+    :param has_work: whether a Spark job would have to run, or a commit was not announced yet
     :param found: a text for people: the work (``versions 4-9, 1.2 MiB``), why there is no work, or the error
     :param error: why the pipeline could not be planned
     :param since: version of the target before the work, -1 without a target; None if the pipeline has no
@@ -49,6 +51,8 @@ class DetectedChanges:
     :param target: location of the target; location of the log if the pipeline has no apply
     :param plan: the plans as lines for people
     :param lag: how far the target is behind (:meth:`delta_cdc.planning.status.Lag.to_dict`); None if unknown
+    :param announced: numbers of the newest announced seals of ``log`` and ``target``; empty if there is other
+        work, because then the function does not look
     """
 
     pipeline: str
@@ -63,6 +67,7 @@ class DetectedChanges:
     plan: str = ""
     notes: tuple[str, ...] = ()
     lag: dict[str, Any] | None = None
+    announced: dict[str, int] = field(default_factory=dict)
 
 
 def detect_changes(pipeline_jobs: Sequence[PipelineJob]) -> list[DetectedChanges]:
@@ -105,7 +110,7 @@ async def _planned(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
         ingest = await plan_ingest_async(pipeline_job.ingest, Memory(looks=looks))
     if pipeline_job.apply is None or (ingest is not None and ingest.spec is None and ingest.recorded is None):
         # Without a log there are no changes to apply.
-        return _detected(pipeline_job, ingest, None, None)
+        return await _with_outbox(pipeline_job, ingest, None, _detected(pipeline_job, ingest, None, None))
     if ingest is not None and ingest.spec is not None and not pipeline_job.apply.dry_run:
         return _detected(pipeline_job, ingest, None, await _newest(pipeline_job.apply))
     try:
@@ -115,7 +120,36 @@ async def _planned(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
             raise
         return _detected(pipeline_job, ingest, None, await _newest(pipeline_job.apply))
     version = plan.recorded.target.version if plan.recorded is not None else await _newest(pipeline_job.apply)
-    return replace(_detected(pipeline_job, ingest, plan, version), lag=await _lag(plan))
+    detected = replace(_detected(pipeline_job, ingest, plan, version), lag=await _lag(plan))
+    return await _with_outbox(pipeline_job, ingest, plan, detected)
+
+
+async def _with_outbox(
+    pipeline_job: PipelineJob, ingest: IngestPlan | None, plan: Plan | None, detected: DetectedChanges
+) -> DetectedChanges:
+    """Return what was detected; if there is no work but a commit that was not announced, this is the work."""
+    ask = pipeline_job.announced
+    if detected.has_work or ask is None or (pipeline_job.apply is not None and pipeline_job.apply.dry_run):
+        return detected
+    numbers: dict[str, int] = {}
+
+    def noted(table: str, table_id: str, number: int) -> int | None:
+        last = ask(table, table_id, number)
+        if last is not None:
+            numbers[table] = last
+        return last
+
+    commits = 0
+    for table, request, planned in (
+        ("log", pipeline_job.ingest, ingest),
+        ("target", pipeline_job.apply, plan),
+    ):
+        if request is not None and planned is not None and planned.recorded is not None:
+            log = DeltaLog(planned.recorded.target.uri, request.storage_options)
+            commits += len(await unannounced(log, table, planned.recorded, noted))
+    if not commits:
+        return replace(detected, announced=numbers)
+    return replace(detected, has_work=True, found=f"{plural(commits, 'commit')} that no event announced")
 
 
 async def _lag(plan: Plan) -> dict[str, Any] | None:

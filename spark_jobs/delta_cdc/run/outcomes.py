@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from delta_cdc.planning.written import sealed_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from delta_cdc.core.spec import JobResult
     from delta_cdc.core.versions import VersionRange
@@ -243,11 +243,15 @@ class CommitResult:
 
 
 def summed(commits: tuple[tuple[Seal, Commit], ...]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for seal, commit in commits:
-        for name, count in sealed_counts(seal, commit).items():
-            total[name] = total.get(name, 0) + count
-    return total
+    return total(sealed_counts(seal, commit) for seal, commit in commits)
+
+
+def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    together: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            together[name] = together.get(name, 0) + count
+    return together
 
 
 def counted(counts: dict[str, int]) -> str:

@@ -44,7 +44,7 @@ class SavedPlans(Protocol):
     stays until the caller calls :func:`published`.
 
     Losing a saved plan loses no data, because the target's log is the proof. A retry may then plan a longer
-    range, and may not announce an earlier commit.
+    range; without :data:`delta_cdc.run.outbox.Announced`, it may not announce an earlier commit.
     """
 
     def get(self, key: str) -> dict[str, Any] | None:

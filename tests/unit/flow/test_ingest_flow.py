@@ -12,6 +12,7 @@ import pytest
 from delta_cdc.core.errors import ConcurrentModification, InvalidRecord, OutcomeUnknown
 from delta_cdc.core.spec import ApplyOptions, ApplyRequest, IngestSpec, JobResult
 from delta_cdc.run.outcomes import IngestResult
+from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.watermarks import published
 from tests.support.ingest_model import DONE, Boom, World, seal_of
 from tests.support.logs import LogTable
@@ -200,3 +201,25 @@ def test_a_replay_comes_after_what_was_left_behind(world: World) -> None:
     assert [spec.step.kind for spec in world.ran] == ["ingest", "replay"]
     assert done.seal == world.log_txns["p"]
     assert world.events == world.delivered
+
+
+def test_what_earlier_runs_did_not_announce_is_part_of_the_result(world: World) -> None:
+    first = world.ingest()
+    for name in ("b.json", "c.json"):
+        # The run dies, without a retry.
+        world.deliver(name, ["3"])
+        world.unpublished()
+        world.saved_plans = PlansInMemory()
+
+    def events(table: str, table_id: str, newest: int) -> int | None:
+        assert (table, table_id) == ("log", "log-1")
+        return first.seal
+
+    done = world.unpublished(never, announced=events)
+    assert (done.applied, done.seal, done.log_version) == (True, world.log_txns["p"], 2)
+    assert done.counts == {"events": 2, "files": 2}
+    world.deliver("d.json", ["4"])
+    done = world.ingest(announced=events)
+    assert (done.log_version, done.counts) == (3, {"events": 3, "files": 3})
+    done = world.ingest(never, announced=lambda *_: done.seal)
+    assert not done.applied
