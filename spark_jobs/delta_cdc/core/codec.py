@@ -84,10 +84,14 @@ def parsed(text: str | bytes, *, most_bytes: int = MOST_BYTES, patient: bool = F
     """
     if len(text) > most_bytes:
         raise UnreadableJson(f"it has {len(text)} bytes, more than the limit of {most_bytes}")
+    decoder = _PATIENT if patient else _DECODER
     try:
         # From bytes, json would guess the encoding.
-        decoded_text = text.decode() if isinstance(text, bytes) else text
-        data = (_PATIENT if patient else _DECODER).decode(decoded_text)
+        decoded_text = (text.decode() if isinstance(text, bytes) else text).strip(" \t\r\n")
+        data, end = decoder.raw_decode(decoded_text)
+        if end < len(decoded_text):
+            # Raises the error; for a text that is whole, this takes longer.
+            decoder.decode(decoded_text)
     except RecursionError:
         raise TooDeep from None
     except ValueError as error:
@@ -95,7 +99,7 @@ def parsed(text: str | bytes, *, most_bytes: int = MOST_BYTES, patient: bool = F
     if len(decoded_text) > 2 * MOST_DEPTH and _is_deep(decoded_text, data):
         raise TooDeep
     # Bytes that are UTF-8 have surrogates only as escapes.
-    if "\\u" in decoded_text or (decoded_text is text and not text.isascii()):
+    if "\\u" in decoded_text or (isinstance(text, str) and not text.isascii()):
         return _without_surrogates(data)
     return data
 

@@ -8,17 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import io
+import sys
+from contextlib import aclosing
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from delta_cdc.core import codec
+from delta_cdc.core.codec import UnreadableJson
+from delta_cdc.core.concurrency import budget
 from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.reasons import reason
-from delta_cdc.delta_log.actions import BadActionError, MetaData, Protocol, build_action
+from delta_cdc.delta_log.actions import (
+    LARGE_LINE,
+    BadActionError,
+    Lines,
+    LongLineError,
+    MetaData,
+    Protocol,
+    build_action,
+)
 from delta_cdc.delta_log.requests import LOG
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import AsyncGenerator, Container, Iterator
 
     from delta_cdc.delta_log.actions import Action, Add, Key
     from delta_cdc.delta_log.listing import Checkpoint
@@ -32,7 +44,8 @@ _DETAILS = ("add.partitionValues", "add.size", "add.baseRowId", "add.defaultRowC
 _MAPS = ("configuration", "options", "partitionValues", "tags")
 #: Up to this size one request for the whole file is cheaper than several for the parts that are needed.
 _WHOLE = 4 * 1024 * 1024
-_BATCH = 16_384
+#: Rows at once: the event loop builds their actions within some ten milliseconds.
+_BATCH = 4_096
 
 
 class DamagedCheckpointError(Exception):
@@ -47,7 +60,8 @@ async def read_state(storage: Storage, checkpoint: Checkpoint) -> list[Action]:
     actions = [
         _build(entry.name, kind, data)
         for entry in checkpoint.files
-        for kind, data in await _rows(storage, entry.name, entry.size, _STATE)
+        async for rows in _rows(storage, entry.name, entry.size, _STATE)
+        for kind, data in rows
         if kind in _STATE
     ]
     if not {Protocol, MetaData} <= set(map(type, actions)):
@@ -68,23 +82,31 @@ async def read_files(
     active: dict[Key, Add] = {}
     files = [(entry.name, entry.size) for entry in checkpoint.files]
     for name, size in files:
-        for kind, data in await _rows(storage, name, size, columns):
-            if kind == "add":
-                # The builder requires these fields, which not every read needs.
-                add: Add = _build(name, "add", {"size": 0, "dataChange": False, **data})
-                if wanted is None:
-                    parsed = data.get("stats_parsed") or {}
-                    rows = add.rows
-                    active[add.key] = add.with_rows(parsed.get("numRecords") if rows is None else rows)
-                elif add.key in wanted:
-                    active[add.key] = add
-            elif kind == "sidecar":
-                # All sidecars are in one folder, so only the file name counts.
-                sidecar = unquote(str(data.get("path"))).rpartition("/")[2]
-                sidecar_size = data.get("sizeInBytes")
-                known_size = sidecar_size if isinstance(sidecar_size, int) else 0
-                files.append((f"{LOG}/_sidecars/{sidecar}", known_size))
+        async for batch in _rows(storage, name, size, columns):
+            for kind, data in batch:
+                if kind == "add":
+                    add = _file(name, data, wanted)
+                    if add is not None:
+                        active[add.key] = add
+                elif kind == "sidecar":
+                    # All sidecars are in one folder, so only the file name counts.
+                    sidecar = unquote(str(data.get("path"))).rpartition("/")[2]
+                    sidecar_size = data.get("sizeInBytes")
+                    known_size = sidecar_size if isinstance(sidecar_size, int) else 0
+                    files.append((f"{LOG}/_sidecars/{sidecar}", known_size))
     return active
+
+
+def _file(name: str, data: dict[str, Any], wanted: Container[Key] | None) -> Add | None:
+    """Return an active file; None if it is not wanted."""
+    # The builder requires these fields, which not every read needs.
+    add: Add = _build(name, "add", {"size": 0, "dataChange": False, **data})
+    if wanted is not None:
+        return add if add.key in wanted else None
+    rows = add.rows
+    if rows is None and isinstance(parsed := data.get("stats_parsed"), dict):
+        rows = parsed.get("numRecords")
+    return add.with_rows(rows if isinstance(rows, int) else None)
 
 
 def count_rows(storage: Storage, path: str) -> int | None:
@@ -108,47 +130,66 @@ def _build(name: str, kind: str, data: dict[str, Any]) -> Any:
 
 async def _rows(
     storage: Storage, name: str, size: int, columns: tuple[str, ...]
-) -> list[tuple[str, dict[str, Any]]]:
-    if size > _WHOLE and name.endswith(".parquet"):
-        return await asyncio.to_thread(_parquet_from, storage, name, columns)
-    content = await storage.read(name)
-    if content is None:
-        raise DamagedCheckpointError(f"{name} is missing")
-    return await asyncio.to_thread(_parsed, io.BytesIO(content), name, columns)
+) -> AsyncGenerator[list[tuple[str, dict[str, Any]]]]:
+    """Yield the rows of a file, a batch at a time.
+
+    :param size: as the log has it; a larger file is read in parts
+    """
+    if name.endswith(".json"):
+        async with aclosing(_json(storage, name)) as batches:
+            async for batch in batches:
+                yield batch
+        return
+    content = await storage.read(name, most=_WHOLE) if size <= _WHOLE else None
+    async with budget().taken(0 if content is not None else max(size, _WHOLE)):
+        rows = _parquet_batches(storage, name, content, columns)
+        while (found := await asyncio.to_thread(next, rows, None)) is not None:
+            yield found
 
 
-def _parquet_from(storage: Storage, name: str, columns: tuple[str, ...]) -> list[tuple[str, dict[str, Any]]]:
+async def _json(storage: Storage, name: str) -> AsyncGenerator[list[tuple[str, dict[str, Any]]]]:
+    lines = Lines()
+    async with storage.open(name) as opened:
+        if opened is None:
+            raise DamagedCheckpointError(f"{name} is missing")
+        try:
+            async for chunk in opened[1]:
+                yield await asyncio.to_thread(_parsed, lines.feed(chunk))
+            yield await asyncio.to_thread(_parsed, lines.close())
+        except (LongLineError, UnreadableJson) as error:
+            raise DamagedCheckpointError(f"{name} is not readable: {reason(error)}") from error
+
+
+def _parsed(lines: list[bytes]) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for line in filter(bytes.strip, lines):
+        data = codec.parsed(line, most_bytes=sys.maxsize, patient=len(line) > LARGE_LINE)
+        for kind, fields in data.items() if isinstance(data, dict) else [("a line", data)]:
+            if isinstance(fields, dict):
+                found.append((kind, fields))
+            elif fields is not None:
+                raise UnreadableJson(f"{kind} is not an object")
+    return found
+
+
+def _parquet_batches(
+    storage: Storage, name: str, content: bytes | None, columns: tuple[str, ...]
+) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """Do as :func:`_rows`; it blocks, so use it in a thread."""
     try:
-        return _parsed(storage.reader(name), name, columns)
+        yield from _parquet(storage.reader(name) if content is None else io.BytesIO(content), columns)
     except FileNotFoundError:
         raise DamagedCheckpointError(f"{name} is missing") from None
-
-
-def _parsed(
-    source: IO[bytes] | io.RawIOBase, name: str, columns: tuple[str, ...]
-) -> list[tuple[str, dict[str, Any]]]:
-    try:
-        return list(_json(source) if name.endswith(".json") else _parquet(source, columns))
-    except (DeltaCdcError, FileNotFoundError):
+    except DeltaCdcError:
         raise
     except Exception as error:
         # Any error: Parquet readers have no common base class for invalid bytes.
         raise DamagedCheckpointError(f"{name} is not readable: {reason(error)}") from error
 
 
-def _json(source: IO[bytes] | io.RawIOBase) -> Iterator[tuple[str, dict[str, Any]]]:
-    for line in source:
-        if line.strip():
-            for kind, data in codec.parsed(line.decode()).items():
-                if isinstance(data, dict):
-                    yield kind, data
-                elif data is not None:
-                    raise ValueError(f"{kind} is not an object")
-
-
 def _parquet(
     source: IO[bytes] | io.RawIOBase, columns: tuple[str, ...]
-) -> Iterator[tuple[str, dict[str, Any]]]:
+) -> Iterator[list[tuple[str, dict[str, Any]]]]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as file:
@@ -157,10 +198,11 @@ def _parquet(
         if not existing:
             return
         for batch in file.iter_batches(batch_size=_BATCH, columns=existing):
-            for kind in batch.schema.names:
-                column = batch.column(kind)
-                for data in column.filter(column.is_valid()).to_pylist():
-                    yield kind, _plain(data)
+            yield [
+                (kind, _plain(data))
+                for kind, column in zip(batch.schema.names, batch.columns, strict=True)
+                for data in column.filter(column.is_valid()).to_pylist()
+            ]
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:

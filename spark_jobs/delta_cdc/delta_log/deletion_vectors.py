@@ -29,6 +29,9 @@ _DIGITS = {digit: at for at, digit in enumerate(_Z85)}
 _UUID = 20
 _BITS = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)]
 
+#: The most bytes of a vector that is read here. Spark reads a larger one.
+LARGEST = 16 * 1024 * 1024
+
 #: Row positions: upper 16 bits -> a number whose bits are the lower ones.
 Positions = dict[int, int]
 
@@ -94,6 +97,16 @@ def checked(stored: bytes) -> bytes:
     if len(stored) < size + 8 or struct.unpack_from(">I", stored, 4 + size)[0] != zlib.crc32(data):
         raise UnreadableVectorError("the vector's checksum is wrong")
     return data
+
+
+def inline_positions(text: str, size: int) -> Positions:
+    """Read a vector of this many bytes from its text in Z85; raise the errors of :func:`positions`."""
+    return positions(decode(text)[:size])
+
+
+def stored_positions(stored: bytes) -> Positions:
+    """Read a vector from a part of a file; raise the errors of :func:`checked` and :func:`positions`."""
+    return positions(checked(stored))
 
 
 def positions(data: bytes) -> Positions:

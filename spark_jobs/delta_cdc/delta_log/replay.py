@@ -7,6 +7,7 @@ replace it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.concurrency import gathered
@@ -153,13 +154,14 @@ class Replay:
                 return {**{key: add for key, add in checkpoint_files.items() if key not in decided}, **active}
             floor = -1 if base is None else base.version
             versions = range(version, max(floor, version - _FILES_BATCH), -1)
-            for changes in await gathered(map(self._changes, versions), limit=_FILES_BATCH):
+            changes_of = partial(self._changes, wanted=undecided)
+            for changes in await gathered(map(changes_of, versions), limit=_FILES_BATCH):
                 for action in changes:
                     key = action.key
                     if undecided is not None and key not in undecided:
                         continue
                     if isinstance(action, Add) and key not in decided:
-                        active.setdefault(key, action if wanted else action.with_rows(action.rows))
+                        active.setdefault(key, action)
                     decided.add(key)
                     if undecided is not None:
                         undecided.discard(key)
@@ -167,9 +169,13 @@ class Replay:
         return active
 
     # -- inside -----------------------------------------------------------------------------------
-    async def _changes(self, version: int) -> list[Add | Remove]:
-        """Return a commit's file actions."""
-        return [a async for a in self._log.actions(version) if isinstance(a, Add | Remove)]
+    async def _changes(self, version: int, *, wanted: Collection[Key] | None) -> list[Add | Remove]:
+        """Return a commit's actions on the wanted files; of all files (None), without their statistics."""
+        return [
+            a.with_rows(a.rows) if wanted is None else a
+            async for a in self._log.actions(version)
+            if isinstance(a, Add | Remove) and (wanted is None or a.key in wanted)
+        ]
 
     async def _read_older(self) -> bool:
         """Read the next older commit, or the checkpoint; return False if nothing is left to read."""

@@ -42,6 +42,7 @@ _CHUNK = 256 * 1024
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 _REFUSED = re.compile(r"status code: 40[13]\b|169\.254\.169\.254|[Cc]redential|AccessDenied|Forbidden")
 _QUERY = re.compile(r"\?[^\s\"']*")
+_NO_PATH = "Could not parse path"
 _NO_FOLDER = "Not a directory (os error 20)"
 LOG = "_delta_log"
 
@@ -205,7 +206,10 @@ class Storage:
 
     def _locate(self, path: str) -> tuple[Storage, str] | None:
         """Return the storage and the name of a file named by an action; None if it cannot be looked up."""
-        parts = urlsplit(path) if _SCHEME.match(path) else None
+        try:
+            parts = urlsplit(path) if _SCHEME.match(path) else None
+        except ValueError:
+            return None
         if path.startswith("/"):
             uri = unquote(path)
         elif parts is None:
@@ -219,7 +223,7 @@ class Storage:
         if uri.startswith(self.uri + "/"):
             return self, uri[len(self.uri) + 1 :]
         folder, _, name = uri.rpartition("/")
-        return Storage(folder, self._options), name
+        return Storage(folder or "/", self._options), name
 
     async def _root_async(self) -> ObjectStore | None:
         if self._store is None and local_path(self.uri) is not None:
@@ -232,7 +236,8 @@ class Storage:
             self._store, prefix = open_bucket(self.uri, self._options)
             self._prefix = f"{prefix}/" if prefix else ""
         elif self._store is None:
-            self._store = open_store(self.uri)
+            with self.named():
+                self._store = open_store(self.uri)
         return self._store
 
     def _entry(self, meta: Any) -> Entry:
@@ -271,6 +276,11 @@ class Storage:
             yield
         except (DeltaCdcError, FileNotFoundError):
             raise
+        except ValueError as error:
+            if not str(error).startswith(_NO_PATH):
+                raise
+            # No file has such a name.
+            raise FileNotFoundError(self.uri) from None
         except (OSError, BaseError) as error:
             if _NO_FOLDER in str(error):
                 # The path of the folder is a file, so files in that folder do not exist.

@@ -445,13 +445,19 @@ class DeltaLog:
         kind, path_or_inline, size = vector.storage_type, vector.path_or_inline, vector.size_in_bytes
         if path_or_inline is None or size is None or (kind != "i" and vector.offset is None):
             raise deletion_vectors.UnreadableVectorError("the log does not say where it is")
+        if min(size, vector.offset or 0) < 0:
+            raise deletion_vectors.UnreadableVectorError("its size or offset is negative")
+        if max(size, len(path_or_inline)) > deletion_vectors.LARGEST:
+            raise deletion_vectors.UnsupportedVectorError("it is too large to be read here")
         if kind == "i":
-            return deletion_vectors.positions(deletion_vectors.decode(path_or_inline)[:size])
+            return await asyncio.to_thread(deletion_vectors.inline_positions, path_or_inline, size)
         path = deletion_vectors.file_of(path_or_inline) if kind == "u" else path_or_inline
         vector_bytes = await self._storage.read_range(path, vector.offset or 0, size + 8)
         if vector_bytes is None:
             raise deletion_vectors.UnsupportedVectorError("its deletion vector cannot be looked up")
-        return deletion_vectors.positions(deletion_vectors.checked(vector_bytes))
+        if len(vector_bytes) <= _SMALL:
+            return deletion_vectors.stored_positions(vector_bytes)
+        return await asyncio.to_thread(deletion_vectors.stored_positions, vector_bytes)
 
     def columns(self, metadata: MetaData, version: int) -> tuple[str, ...]:
         """Return the columns of a schema, which then is in the form that all readers of schemas expect.

@@ -114,7 +114,7 @@ def test_the_whole_reason_of_a_damage_is_told(table: LogTable) -> None:
     file.with_suffix(".json").write_text(json.dumps({"add\nmore": 1}))
     file.unlink()
     table.file(0).unlink()
-    with pytest.raises(CorruptLog, match="is not readable: ValueError: add more is not an object"):
+    with pytest.raises(CorruptLog, match="is not readable: UnreadableJson: add more is not an object"):
         told(table.uri)
 
 

@@ -14,10 +14,12 @@ import pytest
 from delta_cdc.core import codec, concurrency
 from delta_cdc.core.concurrency import Budget, gathered
 from delta_cdc.core.errors import CorruptLog, LogLineTooLong
-from delta_cdc.delta_log.actions import LARGE_LINE, Lines
+from delta_cdc.delta_log.actions import LARGE_LINE, Add, DeletionVector, Lines
+from delta_cdc.delta_log.deletion_vectors import LARGEST, UnreadableVectorError, UnsupportedVectorError
 from delta_cdc.delta_log.requests import Storage
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.waiting import Condition, Watch
+from tests.support.checkpoints import checkpoint
 from tests.support.logs import LogTable
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def _with_line(table: LogTable, size: int) -> int:
     """Append a commit whose second line has at least this many bytes."""
     add = table.add()
     add["add"]["stats"] = json.dumps({"numRecords": 10, "padding": "x" * size})
-    return table.commit("WRITE", add, table.add())
+    return table.commit("WRITE", add, table.add(part=1))
 
 
 def _large(table: LogTable, files: int, **given: Any) -> int:
@@ -312,3 +314,57 @@ def test_a_commit_is_read_until_it_counts(table: LogTable) -> None:
             assert part is not None
             assert condition.counts(part)
             assert part.info.operation == "WRITE"
+
+
+# -- other files ----------------------------------------------------------------------------------
+def test_a_json_checkpoint_is_never_held_as_a_whole(table: LogTable) -> None:
+    version = _large(table, 8_000)
+    (file,) = checkpoint(table, kind="v2-json")
+    table.file(version - 1).unlink()
+    assert file.stat().st_size > 8_000_000
+    log = DeltaLog(table.uri)
+    run_sync(log.newest_version())
+    tracemalloc.start()
+    assert run_sync(log.snapshot()).version == version
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3_500_000
+    assert len(run_sync(log.files(version))) == 8_000
+
+
+def test_a_long_line_of_a_checkpoint_is_damage(table: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = _with_line(table, 2 * LARGE_LINE)
+    checkpoint(table, kind="v2-json")
+    assert len(run_sync(DeltaLog(table.uri).files(version))) == 2
+    table.file(0).unlink()
+    monkeypatch.setenv("DELTA_CDC_MAX_LINE_BYTES", str(LARGE_LINE))
+    with pytest.raises(CorruptLog, match=r"checkpoint.*line \d has more than"):
+        run_sync(DeltaLog(table.uri).files(version))
+
+
+def test_optional_files_above_the_limit_count_as_missing(table: LogTable, pieces: dict[str, int]) -> None:
+    version, log = table.append(), table.path / "_delta_log"
+    for name in ("_last_checkpoint", f"{version:020d}.crc"):
+        with (log / name).open("wb") as file:
+            file.truncate(codec.MOST_BYTES + 1)
+        pieces.pop(f"_delta_log/{name}", None)
+    assert run_sync(DeltaLog(table.uri).snapshot()).version == version
+    assert run_sync(DeltaLog(table.uri).checksum_size(version)) is None
+    assert not {"_delta_log/_last_checkpoint", f"_delta_log/{version:020d}.crc"} & pieces.keys()
+
+
+@pytest.mark.parametrize(
+    ("vector", "error"),
+    [
+        (DeletionVector("u", "x" * 20, 1, LARGEST + 1), UnsupportedVectorError),
+        (DeletionVector("i", "0" * (LARGEST + 1), None, 5), UnsupportedVectorError),
+        (DeletionVector("u", "x" * 20, -1, 5), UnreadableVectorError),
+        (DeletionVector("u", "x" * 20, 1, -5), UnreadableVectorError),
+    ],
+    ids=["size", "text", "offset", "negative size"],
+)
+def test_a_vector_outside_of_the_limits(
+    table: LogTable, vector: DeletionVector, error: type[UnreadableVectorError]
+) -> None:
+    with pytest.raises(error, match=r"too large|negative"):
+        run_sync(DeltaLog(table.uri).masked(Add("f", deletion_vector=vector)))
