@@ -64,7 +64,7 @@ format: setup ## Format the code and fix what can be fixed
 bench: setup ## Run the benchmarks
 	@for file in $$(grep -l __main__ benchmarks/*.py); do $(BIN)/python $$file $(ARGS) || exit 1; done
 
-jar: setup ## Compile java/ into the JAR of the log store for S3; needs a JDK
+jar: setup ## Compile java/ into the JAR of the log stores; needs a JDK
 	@$(BIN)/python -m tools.jar
 
 wheel: setup ## Build wheel and source distribution of the last commit into dist/; needs a JDK

@@ -1,4 +1,4 @@
-"""Compile ``java/`` into the JAR of the log store for S3, beside the module that finds it.
+"""Compile ``java/`` into the JAR of the log stores, beside the module that finds it.
 
 The name has the hash of the sources, so that a JAR of other sources is never taken for this one. The same
 sources and the same compiler give the same bytes.
@@ -46,14 +46,13 @@ def built(folder: Path = FOLDER) -> Path:
     return jar
 
 
-def compiled(sources: list[Path], classes: Path, *more_jars: Path) -> None:
+def compiled(sources: list[Path], classes: Path) -> None:
     """Compile sources into a folder, against the JARs of Spark and Delta.
 
-    :param more_jars: are on the class path as well
     :raises NoCompilerError: see :func:`built`
     """
     classes.mkdir(parents=True, exist_ok=True)
-    class_path = [spark_home() / "jars" / "*", *delta_jars().jars(), *more_jars]
+    class_path = [spark_home() / "jars" / "*", *delta_jars().jars()]
     subprocess.run(
         [
             *(_javac(), "--release", str(MINIMUM_JAVA), "-proc:none", "-encoding", "UTF-8"),

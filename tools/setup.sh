@@ -93,7 +93,7 @@ PY
 echo "$key" >"$stamp"
 
 # A Java runtime without a compiler runs everything else.
-.venv/bin/python -m tools.jar >/dev/null || echo "setup: no JAR of the log store for S3; see docs/howto/object-storage.md" >&2
+.venv/bin/python -m tools.jar >/dev/null || echo "setup: no JAR of the log stores; see docs/explanation/safe-commits.md" >&2
 
 # Nothing needs it; every Spark of the tests starts in less time with it.
 .venv/bin/python - <<'PY' || echo "setup: no class-data archive; Spark starts as ever" >&2

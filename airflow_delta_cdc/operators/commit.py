@@ -34,7 +34,7 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         read had no batch, and the task commits nothing. If you omit this argument, the task commits the batch
         that is open when the task runs (templated)
     :param single_driver: you make sure that only one Spark driver at a time writes to staging; needed on S3
-        if Spark's log store is not safe for several drivers; has no effect elsewhere
+        if Spark's log store is not safe for several drivers, and on disks without hard links
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     :raises NoOpenBatch: staging has no batch yet, or the batch is not complete
     :raises OtherBatchOpen: the open batch is not the one that ends at ``ending_version``

@@ -40,7 +40,8 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         ``interval 30 days``; None keeps the setting (templated)
     :param log_retention: how long Delta keeps the log, in the same form; None keeps the setting (templated)
     :param single_driver: you make sure that only one Spark driver at a time writes to the tables that the
-        task changes; needed on S3 if Spark's log store is not safe for several drivers (templated)
+        task changes; needed on S3 if Spark's log store is not safe for several drivers, and on disks without
+        hard links (templated)
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     :raises InvalidConfiguration: the task has none or several of ``table``, ``tables`` and ``schema``
     :raises TableNotFound: a table does not exist

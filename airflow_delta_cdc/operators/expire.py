@@ -55,7 +55,7 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
         Delta interval such as ``interval 7 days``; only for sequences that are times (templated)
     :param dry_run: count the events that the task would delete, and write nothing (templated)
     :param single_driver: you make sure that only one Spark driver at a time writes to the logs; needed on S3
-        if Spark's log store is not safe for several drivers (templated)
+        if Spark's log store is not safe for several drivers, and on disks without hard links (templated)
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     :raises InvalidConfiguration: there is no consumer; a consumer reads rows, not events; the horizon does
         not have the type of the consumers' sequence, or is above all events that they have applied

@@ -42,7 +42,7 @@ class DeltaOptimizeOperator(DeltaTableCareOperator):
     :param purge: instead of compacting, rewrite the files with deletion vectors, without their deleted rows
         (templated)
     :param single_driver: you make sure that only one Spark driver at a time writes to the tables; needed on
-        S3 if Spark's log store is not safe for several drivers (templated)
+        S3 if Spark's log store is not safe for several drivers, and on disks without hard links (templated)
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     :raises InvalidConfiguration: arguments contradict each other, or do not fit the table
     :raises TableNotFound: a table does not exist

@@ -52,7 +52,7 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
         only files that the log records as removed, which is faster (templated)
     :param dry_run: log the files that the task would delete, and delete nothing (templated)
     :param single_driver: you make sure that only one Spark driver at a time writes to the tables; needed on
-        S3 if Spark's log store is not safe for several drivers (templated)
+        S3 if Spark's log store is not safe for several drivers, and on disks without hard links (templated)
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     :raises VacuumWouldLose: a consumer would lose versions that it has not read, or the task cannot read its
         watermark; the message names the consumer, its first unread version, and until when Delta keeps the

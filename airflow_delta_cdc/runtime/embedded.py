@@ -77,7 +77,7 @@ class EmbeddedStart:
         del confs["spark.master"]
         confs["spark.sql.warehouse.dir"] = str(directory / "warehouse")
         if ours:
-            confs |= engine.log_store_confs(self._places, theirs, file)
+            confs |= engine.log_store_confs(theirs, file)
         hook.confs = {**confs, **theirs, engine.JAVA_OPTIONS: confs[engine.JAVA_OPTIONS]}
 
     @contextlib.contextmanager

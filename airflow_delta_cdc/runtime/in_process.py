@@ -177,7 +177,7 @@ class WorkerSession:
             *map(str, engine.needed_jars(locations)),
             engine.spark_default(_JARS, self._operator.conf or {}),
         ]
-        of_log_store = engine.log_store_confs(locations, self._operator.conf or {})
+        of_log_store = engine.log_store_confs(self._operator.conf or {})
         return {_JARS: ",".join(filter(None, jars)), **of_log_store}
 
     def _submit_hook(self) -> DeltaCdcSubmitHook:

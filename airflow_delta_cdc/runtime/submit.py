@@ -333,7 +333,7 @@ class SubmitRuntime:
             hook.confs = {**engine.delta_confs(), **UTC, **hook.confs}
         user_jars, jars = operator.jars or operator.packages, None
         if self._embedded is None and not user_jars and hands_over_jars():
-            of_log_store = engine.log_store_confs(places, hook.confs, hook.properties_file)
+            of_log_store = engine.log_store_confs(hook.confs, hook.properties_file)
             hook.confs = {**of_log_store, **hook.confs}
             needed = engine.needed_jars(places, kafka=kafka)
             in_pods = hook.is_cluster and hook.is_kubernetes

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import tempfile
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_cdc.launch.environment import java_binary, spark_home
 from delta_cdc.launch.jars import needed
 from tests.support.s3_gateway import ACCESS_KEY, REGION, SECRET_KEY
-from tools.jar import built, compiled
+from tools.jar import SOURCES, compiled
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.support.lake import Lake
 
-_SOURCE = Path(__file__).resolve().parent / "java" / "CommitStorm.java"
+_SOURCES = Path(__file__).resolve().parent / "java"
 _SECONDS = 1_800
 _REPORTS = ("committed ", "unclear ")
 
@@ -43,18 +46,52 @@ _S3A = {
 
 @dataclass(frozen=True)
 class Programs:
-    """The class path of a driver, with the log store as its sources are now."""
+    """The class path of a driver, with the log stores as their sources are now.
+
+    :param class_path: all of it
+    :param without_spark: what Spark, with Delta's JARs, does not have
+    """
 
     class_path: str
+    without_spark: str
 
     @classmethod
     def compiled(cls, folder: Path) -> Programs:
-        """Compile the log store and the driver into a new folder."""
-        jar = built(folder / "jar")
-        compiled([_SOURCE], folder / "classes", jar)
+        """Compile the log stores and the driver into a new folder."""
+        classes = folder / "classes"
+        compiled([*SOURCES.rglob("*.java"), *_SOURCES.glob("*.java")], classes)
         jars = [path for path in needed(["s3://lake"]) if not path.name.startswith("delta-cdc-")]
-        parts = [folder / "classes", jar, *jars, spark_home() / "jars" / "*"]
-        return cls(os.pathsep.join(map(str, parts)))
+        return cls(os.pathsep.join(map(str, (classes, *jars, spark_home() / "jars" / "*"))), str(classes))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where drivers commit.
+
+    :param log: location of the table's log, as drivers name it
+    :param folder: the same here
+    :param confs: of Hadoop
+    """
+
+    log: str
+    folder: Path
+    confs: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def on_lake(cls, lake: Lake) -> Place:
+        """Return the log of a new table in a bucket."""
+        confs = {**_S3A, "endpoint": lake.proxy.endpoint, "fast.upload.buffer": "bytebuffer"}
+        return cls(
+            f"s3a://{lake.name}/storm/_delta_log",
+            lake.folder / "storm" / "_delta_log",
+            {f"fs.s3a.{name}": value for name, value in confs.items()},
+        )
+
+    @classmethod
+    def on_disk(cls, table: Path) -> Place:
+        """Return the log of a new table on this machine; Delta's own log store meets failpoints there."""
+        log = table / "_delta_log"
+        return cls(str(log), log, {"fs.AbstractFileSystem.file.impl": "DiskWithFailpoint"})
 
 
 @dataclass(frozen=True)
@@ -97,43 +134,58 @@ class Storm:
 
 
 def storm(
-    lake: Lake, programs: Programs, log_store: str, *, drivers: int, commits: int, pause: int = 0
+    place: Place,
+    programs: Programs,
+    log_store: str,
+    *,
+    drivers: int,
+    commits: int,
+    pause: int = 0,
+    failpoints: Mapping[int, str] | None = None,
 ) -> Storm:
     """Let drivers commit to one new table at once, and wait for them.
+
+    A driver that stops at its failpoint goes on when all others have ended.
 
     :param log_store: its class
     :param commits: of each driver
     :param pause: the longest pause before a commit, in ms
+    :param failpoints: see ``java/Failpoint.java``, by driver
     """
-    table = "storm"
-    (lake.folder / table / "_delta_log").mkdir(parents=True)
-    confs = {**_S3A, "endpoint": lake.proxy.endpoint, "fast.upload.buffer": "bytebuffer"}
+    place.folder.mkdir(parents=True, exist_ok=True)
+    failpoints = failpoints or {}
+    stopping = [driver for driver, failpoint in failpoints.items() if failpoint.startswith("stop")]
+    processes: dict[int, subprocess.Popen[str]] = {}
     with ExitStack() as stack:
         # Files, because a driver whose pipe is full would wait.
         outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2 * drivers)]
-        processes = [
-            subprocess.Popen(
-                [
-                    *(str(java_binary()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-                    *("-cp", programs.class_path, "CommitStorm"),
-                    *(
-                        log_store,
-                        f"s3a://{lake.name}/{table}/_delta_log",
-                        str(driver),
-                        str(commits),
-                        str(pause),
-                    ),
-                    *(f"fs.s3a.{name}={value}" for name, value in confs.items()),
-                ],
-                stdout=outputs[2 * driver],
-                stderr=outputs[2 * driver + 1],
-            )
-            for driver in range(drivers)
-        ]
         try:
-            codes = [process.wait(_SECONDS) for process in processes]
+            for driver in sorted(range(drivers), key=lambda driver: driver not in stopping):
+                processes[driver] = subprocess.Popen(
+                    [
+                        *(str(java_binary()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                        f"-Dfailpoint={failpoints.get(driver, 'none')}",
+                        *("-cp", programs.class_path, "CommitStorm"),
+                        *(log_store, place.log, str(driver), str(commits), str(pause)),
+                        *(f"{name}={value}" for name, value in place.confs.items()),
+                    ],
+                    env={**os.environ, "LC_ALL": "C.UTF-8"},
+                    # Not that of the tests: Hadoop's conf alone decides who may read a commit.
+                    umask=0o077,
+                    stdout=outputs[2 * driver],
+                    stderr=outputs[2 * driver + 1],
+                    text=True,
+                )
+                if driver in stopping:
+                    _, status = os.waitpid(processes[driver].pid, os.WUNTRACED)
+                    assert os.WIFSTOPPED(status), "it ended without a stop"
+            for driver in set(processes) - set(stopping):
+                processes[driver].wait(_SECONDS)
+            for driver in stopping:
+                processes[driver].send_signal(signal.SIGCONT)
+            codes = {driver: process.wait(_SECONDS) for driver, process in processes.items()}
         finally:
-            for process in processes:
+            for process in processes.values():
                 process.kill()
         for output in outputs:
             output.seek(0)
@@ -144,7 +196,7 @@ def storm(
         for driver in range(drivers)
     }
     failures = {driver: texts[2 * driver + 1][-2000:] for driver in range(drivers) if codes[driver]}
-    return Storm(reports, held(lake.folder / table / "_delta_log"), failures, drivers, commits)
+    return Storm(reports, held(place.folder), failures, drivers, commits)
 
 
 def held(log: Path) -> dict[int, tuple[int, int]]:

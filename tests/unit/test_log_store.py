@@ -1,4 +1,4 @@
-"""Which log store a driver commits with on S3: ours by itself, the user's where there is one."""
+"""Which log store a driver commits with: ours by itself, the user's where there is one."""
 
 from __future__ import annotations
 
@@ -6,46 +6,77 @@ from pathlib import Path
 
 import pytest
 
-from delta_cdc.core.commit_safety import CONDITIONAL_STORE, refuse_unsafe_confs
+from delta_cdc.core.commit_safety import (
+    CONDITIONAL_STORE,
+    LINK_STORE,
+    refuse_unsafe_confs,
+    unsafe_log_store,
+)
 from delta_cdc.core.errors import UnsafeLogStore
 from delta_cdc.launch import log_store
 
-OURS = {f"spark.delta.logStore.{scheme}.impl": CONDITIONAL_STORE for scheme in ("s3a", "s3", "s3n")}
+ON_S3 = {f"spark.delta.logStore.{scheme}.impl": CONDITIONAL_STORE for scheme in ("s3a", "s3", "s3n")}
+ON_DISKS = {"spark.delta.logStore.file.impl": LINK_STORE}
 THEIRS = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}
 
 
 @pytest.fixture(autouse=True)
 def small_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The JAR is there, and no file of defaults."""
+    """The JAR is there, no file of defaults, and nothing was said before."""
     monkeypatch.setattr(log_store, "log_store_jar", lambda: Path("/log-store.jar"))
+    monkeypatch.setattr("delta_cdc.core.commit_safety._warned", set())
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     return tmp_path
 
 
-def test_a_driver_with_locations_on_s3_gets_ours() -> None:
-    assert log_store.log_store_confs(["/local", "s3://lake/t"], {}) == OURS
-    assert log_store.log_store_confs(["/local", "gs://lake/t"], {}) == {}
+def test_a_driver_gets_ours() -> None:
+    assert log_store.log_store_confs({}) == {**ON_S3, **ON_DISKS}
 
 
-def test_a_log_store_of_the_users_own_stays(small_world: Path) -> None:
-    for theirs in (THEIRS, {"spark.delta.logStore.class": "com.example.Store"}):
-        assert log_store.log_store_confs(["s3://lake/t"], theirs) == {}
-        file = small_world / "spark-defaults.conf"
-        file.write_text("".join(f"{name} {value}\n" for name, value in theirs.items()))
-        assert log_store.log_store_confs(["s3://lake/t"], {}) == {}
-        file.unlink()
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (THEIRS, ON_DISKS),
+        ({"spark.delta.logStore.file.impl": "io.delta.storage.HDFSLogStore"}, ON_S3),
+        ({"spark.delta.logStore.class": "com.example.Store"}, {}),
+    ],
+)
+def test_a_log_store_of_the_users_own_stays(
+    small_world: Path, theirs: dict[str, str], ours: dict[str, str]
+) -> None:
+    assert log_store.log_store_confs(theirs) == ours
+    (small_world / "spark-defaults.conf").write_text("".join(f"{k} {v}\n" for k, v in theirs.items()))
+    assert log_store.log_store_confs({}) == ours
 
 
 def test_without_the_jar_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_store, "log_store_jar", lambda: None)
-    assert log_store.log_store_confs(["s3://lake/t"], {}) == {}
+    assert log_store.log_store_confs({}) == {}
 
 
 def test_a_store_that_refuses_makes_ours_unsafe() -> None:
-    refuse_unsafe_confs(OURS, "s3a://lake/t", single_driver=False)
+    refuse_unsafe_confs(ON_S3, "s3a://lake/t", single_driver=False)
     with pytest.raises(
         UnsafeLogStore, match=r"S3ConditionalLogStore: .* It ignores If-None-Match\."
     ) as caught:
-        refuse_unsafe_confs(OURS, "s3a://lake/t", single_driver=False, refusal="It ignores If-None-Match.")
+        refuse_unsafe_confs(ON_S3, "s3a://lake/t", single_driver=False, refusal="It ignores If-None-Match.")
     assert "S3DynamoDBLogStore" in caught.value.remedy
-    refuse_unsafe_confs(OURS, "s3a://lake/t", single_driver=True, refusal="It ignores If-None-Match.")
+    refuse_unsafe_confs(ON_S3, "s3a://lake/t", single_driver=True, refusal="It ignores If-None-Match.")
+
+
+@pytest.mark.parametrize("uri", ["/lake/t", "file:/lake/t", "file:///lake/t"])
+def test_on_a_disk_deltas_own_is_warned_of_once(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    """One driver on a disk is how everybody begins."""
+    refuse_unsafe_confs(ON_DISKS, uri, single_driver=False)
+    refuse_unsafe_confs({}, uri, single_driver=True)
+    assert caplog.messages == []
+    for _ in range(2):
+        refuse_unsafe_confs(ON_S3, uri, single_driver=False)
+    (said,) = caplog.messages
+    for word in (uri, "HDFSLogStore", "spark.delta.logStore.file.impl", LINK_STORE, "delta-cdc jars"):
+        assert word in said
+
+
+def test_elsewhere_the_storage_itself_refuses_a_second_version() -> None:
+    for uri in ("gs://b/t", "abfss://c@a.dfs.core.windows.net/t", "hdfs://nn/t", "hdfs:/t"):
+        assert unsafe_log_store({}, uri) is None

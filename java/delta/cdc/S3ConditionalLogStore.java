@@ -1,21 +1,15 @@
 package delta.cdc;
 
 import io.delta.storage.S3SingleDriverLogStore;
-import java.io.ByteArrayOutputStream;
-import java.io.FileNotFoundException;
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.FileAlreadyExistsException;
-import java.util.Arrays;
 import java.util.Iterator;
 import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
-import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
@@ -28,19 +22,22 @@ import org.apache.spark.sql.SparkSession;
  * Before the first commit in a bucket, the log store tests the store.
  */
 public final class S3ConditionalLogStore extends S3SingleDriverLogStore {
-    /** Hadoop conf: the user guarantees a single driver, so a store may ignore the condition. */
-    public static final String SINGLE_DRIVER = "delta_cdc.single.driver";
-
     private static final String CONDITION = "fs.option.create.conditional.overwrite";
     private static final String IN_PARTS = "fs.s3a.create.multipart";
-    /** S3A repeats requests itself; these attempts are for a conflict (409) that leaves no object behind. */
-    private static final int ATTEMPTS = 3;
+    private static final String FAST_LISTING = "delta.enableFastS3AListFrom";
 
     /** Why a store cannot be used, by store and kind of upload; an empty text if it can. */
     private static final Map<String, String> REFUSALS = new ConcurrentHashMap<>();
 
     public S3ConditionalLogStore(Configuration conf) {
-        super(conf);
+        super(listingOneFolder(conf));
+    }
+
+    /** Until Delta 4.4.1, a fast listing of a log also has files of folders inside it and beside it. */
+    private static Configuration listingOneFolder(Configuration conf) {
+        Configuration changed = new Configuration(conf);
+        changed.setBoolean(FAST_LISTING, false);
+        return changed;
     }
 
     @Override
@@ -50,14 +47,13 @@ public final class S3ConditionalLogStore extends S3SingleDriverLogStore {
             return;
         }
         FileSystem fs = path.getFileSystem(conf);
-        byte[] content = lines(actions);
+        byte[] content = Creation.lines(actions);
         String refusal = refusal(fs, path.getParent(), isUploadedInParts(fs, content));
         if (refusal.isEmpty()) {
             create(fs, path, content, false);
-        } else if (conf.getBoolean(SINGLE_DRIVER, false)) {
-            super.write(path, new String(content, StandardCharsets.UTF_8).lines().iterator(), false, conf);
         } else {
-            throw new IOException("Not committed, because several drivers could lose commits: " + refusal);
+            Creation.requireSingleDriver(conf, refusal);
+            super.write(path, Creation.actions(content), false, conf);
         }
     }
 
@@ -109,40 +105,8 @@ public final class S3ConditionalLogStore extends S3SingleDriverLogStore {
         }
     }
 
-    /**
-     * Create a file with one conditional request, and find out what an unclear answer meant.
-     *
-     * <p>If the answer to a request is lost, S3A repeats it and is told that the object exists: it is our own. So after
-     * any failure the object itself decides, because commits differ (each has an id of its transaction).
-     *
-     * @throws FileAlreadyExistsException another writer created the file
-     * @throws IOException it is unknown whether the file was created, or it was not
-     */
     private static void create(FileSystem fs, Path path, byte[] content, boolean inParts) throws IOException {
-        for (int attempt = 1; ; attempt++) {
-            try {
-                put(fs, path, content, inParts);
-                return;
-            } catch (IOException failure) {
-                Boolean isOurs = null;
-                try {
-                    isOurs = holds(fs, path, content);
-                } catch (FileNotFoundException absent) {
-                    // Repeating is safe: of our requests, too, only one can create the object.
-                } catch (IOException unreadable) {
-                    failure.addSuppressed(unreadable);
-                }
-                if (Boolean.TRUE.equals(isOurs)) {
-                    return;
-                }
-                if (Boolean.FALSE.equals(isOurs)) {
-                    throw new FileAlreadyExistsException(path.toString());
-                }
-                if (attempt == ATTEMPTS) {
-                    throw failure;
-                }
-            }
-        }
+        Creation.create(fs, path, content, () -> put(fs, path, content, inParts));
     }
 
     private static void put(FileSystem fs, Path path, byte[] content, boolean inParts) throws IOException {
@@ -165,30 +129,10 @@ public final class S3ConditionalLogStore extends S3SingleDriverLogStore {
         out.close();
     }
 
-    private static boolean holds(FileSystem fs, Path path, byte[] content) throws IOException {
-        FileStatus status = fs.getFileStatus(path);
-        if (status.getLen() != content.length) {
-            return false;
-        }
-        byte[] found = new byte[content.length];
-        try (FSDataInputStream in = fs.open(path)) {
-            in.readFully(0, found);
-        }
-        return Arrays.equals(found, content);
-    }
-
     /** Return whether S3A uploads some content in parts, to whose end the condition applies then. */
     private static boolean isUploadedInParts(FileSystem fs, byte[] content) {
         Configuration conf = fs.getConf();
         return content.length >= conf.getLongBytes("fs.s3a.multipart.size", 64L << 20)
             && conf.getBoolean("fs.s3a.multipart.uploads.enabled", true);
-    }
-
-    private static byte[] lines(Iterator<String> actions) {
-        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-        while (actions.hasNext()) {
-            bytes.writeBytes((actions.next() + "\n").getBytes(StandardCharsets.UTF_8));
-        }
-        return bytes.toByteArray();
     }
 }

@@ -54,7 +54,7 @@ def expire_events(
         times
     :param dry_run: count the events that the call would delete, and write nothing
     :param single_driver: you make sure that only one Spark driver at a time writes to the log; needed on S3
-        if Spark's log store is not safe for several drivers
+        if Spark's log store is not safe for several drivers, and on disks without hard links
     :param storage_options: options of the object store for reading the logs without Spark
     :return: ``table``, ``status`` (``done`` or ``nothing``), ``horizon``, ``deleted`` (rows) and ``note``
     :raises InvalidConfiguration: there is no consumer; a consumer reads rows, not events; ``horizon`` does

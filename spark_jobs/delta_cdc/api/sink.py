@@ -41,7 +41,7 @@ def commit_watermark(
     :param ending_version: last version of the batch that has arrived, as the read returned it; None commits
         the batch that is open now
     :param single_driver: you make sure that only this driver writes to staging; needed on S3 if Spark's log
-        store is not safe for several drivers; has no effect elsewhere
+        store is not safe for several drivers, and on disks without hard links
     :param storage_options: options of the object store for reading the log without Spark
     :param run_id: the run's id, for the staging table's log; "" generates a new one for each call. Concurrent
         calls must not share one

@@ -89,7 +89,7 @@ def single_driver(group: Any, scope: str) -> None:
     group.add_argument(
         "--single-driver", action="store_true",
         help=f"{scope}you make sure that no other job writes to the table during the command; needed on S3 "
-        "if Spark's log store is not safe for several drivers",
+        "if Spark's log store is not safe for several drivers, and on disks without hard links",
     )  # fmt: skip
 
 

@@ -141,7 +141,7 @@ class PipelineTakenOver(DeltaCdcError):
 
 
 class UnsafeLogStore(DeltaCdcError):
-    """The target is on S3, and Spark's log store is safe for one driver only."""
+    """The target is on S3 or on a disk, and commits there are safe for one driver only."""
 
 
 class SealUnreadable(DeltaCdcError):

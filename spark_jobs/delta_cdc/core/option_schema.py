@@ -540,7 +540,7 @@ APPLY = _by_name(
         "single_driver",
         FLAG,
         "True: you make sure that only one Spark driver at a time writes to the table. Needed on S3 if "
-        "Spark's log store is not safe for several drivers; has no effect elsewhere",
+        "Spark's log store is not safe for several drivers, and on disks without hard links",
         default=False,
         templated=False,
     ),

@@ -149,6 +149,11 @@ def is_s3(uri: str) -> bool:
     return uri.partition(":")[0].lower() in S3_SCHEMES
 
 
+def is_local(uri: str) -> bool:
+    """Return whether an absolute location is on a local or network disk."""
+    return uri.startswith("/") or uri.lower().startswith("file:")
+
+
 def same_store(uri: str, storage_options: Mapping[str, str]) -> bool:
     """Return whether some options are for the kind of store that holds a location."""
     kinds = {canonical_option(name).partition("_")[0] for name in storage_options} & set(_KINDS)

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from delta_cdc.core.commit_safety import refuse_unsafe_confs
-from delta_cdc.core.errors import UnsafeLogStore
+from delta_cdc.core.commit_safety import CONDITIONAL_STORE, LINK_STORE, log_store, unsafe_log_store
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.storage_options import hadoop_uri, is_s3
-from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.storage_options import is_local, is_s3
+from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.delta_log.store import open_store
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.doctor.report import Check, Result, failed, ok, skipped, warning
@@ -181,23 +180,26 @@ def table(
         return ok(f"{uri}: version {newest}, {state.num_files} files, by the log alone")
 
     checks = [Check("table-log", readable)]
-    if is_s3(uri):
+    if is_s3(uri) or is_local(uri) or "://" not in uri:
         checks.append(Check("table-commits", partial(commits, uri, confs)))
     return checks
 
 
 def commits(uri: str, confs: Mapping[str, str]) -> Result:
-    """Check the log store that Spark commits with: on S3, Delta's default supports only one driver.
+    """Check the log store that Spark commits with: on S3 and disks, Delta's default supports one driver.
 
     :param confs: of Spark, without those that the provider adds
     """
-    try:
-        of_log_store = log_store_confs([uri], confs)
-        refuse_unsafe_confs({**of_log_store, **confs}, hadoop_uri(uri), single_driver=False)
-    except UnsafeLogStore as error:
-        return warning(error.message.rstrip("."), error.remedy)
-    needs = ", if the store honours If-None-Match" if of_log_store else ""
-    return ok(f"the log store that Spark uses for {uri} keeps several drivers apart{needs}")
+    all_confs, place = {**log_store_confs(confs), **confs}, spark_uri(uri)
+    unsafe = unsafe_log_store(all_confs, place)
+    if unsafe is not None:
+        return warning(unsafe.message.rstrip("."), unsafe.remedy)
+    name = log_store(all_confs, place)
+    needs = {
+        CONDITIONAL_STORE: ", if the store honours If-None-Match",
+        LINK_STORE: ", if the disk takes hard links",
+    }
+    return ok(f"Spark commits to {uri} with {name}, which keeps several drivers apart{needs.get(name, '')}")
 
 
 def _remedy(error: Exception, verb: str) -> str:

@@ -262,14 +262,13 @@ def jar_sets(locations: Iterable[str] = (), *, kafka: bool = False) -> tuple[Jar
 
 
 def needed(locations: Iterable[str] = (), *, kafka: bool = False) -> tuple[Path, ...]:
-    """Return the paths of all the JARs of :func:`jar_sets`, and of our log store where a location is on S3.
+    """Return the paths of all the JARs of :func:`jar_sets`, and of our log stores.
 
     :raises EnvironmentNotReady: see there and :meth:`JarSet.jars`
     """
-    locations = list(locations)
     resolved = [jar for jar_set in jar_sets(locations, kafka=kafka) for jar in jar_set.jars()]
-    log_store = log_store_jar() if any(map(is_s3, locations)) else None
-    return (*resolved, *([log_store] if log_store else []))
+    log_store = log_store_jar()
+    return (*([log_store] if log_store else []), *resolved)
 
 
 def class_path(locations: Iterable[str] = (), *, kafka: bool = False) -> str:

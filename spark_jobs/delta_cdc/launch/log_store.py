@@ -1,4 +1,4 @@
-"""Our log store for S3: find its JAR, and return the confs with which Delta uses it.
+"""Our log stores for S3 and for disks: find their JAR, and return the confs with which Delta uses them.
 
 ``make jar`` compiles it from ``java/``; the wheel contains it.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.commit_safety import CONDITIONAL_STORE, CONF_OF_ALL, SCHEME_CONFS
-from delta_cdc.core.storage_options import is_s3
+from delta_cdc.core.commit_safety import CONF_OF_ALL, OUR_STORES
 from delta_cdc.launch.spark_defaults import spark_default
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 FOLDER = Path(__file__).resolve().parent
 PREFIX = "delta-cdc-log-store-"
@@ -24,18 +23,18 @@ def log_store_jar() -> Path | None:
     return next(iter(sorted(FOLDER.glob(f"{PREFIX}*.jar"))), None)
 
 
-def log_store_confs(
-    locations: Iterable[str], confs: Mapping[str, Any], properties_file: str | None = None
-) -> dict[str, str]:
-    """Return the confs for a driver that gets our JARs; empty if the user chose a log store.
+def log_store_confs(confs: Mapping[str, Any], properties_file: str | None = None) -> dict[str, str]:
+    """Return the confs for a driver that gets our JARs, without the log stores that the user chose.
 
-    :param locations: URIs and paths that the driver reads or writes
     :param confs: the user's confs
     :param properties_file: the file of confs that the user names; None is ``spark-defaults.conf``
     """
-    if not any(map(is_s3, locations)) or log_store_jar() is None:
+
+    def is_set(conf: str) -> bool:
+        return bool(spark_default(conf, confs, properties_file))
+
+    # Delta refuses a conf of one scheme beside the conf of all.
+    if log_store_jar() is None or is_set(CONF_OF_ALL):
         return {}
-    if any(spark_default(conf, confs, properties_file) for conf in (*SCHEME_CONFS, CONF_OF_ALL)):
-        # Delta refuses a conf of one scheme beside the conf of all.
-        return {}
-    return dict.fromkeys(SCHEME_CONFS, CONDITIONAL_STORE)
+    chosen = (group for group in OUR_STORES if not any(map(is_set, group)))
+    return {conf: store for group in chosen for conf, store in group.items()}

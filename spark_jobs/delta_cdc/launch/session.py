@@ -157,7 +157,6 @@ def get_session(
         set none, it appends those of ``spark-defaults.conf``
     :raises EnvironmentNotReady: Java is missing or too old, or the JARs cannot be resolved
     """
-    locations = list(locations)
     ours = embedded_confs(
         cores,
         quick_start=quick_start,
@@ -168,7 +167,7 @@ def get_session(
         java_options=spark_default(JAVA_OPTIONS, extra),
         default_java_options=spark_default(DEFAULT_JAVA_OPTIONS, extra),
     )
-    of_log_store = log_store_confs(locations, extra) if jars else {}
+    of_log_store = log_store_confs(extra) if jars else {}
     open_folders = ExitStack()
     folder = open_folders.enter_context(run_folder())
     atexit.register(open_folders.close)

@@ -1,11 +1,11 @@
-"""Check that Delta commits safely at a table's location: on S3, a later commit can overwrite an earlier one.
+"""Check that Delta commits safely at a table's location: a later commit can overwrite an earlier one.
 
 Delta selects a log store by the scheme of a location and by the confs that Spark was started with; the confs
-of a session have no effect. On file systems with atomic create-if-absent (local disks, HDFS, Azure,
-Google) Delta's default is safe for any number of drivers. On S3 it is safe for one: its log store checks
-whether the version exists, and then writes it unconditionally. Delta's other stores of release 4.4 are no
-better there, except for ``S3DynamoDBLogStore``, which keeps the versions in a DynamoDB table. Our own
-(``java/``) makes S3A send a condition, and tests whether the store honours it.
+of a session have no effect. On HDFS, Azure and Google, the storage itself refuses to create a version twice,
+so Delta's default is safe for any number of drivers. On S3 and on disks it is safe for one: its log store
+checks whether the version exists, and then writes or renames unconditionally. Delta's other stores of release
+4.4 are no better there, except for ``S3DynamoDBLogStore``, which keeps the versions in a DynamoDB table. Our
+own (``java/``) send S3 a condition, after a test whether the store honours it, and make hard links on disks.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from delta_cdc.core.commit_safety import (
     refuse_unsafe_confs,
 )
 from delta_cdc.core.errors import SparkRestricted
-from delta_cdc.core.storage_options import is_s3
-from delta_cdc.spark.sessions import asking_java, refuses_java
+from delta_cdc.core.storage_options import is_local, is_s3
+from delta_cdc.spark.sessions import asking_java, refuses_java, set_where_allowed, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,13 +37,20 @@ log = logging.getLogger(__name__)
 def refuse_unsafe_log_store(spark: SparkSession, uri: str, *, single_driver: bool) -> None:
     """Refuse to write to S3 with a log store that loses commits if two drivers write.
 
-    If the user guarantees a single driver, log once what that means.
+    If the user guarantees a single driver, log once what that means. On a disk, warn once.
 
     :param uri: location of the table, as passed to Spark
     :param single_driver: the user guarantees that there is only one
     :raises UnsafeLogStore: names the conf
     :raises SparkRestricted: this Spark does not tell which log store it uses
     """
+    if is_local(uri):
+        # The session's own confs tell it as well, unless a user set them too late; for a warning, that is
+        # not worth a query for each table.
+        confs = {name: value_of(spark, name) or "" for name in (conf_for(uri), CONF_OF_ALL)}
+        refuse_unsafe_confs(confs, uri, single_driver=single_driver)
+        # Private sessions take this over from the user's session.
+        set_where_allowed(spark, {SINGLE_DRIVER_CONF: "true" if single_driver else None})
     if not is_s3(uri):
         return
     try:
@@ -56,7 +63,6 @@ def refuse_unsafe_log_store(spark: SparkSession, uri: str, *, single_driver: boo
     refusal = _refusal(spark, uri) if log_store(confs, uri) == CONDITIONAL_STORE else ""
     refuse_unsafe_confs(confs, uri, single_driver=single_driver, refusal=refusal)
     if refusal:
-        # Private sessions take this over from the user's session.
         spark.conf.set(SINGLE_DRIVER_CONF, "true")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.commit_safety import REFUSED_COMMIT
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     DeltaCdcError,
@@ -18,6 +19,7 @@ from delta_cdc.core.errors import (
     SchemaChangeInRange,
     SparkServerLost,
     TableNotFound,
+    UnsafeLogStore,
     VersionsExpired,
 )
 from delta_cdc.core.reasons import reason, unnamed
@@ -42,6 +44,11 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         ("DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta", "Cannot find catalog plugin class"),
         EnvironmentNotReady,
         "put Delta's JARs on the class path of Spark's driver: delta-cdc jars lists them.",
+    ),
+    (
+        (REFUSED_COMMIT,),
+        UnsafeLogStore,
+        "put the table on another disk, or set single_driver=True if no second driver can ever write to it.",
     ),
     (
         (LOST_ROWS,),

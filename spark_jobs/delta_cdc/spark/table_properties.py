@@ -33,7 +33,7 @@ def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
     :raises TableNotFound: names the table
     :raises NotADeltaTable: a name is a view, or a table of another format
     :raises ReservedColumnName: a table has a column with a name of the change feed
-    :raises UnsafeLogStore: a table is on S3, and several drivers may write
+    :raises UnsafeLogStore: several drivers could lose commits to a table
     """
     with private_session(spark) as session:
         return _enabled(session, spec)

@@ -15,7 +15,7 @@ from delta_cdc import apply_changes
 from delta_cdc.core.commit_safety import CONDITIONAL_STORE, conf_for
 from delta_cdc.core.errors import UnsafeLogStore
 from delta_cdc.launch.log_store import PREFIX
-from tests.support.commit_storm import Programs, storm
+from tests.support.commit_storm import Place, Programs, storm
 from tests.support.faulty_proxy import KINDS, Once, Weather
 from tests.support.lake import IgnoresTheCondition
 from tests.support.started_with import started_with
@@ -54,7 +54,7 @@ def test_the_jar_is_that_of_the_sources(tmp_path: Path) -> None:
 def test_an_answer_that_was_lost_is_no_conflict(lake: Lake, programs: Programs) -> None:
     """The store made the commit, S3A repeats the request, and the store refuses the repetition."""
     lake.proxy.faults = Once("lost_answer", lambda request: request.commits, times=2)
-    found = storm(lake, programs, CONDITIONAL_STORE, drivers=1, commits=3)
+    found = storm(Place.on_lake(lake), programs, CONDITIONAL_STORE, drivers=1, commits=3)
     assert [kind for _, kind in lake.proxy.struck] == ["lost_answer"] * 2
     assert found.problems() == []
     assert found.unclear == 0
@@ -69,20 +69,20 @@ def test_every_commit_is_one_conditional_request(lake: Lake, programs: Programs)
         return None
 
     lake.proxy.faults = note
-    assert storm(lake, programs, CONDITIONAL_STORE, drivers=1, commits=3).problems() == []
+    assert storm(Place.on_lake(lake), programs, CONDITIONAL_STORE, drivers=1, commits=3).problems() == []
     assert [request.conditional for request in commits] == [True] * 3
 
 
 def test_nothing_is_committed_where_the_store_ignores_the_condition(lake: Lake, programs: Programs) -> None:
     lake.proxy.faults = IgnoresTheCondition(lake)
-    found = storm(lake, programs, CONDITIONAL_STORE, drivers=1, commits=1)
+    found = storm(Place.on_lake(lake), programs, CONDITIONAL_STORE, drivers=1, commits=1)
     assert "ignores If-None-Match" in found.failures[0]
     assert found.held == {}
 
 
 def test_some_drivers_in_bad_weather(lake: Lake, programs: Programs) -> None:
     lake.proxy.faults = Weather(3, 0.1)
-    found = storm(lake, programs, CONDITIONAL_STORE, drivers=3, commits=12)
+    found = storm(Place.on_lake(lake), programs, CONDITIONAL_STORE, drivers=3, commits=12)
     assert found.problems() == []
     assert lake.proxy.kinds_struck() >= set(KINDS)
 
@@ -106,7 +106,7 @@ class Storms:
 @pytest.mark.slow
 def test_four_thousand_commits_of_eight_drivers(lake: Lake, programs: Programs) -> None:
     lake.proxy.faults = Storms(8, silent=2_000)
-    found = storm(lake, programs, CONDITIONAL_STORE, drivers=8, commits=500, pause=400)
+    found = storm(Place.on_lake(lake), programs, CONDITIONAL_STORE, drivers=8, commits=500, pause=400)
     assert found.problems() == []
     assert len(found.held) == 4_000
     assert lake.proxy.kinds_struck() >= {*KINDS, "silent"}
@@ -118,7 +118,7 @@ def test_four_thousand_commits_of_eight_drivers(lake: Lake, programs: Programs) 
 @pytest.mark.slow
 def test_deltas_default_loses_commits(lake: Lake, programs: Programs) -> None:
     """The control: the same drivers, without faults, and the harness finds what is lost."""
-    problems = storm(lake, programs, DELTAS_DEFAULT, drivers=3, commits=25).problems()
+    problems = storm(Place.on_lake(lake), programs, DELTAS_DEFAULT, drivers=3, commits=25).problems()
     assert any("in the log 0 times" in problem for problem in problems)
 
 

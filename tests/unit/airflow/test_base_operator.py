@@ -196,14 +196,14 @@ def test_lists_of_the_users_confs_come_behind_ours_on_a_cluster(stand_in: StandI
     stand_in.does(COMMITTED)
     conf = {"spark.jars": "/mine.jar", "spark.submit.pyFiles": "/mine.py"}
     run(operator(spark_conn_id=connect(host="spark://master:7077"), conf=conf, py_files="/other.py"))
-    assert stand_in.option("--jars") == ["/jars/a.jar,/jars/b.jar,/mine.jar"]
+    assert stand_in.option("--jars") == ["/jars/log.jar,/jars/a.jar,/jars/b.jar,/mine.jar"]
     assert stand_in.option("--py-files")[0].split(",")[1:] == ["/other.py", "/mine.py"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "setting", "jars", "packages"),
     [
-        ({}, "auto", ["/jars/a.jar,/jars/b.jar"], []),
+        ({}, "auto", ["/jars/log.jar,/jars/a.jar,/jars/b.jar"], []),
         ({}, "provided", [], []),
         ({"jars": "/own.jar"}, "auto", ["/own.jar"], []),
         ({"packages": "io.delta:x:1"}, "auto", [], ["io.delta:x:1"]),

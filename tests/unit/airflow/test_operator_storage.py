@@ -281,7 +281,7 @@ def test_a_job_without_topics_has_nothing_of_kafka(stand_in: StandIn) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "jars"), [("auto", ["/jars/a.jar,/jars/b.jar,/jars/k.jar"]), ("provided", [])]
+    ("setting", "jars"), [("auto", ["/jars/log.jar,/jars/a.jar,/jars/b.jar,/jars/k.jar"]), ("provided", [])]
 )
 def test_kafkas_jars_on_a_cluster(
     stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, setting: str, jars: list[str]
@@ -304,7 +304,7 @@ def test_the_jars_of_s3_go_where_a_job_reaches_it(
     assert stand_in.confs[_LOG_STORE] == CONDITIONAL_STORE
     on_cluster = connect(host="spark://master:7077")
     ran(operator(spark_conn_id=on_cluster, **told), spec)
-    assert stand_in.option("--jars") == ["/jars/a.jar,/jars/b.jar,/jars/s.jar,/jars/log.jar"]
+    assert stand_in.option("--jars") == ["/jars/log.jar,/jars/a.jar,/jars/b.jar,/jars/s.jar"]
     assert stand_in.confs[_LOG_STORE] == CONDITIONAL_STORE
     ran(operator(spark_conn_id=on_cluster, conf={_LOG_STORE: "mine"}, **told), spec)
     assert stand_in.confs[_LOG_STORE] == "mine"

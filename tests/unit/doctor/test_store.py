@@ -158,21 +158,42 @@ def test_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("confs", "status"),
+    ("uri", "confs", "status", "name"),
     [
-        ({}, "ok"),
-        ({"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}, "ok"),
+        ("s3://lake/t", {}, "ok", "S3ConditionalLogStore"),
+        (
+            "s3://lake/t",
+            {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"},
+            "ok",
+            "S3DynamoDBLogStore",
+        ),
         # Not the scheme by which Spark is told.
-        ({"spark.delta.logStore.s3.impl": "io.delta.storage.S3DynamoDBLogStore"}, "warning"),
-        ({"spark.delta.logStore.class": "io.delta.storage.S3SingleDriverLogStore"}, "warning"),
+        (
+            "s3://lake/t",
+            {"spark.delta.logStore.s3.impl": "io.delta.storage.S3DynamoDBLogStore"},
+            "warning",
+            "S3SingleDriverLogStore",
+        ),
+        (
+            "s3://lake/t",
+            {"spark.delta.logStore.class": "io.delta.storage.S3SingleDriverLogStore"},
+            "warning",
+            "S3SingleDriverLogStore",
+        ),
+        ("/lake/t", {}, "ok", "FileLinkLogStore"),
+        ("file:///lake/t", {"spark.delta.logStore.class": "com.example.Store"}, "ok", "com.example.Store"),
+        ("lake/t", {"spark.delta.logStore.file.impl": "io.delta.storage.HDFSLogStore"}, "warning", "HDFSLog"),
     ],
 )
-def test_the_safety_of_commits_on_s3(
-    confs: dict[str, str], status: str, monkeypatch: pytest.MonkeyPatch
+def test_the_safety_of_commits(
+    uri: str, confs: dict[str, str], status: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delta_cdc.launch.log_store.log_store_jar", lambda: Path("/log-store.jar"))
-    found = store.commits("s3://lake/t", confs)
+    (_, check) = store.table(uri, None, confs, 1.0)
+    assert check.name == "table-commits"
+    found = check.look()
     assert found.status == status
+    assert name in found.found
     if status == "warning":
         assert "single_driver" in found.remedy
 
