@@ -199,6 +199,18 @@ def storm(
     return Storm(reports, held(place.folder), failures, drivers, commits)
 
 
+def listed(place: Place, programs: Programs, log_store: str, **confs: str) -> list[str]:
+    """Return the paths that a log store lists from version 0 on.
+
+    :param confs: of Hadoop, besides those of the place
+    """
+    command = [str(java_binary()), "-cp", programs.class_path, "ListLog", log_store, place.log]
+    command += [f"{name}={value}" for name, value in {**place.confs, **confs}.items()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [line.removeprefix("listed ") for line in done.stdout.splitlines() if line.startswith("listed ")]
+
+
 def held(log: Path) -> dict[int, tuple[int, int]]:
     """Return by version, (driver, number) of the commit in it."""
     found = {}

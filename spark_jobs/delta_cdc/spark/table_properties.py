@@ -14,6 +14,7 @@ from delta_cdc.core.spec import JobResult
 from delta_cdc.core.sql import quote, set_properties, table
 from delta_cdc.core.storage_options import hadoop_uri
 from delta_cdc.spark.catalog import delta_detail, says_absent
+from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session
 
@@ -33,6 +34,7 @@ def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
     :raises TableNotFound: names the table
     :raises NotADeltaTable: a name is a view, or a table of another format
     :raises ReservedColumnName: a table has a column with a name of the change feed
+    :raises ForbiddenConf: see :data:`delta_cdc.spark.changes.feed.FORBIDDEN_CONFS`
     :raises UnsafeLogStore: several drivers could lose commits to a table
     """
     with private_session(spark) as session:
@@ -40,6 +42,7 @@ def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
 
 
 def _enabled(session: SparkSession, spec: EnableSpec) -> JobResult:
+    feed.refuse_forbidden_confs(session)
     details = {name: _detail(session, name) for name in spec.tables} or _tables_of(session, str(spec.schema))
     if feed_on(spec.properties):
         for name in details:

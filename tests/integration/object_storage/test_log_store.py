@@ -15,7 +15,7 @@ from delta_cdc import apply_changes
 from delta_cdc.core.commit_safety import CONDITIONAL_STORE, conf_for
 from delta_cdc.core.errors import UnsafeLogStore
 from delta_cdc.launch.log_store import PREFIX
-from tests.support.commit_storm import Place, Programs, storm
+from tests.support.commit_storm import Place, Programs, listed, storm
 from tests.support.faulty_proxy import KINDS, Once, Weather
 from tests.support.lake import IgnoresTheCondition
 from tests.support.started_with import started_with
@@ -85,6 +85,17 @@ def test_some_drivers_in_bad_weather(lake: Lake, programs: Programs) -> None:
     found = storm(Place.on_lake(lake), programs, CONDITIONAL_STORE, drivers=3, commits=12)
     assert found.problems() == []
     assert lake.proxy.kinds_struck() >= set(KINDS)
+
+
+def test_a_fast_listing_is_never_ours(lake: Lake, programs: Programs) -> None:
+    """Until Delta 4.4.1, it takes files of folders inside a log, and beside it, for commits; or it fails."""
+    place = Place.on_lake(lake)
+    for folder in ("_delta_log", "_delta_log/_staged_commits", "_delta_log_of_before"):
+        file = place.folder.parent / folder / "00000000000000000000.json"
+        file.parent.mkdir(parents=True)
+        file.write_text("{}\n")
+    found = listed(place, programs, CONDITIONAL_STORE, **{"delta.enableFastS3AListFrom": "true"})
+    assert found == [f"{place.log}/{name}" for name in ("00000000000000000000.json", "_staged_commits")]
 
 
 class Storms:

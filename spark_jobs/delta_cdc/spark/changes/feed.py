@@ -29,12 +29,17 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import ReadStep, Staging, TargetStep
 
-#: With these confs, missing files or unreadable schemas give fewer rows instead of an error.
-FORBIDDEN_CONFS = (
-    "spark.sql.files.ignoreMissingFiles",
-    "spark.sql.files.ignoreCorruptFiles",
-    "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled",
-)
+_SKIPS = "missing or unreadable changes would be skipped in silence"
+_MIXES = "until Delta 4.4.1, a log on S3 is then read with files of folders inside and beside it"
+#: The confs that give other rows instead of an error, and how.
+FORBIDDEN_CONFS = {
+    "spark.sql.files.ignoreMissingFiles": _SKIPS,
+    "spark.sql.files.ignoreCorruptFiles": _SKIPS,
+    "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled": _SKIPS,
+    # A conf of Hadoop: given at the start of Spark, and in a session.
+    "spark.hadoop.delta.enableFastS3AListFrom": _MIXES,
+    "delta.enableFastS3AListFrom": _MIXES,
+}
 
 
 def refuse_forbidden_confs(session: SparkSession) -> None:
@@ -42,10 +47,10 @@ def refuse_forbidden_confs(session: SparkSession) -> None:
 
     :raises ForbiddenConf: names the conf
     """
-    for name in FORBIDDEN_CONFS:
+    for name, consequence in FORBIDDEN_CONFS.items():
         if str(value_of(session, name)).lower() == "true":
             raise ForbiddenConf(
-                f"The Spark conf {name} is true: missing or unreadable changes would be skipped in silence.",
+                f"The Spark conf {name} is true: {consequence}.",
                 remedy=f"unset {name} for this job; if files are missing, the range must be loaded again.",
             )
 

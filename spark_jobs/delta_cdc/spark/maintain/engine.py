@@ -10,6 +10,7 @@ from delta_cdc.core.errors import ConcurrentModification
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import ExpireSpec, OptimizeSpec
 from delta_cdc.spark.apply.commit import is_conflict
+from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.maintain import expire, optimize, vacuum
 from delta_cdc.spark.sessions import private_session
@@ -25,6 +26,7 @@ def run(spark: SparkSession, spec: CareSpec) -> JobResult:
     :raises ConcurrentModification: another writer changed the same files first
     :raises DeltaCdcError: see the modules of the three jobs
     """
+    feed.refuse_forbidden_confs(spark)
     refuse_unsafe_log_store(spark, spec.table_uri, single_driver=spec.single_driver)
     try:
         with private_session(spark) as session:
