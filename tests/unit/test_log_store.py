@@ -9,11 +9,13 @@ import pytest
 from delta_cdc.core.commit_safety import (
     CONDITIONAL_STORE,
     LINK_STORE,
+    REFUSED_COMMIT,
     refuse_unsafe_confs,
     unsafe_log_store,
 )
 from delta_cdc.core.errors import UnsafeLogStore
 from delta_cdc.launch import log_store
+from delta_cdc.spark.named_errors import named
 
 ON_S3 = {f"spark.delta.logStore.{scheme}.impl": CONDITIONAL_STORE for scheme in ("s3a", "s3", "s3n")}
 ON_DISKS = {"spark.delta.logStore.file.impl": LINK_STORE}
@@ -75,6 +77,15 @@ def test_on_a_disk_deltas_own_is_warned_of_once(uri: str, caplog: pytest.LogCapt
     (said,) = caplog.messages
     for word in (uri, "HDFSLogStore", "spark.delta.logStore.file.impl", LINK_STORE, "delta-cdc jars"):
         assert word in said
+
+
+def test_a_disk_without_hard_links_has_a_named_error() -> None:
+    """The log store says it when it commits: no look at the disk before costs time."""
+    raised = Exception(f"java.io.IOException: Not committed, because {REFUSED_COMMIT}: /t took no hard link.")
+    error = named(raised, "/lake/t")
+    assert isinstance(error, UnsafeLogStore)
+    assert "took no hard link" in error.message
+    assert "single_driver" in error.remedy
 
 
 def test_elsewhere_the_storage_itself_refuses_a_second_version() -> None:

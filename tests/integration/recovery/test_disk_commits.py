@@ -7,7 +7,7 @@ import os
 import stat
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
@@ -18,6 +18,8 @@ from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 DELTAS_DEFAULT = "io.delta.storage.HDFSLogStore"
 OURS = "LogStoreWithFailpoint"
@@ -102,6 +104,26 @@ def test_a_disk_without_hard_links_takes_a_single_driver_only(tmp_path: Path, pr
 
 
 # -- in Spark -------------------------------------------------------------------------------------
+def test_our_sessions_commit_with_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Delta's own leaves a checksum beside each commit; a table that has them stays readable."""
+    spark.range(3).write.format("delta").save(str(tmp_path))
+    log = tmp_path / "_delta_log"
+    commit = log / "00000000000000000000.json"
+    checksum = log / f".{commit.name}.crc"
+    assert not checksum.exists()
+    assert stat.S_IMODE(commit.stat().st_mode) == 0o644
+    local: Any = spark.sparkContext._jvm.org.apache.hadoop.fs
+    files = local.FileSystem.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
+    # As the local file system of Hadoop writes a file.
+    files.copyFromLocalFile(local.Path(str(commit)), local.Path(str(tmp_path / "copy.json")))
+    (tmp_path / ".copy.json.crc").rename(checksum)
+    spark.range(3, 4).write.format("delta").mode("append").save(str(tmp_path))
+    spark.sql("CLEAR CACHE")
+    assert DeltaTable(tmp_path).version() == 1
+    assert spark.read.format("delta").option("versionAsOf", 0).load(str(tmp_path)).count() == 3
+    assert checksum.exists()
+
+
 _DRIVER = """
 import sys
 from delta_cdc import get_session

@@ -12,6 +12,7 @@ import pytest
 
 from delta_cdc import VersionRange
 from delta_cdc.core import errors
+from delta_cdc.core.commit_safety import SINGLE_DRIVER_CONF
 from delta_cdc.core.spec import ApplyOptions, ApplyRequest
 from delta_cdc.run.apply import run_apply
 from delta_cdc.run.saved_plans import PlansInMemory
@@ -373,7 +374,10 @@ def test_one_driver_is_said_once(
         tell("")
         for number in range(3):
             refuse_unsafe_log_store(spark, f"s3a://bucket/{number}", single_driver=True)
-    refuse_unsafe_log_store(spark, "/local/table", single_driver=True)
+    # The promise is for one job; on a disk, it is the log store that asks for it.
+    for promise, conf in ((True, "true"), (False, None)):
+        refuse_unsafe_log_store(spark, "/local/table", single_driver=promise)
+        assert spark.conf.get(SINGLE_DRIVER_CONF, None) == conf
     said = [line for line in caplog.messages if "single_driver" in line]
     assert len(said) == 1
     assert "S3SingleDriverLogStore" in said[0]
