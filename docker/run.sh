@@ -30,6 +30,12 @@ class_path() {
     delta-cdc jars --s3 | paste -s -d : -
 }
 
+# Delta's own log stores are safe for one driver only. Without the JAR of ours, this names none.
+log_stores() {
+    python -c 'from delta_cdc.launch.log_store import log_store_confs
+print(*(f"--conf={name}={store}" for name, store in log_store_confs({}).items()))'
+}
+
 case $role in
     api-server | scheduler | triggerer | dag-processor)
         run airflow "$role" "$@"
@@ -54,6 +60,8 @@ case $role in
         jars=$(class_path)
         export SPARK_HOME
         export PYSPARK_PYTHON="${PYSPARK_PYTHON:-$(command -v python)}"
+        # shellcheck disable=SC2046 # Each conf is an argument of its own.
+        set -- $(log_stores) "$@"
         run "$SPARK_HOME/bin/spark-submit" --class org.apache.spark.sql.connect.service.SparkConnectServer \
             --name delta-cdc-connect \
             --conf "spark.driver.extraClassPath=$jars" --conf "spark.executor.extraClassPath=$jars" \

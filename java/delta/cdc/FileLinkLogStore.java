@@ -34,16 +34,15 @@ public class FileLinkLogStore extends HDFSLogStore {
     public void write(Path path, Iterator<String> actions, Boolean overwrite, Configuration conf) throws IOException {
         FileSystem fs = path.getFileSystem(conf);
         File file = local(fs, path);
-        if (!overwrite && file.exists()) {
-            throw new FileAlreadyExistsException(path.toString());
-        }
         byte[] content = Creation.lines(actions);
         // As Delta names its own: no reader looks at what a killed driver leaves.
         File draft = local(fs, createTempPath(path));
         try {
             fill(draft, content, conf);
-            // Hadoop's checksum of an earlier file of this name would make the new one unreadable.
-            Files.deleteIfExists(local(fs, new Path(path.getParent(), "." + path.getName() + ".crc")).toPath());
+            if (overwrite || !file.exists()) {
+                // Hadoop's checksum of an earlier file of this name would make the new one unreadable.
+                Files.deleteIfExists(local(fs, new Path(path.getParent(), "." + path.getName() + ".crc")).toPath());
+            }
             if (overwrite) {
                 Files.move(draft.toPath(), file.toPath(), StandardCopyOption.ATOMIC_MOVE);
             } else {
