@@ -24,7 +24,7 @@ THEIRS = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"
 
 @pytest.fixture(autouse=True)
 def small_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The JAR is there, no file of defaults, and nothing was said before."""
+    """The JAR is there, no file of defaults, and no warning was logged before."""
     monkeypatch.setattr(log_store, "log_store_jar", lambda: Path("/log-store.jar"))
     monkeypatch.setattr("delta_cdc.core.commit_safety._warned", set())
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
