@@ -206,8 +206,8 @@ def listed(place: Place, programs: Programs, log_store: str, **confs: str) -> li
     """
     command = [str(java_binary()), "-cp", programs.class_path, "ListLog", log_store, place.log]
     command += [f"{name}={value}" for name, value in {**place.confs, **confs}.items()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
     return [line.removeprefix("listed ") for line in done.stdout.splitlines() if line.startswith("listed ")]
 
 

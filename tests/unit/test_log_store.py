@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,16 +68,16 @@ def test_a_store_that_refuses_makes_ours_unsafe() -> None:
 
 
 @pytest.mark.parametrize("uri", ["/lake/t", "file:/lake/t", "file:///lake/t"])
-def test_on_a_disk_deltas_own_is_warned_of_once(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_on_a_disk_deltas_own_is_warned_of_once(uri: str, caplog: Any) -> None:
     """One driver on a disk is how everybody begins."""
     refuse_unsafe_confs(ON_DISKS, uri, single_driver=False)
     refuse_unsafe_confs({}, uri, single_driver=True)
     assert caplog.messages == []
     for _ in range(2):
         refuse_unsafe_confs(ON_S3, uri, single_driver=False)
-    (said,) = caplog.messages
+    (message,) = caplog.messages
     for word in (uri, "HDFSLogStore", "spark.delta.logStore.file.impl", LINK_STORE, "delta-cdc jars"):
-        assert word in said
+        assert word in message
 
 
 def test_a_disk_without_hard_links_has_a_named_error() -> None:

@@ -47,7 +47,7 @@ def test_a_driver_that_was_frozen_overwrites_nothing(tmp_path: Path, programs: P
 
 @pytest.mark.slow
 def test_deltas_default_overwrites_a_commit(tmp_path: Path, programs: Programs) -> None:
-    """The control: the harness finds the commit that is lost, though its driver was told that it was made."""
+    """The control: the harness finds the commit that is lost, though its driver reported it."""
     frozen = storm(
         Place.on_disk(tmp_path),
         programs,

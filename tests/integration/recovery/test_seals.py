@@ -328,11 +328,12 @@ def test_restored_to_before_its_adoption(
 def test_the_log_store_of_a_session_does_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """The day this fails, Delta looks at a session's confs, and so may we."""
     name = "spark.delta.logStore.file.impl"
+    before = spark.conf.get(name)
     spark.conf.set(name, "no.such.LogStore")
     try:
         spark.range(1).write.format("delta").save(str(tmp_path / "as ever"))
     finally:
-        spark.conf.unset(name)
+        spark.conf.set(name, before)
     with started_with(spark, name) as tell:
         tell("no.such.LogStore")
         with pytest.raises(Exception, match=r"no\.such\.LogStore"):
