@@ -87,7 +87,11 @@ _BUDGETS: WeakKeyDictionary[asyncio.AbstractEventLoop, Budget] = WeakKeyDictiona
 
 def budget() -> Budget:
     """Return the budget of the running event loop."""
-    return _BUDGETS.setdefault(asyncio.get_running_loop(), Budget())
+    loop = asyncio.get_running_loop()
+    shared = _BUDGETS.get(loop)
+    if shared is None:
+        shared = _BUDGETS[loop] = Budget()
+    return shared
 
 
 async def both(one: Awaitable[T], other: Awaitable[U]) -> tuple[T, U]:

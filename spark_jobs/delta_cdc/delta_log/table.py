@@ -166,6 +166,7 @@ class DeltaLog:
         self._history: History | None = None
         #: The newest small commit files that :meth:`find` has read.
         self._contents: dict[int, bytes] = {}
+        self._room = _ROOM
 
     # -- versions ---------------------------------------------------------------------------------
     async def newest_version(self, after: int | None = None) -> int:
@@ -367,6 +368,7 @@ class DeltaLog:
         """
         if version is None:
             self._contents.clear()
+            self._room = _ROOM
         replay, protocol, metadata = await self._replay_state(version)
         columns = self.columns(metadata, replay.version)
         if version is None:
@@ -534,8 +536,10 @@ class DeltaLog:
         hashed: bool = True,
     ) -> Commit:
         entry, chunks = opened
-        if entry.size <= min(_SMALL, _ROOM - sum(map(len, self._contents.values()))):
-            content = self._contents[version] = b"".join([chunk async for chunk in chunks])
+        if entry.size <= min(_SMALL, self._room):
+            content = b"".join([chunk async for chunk in chunks])
+            self._room -= len(content) - len(self._contents.get(version, b""))
+            self._contents[version] = content
             chunks = _chunks(content)
         fold, lines = CommitFold(), Lines()
         async with aclosing(self._parsed(version, chunks, lines)) as parsed:
