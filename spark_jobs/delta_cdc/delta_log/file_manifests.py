@@ -184,7 +184,9 @@ async def _by_commit(log: DeltaLog, read_range: ReadRange, table: Table) -> Coll
     times = dict(read_range.timestamps)
     listing: dict[Key, Listed] = {}
     versions = range(read_range.starting_version, read_range.ending_version + 1)
-    async for version, actions in _commits(log, versions):
+    # Spark skips added files by their statistics; other reads need only the number of rows.
+    with_statistics = read_range.method == "added_files"
+    async for version, actions in _commits(log, versions, with_statistics=with_statistics):
         for action in actions:
             if isinstance(action, MetaData):
                 table.check_names(read_range, version, action)
@@ -205,15 +207,13 @@ def _data(
     log: DeltaLog, read_range: ReadRange, version: int, actions: Iterable[Add | Remove | MetaData]
 ) -> tuple[list[Listed], list[Listed]]:
     """Return the files that a commit removes and adds as data."""
-    only_added = read_range.method == "added_files"
     removed: list[Listed] = []
     added: list[Listed] = []
     for action in actions:
         if not isinstance(action, MetaData) and action.data_change:
-            # Spark skips added files by their statistics; other reads need only the number of rows.
-            file = Listed(version, action if only_added else action.with_rows(action.rows))
+            file = Listed(version, action)
             (added if isinstance(action, Add) else removed).append(file)
-    if removed and only_added:
+    if removed and read_range.method == "added_files":
         raise ReadMethodUnavailable(
             f"Version {version} of {log.uri} removes rows (file {removed[0].action.path}), and added_files "
             "reads added ones only.",
@@ -276,14 +276,14 @@ async def _ends(
                 if on_metadata is not None:
                     on_metadata(version, action)
                 continue
-            file, key, added = action.with_rows(action.rows), action.key, isinstance(action, Add)
+            key, added = action.key, isinstance(action, Add)
             end = ends.get(key)
             if end is None:
                 # A commit may add details of an existing file, such as its row ids.
                 was = None if added and not action.data_change else not added
-                ends[key] = _End(version, file, was, added)
+                ends[key] = _End(version, action, was, added)
             else:
-                end.version, end.file, end.is_ = version, file.filled(end.file), added
+                end.version, end.file, end.is_ = version, action.filled(end.file), added
     return ends
 
 
@@ -368,12 +368,19 @@ async def _active(log: DeltaLog, version: int, keys: Collection[Key]) -> dict[Ke
 
 
 async def _commits(
-    log: DeltaLog, versions: Sequence[int]
+    log: DeltaLog, versions: Sequence[int], *, with_statistics: bool = False
 ) -> AsyncIterator[tuple[int, list[Add | Remove | MetaData]]]:
-    """Yield the file actions and new metadata of commits, in order."""
+    """Yield the file actions and new metadata of commits, in order.
+
+    :param with_statistics: False: the files have only the number of rows, to save memory
+    """
 
     async def one(version: int) -> list[Add | Remove | MetaData]:
-        return [a async for a in log.actions(version) if isinstance(a, Add | Remove | MetaData)]
+        return [
+            action if with_statistics or isinstance(action, MetaData) else action.with_rows(action.rows)
+            async for action in log.actions(version)
+            if isinstance(action, Add | Remove | MetaData)
+        ]
 
     for start in range(0, len(versions), _BATCH):
         batch = versions[start : start + _BATCH]
