@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Column with the source's row, for the quarantine.
 RAW = f"{PLAN_PREFIX}raw"
+#: Key in the metadata of a field by which Spark marks a STRING as CHAR or VARCHAR, with that type.
+CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _METADATA_SEQUENCES = (COMMIT_VERSION, COMMIT_TIMESTAMP)
 
 
@@ -172,7 +174,20 @@ def projected(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> Da
         rows = states.beside(rows, "partition_by", [*all_columns, *partitions], keep)
     values = [name for name in rows.columns if name not in keep]
     landing = _landing(values, options, set(derived))
-    return rows if landing == values else rows.select(*[quote(name) for name in (*landing, *keep)])
+    rows = rows if landing == values else rows.select(*[quote(name) for name in (*landing, *keep)])
+    return _as_strings(rows)
+
+
+def _as_strings(rows: DataFrame) -> DataFrame:
+    """Turn CHAR and VARCHAR columns into STRING; Spark has already padded their values.
+
+    A target would inherit these types, and Delta has no MERGE into a table with CHAR columns.
+    """
+    for field in rows.schema.fields:
+        if CHAR_TYPE in field.metadata:
+            others = {name: value for name, value in field.metadata.items() if name != CHAR_TYPE}
+            rows = rows.withMetadata(field.name, others)
+    return rows
 
 
 def _alive(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataFrame:

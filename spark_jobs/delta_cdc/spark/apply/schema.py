@@ -6,6 +6,7 @@ retry after a crash between the two goes on where the crash left the target.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from delta_cdc.core.column_changes import ColumnChange
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.spec import ApplyOptions, ApplySpec
     from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
+
+_CHAR = re.compile(r"\bchar\(")
 
 
 def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
@@ -73,6 +76,19 @@ def lacking(
     return new
 
 
+def _refuse_char(target: StructType, spec: ApplySpec) -> None:
+    """Refuse CHAR columns, also inside other columns: Delta has no MERGE into a table with such a column."""
+    types = {field.name: field.metadata.get(rows.CHAR_TYPE, "") for field in target.fields}
+    names = [name for name, text in types.items() if _CHAR.search(text)]
+    if names and not spec.options.insert_only:
+        raise TargetSchemaClash(
+            f"The target {spec.target_uri} has columns of the type CHAR, which Delta cannot MERGE into: "
+            f"{', '.join(f'{name} {types[name]}' for name in names)}.",
+            remedy=f"change them once: ALTER TABLE {sql.table(spec.target_uri)} ALTER COLUMN "
+            f"{sql.quote(names[0])} TYPE STRING; or let the pipeline create the target.",
+        )
+
+
 def _in_log(data_type: DataType) -> str:
     """Return an atomic type as Delta's log has it; "" for other types."""
     text = data_type.jsonValue()
@@ -92,6 +108,7 @@ def check_target(context: StepContext, shape: Shape) -> None:
     desired = target_schema(shape, options)
     target = context.session.read.format("delta").load(spec.target_uri).schema
     context.target_types = {field.name.lower(): field.dataType for field in target.fields}
+    _refuse_char(target, spec)
     mirrors = options.schema_evolution == "mirror"
     changes = context.step.column_changes
     alters, schema = _followed(spec.target_uri, target, changes, mirrors=mirrors)
