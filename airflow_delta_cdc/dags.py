@@ -250,16 +250,17 @@ class _Maker:
             run_spark = RunSparkOperator(
                 task_id="run_spark",
                 work=detect.output,
+                detection=detect.task_id,
                 parallel=parallel,
                 inlets=inlets,
                 **self._of_tasks(),
             )
         apply = ApplyTableOperator.partial(
             task_id=f"apply{suffix}",
-            configuration=self._work,
+            detection=detect.task_id,
             run_spark=run_spark.task_id if run_spark is not None else None,
             trigger_rule="all_done",
-            map_index_template="{{ task.item.pipeline }}",
+            map_index_template="{{ task.pipeline }}",
             max_active_tis_per_dagrun=parallel,
             inlets=inlets,
             outlets=[

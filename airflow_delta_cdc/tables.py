@@ -28,6 +28,7 @@ from delta_cdc.core.metrics import is_late
 from delta_cdc.core.option_schema import APPLY
 from delta_cdc.core.spec import TargetName
 from delta_cdc.core.text_table import plural
+from delta_cdc.core.uris import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,7 +93,8 @@ def pipeline_jobs(
     :param operator: provides the connections, and the Spark that looks up catalog names
     :param tables: arguments of each table (:func:`delta_cdc.run.table_arguments.requests`)
     :param ingest: whether to read a table's source, not only its log; None: if it has a log
-    :param located: of each table: the locations of its arguments that are catalog names, if they are known
+    :param located: of each table: the locations of its arguments that are catalog names, if they are known;
+        those of paths and URIs do not count
     :param known_seals: seals that were announced, by pipeline (:func:`airflow_delta_cdc.announced.announced`)
     """
     # Once for all tables: each call may query a secrets backend.
@@ -124,7 +126,11 @@ def pipeline_jobs(
     ]
     known: dict[str, str | DeltaCdcError] = {}
     for names, locations in zip(named, located or (), strict=False):
-        known |= {names[argument]: uri for argument, uri in locations.items() if argument in names}
+        known |= {
+            names[argument]: uri
+            for argument, uri in locations.items()
+            if argument in names and is_name(names[argument])
+        }
     missing = [name for names in named for name in names.values() if name not in known]
     targets = [
         TargetName(
@@ -151,7 +157,7 @@ def pipeline_jobs(
         except DeltaCdcError as error:
             return engine.PipelineJob(error=error, name=table["pipeline"])
         return engine.PipelineJob(
-            ingest=replace(batch, log=uris[batch.log]) if batch is not None else None,
+            ingest=engine.placed_ingest(batch, uris[batch.log]) if batch is not None else None,
             apply=apply,
             backup=partial(kept, context, operator.inlets, source_of(table), table["pipeline"]),
             announced=announcements(

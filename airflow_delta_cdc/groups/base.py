@@ -1,30 +1,42 @@
-"""Shared by the tasks of a group: connections, and the items of work that they pass to each other."""
+"""Shared by the tasks of a group: connections, the arguments of the tables, and saved plans."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.arguments import attributes
+from airflow_delta_cdc.groups import work
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core import arguments
-from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import SETTINGS, TEXT
+from delta_cdc.core.errors import ConfigurationChanged, DeltaCdcError, InvalidConfiguration
+from delta_cdc.core.option_schema import APPLY, SETTINGS, TEXT, in_group
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
 
+    from airflow_delta_cdc.form import Run
+    from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
+    from airflow_delta_cdc.groups.work import Item
     from delta_cdc.core.option_schema import Kind
     from delta_cdc.run.batch import PipelineJob
     from delta_cdc.run.saved_plans import SavedPlans
 
 #: Modes in which a table with a change log ingests from its source; in other modes, only its log is read.
 INGESTING = ("incremental", "dry_run")
-
+#: Bounds of an ingest whose names are also bounds of an apply.
+_BOUNDS_OF_THE_INGEST = ("starting_timestamp", "max_bytes")
+#: The arguments of a table that bound the versions of a run, by the end of the range.
+_ENDS = {
+    "start": ("starting_version", "starting_timestamp"),
+    "end": ("ending_version", "ending_timestamp"),
+}
+_LIMITS = tuple(in_group(APPLY, "limits"))
+#: Modes that work on some or all keys in one commit, so that limits of size do not apply.
+_OF_KEYS = ("repair", "reload", "interval")
 
 #: The key of the error that replaces a table's arguments if their templates cannot be rendered.
 UNRENDERED = "unrendered"
@@ -62,6 +74,24 @@ class GroupOperator(DeltaCdcOperator):
         """Return True: some task of the group announces each of its tables."""
         return True
 
+    def detecting(self, task_id: str) -> DetectChangesOperator:
+        """Return the task that detects changes, as the DAG file defines it, with the arguments of its tables.
+
+        A worker runs the DAG file for each task, so the arguments are here without an XCom.
+        """
+        return cast("DetectChangesOperator", self.dag.get_task(task_id))
+
+    def rendered(self, table: Mapping[str, Any], *rest: Any, **how: Any) -> dict[str, Any]:
+        """Return the arguments of a table with rendered templates; see :func:`template_error`.
+
+        If the templates of one table cannot be rendered, a task still works on the others.
+        """
+        try:
+            return cast("dict[str, Any]", self.render_template(dict(table), *rest, **how))
+        except Exception as error:
+            self.log.exception("Cannot render the templates of %s", table["pipeline"])
+            return {"pipeline": table["pipeline"], UNRENDERED: f"{type(error).__name__}: {error}"}
+
     def work_id(self, context: Context) -> str:
         """Return an id of the work: the same in all tasks of a group, which share the work of a table."""
         dag_id = getattr(context.get("ti"), "dag_id", None)
@@ -89,9 +119,45 @@ def template_error(table: Mapping[str, Any]) -> InvalidConfiguration | None:
         return None
     return InvalidConfiguration(
         f"Cannot render the templates of {table['pipeline']}: {table[UNRENDERED]}.",
-        remedy="correct the templates, or the values that they use. Then clear the run from its task "
-        "detect_changes on, because this task renders the templates.",
+        remedy="correct the templates, or the values that they use. Then clear the task of this table, with "
+        "all that follows.",
     )
+
+
+def changed_error(table: Mapping[str, Any], item: Item, configuration: str) -> ConfigurationChanged | None:
+    """Return the error of arguments that are not those of the detection; None if they are the same.
+
+    A failed detection had no work, so its table is planned with the arguments of today.
+
+    :param configuration: hash of the group's configuration
+    """
+    now = work.fingerprint(configuration, table)
+    if item.failed or item.fingerprint == now:
+        return None
+    return ConfigurationChanged(
+        f"The arguments of pipeline {item.pipeline} are not those that its changes were detected with "
+        f"(fingerprint {item.fingerprint[:16]} then, {now} now).",
+        remedy="clear the run from its task detect_changes on, with all that follows. If nobody changed the "
+        "configuration, one of its templates gives each task another value, such as the current time: use "
+        "values of the run.",
+    )
+
+
+def of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """Return a table's arguments, overridden by the form of the run.
+
+    The versions and limits in a table's arguments are meant for scheduled runs. A manual run ignores the
+    versions of an end that the form gives. In modes that work on keys, it ignores all versions and limits.
+    """
+    if not run.explicit:
+        return {**table, **run.arguments}
+    left_out = set(_LIMITS) if run.mode in _OF_KEYS else set()
+    for names in _ENDS.values():
+        if run.mode in _OF_KEYS or any(name in run.arguments for name in names):
+            left_out.update(names)
+    if engine.is_ingested(table) and run.mode not in INGESTING:
+        left_out.update(_BOUNDS_OF_THE_INGEST)
+    return {name: value for name, value in table.items() if name not in left_out} | run.arguments
 
 
 def is_dry(table: Mapping[str, Any]) -> bool:
@@ -99,38 +165,69 @@ def is_dry(table: Mapping[str, Any]) -> bool:
     return mode_of(table) == "dry_run" or arguments.flag("dry_run", table.get("dry_run"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Item:
-    """One table's work, passed from ``detect_changes`` by XCom and as arguments of a mapped task.
+def chosen_tables(detection: DetectChangesOperator, run: Run) -> dict[str, Mapping[str, Any]]:
+    """Return the tables of a detecting task that the form of the run chooses, by name, as the DAG file has
+    them."""
+    return {table["pipeline"]: table for table in detection.tables if table["pipeline"] in run.tables}
 
-    :param pipeline: the table's name
-    :param table: its arguments, with rendered templates, overridden by the form of the run
-    :param located: the locations of those of ``source``, ``log`` and ``target`` that are catalog names
-    :param fingerprint: hash of the group's configuration when the changes were detected
-    :param stamp: id of that detection; saved plans and answers of an earlier detection do not count
-    :param since: version of the target before the work, -1 if it does not exist; None if nothing is applied
-    :param saved_plans: plans that fix the range of the work to the detected changes
-    :param found: the work, for people
-    :param failed: whether the detection failed
+
+def jobs_of(
+    operator: GroupOperator,
+    context: Context,
+    candidates: Sequence[Mapping[str, Any]],
+    errors: Sequence[DeltaCdcError | None],
+    *,
+    ingest: Callable[[Mapping[str, Any]], bool],
+    located: Sequence[Mapping[str, str]] = (),
+    known_seals: Mapping[str, Mapping[str, int]] | None = None,
+) -> list[PipelineJob]:
+    """Return the job of each table, not planned yet; one with its error, if it has one.
+
+    :param candidates: arguments of each table, rendered and of this run
+    :param ingest, located, known_seals: see :func:`airflow_delta_cdc.tables.pipeline_jobs`
     """
-
-    pipeline: str
-    table: dict[str, Any]
-    located: dict[str, str]
-    fingerprint: str
-    stamp: str
-    since: int | None
-    saved_plans: dict[str, dict[str, Any]]
-    found: str
-    failed: bool = False
-
-
-def pieces_of(operator: GroupOperator, context: Context, items: Sequence[Item]) -> list[PipelineJob]:
-    """Return the jobs of some items, not planned yet; the caller adds ``saved_plans`` and ``since``."""
-    arguments_of, located = [item.table for item in items], [item.located for item in items]
-    return tables.planned(
-        tables.pipeline_jobs(operator, context, arguments_of, ingest=takes_source, located=located)
+    valid = [number for number, error in enumerate(errors) if error is None]
+    jobs = iter(
+        tables.pipeline_jobs(
+            operator,
+            context,
+            [candidates[number] for number in valid],
+            ingest=ingest,
+            located=[located[number] for number in valid] if located else None,
+            known_seals=known_seals,
+        )
     )
+    return [
+        next(jobs) if error is None else engine.PipelineJob(error=error, name=table["pipeline"])
+        for table, error in zip(candidates, errors, strict=True)
+    ]
+
+
+def jobs_of_items(
+    operator: GroupOperator,
+    context: Context,
+    items: Sequence[Item],
+    candidates: Sequence[Mapping[str, Any]],
+    configuration: str,
+) -> list[PipelineJob]:
+    """Return :func:`jobs_of` of some items; the caller adds ``saved_plans`` and ``since``."""
+    errors = [
+        template_error(table) or changed_error(table, item, configuration)
+        for table, item in zip(candidates, items, strict=True)
+    ]
+    located = [item.located for item in items]
+    return jobs_of(operator, context, candidates, errors, ingest=takes_source, located=located)
+
+
+def saved_plans_of(item: Item, pipeline_job: PipelineJob) -> dict[str, dict[str, Any]]:
+    """Return the saved plans that fix the range of an apply to the detected changes, by their keys."""
+    if pipeline_job.apply is None:
+        return {}
+    asked = engine.extra_work_of(pipeline_job.apply)
+    return {
+        key: {"ending_version": version, **({"asked": asked} if asked else {})}
+        for key, version in item.ends.items()
+    }
 
 
 class WorkSavedPlans:

@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.announced import announced, announced_by_group, knows_events
 from airflow_delta_cdc.assets import group_alias, group_asset
-from airflow_delta_cdc.groups.base import GroupOperator
-from delta_cdc.core.errors import DeltaCdcError
+from airflow_delta_cdc.groups import work
+from airflow_delta_cdc.groups.base import GroupOperator, has_target, template_error
+from delta_cdc.core import arguments
+from delta_cdc.core.errors import DeltaCdcError, InvalidXCom
 from delta_cdc.core.text_table import grid
+from delta_cdc.core.uris import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
+
+    from airflow_delta_cdc.groups.work import Summary
+
+#: The arguments that say which table of a pipeline users read.
+_NAMES = ("pipeline", "log", "target")
 
 
 class PublishOperator(GroupOperator):
@@ -45,17 +53,23 @@ class PublishOperator(GroupOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the versions of all targets, and announce them if they changed since the last event."""
-        summaries: dict[str, Any] = {}
-        for task in self.detections:
-            summaries |= context["ti"].xcom_pull(task_ids=task, key="tables", map_indexes=-1) or {}
-        published = {entry["pipeline"]: entry for entry in self._done(context)}
+        summaries: dict[str, Summary] = {}
+        named: dict[str, dict[str, Any]] = {}
+        environment = self.get_template_env()
+        for task_id in self.detections:
+            detected = context["ti"].xcom_pull(task_ids=task_id, key="tables", map_indexes=-1)
+            summaries |= work.summaries(detected)
+            for table in self.detecting(task_id).tables:
+                names = {name: table[name] for name in _NAMES if name in table}
+                named[table["pipeline"]] = self.rendered(names, context, environment)
+        done = work.published(self._done(context))
         known = announced_by_group(self.group) if knows_events(context) else None
         versions_by_pipeline: dict[str, Any] = {}
-        changed = any(entry.get("applied") for entry in published.values())
-        for pipeline, entry in sorted(summaries.items()):
-            versions = self._versions(pipeline, entry, published.get(pipeline))
+        changed = any(done[pipeline].get("applied") is True for pipeline in done.keys() & named.keys())
+        for pipeline in sorted(named.keys() & summaries.keys()):
+            versions = self._versions(named[pipeline], summaries[pipeline], done.get(pipeline))
             if versions is not None:
-                seals = _seals(pipeline, entry, published.get(pipeline), known)
+                seals = _seals(pipeline, summaries[pipeline], done.get(pipeline), known)
                 changed = changed or (known is not None and seals != known.get(pipeline, {}))
                 versions_by_pipeline[pipeline] = {**versions, "seals": seals}
         if changed:
@@ -76,33 +90,40 @@ class PublishOperator(GroupOperator):
             yield from (value for value in (pulled if isinstance(pulled, list) else [pulled]) if value)
 
     def _versions(
-        self, pipeline: str, summary: Mapping[str, Any], published: Mapping[str, Any] | None
+        self, table: Mapping[str, Any], summary: Summary, published: Mapping[str, Any] | None
     ) -> dict[str, Any] | None:
         """Return the versions of one target; None if it has no version.
 
+        :param table: its names, from the DAG
         :param summary: its summary from the detection
         :param published: the dict that its task published; None if no task worked on it
         """
-
-        if published is not None and "target_table" not in published:
-            # A log without a target has no watermark.
-            log = published.get("log_table")
-            return _entry(log, published["log_version"], None) if log else None
-        if published is None and summary["status"] != "left out":
-            return _entry(summary["target"], summary["target_version"], summary["version"])
-        # Read both versions now, from one state of the target: another run may have committed after this one.
-        target = summary["target"] if published is None else published["target_table"]
         try:
-            versions = engine.versions_of(pipeline, target, self.options_of_storage())
+            if (error := template_error(table)) is not None:
+                raise error
+            written = "target" if has_target(table) else "log"
+            target = arguments.table(written, table.get(written))
+            if published is not None and "target_table" not in published:
+                # A log without a target has no watermark. A dry run without a log has no version.
+                return _entry(target, published.get("log_version"), None)
+            if published is None and summary.status != "left out":
+                return _entry(target, summary.target_version, summary.version)
+            # Read both versions now, from one state of the target: another run may have committed after this
+            # one.
+            location = target
+            if is_name(target):
+                stored = summary.target or (published or {}).get("target_table")
+                location = work.location(stored, table["pipeline"])
+            versions = engine.versions_of(table["pipeline"], location, self.options_of_storage())
         except DeltaCdcError as error:
-            if published is not None:
+            if published is not None or isinstance(error, InvalidXCom):
                 raise
-            self.log.warning("Skipped %s, because its versions cannot be read: %s", pipeline, error)
+            self.log.warning("Skipped %s, because its versions cannot be read: %s", table["pipeline"], error)
             return None
         return _entry(target, *versions) if versions is not None else None
 
 
-def _entry(target: str | None, target_version: int | None, version: int | None) -> dict[str, Any] | None:
+def _entry(target: str, target_version: int | None, version: int | None) -> dict[str, Any] | None:
     if target_version is None:
         return None
     return {"target": target, "target_version": target_version, "version": version}
@@ -110,7 +131,7 @@ def _entry(target: str | None, target_version: int | None, version: int | None) 
 
 def _seals(
     pipeline: str,
-    summary: Mapping[str, Any],
+    summary: Summary,
     published: Mapping[str, Any] | None,
     known: Mapping[str, Mapping[str, int]] | None,
 ) -> dict[str, int]:
@@ -123,7 +144,7 @@ def _seals(
     """
     if known is None:
         return {}
-    seals = {**known.get(pipeline, {}), **summary.get("announced", {})}
+    seals = {**known.get(pipeline, {}), **summary.announced}
     if published is not None:
         table_ids = {
             "log": published.get("ingested", published).get("log_table_id"),

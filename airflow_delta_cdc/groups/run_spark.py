@@ -8,12 +8,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.failures import described
-from airflow_delta_cdc.groups.base import GroupOperator, Item, WorkSavedPlans, has_target, is_dry, pieces_of
+from airflow_delta_cdc.form import asked
+from airflow_delta_cdc.groups.base import (
+    GroupOperator,
+    WorkSavedPlans,
+    chosen_tables,
+    has_target,
+    is_dry,
+    jobs_of_items,
+    of_run,
+    saved_plans_of,
+)
+from airflow_delta_cdc.groups.work import items
 from delta_cdc.core.errors import JobFailed, TableNotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow.sdk import Context
 
+    from airflow_delta_cdc.groups.work import Item
     from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.run.batch import PipelineJob, PipelineResult
 
@@ -32,36 +46,47 @@ class RunSparkOperator(GroupOperator):
 
     :param work: output of ``detect_changes`` (a template field, because Airflow resolves XComs only in these;
         its values are no templates)
+    :param detection: id of that task, which has the arguments of the tables
     :param parallel: the number of tables processed at once
     :raises TablesFailed: the application died before all tables were done
+    :raises InvalidXCom: ``work`` is not what ``detect_changes`` returned
     """
 
     template_fields = ("work", *GroupOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {"work": "json"}
     ui_color = "#cfe8fc"
 
-    def __init__(self, *, work: Any, parallel: int = 1, **kwargs: Any) -> None:
+    def __init__(self, *, work: Any, detection: str, parallel: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.work = work
+        self.detection = detection
         self.parallel = parallel
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the items that need Spark; without any, no process starts."""
 
-        items = [item for item in (Item(**one) for one in self.work or ()) if not item.failed]
-        if not items:
+        detection = self.detecting(self.detection)
+        run = asked(context, tables=detection.group)
+        chosen = chosen_tables(detection, run)
+        found = [item for item in items(self.work, chosen) if not item.failed]
+        if not found:
             self.log.info("No table has work.")
             return {}
-        saved_plans = [WorkSavedPlans(context, item.stamp, item.saved_plans) for item in items]
-        planned = zip(items, saved_plans, pieces_of(self, context, items), strict=True)
+        environment = self.get_template_env()
+        given = [of_run(self.rendered(chosen[item.pipeline], context, environment), run) for item in found]
+        jobs = jobs_of_items(self, context, found, given, detection.fingerprint)
+        saved_plans = [
+            WorkSavedPlans(context, item.stamp, saved_plans_of(item, pipeline_job))
+            for item, pipeline_job in zip(found, jobs, strict=True)
+        ]
         work = [
-            (item, saved_plan, _piece(item, pipeline_job, saved_plan))
-            for item, saved_plan, pipeline_job in planned
-            if _needs_spark(item)
+            (item, table, saved_plan, _piece(item, table, pipeline_job, saved_plan))
+            for item, table, saved_plan, pipeline_job in zip(found, given, saved_plans, jobs, strict=True)
+            if _needs_spark(table)
         ]
         with self.application(context) as execute:
             outcomes = engine.run_batch(
-                [pipeline_job for _, _, pipeline_job in work],
+                [pipeline_job for *_, pipeline_job in work],
                 run_id=self.work_id(context),
                 execute=execute,
                 say=self.log.info,
@@ -74,8 +99,8 @@ class RunSparkOperator(GroupOperator):
         self.log.info("%s.", tables.counted(outcomes))
         stamp = uuid.uuid4().hex[:12]
         answer = {
-            item.pipeline: {"detected": item.stamp} | _answer(outcome, item, saved_plan, stamp, len(outcomes))
-            for outcome, (item, saved_plan, _) in zip(outcomes, work, strict=True)
+            item.pipeline: _answer(outcome, item, table, saved_plan, stamp, len(outcomes))
+            for outcome, (item, table, saved_plan, _) in zip(outcomes, work, strict=True)
         }
         # Push the XCom before any plan is deleted. Airflow pushes nothing for a failed task.
         context["ti"].xcom_push(key="return_value", value=answer)
@@ -87,30 +112,38 @@ class RunSparkOperator(GroupOperator):
         return answer
 
 
-def _piece(item: Item, pipeline_job: PipelineJob, saved_plans: WorkSavedPlans) -> PipelineJob:
+def _piece(
+    item: Item, table: Mapping[str, Any], pipeline_job: PipelineJob, saved_plans: WorkSavedPlans
+) -> PipelineJob:
     """Return the part of an item's job that needs Spark; a dry run leaves the ingest out."""
-    if is_dry(item.table):
+    if is_dry(table):
         return replace(pipeline_job, ingest=None)
     # The table's own task announces.
     return replace(pipeline_job, saved_plans=saved_plans, since=item.since, announced=None)
 
 
-def _needs_spark(item: Item) -> bool:
-    return has_target(item.table) or not is_dry(item.table)
+def _needs_spark(table: Mapping[str, Any]) -> bool:
+    return has_target(table) or not is_dry(table)
 
 
 def _answer(
-    outcome: PipelineResult, item: Item, saved_plans: WorkSavedPlans, stamp: str, number: int
+    outcome: PipelineResult,
+    item: Item,
+    table: Mapping[str, Any],
+    saved_plans: WorkSavedPlans,
+    stamp: str,
+    number: int,
 ) -> dict[str, Any]:
-    """Return the XCom entry of one table.
+    """Return the XCom entry of one table: an :class:`airflow_delta_cdc.groups.work.Answer` as a dict.
 
     :param stamp: id of this try, so that the table's own task raises an error only once
     :param number: the number of tables that share the XCom
     """
     error = outcome.error
-    if is_dry(item.table):
-        return _dry_answer(outcome, stamp, number)
+    if is_dry(table):
+        return {"detected": item.stamp, **_dry_answer(outcome, stamp, number)}
     answer: dict[str, Any] = {
+        "detected": item.stamp,
         "status": tables.status(outcome),
         "saved_plans": saved_plans.touched(),
         "effort": outcome.effort.to_dict(),

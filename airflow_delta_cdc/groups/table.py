@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import tables
 from airflow_delta_cdc.assets import pipeline_alias
+from airflow_delta_cdc.form import asked
+from airflow_delta_cdc.groups import work
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
-    Item,
     WorkSavedPlans,
+    chosen_tables,
     is_dry,
-    pieces_of,
+    jobs_of_items,
+    of_run,
+    saved_plans_of,
     template_error,
 )
+from airflow_delta_cdc.groups.work import Answer
 from airflow_delta_cdc.links import TABLE_LINKS
-from delta_cdc.core.errors import ConfigurationChanged, DeltaCdcError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow.sdk import Context
+
+    from airflow_delta_cdc.groups.work import Item
 
 
 #: Keys in the task's state store: the application's try whose error this task has raised, and the detection
@@ -38,96 +44,99 @@ class ApplyTableOperator(GroupOperator):
 
     The task publishes the same as :class:`DeltaApplyChangesOperator` and :class:`DeltaIngestChangesOperator`.
 
-    :param configuration: fingerprint of the group's configuration when this task's DAG file was parsed
+    :param detection: id of the task that detected the changes, which has the arguments of the tables
     :param run_spark: id of the task that ran the shared application; None without one
-    :param item: the work, an :class:`Item` as a dict
+    :param item: the work, an :class:`airflow_delta_cdc.groups.work.Item` as a dict
     :param kwargs: see :class:`GroupOperator`
-    :raises ConfigurationChanged: ``detect_changes`` read another configuration
+    :raises ConfigurationChanged: ``detect_changes`` read other arguments
+    :raises InvalidXCom: ``item``, or the answer of ``run_spark``, is not what the task returned
     :raises DeltaCdcError: the work failed; the error names the remedy
     """
 
+    template_fields = ("table", *GroupOperator.template_fields)
+    template_fields_renderers: ClassVar[dict[str, str]] = {"table": "json"}
     ui_color = "#cfe8fc"
     operator_extra_links = TABLE_LINKS
 
     def __init__(
         self,
         *,
-        configuration: str,
+        detection: str,
         run_spark: str | None,
-        item: Mapping[str, Any],
+        item: Any,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.configuration = configuration
+        self.detection = detection
         self.run_spark = run_spark
-        # Not a template field: its values are rendered already.
+        # Not a template field: an XCom has no templates.
         self.item = item
+        name = item.get("pipeline") if isinstance(item, dict) else None
+        of_dag = (one for one in self.detecting(detection).tables if one["pipeline"] == name)
+        # Empty for an item that execute() refuses.
+        self.table: Mapping[str, Any] = next(of_dag, {})
+        self.pipeline = self.table.get("pipeline", "")
         # The mapped task declares outlets for all tables of the group; this instance has one table.
-        self.outlets = [pipeline_alias(item["pipeline"])]
+        self.outlets = [pipeline_alias(self.pipeline)] if self.table else []
+
+    def render_template(self, content: Any, *rest: Any, **how: Any) -> Any:
+        """Render a template; the table as :meth:`rendered` does."""
+        if content is self.table and content:
+            return self.rendered(content, *rest, **how)
+        return super().render_template(content, *rest, **how)
 
     def table_arguments(self) -> Mapping[str, Any] | None:
-        """Return the arguments of the item's table; None if its templates could not be rendered."""
-        table: Mapping[str, Any] = self.item["table"]
-        return table if template_error(table) is None else None
+        """Return the arguments of the item's table; None if there are none, or they cannot be rendered."""
+        return self.table if self.table and template_error(self.table) is None else None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Confirm the work from the target's log, or plan and run it; publish the outcome."""
-        item = Item(**self.item)
-        self._refuse_other_configuration(item)
-        if (error := template_error(item.table)) is not None:
-            raise error
+        detection = self.detecting(self.detection)
+        run = asked(context, tables=detection.group)
+        item = work.item(self.item, chosen_tables(detection, run))
+        table = of_run(self.table, run)
         # The error of a failed detection follows under its name, if planning again meets it again.
         found = "detect_changes could not plan this table; trying again" if item.failed else item.found
         self.log.info("%s: %s", item.pipeline, found)
+        (pipeline_job,) = tables.planned(jobs_of_items(self, context, [item], [table], detection.fingerprint))
         published = self._is_published(context, item)
-        of_application = {} if published else self._of_application(context, item)
-        self._answer(context, of_application)
-        (pipeline_job,) = pieces_of(self, context, [item])
-        if is_dry(item.table):
+        answer = Answer() if published else self._of_application(context, item)
+        self._raise_once(context, answer)
+        if is_dry(table):
             # A dry run does not change the copy of the watermark.
-            applied = of_application["dry_run"] if of_application.get("status") == "planned" else None
-            return tables.would_do(self, context, pipeline_job, applied)
-        before = {} if published else {**item.saved_plans, **of_application.get("saved_plans", {})}
+            applied = {**answer.dry_run, "applied": False, "pipeline": item.pipeline}
+            return tables.would_do(
+                self, context, pipeline_job, applied if answer.status == "planned" else None
+            )
+        before = {} if published else {**saved_plans_of(item, pipeline_job), **answer.saved_plans}
         saved_plans = WorkSavedPlans(context, item.stamp, before)
         pipeline_job = replace(pipeline_job, since=None if published else item.since)
-        if of_application and self.run_spark is not None:
+        if answer.detected and self.run_spark is not None:
             pipeline_job = replace(pipeline_job, done_by=self.run_spark)
-        effort = of_application.get("effort")
-        watermark = tables.run_piece(self, context, item.table, pipeline_job, saved_plans, effort)
+        watermark = tables.run_piece(self, context, table, pipeline_job, saved_plans, asdict(answer.effort))
         store = context.get("task_state_store")
         if store is not None:
             store.set(_PUBLISHED, item.stamp)
         return watermark
-
-    def _refuse_other_configuration(self, item: Item) -> None:
-        if item.fingerprint != self.configuration:
-            raise ConfigurationChanged(
-                f"The configuration of pipeline {item.pipeline} was changed after its changes were detected "
-                f"(fingerprint {item.fingerprint[:12]} then, {self.configuration[:12]} now).",
-                remedy="clear the run from its task detect_changes on, with all that follows.",
-            )
 
     def _is_published(self, context: Context, item: Item) -> bool:
         """Return whether this work is published; then this try processes newer changes."""
         store = context.get("task_state_store")
         return store is not None and store.get(_PUBLISHED) == item.stamp
 
-    def _of_application(self, context: Context, item: Item) -> dict[str, Any]:
+    def _of_application(self, context: Context, item: Item) -> Answer:
         """Return the shared application's answer about this work; empty if it is about another detection."""
         if self.run_spark is None:
-            return {}
+            return Answer()
         answers = context["ti"].xcom_pull(task_ids=self.run_spark, map_indexes=-1)
-        found = answers.get(item.pipeline) if isinstance(answers, dict) else None
-        return found if isinstance(found, dict) and found.get("detected") == item.stamp else {}
+        return work.answer(answers, item.pipeline, item.stamp)
 
-    def _answer(self, context: Context, answer: Mapping[str, Any]) -> None:
+    def _raise_once(self, context: Context, answer: Answer) -> None:
         """Raise the error of the application, once."""
-        if answer.get("status") != "failed":
+        if answer.status != "failed":
             return
         store = context.get("task_state_store")
-        is_answered = (
-            context["ti"].try_number > 1 if store is None else store.get(_ANSWERED) == answer["stamp"]
-        )
+        is_answered = context["ti"].try_number > 1 if store is None else store.get(_ANSWERED) == answer.stamp
         if is_answered:
             self.log.info(
                 "The group's application failed for this table. The task now runs the table in its own "
@@ -135,5 +144,5 @@ class ApplyTableOperator(GroupOperator):
             )
             return
         if store is not None:
-            store.set(_ANSWERED, answer["stamp"])
-        raise DeltaCdcError.from_dict(answer["error"])
+            store.set(_ANSWERED, answer.stamp)
+        raise work.error_of(answer)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
 
 import delta_cdc
+from delta_cdc import job
 from delta_cdc.core import failpoints
 from delta_cdc.core.errors import (
     InvalidConfiguration,
@@ -16,6 +19,8 @@ from delta_cdc.core.errors import (
     TableNotFound,
     TargetWithoutWatermark,
 )
+from delta_cdc.run.ingest import run_ingest
+from delta_cdc.run.table_arguments import requests
 from delta_cdc.spark import catalog
 
 if TYPE_CHECKING:
@@ -189,6 +194,30 @@ def test_what_changes_after_the_plan_is_noticed_by_the_job(lake: Lake, tmp_path:
         lake.apply("names_gold.late")
     lake.sql("ALTER TABLE names_silver.orders_renamed RENAME TO names_silver.orders")
     assert lake.apply("names_gold.late").counts["inserted"] == 1
+
+
+def test_a_change_log_at_another_location_is_not_written(lake: Lake, tmp_path: Path) -> None:
+    """The planner may have taken the location of a log from an XCom or a cache."""
+    lake.sql("CREATE TABLE names_silver.log (id BIGINT) USING delta")
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    (landing / "a.json").write_text('{"id": 1, "n": 1}')
+    given = {
+        "pipeline": "named",
+        "source": str(landing),
+        "log": str(tmp_path / "theirs"),
+        "keys": ["id"],
+        "adapter_options": {"sequence_by": "n"},
+    }
+    batch, _ = requests(given)
+    assert batch is not None
+    execute = partial(job.run, lake.spark)
+    with pytest.raises(TableNameMoved, match="this run was planned for"):
+        run_ingest(replace(batch, log_name="names_silver.log"), execute=execute)
+    with pytest.raises(TableNameGone):
+        run_ingest(replace(batch, log_name="names_silver.no_log"), execute=execute)
+    assert not (tmp_path / "theirs").exists()
+    assert run_ingest(batch, execute=execute).applied
 
 
 def test_a_schema_is_not_created(lake: Lake) -> None:

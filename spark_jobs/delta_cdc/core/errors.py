@@ -301,7 +301,11 @@ class ConsumerUnreadable(DeltaCdcError):
 
 # -- running ------------------------------------------------------------------------------------
 class ConfigurationChanged(DeltaCdcError):
-    """The configuration of a group changed after its work was found."""
+    """The arguments of a table of a group are not those that its work was found with."""
+
+
+class InvalidXCom(DeltaCdcError):
+    """An XCom that another task of the group left was changed after it."""
 
 
 class SparkConnectionNotFound(DeltaCdcError):

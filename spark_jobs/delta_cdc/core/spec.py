@@ -690,6 +690,8 @@ class IngestSpec:
     :param horizon: the allowed lateness of the log, from its property; None if not set
     :param after: the apply from the log after this ingest, in the same application; None: no apply follows
     :param may_lack_layout: as for :class:`ApplySpec`, for the change log
+    :param log_name: catalog name of the change log, "" if it was given by its location; not part of the
+        fingerprint
     """
 
     pipeline: str
@@ -707,6 +709,7 @@ class IngestSpec:
     single_driver: bool = False
     after: ApplyRequest | None = None
     may_lack_layout: bool = True
+    log_name: str = ""
     job: Literal["ingest"] = "ingest"
 
     @property
@@ -962,7 +965,9 @@ def sha256(text: str) -> str:
 
 def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec) -> str:
     """Identify a plan: the same for every attempt, different for any other work."""
-    work = spec if isinstance(spec, CommitSpec | IngestSpec) else _unprepared(spec)
+    if isinstance(spec, CommitSpec):
+        return sha256(codec.dumps(spec))
+    work = replace(spec, log_name="") if isinstance(spec, IngestSpec) else _unprepared(spec)
     return sha256(codec.dumps(work))
 
 

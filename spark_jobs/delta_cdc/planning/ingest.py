@@ -216,6 +216,7 @@ def _planned(observed: _Observed, chosen: Chosen) -> IngestPlan:
             horizon=target.configuration.get(LATENESS_HORIZON) if target is not None else None,
             single_driver=request.single_driver,
             may_lack_layout=recorded is None or recorded.may_lack_layout(log_properties(request.options)),
+            log_name=request.log_name,
         )
     notes = (*observed.notes, *chosen.notes)
     return IngestPlan(request, recorded, spec, notes, chosen.left, chosen.looked)

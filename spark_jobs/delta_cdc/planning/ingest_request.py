@@ -32,6 +32,7 @@ class IngestRequest:
 
     For the options see :data:`delta_cdc.core.option_schema.INGEST`.
 
+    :param log_name: catalog name of the log, once ``log`` is its location; "" without a name
     :param storage_options: options of the object store, as delta-rs names them
     :param kafka_options: options of the Kafka client
     """
@@ -49,6 +50,7 @@ class IngestRequest:
     replay: bool = False
     on_expired: str = "fail"
     single_driver: bool = False
+    log_name: str = ""
     run_id: str = ""
     storage_options: dict[str, str] | None = field(default=None, repr=False)
     kafka_options: dict[str, str] | None = field(default=None, repr=False)

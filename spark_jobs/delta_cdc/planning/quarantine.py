@@ -37,7 +37,9 @@ async def resumed(request: ApplyRequest, observed: Observation) -> tuple[ApplyRe
         f"An earlier try has written what versions {unfinished.step.starting_version}-{ending} of "
         f"{observed.source.uri} leave in quarantine, but did not commit them: they are applied now."
     )
-    limited = replace(request, versions_per_commit=None, bytes_per_commit=None)
+    limited = replace(
+        request, versions_per_commit=None, bytes_per_commit=None, max_versions=None, max_bytes=None
+    )
     return limited, replace(
         observed, request=limited, ending=None, saved_end=ending, found=(*observed.found, note)
     )

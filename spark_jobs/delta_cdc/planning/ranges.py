@@ -105,15 +105,14 @@ async def choose_after(
 ) -> Chosen | Nothing:
     """Read the commits of ``(watermark, ending]`` up to the run's limits, and check the preconditions."""
     request, uri = observed.request, observed.source.uri
-    # An earlier try computed ``saved_end`` from the same limits.
-    free = observed.saved_end is None
     arrivals = arrivals_of(observed)
     commits = await _up_to(
         reader(observed, arrivals),
         watermark + 1,
         ending,
-        request.max_versions if free else None,
-        request.max_bytes if free else None,
+        # Also up to a saved end, which the limits gave: people can edit the store that holds it.
+        request.max_versions,
+        request.max_bytes,
     )
     last = commits[-1]
     changes_data = any(commit.changes_data for commit in commits)

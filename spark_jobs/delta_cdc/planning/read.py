@@ -208,7 +208,11 @@ async def _remaining_work(request: ReadRequest, observed: Observation, batch: Ba
     # The batch's range was decided when it began.
     ending = batch.ending_version if observed.ending is None else observed.ending
     bounded = replace(
-        observed, starting=None, ending=None, saved_end=max(ending, batch.seal.watermark.version)
+        observed,
+        request=replace(request, max_versions=None, max_bytes=None),
+        starting=None,
+        ending=None,
+        saved_end=max(ending, batch.seal.watermark.version),
     )
     chosen = await ranges.choose(bounded, batch.seal)
     steps: tuple[ReadStep, ...] = ()

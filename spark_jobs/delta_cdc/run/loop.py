@@ -253,7 +253,9 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         return Own(commits, step_fingerprint(spec, plan.steps[-1].seal_number))
 
     async def _commits(self, *plans: str, after: int, run_id: str = "") -> tuple[tuple[Seal, Commit], ...]:
-        return await _find_own(self.log, self.request.pipeline, plans, after, run_id)
+        found = await _find_own(self.log, self.request.pipeline, plans, after, run_id)
+        # People can edit the store with the saved plans, and name there plans of other runs.
+        return tuple(pair for pair in found if pair[0].step.run_id == self.request.run_id)
 
     def saved(self, key: str) -> SavedPlan:
         return SavedPlan.read(self.saved_plans.get(key))

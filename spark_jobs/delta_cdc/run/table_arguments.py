@@ -120,6 +120,11 @@ def placed(request: ApplyRequest, source: str, target: str) -> ApplyRequest:
     )
 
 
+def placed_ingest(request: IngestRequest, log: str) -> IngestRequest:
+    """Return an ingest with the location of its log; a log that was given by name keeps its name, too."""
+    return replace(request, log=log, log_name=request.log.strip() if is_name(request.log) else "")
+
+
 def ingest_request(given: Mapping[str, Any], **known: Any) -> IngestRequest:
     """Return the ingest that arguments request.
 

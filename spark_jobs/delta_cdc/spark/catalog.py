@@ -129,16 +129,25 @@ def check(session: SparkSession, spec: ApplySpec) -> None:
     :raises TableNotFound: the name of the source does not exist
     """
     if spec.source_name:
-        found = existing_detail(session, spec.source_name)
-        if found is None:
-            raise _gone(spec.source_name, spec.source_uri)
-        _refuse_other(spec.source_name, found["location"], spec.source_uri, "this run was planned for")
+        require(session, spec.source_name, spec.source_uri)
     if spec.target_name:
         found = existing_detail(session, spec.target_name)
         if found is not None:
             _refuse_other(spec.target_name, found["location"], spec.target_uri, "this run was planned for")
         elif not spec.dry_run:
             registered(session, spec.target_name, spec.target_uri, spec.target_comment)
+
+
+def require(session: SparkSession, name: str, location: str) -> None:
+    """Refuse a name that no longer is the name of the location that a job was planned for.
+
+    :raises TableNameMoved: it has another location now
+    :raises TableNameGone: the catalog does not have it any more
+    """
+    found = existing_detail(session, name)
+    if found is None:
+        raise _gone(name, location)
+    _refuse_other(name, found["location"], location, "this run was planned for")
 
 
 def registered(session: SparkSession, name: str, location: str, comment: str = "") -> str:

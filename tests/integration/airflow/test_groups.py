@@ -88,10 +88,9 @@ def test_a_table_of_every_kind(airflow: Airflow, tmp_path: Path) -> None:
     assert values(tmp_path / "history", "id", "name", "__END_AT") == [(1, "a", None), (2, "b", None)]
     assert values(tmp_path / "copies", "id", "name", "__END_AT") == [(1, "x", None), (2, "y", None)]
     assert values(tmp_path / "events", "id", "name", "n") == [(1, "e", 1)]
-    # Rendered once, by detect_changes: what came out of the template is a text like any other.
+    # Rendered once in each task: what came out of the template is a text like any other.
     assert values(tmp_path / "appended", "id") == [(1,)]
-    (appended,) = (one for one in done.xcom("detect_changes") if one["pipeline"] == "appended")
-    assert appended["table"]["where"] == "name <> '{{ run_id }}'"
+    assert str(tmp_path) not in json.dumps(done.xcom("detect_changes")), "no XCom has an argument"
 
     kept = ["appended", "copies", "current", "events", "history"]
     applies = [f"apply[{name}]" for name in kept]
@@ -294,3 +293,94 @@ def test_an_application_that_is_killed_in_the_middle(airflow: Airflow, tmp_path:
         assert values(tmp_path / f"target{at}", "id") == [(1,), (2,), (3,)]
         assert done.xcom(f"apply[t0{at}]")["applied"]
     assert len(announced(done)) == 4
+
+
+_FORGED = """
+evil = {evil!r}
+
+
+def work(items):
+    {work}
+
+
+def answers(found):
+    {answers}
+
+
+def changed(task, change):
+    honest = type(task).execute
+
+    def execute(context):
+        found = honest(context["task"], context)
+        change(found)
+        context["ti"].xcom_push(key="return_value", value=found)
+        return found
+
+    task.execute = execute
+
+
+changed(dags["feeds"].task_dict["detect_changes"], work)
+changed(dags["feeds"].task_dict["run_spark"], answers)
+"""
+
+
+def forged(file: Path, folder: Path, *, work: str = "pass", answers: str = "pass") -> None:
+    """Let somebody change the XComs of a group right after they are written."""
+    made = _FORGED.format(evil=str(folder / "evil"), work=work, answers=answers)
+    file.write_text(file.read_text() + made)
+
+
+def test_forged_work_starts_nothing(airflow: Airflow, tmp_path: Path) -> None:
+    """Each table that somebody names, or changes, in the XCom of the detection is refused under its name."""
+    configuration = feeds(tmp_path, 3)
+    for at in range(3):
+        append(tmp_path / f"source{at}", (3, "c"))
+    file = group(airflow, "feeds", configuration)
+    forged(
+        file,
+        tmp_path,
+        work="items[0]['table'] = {'pipeline': 't00', 'target': evil, 'adapter': 'evil.Adapter'}; "
+        "items[1]['pipeline'] = 'evil'; items[2]['fingerprint'] = 'f' * 16",
+    )
+    done = airflow.run(file, dag="feeds", forbid_processes=True)
+    assert done.state == "failed"
+    assert {one["state"] for name, one in done.tasks.items() if name.startswith("apply")} == {"failed"}
+    assert done.tasks["run_spark"]["state"] == "failed"
+    assert "InvalidXCom: " in done.log
+    assert "ConfigurationChanged: " in done.log
+    assert not (tmp_path / "evil").exists()
+    assert [values(tmp_path / f"target{at}", "id") for at in range(3)] == [[(1,), (2,)]] * 3
+    assert announced(done) == set()
+
+
+@pytest.mark.slow
+def test_what_is_forged_within_bounds_changes_no_argument(airflow: Airflow, tmp_path: Path) -> None:
+    """Locations, ends, versions before the work, answers: tables and options stay those of the DAG."""
+    configuration = feeds(tmp_path, 4)
+    configuration["pipelines"]["t02"]["limits"] = {"max_versions": 1}
+    for at in range(4):
+        for key in (3, 4):
+            append(tmp_path / f"source{at}", (key, "c"))
+    file = group(airflow, "feeds", configuration)
+    forged(
+        file,
+        tmp_path,
+        work="items[0]['located'] = {'source': evil, 'target': evil}; "
+        "items[1]['since'] = -1; items[1]['found'] = 'nothing'; "
+        "items[2]['ends'] = dict.fromkeys(items[2]['ends'], 10**9); "
+        "items[3]['failed'] = True",
+        answers="found['t00']['saved_plans'] = {}; found['t01']['status'] = 'nothing'; "
+        "found['t02']['detected'] = 'f' * 12",
+    )
+    done = succeeded(airflow.run(file, dag="feeds"))
+    assert not (tmp_path / "evil").exists()
+    found = {at: values(tmp_path / f"target{at}", "id") for at in range(4)}
+    everything = [(1,), (2,), (3,), (4,)]
+    # The limit of the DAG holds for each task of the run, whatever end an XCom names.
+    assert found == {0: everything, 1: everything, 2: [(1,), (2,), (3,)], 3: everything}
+    assert announced(done) == {
+        *((tmp_path / f"target{at}").as_uri() for at in range(4)),
+        "x-delta-cdc-group://feeds",
+    }
+    targets = {name: one["target"] for name, one in done.xcom("publish").items()}
+    assert targets == {f"t{at:02}": str(tmp_path / f"target{at}") for at in range(4)}

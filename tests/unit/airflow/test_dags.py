@@ -207,7 +207,7 @@ def test_the_same_every_time() -> None:
     # What changes no work refuses none that was found before it.
     told = build_dags(sales(settings={"doc_md": "new", "schedule": "@daily", "retries": 3}))["sales"]
     assert work_of(told) == work_of(build_dags(sales())["sales"])
-    assert told.task_dict["apply"].partial_kwargs["configuration"] == work_of(told)
+    assert told.task_dict["apply"].partial_kwargs["detection"] == "detect_changes"
     connected = build_dags(sales(settings={"delta_conn_id": "other"}))["sales"]
     assert work_of(connected) != work_of(told)
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_delta_cdc.assets import delta_asset, group_alias, pipeline_alias
-from airflow_delta_cdc.groups.base import Item, WorkSavedPlans
+from airflow_delta_cdc.groups import work
+from airflow_delta_cdc.groups.base import WorkSavedPlans
 from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
 from airflow_delta_cdc.groups.publish import PublishOperator
 from airflow_delta_cdc.groups.run_spark import RunSparkOperator
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from delta_cdc.run.batch import PipelineJob
 
 PRINT = "f" * 64
+#: Ids of two detections.
+S1, S2 = "a" * 12, "b" * 12
 
 
 class Ti:
@@ -80,10 +84,15 @@ def grow(folder: Path, name: str, *keys: int) -> None:
 
 
 # -- detect_changes -------------------------------------------------------------------------------
-def detection(*tables: dict[str, Any]) -> DetectChangesOperator:
-    return DetectChangesOperator(
-        task_id="detect_changes", tables=tables, group=[one["pipeline"] for one in tables], fingerprint=PRINT
-    )
+def detection(*tables: dict[str, Any], configuration: str = PRINT) -> DetectChangesOperator:
+    """Return the task of a DAG of its own, whose other tasks find the tables' arguments there."""
+    with DAG("group"):
+        return DetectChangesOperator(
+            task_id="detect_changes",
+            tables=tables,
+            group=[one["pipeline"] for one in tables],
+            fingerprint=configuration,
+        )
 
 
 def detect(*tables: dict[str, Any], **params: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -122,12 +131,10 @@ def test_a_wrong_freshness_is_found_before_any_work(lake: list[dict[str, Any]]) 
 
 def test_only_tables_with_work_are_handed_on(lake: list[dict[str, Any]], tmp_path: Path) -> None:
     work, summary = detect(*lake, table(tmp_path, "absent"))
-    assert [(item["pipeline"], item["failed"], item["fingerprint"]) for item in work] == [
-        ("busy", False, PRINT),
-        ("absent", True, PRINT),
-    ]
+    assert [(item["pipeline"], item["failed"]) for item in work] == [("busy", False), ("absent", True)]
     assert work[0]["stamp"] == work[1]["stamp"]
-    assert (work[0]["table"], work[0]["located"], work[0]["since"]) == (lake[1], {}, 0)
+    assert (work[0]["fingerprint"], work[0]["located"], work[0]["since"]) == (prints(lake[1]), {}, 0)
+    assert [version for key, version in work[0]["ends"].items() if key.startswith("pin:busy:")] == [1]
     assert {name: one["status"] for name, one in summary.items()} == {
         "quiet": "nothing",
         "busy": "work",
@@ -138,15 +145,9 @@ def test_only_tables_with_work_are_handed_on(lake: list[dict[str, Any]], tmp_pat
 
 def test_the_form_chooses_and_bounds(lake: list[dict[str, Any]]) -> None:
     work, summary = detect(*lake, mode="backfill", tables=["busy"], ending_version=1, versions_per_commit=5)
-    assert [item["table"] for item in work] == [
-        {**lake[1], "mode": "backfill", "ending_version": 1, "versions_per_commit": 5}
-    ]
-    assert summary["quiet"] == {
-        "status": "left out",
-        "target": lake[0]["target"],
-        "target_version": None,
-        "version": None,
-    }
+    asked_for = {**lake[1], "mode": "backfill", "ending_version": 1, "versions_per_commit": 5}
+    assert [item["fingerprint"] for item in work] == [prints(asked_for)]
+    assert summary["quiet"]["status"] == "left out"
     with pytest.raises(InvalidConfiguration, match="exactly one table"):
         detect(*lake, mode="repair", starting_version=0)
 
@@ -179,11 +180,9 @@ def test_a_log_is_read_and_not_filled_where_keys_are_computed_again(tmp_path: Pa
         "max_bytes": 10,
         "max_versions": 4,
     }
-    task = DetectChangesOperator(
-        task_id="detect_changes", tables=[logged], group=["logged"], fingerprint=PRINT
-    )
+    task = detection(logged)
     from airflow_delta_cdc.form import asked
-    from airflow_delta_cdc.groups.detect_changes import of_run
+    from airflow_delta_cdc.groups.base import of_run
 
     merged = of_run({**logged, "target": "/t"}, asked({"params": {"mode": "backfill"}}, tables=["logged"]))
     assert ("max_bytes" in merged, "starting_timestamp" in merged, merged["max_versions"]) == (
@@ -207,7 +206,7 @@ def test_bounds_of_every_day_do_not_bind_what_was_asked_for(lake: list[dict[str,
     kept = (
         {} if mode != "backfill" else {name: bounds[name] for name in bounds if not name.startswith("start")}
     )
-    assert work[0]["table"] == {**lake[1], **kept, **form, "mode": mode}
+    assert work[0]["fingerprint"] == prints({**lake[1], **kept, **form, "mode": mode})
 
 
 def test_tables_that_a_mode_is_not_about_stop_no_other(lake: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -232,40 +231,74 @@ def test_tables_that_a_mode_is_not_about_stop_no_other(lake: list[dict[str, Any]
 
 
 def test_templates_are_compiled_only_where_there_are_any() -> None:
-    rendered = DetectChangesOperator(
-        task_id="detect_changes",
-        tables=[{"pipeline": "a", "where": "x = '{{ '{{' }} run_id {{ '}}' }}'", "keys": ["id"]}],
-        group=["a"],
-        fingerprint=PRINT,
-    )
+    rendered = detection({"pipeline": "a", "where": "x = '{{ '{{' }} run_id {{ '}}' }}'", "keys": ["id"]})
     rendered.render_template_fields(cast("Any", {"run_id": "r"}))
     assert rendered.tables == [{"pipeline": "a", "where": "x = '{{ run_id }}'", "keys": ["id"]}]
 
 
 def test_a_table_whose_templates_fail_stops_no_other(lake: list[dict[str, Any]]) -> None:
     broken = {**lake[0], "pipeline": "broken", "where": "x = {{ 1 / 0 }}"}
-    made = DetectChangesOperator(
-        task_id="detect_changes", tables=[broken, lake[1]], group=["broken", "busy"], fingerprint=PRINT
-    )
+    made = detection(broken, lake[1]).prepare_for_execution()
     given = context()
     made.render_template_fields(given)
     work = made.execute(given)
     assert [(one["pipeline"], one["failed"]) for one in work] == [("broken", True), ("busy", False)]
+    one = task(work[0], broken, lake[1])
+    one.render_template_fields(context())
+    assert one.table_arguments() is None
     with pytest.raises(InvalidConfiguration, match="Cannot render the templates of broken: ZeroDivision"):
-        task(work[0]).execute(context())
+        one.execute(context())
+
+
+def test_a_template_that_breaks_after_the_detection_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow(
+        monkeypatch,
+        PipelineResult(pipeline="a", applied=applied("a")),
+        PipelineResult(pipeline="b", error=InvalidConfiguration("x", remedy="y")),
+    )
+    told = run_spark([item("a"), item("b")], context(), plain("a"), plain("b", where="{{ 1 / 0 }}"))
+    errors = [pipeline_job.error for pipeline_job in flow.pipeline_jobs]
+    assert [type(error) for error in errors] == [type(None), InvalidConfiguration]
+    assert (told["a"]["status"], told["b"]["status"]) == ("applied", "failed")
+
+
+def test_each_task_renders_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that comes out of a template is a text like any other, in every task."""
+    templated = plain("a", where="x = '{{ '{{' }} run_id {{ '}}' }}'")
+    rendered = {**templated, "where": "x = '{{ run_id }}'"}
+    flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
+    run_spark([item("a", table=rendered)], context(), templated)
+    one = task(item("a", table=rendered), templated)
+    one.render_template_fields(context())
+    assert one.table_arguments() == rendered
+    jobs = list(flow.pipeline_jobs)
+    one.execute(told(status="applied"))
+    applies = [pipeline_job.apply for pipeline_job in (*jobs, *flow.pipeline_jobs)]
+    assert [apply and apply.options.where for apply in applies] == ["x = '{{ run_id }}'"] * 2
 
 
 # -- run_spark ------------------------------------------------------------------------------------
-def item(name: str, **changed: Any) -> dict[str, Any]:
+def plain(name: str, **more: Any) -> dict[str, Any]:
+    return {"pipeline": name, "source": "/lake/s", "target": f"/lake/{name}", "keys": ["id"], **more}
+
+
+def prints(given: dict[str, Any]) -> str:
+    return work.fingerprint(PRINT, given)
+
+
+def item(name: str, *, table: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
+    """Return the work of one table.
+
+    :param table: its arguments, as this run has them
+    """
     found: dict[str, Any] = {
         "pipeline": name,
-        "table": {"pipeline": name, "source": "/lake/s", "target": f"/lake/{name}", "keys": ["id"]},
-        "located": {},
-        "fingerprint": PRINT,
-        "stamp": "s1",
-        "since": 3,
-        "saved_plans": {f"pin:{name}:s": {"ending_version": 9}},
+        "fingerprint": prints(table or plain(name)),
+        "stamp": S1,
         "found": "versions 8-9",
+        "since": 3,
+        "ends": {f"pin:{name}:s": 9},
+        "located": {},
         "failed": False,
     }
     return {**found, **changed}
@@ -293,8 +326,13 @@ class Flow:
         monkeypatch.setattr("delta_cdc.run.batch.run_batch", run_batch)
 
 
-def run_spark(work: Any, given: Any) -> Any:
-    return RunSparkOperator(task_id="run_spark", work=work, parallel=4).execute(given)
+def run_spark(work: Any, given: Any, *tables: dict[str, Any]) -> Any:
+    """Run the work of tables, by default of those that ``work`` names."""
+    found = detection(*tables) if tables else detection(*[plain(one["pipeline"]) for one in work])
+    made = RunSparkOperator(
+        task_id="run_spark", work=work, detection="detect_changes", parallel=4, dag=found.dag
+    )
+    return made.execute(given)
 
 
 def test_what_the_application_did_is_told_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +350,7 @@ def test_what_the_application_did_is_told_of_each(monkeypatch: pytest.MonkeyPatc
     assert [pipeline_job.since for pipeline_job in flow.pipeline_jobs] == [3, 3]
     assert flow.how["parallel"] == 4
     assert told["a"] == {
-        "detected": "s1",
+        "detected": S1,
         "status": "applied",
         "saved_plans": {"pin:a:t": {"fingerprints": ["a"]}},
         "effort": {"seconds": {}, "attempts_lost": 0},
@@ -342,7 +380,7 @@ def test_an_application_that_died_fails_its_task_and_still_tells(monkeypatch: py
         run_spark([item("a"), item("b")], given)
     pushed = given["ti"].pushed["return_value"]
     assert (pushed["a"]["status"], pushed["b"]["status"]) == ("applied", "unfinished")
-    kept = {"s1:pin:a:t", "s1:pin:b:t"}
+    kept = {f"{S1}:pin:a:t", f"{S1}:pin:b:t"}
     assert set(given["task_state_store"].kept) == kept, "for its own retry, and of this look"
 
 
@@ -368,13 +406,11 @@ def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) 
         "keys": ["id"],
         "adapter_options": {"sequence_by": "n"},
     }
+    tables = [plain("a"), logged, {**logged, "pipeline": "c", "target": None}]
     told = run_spark(
-        [
-            item("a", table={**item("a")["table"], "mode": "dry_run"}),
-            item("b", table={**logged, "mode": "dry_run"}),
-            item("c", table={**logged, "pipeline": "c", "target": None, "mode": "dry_run"}),
-        ],
-        context(),
+        [item(one["pipeline"], table={**one, "mode": "dry_run"}) for one in tables],
+        context(params={"mode": "dry_run"}),
+        *tables,
     )
     assert [(pipeline_job.pipeline, pipeline_job.ingest) for pipeline_job in flow.pipeline_jobs] == [
         ("a", None),
@@ -385,7 +421,7 @@ def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) 
     )
     assert told["a"]["status"] == "planned"
     assert told["a"]["dry_run"]["dry_run"]["statements"] == ["MERGE"]
-    assert told["b"] == {"detected": "s1", "status": "nothing"}
+    assert told["b"] == {"detected": S1, "status": "nothing"}
 
 
 def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,26 +439,30 @@ def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) 
 
 
 # -- apply ----------------------------------------------------------------------------------------
-def task(one: dict[str, Any], configuration: str = PRINT) -> ApplyTableOperator:
+def task(one: Any, *tables: dict[str, Any], configuration: str = PRINT) -> ApplyTableOperator:
+    """Return the task of an item, in a DAG with some tables; by default with its own."""
+    name = one.get("pipeline") if isinstance(one, dict) else None
+    found = detection(*(tables or [plain(name or "a")]), configuration=configuration)
     return ApplyTableOperator(
         task_id="apply",
-        configuration=configuration,
+        detection="detect_changes",
         run_spark="run_spark",
         inlets=[delta_asset("/lake/s")],
         outlets=[pipeline_alias("a"), pipeline_alias("b")],
         item=one,
+        dag=found.dag,
     )
 
 
 def told(**found: Any) -> Any:
-    return context(ti=Ti(**{"run_spark.return_value": {"a": {"detected": "s1", **found}}}))
+    return context(ti=Ti(**{"run_spark.return_value": {"a": {"detected": S1, **found}}}))
 
 
 def test_the_effort_of_the_application_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     own = replace(applied("a"), effort=Effort({"plan": 1.0}, attempts_lost=1))
     Flow(monkeypatch, PipelineResult(pipeline="a", applied=own))
     effort = {"seconds": {"plan": 0.5, "start": 4.0, "work": 2.0}, "attempts_lost": 2}
-    found = {"detected": "s1", "status": "applied", "saved_plans": {}, "effort": effort}
+    found = {"detected": S1, "status": "applied", "saved_plans": {}, "effort": effort}
     answer = task(item("a")).execute(context(ti=Ti(**{"run_spark.return_value": {"a": found}})))
     assert answer["seconds"] == {"plan": 1.5, "start": 4.0, "work": 2.0}
     assert answer["attempts_lost"] == 3
@@ -442,7 +482,7 @@ def test_what_was_done_is_published_under_its_own_name(monkeypatch: pytest.Monke
     events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == ["file:///lake/a"]
     assert ("file:///lake/s", "committed:a") in given["asset_state_store"].kept
-    assert given["task_state_store"].kept == {"published": "s1"}, "and no pin is left"
+    assert given["task_state_store"].kept == {"published": S1}, "and no pin is left"
 
 
 def test_pins_of_the_application_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,9 +497,7 @@ def test_pins_of_the_application_are_known(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("delta_cdc.run.batch.run_batch", run_batch)
     given = told(status="applied", saved_plans={"pin:a:s": {"fingerprints": ["x"], "asked": "repair"}})
-    task(item("a", saved_plans={"pin:a:s": {"ending_version": 9}, "other": {"ending_version": 1}})).execute(
-        given
-    )
+    task(item("a", ends={"pin:a:s": 9, "other": 1})).execute(given)
     assert seen == {"bundle": {"fingerprints": ["x"], "asked": "repair"}, "look": {"ending_version": 1}}
 
 
@@ -490,7 +528,7 @@ def test_what_was_told_of_another_look_does_not_count(monkeypatch: pytest.Monkey
     """Look and apply were cleared, and the application was not."""
     flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
     wrong = {"class": "NullKey", "message": "a key is null.", "remedy": "mend it"}
-    task(item("a", stamp="s2")).execute(told(status="failed", error=wrong, stamp="t"))
+    task(item("a", stamp=S2)).execute(told(status="failed", error=wrong, stamp="t"))
     assert flow.calls == 1
 
 
@@ -509,7 +547,7 @@ def test_after_it_was_published_a_try_is_about_what_is_new(monkeypatch: pytest.M
     assert flow.pipeline_jobs[0].since == 3
     one.execute(given)
     assert flow.pipeline_jobs[0].since is None
-    one = task(item("a", stamp="s2"))
+    one = task(item("a", stamp=S2))
     one.execute(given)
     assert flow.pipeline_jobs[0].since == 3, "another look is other work"
 
@@ -533,12 +571,13 @@ def test_an_ingest_is_told_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     done = PipelineResult(pipeline="a", ingested=ingested("a"), applied=applied("a"))
     flow = Flow(monkeypatch, done)
     given = told()
-    answer = task(item("a", table=logged)).execute(given)
+    answer = task(item("a", table=logged), logged).execute(given)
     assert answer["ingested"]["counts"]["events"] == 3
     assert flow.pipeline_jobs[0].ingest is not None
     events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == ["file:///lake/s", "file:///lake/a"]
-    task(item("a", table={**logged, "mode": "reload"})).execute(told())
+    reload = {**logged, "mode": "reload"}
+    task(item("a", table=reload), logged).execute({**told(), "params": {"mode": "reload"}})
     assert flow.pipeline_jobs[0].ingest is None
     assert flow.pipeline_jobs[0].apply is not None
     assert flow.pipeline_jobs[0].apply.mode == "reload"
@@ -548,7 +587,8 @@ def test_a_dry_run_shows_what_the_application_found(monkeypatch: pytest.MonkeyPa
     flow = Flow(monkeypatch)
     shown = {"applied": False, "pipeline": "a", "dry_run": {"steps": ["s"], "statements": [], "counts": {}}}
     given = told(status="planned", dry_run=shown)
-    answer = task(item("a", table={**item("a")["table"], "mode": "dry_run"})).execute(given)
+    given["params"] = {"mode": "dry_run"}
+    answer = task(item("a", table={**plain("a"), "mode": "dry_run"})).execute(given)
     assert answer == shown
     assert flow.calls == 0
     assert given["asset_state_store"].kept == {}
@@ -560,7 +600,7 @@ def test_locations_stand_in_for_names_and_events_keep_them(monkeypatch: pytest.M
     by_name = {"pipeline": "a", "source": "main.sales.orders", "target": "main.sales.current", "keys": ["id"]}
     given = told(status="applied", saved_plans={})
     one = item("a", table=by_name, located={"source": "/lake/s", "target": "/lake/t"})
-    task(one).execute(given)
+    task(one, by_name).execute(given)
     assert flow.pipeline_jobs[0].apply is not None
     assert (flow.pipeline_jobs[0].apply.source, flow.pipeline_jobs[0].apply.target) == ("/lake/s", "/lake/t")
     assert flow.pipeline_jobs[0].apply.target_name == "main.sales.current"
@@ -587,8 +627,14 @@ def test_pins_of_another_look_are_none() -> None:
 
 
 # -- publish --------------------------------------------------------------------------------------
-def publish(given: Any) -> Any:
-    made = PublishOperator(task_id="publish", group="g", detections=["detect_changes"], applies=["apply"])
+def publish(given: Any, *tables: dict[str, Any]) -> Any:
+    made = PublishOperator(
+        task_id="publish",
+        group="g",
+        detections=["detect_changes"],
+        applies=["apply"],
+        dag=detection(*tables).dag,
+    )
     return made.execute(given)
 
 
@@ -596,10 +642,9 @@ def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) 
     _, summary = detect(*lake)
     grow(tmp_path, "third", 1)
     fill(table(tmp_path, "third"))
-    summary["third"] = {"status": "left out", "target": str(tmp_path / "third")}
-    summary["never"] = {"status": "left out", "target": str(tmp_path / "never")}
+    summary["third"] = summary["never"] = {"status": "left out"}
     # It could not be looked at, and was healed since.
-    summary["healed"] = {"status": "failed", "target": None, "target_version": None, "version": None}
+    summary["healed"] = {"status": "failed"}
     grow(tmp_path, "healed", 1)
     fill(table(tmp_path, "healed"))
     summary["logged"] = summary["dry"] = summary["healed"]
@@ -611,7 +656,9 @@ def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) 
         {**applied("dry", applied=False).to_dict(), "target_table": str(tmp_path / "dry")},
     ]
     given = context(ti=Ti(**{"detect_changes.tables": summary, "apply.return_value": tasks}))
-    found = publish(given)
+    log = {"log": str(tmp_path / "log"), "adapter_options": {"sequence_by": "n"}}
+    others = [table(tmp_path, name) for name in ("third", "never", "healed", "dry")]
+    found = publish(given, *lake, *others, {**table(tmp_path, "logged"), **log, "target": None})
     # As they are now, whatever each published: others may have gone on since.
     assert {name: (one["target_version"], one["version"]) for name, one in found.items()} == {
         "quiet": (0, 0),
@@ -631,7 +678,7 @@ def test_one_table_alone_counts_as_well(lake: list[dict[str, Any]]) -> None:
     _, summary = detect(lake[0])
     alone = {**applied("quiet").to_dict(), "target_table": lake[0]["target"]}
     given = context(ti=Ti(**{"detect_changes.tables": summary, "apply.return_value": alone}))
-    publish(given)
+    publish(given, *lake)
     assert len(given["outlet_events"][group_alias("g")].asset_alias_events) == 1
 
 
@@ -640,11 +687,5 @@ def test_a_run_that_applied_nothing_tells_nobody(lake: list[dict[str, Any]]) -> 
     idle = {**applied("quiet", applied=False).to_dict(), "target_table": lake[0]["target"]}
     for pulled in (None, [], [idle, None], idle):
         given = context(ti=Ti(**{"detect_changes.tables": summary, "apply.return_value": pulled}))
-        assert list(publish(given)) == ["quiet"]
+        assert list(publish(given, *lake)) == ["quiet"]
         assert given["outlet_events"][group_alias("g")].asset_alias_events == []
-
-
-def test_items_are_plain(lake: list[dict[str, Any]]) -> None:
-    """They pass through XCom, and come back as what they were."""
-    work, _ = detect(*lake)
-    assert Item(**work[0]).pipeline == "busy"

@@ -138,7 +138,7 @@ def test_airflow_keeps_the_keys_of_the_links() -> None:
     with DAG("d") as dag:
         operator()
         DeltaVacuumOperator(task_id="vacuum", table="/lake/t")
-        RunSparkOperator(task_id="run_spark", work=[])
+        RunSparkOperator(task_id="run_spark", work=[], detection="detect_changes")
     stored = DagSerialization.deserialize_dag(json.loads(json.dumps(DagSerialization.serialize_dag(dag))))
     keys = {
         name: {link.name: link.xcom_key for link in one.operator_extra_links}

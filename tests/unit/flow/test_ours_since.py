@@ -25,14 +25,16 @@ def tables(tmp_path: Path) -> Tables:
     return made
 
 
-def look(tables: Tables, since: int | None, run_id: str = "r") -> ApplyResult:
+def look(
+    tables: Tables, since: int | None, run_id: str = "r", saved_plans: PlansInMemory | None = None
+) -> ApplyResult:
     def never(spec: ApplySpec) -> JobResult:
         raise AssertionError("nothing is left to do")
 
     return run_apply(
         tables.request(run_id=run_id),
         execute=never,
-        saved_plans=PlansInMemory(),
+        saved_plans=saved_plans or PlansInMemory(),
         say=lambda line: None,
         ours_since=since,
     )
@@ -53,6 +55,16 @@ def test_commits_of_others_and_of_before(tables: Tables) -> None:
     assert not look(tables, since=1).applied
     assert not look(tables, since=None).applied
     assert not look(tables, since=0, run_id="").applied
+
+
+def test_a_saved_plan_names_no_commit_of_another_run(tables: Tables) -> None:
+    """Who edits the store of the saved plans cannot make another run's commit the work of this one."""
+    tables.sealed(5, 101, start=3, fingerprint="plan:101")
+    saved = {"fingerprints": ["plan"], "planned_version": 0}
+    for run_id, is_applied in (("r", True), ("another", False)):
+        plans = PlansInMemory()
+        plans.set("pin:p:source-id", saved)
+        assert look(tables, None, run_id, plans).applied is is_applied
 
 
 def test_a_seal_on_top_takes_nothing_back(tables: Tables) -> None:

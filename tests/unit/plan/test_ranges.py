@@ -172,9 +172,12 @@ def test_max_bytes_reads_no_more_commits_than_it_needs(tables: Tables) -> None:
     assert tables.apply(max_bytes=250).versions == VersionRange(2, 3)
 
 
-def test_the_limits_of_a_run_do_not_bind_a_retry(tables: Tables) -> None:
+def test_a_saved_end_lifts_no_limit(tables: Tables) -> None:
+    """A try that saved its end under the same limits ends there; people can edit the store."""
     tables.sealed(1)
-    assert tables.apply(saved=5, max_bytes=1, max_versions=1).versions == VersionRange(2, 5)
+    assert tables.apply(saved=5, max_bytes=1).versions == VersionRange(2, 2)
+    assert tables.apply(saved=5, max_versions=2).versions == VersionRange(2, 3)
+    assert tables.apply(saved=3, max_versions=3).versions == VersionRange(2, 3)
 
 
 # -- segments -----------------------------------------------------------------------------------

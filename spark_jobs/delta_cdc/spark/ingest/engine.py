@@ -29,7 +29,7 @@ from delta_cdc.core.reasons import causes, reason
 from delta_cdc.core.spec import ApplyOptions, JobResult, seal_of
 from delta_cdc.core.sql import quote, table
 from delta_cdc.core.watermark import PipelineState, Seal
-from delta_cdc.spark import quarantine, written_rows
+from delta_cdc.spark import catalog, quarantine, written_rows
 from delta_cdc.spark.apply import layout
 from delta_cdc.spark.apply.commit import changed_since, commit, is_conflict, logs_loaded, overtaken
 from delta_cdc.spark.apply.constraints import Destination, refused
@@ -105,6 +105,8 @@ def run(
     for uri in (spec.log_uri, spec.ingested_uri, spec.quarantine_uri):
         refuse_unsafe_log_store(spark, uri, single_driver=spec.single_driver)
     with private_session(spark) as session:
+        if spec.log_name:
+            catalog.require(session, spec.log_name, spec.log_uri)
         if spec.options.source_kind == "kafka":
             hide_statements(session)
         result, rows = _ingested(session, spec, kafka_options)
