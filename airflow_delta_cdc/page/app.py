@@ -1,20 +1,21 @@
-"""The routes of the page. Each asks Airflow who the user is; none writes."""
+"""The routes of the page. Each asks Airflow who the user is, and what the user may read; none writes."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.common.db.common import SessionDep  # noqa: TC002 - FastAPI reads the annotations
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user
 from fastapi import Depends, FastAPI, HTTPException, Query, Response
 
-from airflow_delta_cdc.page import queries, state
+from airflow_delta_cdc.page import queries, rights, state
 from airflow_delta_cdc.page.queries import Declarations
+
+if TYPE_CHECKING:
+    from airflow_delta_cdc.page.declared import Declared
 
 #: The maximum number of pipelines in one request for trends: a screen lists as many.
 _MOST_NAMES = 100
@@ -26,15 +27,16 @@ _module = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
 
 
-def _readable(user: Any, session: Any) -> set[str]:
-    return get_auth_manager().get_authorized_dag_ids(user=user, method="GET", session=session)
-
-
-def _visible(user: Any, session: Any) -> tuple[dict[str, state.Dag], list[Any]]:
-    """Return the DAGs that the user may read, and their pipelines."""
+def _visible(user: Any, session: Any) -> tuple[dict[str, state.Dag], list[Declared]]:
+    """Return the DAGs that have pipelines, and the pipelines of those that the user may read."""
     dags, pipelines = _declarations.all(session)
-    readable = _readable(user, session)
+    readable = rights.readable(user, session)
     return dags, [one for one in pipelines if one.dag_id in readable]
+
+
+def _rights(user: Any, session: Any, pipelines: list[Declared]) -> state.Rights:
+    """Return what a user may see of pipelines of DAGs that it may read."""
+    return rights.of(user, {one.dag_id for one in pipelines}, session)
 
 
 def _json(value: Any) -> Response:
@@ -67,7 +69,8 @@ def pipelines(
     """
     dags, visible = _visible(user, session)
     wanted = [one for one in visible if dag_id in (None, one.dag_id)]
-    shown = state.overview(queries.stored(session, dags, wanted), datetime.now(UTC))
+    may_see = _rights(user, session, wanted)
+    shown = state.overview(queries.stored(session, dags, wanted, may_see), datetime.now(UTC))
     return _json(_listed(shown, most))
 
 
@@ -82,6 +85,8 @@ def trends(
     _, visible = _visible(user, session)
     found = state.by_id(visible)
     wanted = [one for key in name for one in found.get(key, ())]
+    if not rights.may_read_events(user):
+        return _json({})
     names, dag_ids = {one.pipeline for one in wanted}, {one.dag_id for one in wanted}
     return _json(state.trends(queries.events_of(session, names, dag_ids), wanted))
 
@@ -100,21 +105,17 @@ def pipeline(user: GetUserDep, session: SessionDep, name: str) -> Response:
         raise HTTPException(
             404, "This pipeline does not exist, or you do not have permission to read its DAG."
         )
-    now = datetime.now(UTC)
+    now, may_see = datetime.now(UTC), _rights(user, session, wanted)
     if len(state.by_id(wanted)) > 1:
-        return _json(_listed(state.overview(queries.stored(session, dags, wanted), now)))
-    known, events = queries.history(session, dags, wanted)
+        return _json(_listed(state.overview(queries.stored(session, dags, wanted, may_see), now)))
+    known, events = queries.history(session, dags, wanted, may_see)
     (item,) = state.overview(known, now)["pipelines"]
+    startable = rights.may_run(user, [dag["dag_id"] for dag in item["dags"]], session)
     for dag in item["dags"]:
-        dag["may_run"] = get_auth_manager().is_authorized_dag(
-            method="POST",
-            access_entity=DagAccessEntity.RUN,
-            details=DagDetails(id=dag["dag_id"]),
-            user=user,
-        )
+        dag["may_run"] = dag["dag_id"] in startable
         # A run by hand, whose form has no choice of tables, is a run of them all.
         dag["pipelines"] = [one.pipeline for one in visible if one.dag_id == dag["dag_id"]]
-    return _json({**item, "commits": state.commits(events), "runs": state.runs(known)})
+    return _json({**item, "commits": state.commits(events, may_see), "runs": state.runs(known)})
 
 
 @app.get("/api/task")
@@ -124,7 +125,8 @@ def task(
     """Return what one task instance meant for its pipelines."""
     dags, visible = _visible(user, session)
     wanted = [one for one in visible if one.dag_id == dag_id]
-    run = queries.one_run(session, dags, wanted, run_id) if wanted else None
+    may_see = _rights(user, session, wanted)
+    run = queries.one_run(session, dags, wanted, run_id, may_see) if wanted else None
     if run is None:
-        raise HTTPException(404, "There is no such run, or you may not read its DAG.")
-    return _json({"pipelines": state.of_task(run, task_id, map_index)})
+        raise HTTPException(404, "There is no such run, or you may not read it.")
+    return _json({"pipelines": state.of_task(run, task_id, map_index), "hidden": may_see.hidden_of([dag_id])})

@@ -19,6 +19,7 @@ const STATES = {
   late: { label: "Late", palette: "orange", help: "The oldest change that is not applied is older than freshness allows" },
   behind: { label: "Behind", palette: "yellow", help: "Changes of the source are not applied" },
   running: { label: "Running", palette: "cyan", help: "A run is at work" },
+  hidden: { label: "Not shown", palette: "gray", help: "You may not read what the state depends on" },
   never: { label: "No run", palette: "gray", help: "No run has worked on it yet" },
   ok: { label: "OK", palette: "green", help: "The last run succeeded, and no known change is overdue" },
 };
@@ -187,8 +188,13 @@ const Tag = ({ palette, title, children }) =>
 
 const State = ({ state }) => h(Tag, { palette: STATES[state]?.palette ?? "gray", title: STATES[state]?.help }, STATES[state]?.label ?? state);
 
+/** What the user may not read, in words; Airflow's own pages leave it out, too. */
+const Hidden = ({ names }) =>
+  names?.length ? h(Muted, { "data-testid": "delta-cdc-hidden", style: { marginBottom: 12 } }, `Not shown, because you do not have permission to read them: ${names.join(", ")}.`) : null;
+
 const RUN_PALETTES = { failed: "red", retrying: "yellow", running: "cyan", success: "green" };
-const RunState = ({ state, is_dry_run: isDry }) => h(Tag, { palette: RUN_PALETTES[state] ?? "gray" }, isDry ? `dry run: ${state}` : state);
+const outcome = ({ state }) => (state === "hidden" ? "not shown" : state);
+const RunState = (run) => h(Tag, { palette: RUN_PALETTES[run.state] ?? "gray" }, run.is_dry_run ? `dry run: ${outcome(run)}` : outcome(run));
 
 const Muted = ({ children, ...more }) => h("div", { className: "delta-cdc-muted", ...more }, children);
 
@@ -230,7 +236,7 @@ const Finding = ({ finding, children }) => {
 };
 
 const RunLinks = ({ run }) => [
-  run.task_id ? h(To, { key: "log", to: taskPath(run) }, "Log of the task") : null,
+  run.has_log ? h(To, { key: "log", to: taskPath(run) }, "Log of the task") : null,
   h(To, { key: "run", to: runPath(run) }, "The run"),
 ];
 
@@ -334,7 +340,7 @@ const Row = ({ item, trend, withGroup }) => {
       "td",
       { className: "nowrap" },
       run ? h("span", { title: run.started }, h(To, { to: run.task_id ? taskPath(run) : runPath(run) }, run.started ? ago(run.started) : "queued")) : "\u2013",
-      run ? h(Muted, null, `${run.state}${run.seconds === null ? "" : `, ${duration(run.seconds)}`}`) : null,
+      run ? h(Muted, null, `${outcome(run)}${run.seconds === null ? "" : `, ${duration(run.seconds)}`}`) : null,
     ),
     h("td", { className: "nowrap" }, h(Moved, { rows: item.rows })),
     h("td", { className: item.quarantined ? "warning" : undefined }, number(item.quarantined)),
@@ -445,6 +451,7 @@ const Overview = () => {
         }, placeholder: "Search pipeline, table, DAG or error", size: "sm", value: sought }),
       h(Choice, { label: "Group", onChange: (value) => change("group", value), options: [["", "All groups"], ...groups.map((group) => [group, group])], value: wanted.group }),
     ),
+    h(Hidden, { names: data.hidden }),
     h(Pipelines, { items }),
   );
 };
@@ -583,18 +590,20 @@ const Actions = ({ item, onSent }) => {
       setSent({ error });
     }
   };
+  // Without permission to start a run, there is nothing to press; a DAG without a form shows what it lacks.
+  const offered = Object.entries(ACTIONS).filter(([name]) => dagFor(name, item)?.may_run !== false);
+  if (!item.dags.some(({ may_run }) => may_run)) return null;
   return h(
     Box,
     null,
     h(
       Flex,
       { gap: 2, wrap: "wrap" },
-      Object.entries(ACTIONS).map(([name, { label, about }]) => {
-        const its = dagFor(name, item);
-        const isOff = !its?.may_run;
+      offered.map(([name, { label, about }]) => {
+        const isOff = !dagFor(name, item);
         return h(
           Button,
-          { "data-testid": `delta-cdc-${name}`, disabled: isOff, key: name, onClick: () => open(name), size: "sm", title: isOff ? (its ? "You may not start runs of this DAG" : "The DAG has no form for this: params=run_params()") : about, variant: mode === name ? "solid" : "outline" },
+          { "data-testid": `delta-cdc-${name}`, disabled: isOff, key: name, onClick: () => open(name), size: "sm", title: isOff ? "The DAG has no form for this: params=run_params()" : about, variant: mode === name ? "solid" : "outline" },
           label,
         );
       }),
@@ -661,8 +670,8 @@ const Commits = ({ commits }) => {
         h("td", { className: commit.quarantined ? "warning" : undefined }, number(commit.quarantined)),
         h("td", null, number(commit.target_version)),
         h("td", { className: "nowrap" }, duration(took(commit))),
-        h("td", null, h(To, { to: runPath(commit) }, commit.run_id)),
-        h("td", null, h(To, { to: taskPath(commit) }, "Log")),
+        h("td", null, commit.run_id ? h(To, { to: runPath(commit) }, commit.run_id) : "\u2013"),
+        h("td", null, commit.has_log ? h(To, { to: taskPath(commit) }, "Log") : "\u2013"),
       ),
     ),
   );
@@ -695,7 +704,7 @@ const DURATIONS = ["blue", "amber", "teal", "violet", "rose", "gray"];
 const Pipeline = ({ name }) => {
   const { data: item, error, again } = useAnswer("pipeline", { name });
   if (!item) return error ? h(Trouble, { error }) : h(Waiting);
-  return item.pipelines ? h(Pipelines, { items: item.pipelines }) : h(One, { again, error, item });
+  return item.pipelines ? h(Box, null, h(Hidden, { names: item.hidden }), h(Pipelines, { items: item.pipelines })) : h(One, { again, error, item });
 };
 
 const One = ({ again, error, item }) => {
@@ -726,6 +735,7 @@ const One = ({ again, error, item }) => {
       h(Muted, { style: { fontFamily: "monospace" } }, `${item.source ?? "?"} \u2192 ${item.target ?? "?"}`),
     ),
     error ? h(Trouble, { error }) : null,
+    h(Hidden, { names: item.hidden }),
     item.findings.length
       ? h(Flex, { "data-testid": "delta-cdc-findings", direction: "column", gap: 2 }, item.findings.map((finding, at) => h(Finding, { finding, key: at }, finding.level === "error" && run ? h(RunLinks, { run }) : null)))
       : null,
@@ -734,7 +744,7 @@ const One = ({ again, error, item }) => {
       { gap: 3, wrap: "wrap" },
       h(Fact, { label: "Behind", note: item.behind_since ? `oldest change: ${clock(item.behind_since)}` : item.lag_versions ? "without changes of rows" : undefined }, lag(item)),
       h(Fact, { label: "Watermark", note: item.source_version === undefined ? "newest of the source: unknown" : `newest of the source: ${number(item.source_version)}` }, number(item.version)),
-      h(Fact, { label: "Last run", note: run?.seconds ? `took ${duration(run.seconds)}` : undefined, title: run?.started }, run ? h(To, { to: run.task_id ? taskPath(run) : runPath(run) }, `${run.state}, ${run.started ? ago(run.started) : "queued"}`) : "\u2013"),
+      h(Fact, { label: "Last run", note: run?.seconds ? `took ${duration(run.seconds)}` : undefined, title: run?.started }, run ? h(To, { to: run.task_id ? taskPath(run) : runPath(run) }, `${outcome(run)}, ${run.started ? ago(run.started) : "queued"}`) : "\u2013"),
       h(Fact, { label: "Rows of the last run" }, h(Moved, { rows: item.rows })),
       h(Fact, { label: "Quarantined by it" }, number(item.quarantined)),
       h(Fact, { label: "Readable until", note: item.readable_until ? ago(item.readable_until) : undefined }, h(Moment, { iso: item.readable_until })),
@@ -759,16 +769,19 @@ const OfDag = ({ dagId }) => {
   const { data, error } = useAnswer("pipelines", { dag_id: dagId });
   if (!data) return error ? h(Trouble, { error }) : h(Waiting);
   if (data.pipelines.length === 0) return h(Muted, null, "This DAG has no pipeline of Delta CDC.");
-  return h(Pipelines, { items: data.pipelines, withGroup: false });
+  return h(Box, null, h(Hidden, { names: data.hidden }), h(Pipelines, { items: data.pipelines, withGroup: false }));
 };
 
 const OfTask = ({ dagId, runId, taskId, mapIndex }) => {
   const { data, error } = useAnswer("task", { dag_id: dagId, map_index: mapIndex ?? -1, run_id: runId, task_id: taskId });
   if (!data) return error ? h(Trouble, { error }) : h(Waiting);
-  if (data.pipelines.length === 0) return h(Muted, null, "This task has published nothing about a pipeline of Delta CDC.");
+  if (data.pipelines.length === 0) {
+    return h(Box, null, h(Hidden, { names: data.hidden }), h(Muted, null, "This page has nothing about this task and a pipeline of Delta CDC."));
+  }
   return h(
     Flex,
     { "data-testid": "delta-cdc-task", direction: "column", gap: 4 },
+    h(Hidden, { names: data.hidden }),
     data.pipelines.map(({ id, pipeline, state, is_dry_run, failure, figures }) =>
       h(
         Box,

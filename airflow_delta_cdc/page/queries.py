@@ -23,8 +23,12 @@ from airflow_delta_cdc.page.declared import Declared, declared
 from airflow_delta_cdc.page.state import (
     KEYS,
     PUBLISHED_KEY,
+    RUNS,
+    TASKS,
+    XCOMS,
     Dag,
     Event,
+    Rights,
     Run,
     Stored,
     Task,
@@ -132,50 +136,56 @@ def _loaded(
     return found
 
 
-def stored(session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared]) -> Stored:
-    """Return what is known about some pipelines: of the newest runs, and of their newest events."""
-    dag_ids = {one.dag_id for one in pipelines}
+def stored(session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared], rights: Rights) -> Stored:
+    """Return what a user may see of some pipelines: of the newest runs, and of their newest events."""
+    dag_ids = rights.with_kind(RUNS, {one.dag_id for one in pipelines})
     return Stored(
         dags=dags,
         pipelines=pipelines,
         # Pipelines of the same name share an alias, whose newest event is that of only one of them. The
         # others have what their runs published.
-        events=_newest_events(session),
-        **_of_runs(session, _newest_run_ids(session, dag_ids), pipelines),
+        events=_newest_events(session) if rights.events else (),
+        **_of_runs(session, _newest_run_ids(session, dag_ids), pipelines, rights),
     )
 
 
 def history(
-    session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared]
+    session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared], rights: Rights
 ) -> tuple[Stored, list[Event]]:
-    """Return the newest runs and events of one pipeline.
+    """Return the newest runs and events of one pipeline that a user may see.
 
     :param pipelines: that pipeline, in each DAG that has it
     """
     dag_ids = [one.dag_id for one in pipelines]
     ids = session.scalars(
-        select(DagRun.id).where(DagRun.dag_id.in_(dag_ids)).order_by(DagRun.id.desc()).limit(_MOST_RUNS)
+        select(DagRun.id)
+        .where(DagRun.dag_id.in_(rights.with_kind(RUNS, dag_ids)))
+        .order_by(DagRun.id.desc())
+        .limit(_MOST_RUNS)
     ).all()
-    published = events_of(session, {pipelines[0].pipeline}, dag_ids, most=_MOST_EVENTS)
+    names = {pipelines[0].pipeline}
+    published = events_of(session, names, dag_ids, most=_MOST_EVENTS) if rights.events else []
     # Other pipelines may have the same name.
     events = [event for _, event in of_pipelines(published, pipelines)]
-    known = Stored(dags=dags, pipelines=pipelines, events=events[:1], **_of_runs(session, ids, pipelines))
-    return known, events
+    of_runs = _of_runs(session, ids, pipelines, rights)
+    return Stored(dags=dags, pipelines=pipelines, events=events[:1], **of_runs), events
 
 
 def one_run(
-    session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared], run_id: str
+    session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared], run_id: str, rights: Rights
 ) -> Stored | None:
-    """Return one run of a DAG; None if it does not exist.
+    """Return one run of a DAG; None if it does not exist, or the user may not read it.
 
     :param pipelines: those of the DAG
     """
     number = session.scalar(
-        select(DagRun.id).where(DagRun.dag_id == pipelines[0].dag_id, DagRun.run_id == run_id)
+        select(DagRun.id).where(
+            DagRun.dag_id.in_(rights.with_kind(RUNS, [pipelines[0].dag_id])), DagRun.run_id == run_id
+        )
     )
     if number is None:
         return None
-    return Stored(dags=dags, pipelines=pipelines, **_of_runs(session, [number], pipelines))
+    return Stored(dags=dags, pipelines=pipelines, **_of_runs(session, [number], pipelines, rights))
 
 
 # -- runs -------------------------------------------------------------------------------------------
@@ -207,13 +217,16 @@ def _newest_run_ids(session: Session, dag_ids: Collection[str]) -> set[int]:
     return {number for _, *numbers in rows for number in numbers if number is not None}
 
 
-def _of_runs(session: Session, ids: Collection[int], pipelines: Sequence[Declared]) -> dict[str, Any]:
+def _of_runs(
+    session: Session, ids: Collection[int], pipelines: Sequence[Declared], rights: Rights
+) -> dict[str, Any]:
     """Return runs by their ids, with their task instances and XComs, as arguments of :class:`Stored`.
 
     Of the values that tasks return, only those of the tasks of ``pipelines``: others may be large.
     """
     if not ids:
-        return {}
+        return {"rights": rights}
+    dag_ids = {one.dag_id for one in pipelines}
     runs: Any = session.execute(
         select(
             *(DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_type),
@@ -229,13 +242,18 @@ def _of_runs(session: Session, ids: Collection[int], pipelines: Sequence[Declare
             *(TaskInstance.start_date, TaskInstance.end_date, TaskInstance.try_number),
         )
         .join(DagRun, and_(DagRun.dag_id == TaskInstance.dag_id, DagRun.run_id == TaskInstance.run_id))
-        .where(DagRun.id.in_(ids), TaskInstance.state.in_(NOTABLE))
+        .where(
+            DagRun.id.in_(ids),
+            DagRun.dag_id.in_(rights.with_kind(TASKS, dag_ids)),
+            TaskInstance.state.in_(NOTABLE),
+        )
     )
     values: Any = session.execute(
         select(
             *(XComModel.dag_run_id, XComModel.task_id, XComModel.map_index, XComModel.key, XComModel.value)
         ).where(
             XComModel.dag_run_id.in_(ids),
+            XComModel.dag_id.in_(rights.with_kind(XCOMS, dag_ids)),
             XComModel.key.in_(KEYS),
             or_(
                 XComModel.key != PUBLISHED_KEY,
@@ -244,6 +262,7 @@ def _of_runs(session: Session, ids: Collection[int], pipelines: Sequence[Declare
         )
     )
     return {
+        "rights": rights,
         "runs": [Run(*row) for row in runs],
         "tasks": [Task(*row) for row in tasks],
         "values": [

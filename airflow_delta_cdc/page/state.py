@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_delta_cdc.page.errors import ERROR_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from airflow_delta_cdc.page.declared import Declared
 
 #: Keys of the XComs that hold figures: of one pipeline, and of all tables of a group.
 PUBLISHED_KEY, TABLES_KEY = "return_value", "tables"
 KEYS = (PUBLISHED_KEY, TABLES_KEY, ERROR_KEY)
+#: What Airflow has rights of their own for, as the page names it.
+RUNS, TASKS, XCOMS, LOGS, EVENTS = "runs", "task instances", "XComs", "task logs", "asset events"
 #: States of a pipeline, the most urgent first.
-STATES = ("failed", "retrying", "expiring", "late", "behind", "running", "never", "ok")
+STATES = ("failed", "retrying", "expiring", "late", "behind", "running", "hidden", "never", "ok")
 #: Fields that only the page of one pipeline shows.
 _OF_ONE = (
     "dags",
@@ -28,6 +30,7 @@ _OF_ONE = (
     "target_version",
     "lag_bytes",
     "freshness",
+    "hidden",
 )
 #: Figures that are unknown after a failed run which did not publish them. Others stay true: versions that are
 #: applied, and how long the oldest change that is not applied has waited.
@@ -122,14 +125,48 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Rights:
+    """What a user may read of the DAGs of some pipelines.
+
+    :param hidden: the ids of the DAGs whose :data:`RUNS`, :data:`TASKS`, :data:`XCOMS` or :data:`LOGS` the
+        user may not read, by that name
+    :param events: whether the user may read the events of assets
+    """
+
+    hidden: Mapping[str, Collection[str]] = field(default_factory=dict)
+    events: bool = True
+
+    def has(self, dag_id: str, *names: str) -> bool:
+        """Return whether the user may read all of some kinds of things of a DAG."""
+        return not any(dag_id in self.hidden.get(name, ()) for name in names)
+
+    def with_kind(self, name: str, dag_ids: Iterable[str]) -> set[str]:
+        """Return those of some DAGs of which the user may read one kind of things."""
+        return {dag_id for dag_id in dag_ids if self.has(dag_id, name)}
+
+    def hidden_of(self, dag_ids: Iterable[str]) -> list[str]:
+        """Return the kinds of things of some DAGs that the user may not read, for people."""
+        listed = list(dag_ids)
+        names = [
+            name for name in (RUNS, TASKS, XCOMS, LOGS) if len(self.with_kind(name, listed)) < len(listed)
+        ]
+        return names if self.events else [*names, EVENTS]
+
+
+#: The rights to read everything.
+EVERYTHING = Rights()
+
+
+@dataclass(frozen=True)
 class Stored:
-    """What the database holds about some pipelines.
+    """What the database holds about some pipelines, and the user may read.
 
     :param runs: of each DAG the newest run, the newest finished one, and the newest finished one without a
         form, other than dry runs; or others
     :param tasks: the task instances of these runs that are in :data:`~.queries.NOTABLE` states
     :param values: XComs of these runs, see :data:`KEYS`
     :param events: the newest event of each pipeline, and of others, which do not count
+    :param rights: why something is missing
     """
 
     dags: Mapping[str, Dag]
@@ -138,13 +175,20 @@ class Stored:
     tasks: Sequence[Task] = ()
     values: Sequence[Value] = ()
     events: Sequence[Event] = ()
+    rights: Rights = EVERYTHING
 
 
 @dataclass
 class _Facts:
-    """What one run left behind."""
+    """What one run left behind.
+
+    :param is_complete: whether the user may read all that the outcome of a pipeline depends on
+    :param has_logs: whether the user may read the logs of its tasks
+    """
 
     run: Run
+    is_complete: bool = True
+    has_logs: bool = True
     tasks: list[Task] = field(default_factory=list)
     #: What the tasks published, by pipeline and task: the map index, and the value.
     published: dict[tuple[str, str], tuple[int, dict[str, Any]]] = field(default_factory=dict)
@@ -165,7 +209,8 @@ class _Facts:
 class _Outcome:
     """What one run means for one pipeline.
 
-    :param state: ``success``, ``failed``, ``retrying`` or ``running``
+    :param state: ``success``, ``failed``, ``retrying`` or ``running``; ``hidden`` if the user may not read
+        what it depends on
     :param task: the task instance that failed, or that runs
     :param is_blocked: whether that task is not the pipeline's own, but stopped the run before it
     """
@@ -176,6 +221,7 @@ class _Outcome:
     error: dict[str, Any] | None = None
     figures: dict[str, Any] = field(default_factory=dict)
     is_blocked: bool = False
+    has_logs: bool = True
 
     @property
     def is_dry_run(self) -> bool:
@@ -291,7 +337,11 @@ def _merged(*known: Mapping[str, Any]) -> dict[str, Any]:
 # -- runs -------------------------------------------------------------------------------------------
 def _facts(stored: Stored) -> dict[str, list[_Facts]]:
     """Return the facts of the runs of each DAG, the newest run first."""
-    by_id = {run.id: _Facts(run) for run in stored.runs}
+    rights = stored.rights
+    by_id = {
+        run.id: _Facts(run, rights.has(run.dag_id, TASKS, XCOMS), rights.has(run.dag_id, LOGS))
+        for run in stored.runs
+    }
     by_name = {(run.dag_id, run.run_id): by_id[run.id] for run in stored.runs}
     for task in stored.tasks:
         if (task.dag_id, task.run_id) in by_name:
@@ -322,6 +372,10 @@ def _outcome(pipeline: Declared, facts: _Facts) -> _Outcome | None:
         shown = figures(published, facts.run.end or facts.run.start)
     else:
         shown = figures(detected, facts.run.start) if detected is not None else {}
+    if not facts.is_complete:
+        # The run itself tells only if all of it succeeded, or if it is not at its end.
+        known = {"success": "success", "failed": "hidden"}.get(facts.run.state, "running")
+        return _Outcome(facts.run, known, figures=shown, has_logs=facts.has_logs)
     own = [task for task in facts.tasks if _is_of(task, pipeline)]
     blocked = [task for task in own if task.state != "upstream_failed"] or (
         _others(facts, pipeline) if own or _is_unknown(pipeline, facts) else []
@@ -333,12 +387,12 @@ def _outcome(pipeline: Declared, facts: _Facts) -> _Outcome | None:
         task = next((task for task in blocked if task.state in names), None)
         if task is not None:
             error = facts.errors.get((task.task_id, task.map_index))
-            return _Outcome(facts.run, state, task, error, shown, task not in own)
+            return _Outcome(facts.run, state, task, error, shown, task not in own, facts.has_logs)
     is_done = published is not None or (detected is not None and detected.get("status") == "nothing")
     if facts.run.state in _FINISHED or (is_done and not own):
         is_failed = facts.run.state == "failed" and _is_unknown(pipeline, facts)
         return _Outcome(facts.run, "failed" if is_failed else "success", None, None, shown)
-    return _Outcome(facts.run, "running", own[0] if own else None, None, shown)
+    return _Outcome(facts.run, "running", own[0] if own else None, None, shown, has_logs=facts.has_logs)
 
 
 def _is_of(task: Task, pipeline: Declared) -> bool:
@@ -367,8 +421,7 @@ def overview(stored: Stored, now: datetime) -> dict[str, Any]:
     facts = _facts(stored)
     events = dict(of_pipelines(stored.events, stored.pipelines))
     items = [
-        _item(key, dags, stored.dags, facts, events.get(key), now)
-        for key, dags in by_id(stored.pipelines).items()
+        _item(key, dags, stored, facts, events.get(key), now) for key, dags in by_id(stored.pipelines).items()
     ]
     items.sort(key=lambda item: (STATES.index(item["state"]), item["id"]))
     totals = {state: sum(item["state"] == state for item in items) for state in STATES}
@@ -376,6 +429,7 @@ def overview(stored: Stored, now: datetime) -> dict[str, Any]:
     known = {name: [item[name] for item in items if name in item] for name in ("quarantined", "lag_versions")}
     return {
         "as_of": _iso(now),
+        "hidden": stored.rights.hidden_of({one.dag_id for one in stored.pipelines}),
         "totals": {
             "pipelines": len(items),
             "states": totals,
@@ -395,7 +449,7 @@ def short(item: Mapping[str, Any]) -> dict[str, Any]:
 def _item(
     key: str,
     declared_in: Sequence[Declared],
-    dags: Mapping[str, Dag],
+    stored: Stored,
     facts: Mapping[str, Sequence[_Facts]],
     event: Event | None,
     now: datetime,
@@ -411,7 +465,7 @@ def _item(
         key=lambda outcome: outcome.run.id,
         reverse=True,
     )
-    last = outcomes[0] if outcomes else None
+    last, dags = outcomes[0] if outcomes else None, stored.dags
     # The scheduled DAG stands for the pipeline, not the one for backfills.
     main = next((one for one in declared_in if dags[one.dag_id].has_schedule), declared_in[0])
     declared = {
@@ -423,7 +477,7 @@ def _item(
     shown = _merged(*([of_event] if is_newer else []), *known, of_event, declared)
     if last is not None and last.figures:
         shown |= {name: last.figures[name] for name in ("rows", "quarantined") if name in last.figures}
-    if last is not None and last.state in ("failed", "retrying"):
+    if last is not None and last.state in ("failed", "retrying", "hidden"):
         unknown = [name for name in _OF_LAST_RUN if name not in last.figures]
         shown = {name: value for name, value in shown.items() if name not in unknown}
     item = {
@@ -437,6 +491,7 @@ def _item(
             for one in declared_in
         ],
         **shown,
+        "hidden": stored.rights.hidden_of(one.dag_id for one in declared_in),
     }
     if last is not None:
         item["run"] = _run(last)
@@ -470,11 +525,12 @@ def _run(outcome: _Outcome) -> dict[str, Any]:
         "task_id": task.task_id,
         "map_index": task.map_index,
         "try_number": task.try_number,
+        "has_log": outcome.has_logs,
     }
 
 
 def _state(item: Mapping[str, Any], last: _Outcome | None, now: datetime) -> str:
-    if last is not None and last.state in ("failed", "retrying"):
+    if last is not None and last.state in ("failed", "retrying", "hidden"):
         return last.state
     until, since = _moment(item.get("readable_until")), _moment(item.get("behind_since"))
     if until is not None and until < now + _WARNED:
@@ -483,6 +539,8 @@ def _state(item: Mapping[str, Any], last: _Outcome | None, now: datetime) -> str
         return "behind"
     if since is not None and now - since > timedelta(seconds=item["freshness"]):
         return "late"
+    if last is None and RUNS in item["hidden"]:
+        return "hidden"
     if last is None:
         return "ok" if "version" in item else "never"
     return "running" if last.state == "running" else "ok"
@@ -554,20 +612,33 @@ def _allowed(item: Mapping[str, Any]) -> str:
 
 
 # -- one pipeline -----------------------------------------------------------------------------------
-def commits(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """Return the commits of a pipeline, in the order of the events."""
+def commits(events: Iterable[Event], rights: Rights = EVERYTHING) -> list[dict[str, Any]]:
+    """Return the commits of a pipeline, in the order of the events.
+
+    :param rights: those of the user, who may read the events
+    """
     return [
         {
             **figures(event.extra, event.timestamp),
-            "dag_id": event.dag_id,
-            "run_id": event.run_id,
-            "task_id": event.task_id,
-            "map_index": event.map_index,
-            "started": _iso(event.start),
-            "task_seconds": _seconds(event.start, event.end),
+            **(_of_run(event, rights) if rights.has(event.dag_id, RUNS) else {}),
         }
         for event in events
     ]
+
+
+def _of_run(event: Event, rights: Rights) -> dict[str, Any]:
+    """Return the run of an event, and its task, as far as the user may read them."""
+    of_run = {"dag_id": event.dag_id, "run_id": event.run_id}
+    if not rights.has(event.dag_id, TASKS):
+        return of_run
+    return {
+        **of_run,
+        "task_id": event.task_id,
+        "map_index": event.map_index,
+        "started": _iso(event.start),
+        "task_seconds": _seconds(event.start, event.end),
+        "has_log": rights.has(event.dag_id, LOGS),
+    }
 
 
 def runs(stored: Stored) -> list[dict[str, Any]]:

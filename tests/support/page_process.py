@@ -212,18 +212,24 @@ class _Requests:
         event.listen(engine, "before_cursor_execute", lambda *given: _QUERIES.append(given[2]))
 
     def get(
-        self, path: str, role: str | None = None, dag_ids: list[str] | None = None, by: str = "cookie"
+        self,
+        path: str,
+        role: str | None = None,
+        dag_ids: list[str] | None = None,
+        by: str = "cookie",
+        refused: list[list[str | None]] | None = None,
     ) -> dict[str, Any]:
         """Return status, headers, body, number of SQL queries and seconds of one request.
 
         :param role: role of the user; None for an anonymous call
         :param dag_ids: the only DAGs that the user may read; None for what the role allows
         :param by: how the user proves who it is: ``cookie`` or ``token``, or ``garbage`` for a wrong token
+        :param refused: kinds that the user may not read, see :class:`tests.support.page_rights`
         """
         from airflow.api_fastapi.app import get_auth_manager
         from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 
-        manager = get_auth_manager()
+        manager: Any = get_auth_manager()
         headers: dict[str, str] = {}
         if by == "garbage":
             headers = {"Authorization": "Bearer nonsense"}
@@ -236,15 +242,19 @@ class _Requests:
             )
         original = type(manager).filter_authorized_dag_ids
         if dag_ids is not None:
-            type(manager).filter_authorized_dag_ids = lambda _, **given: given["dag_ids"] & set(dag_ids)  # type: ignore[method-assign]
+            type(manager).filter_authorized_dag_ids = lambda _, **given: given["dag_ids"] & set(dag_ids)
         self.client.cookies.clear()
+        manager.refused.update((name, dag_id) for name, dag_id in refused or ())
+        manager.asked.clear()
         _QUERIES.clear()
         began = time.perf_counter()
         try:
             answer = self.client.get(path, headers=headers, follow_redirects=False)
         finally:
-            type(manager).filter_authorized_dag_ids = original  # type: ignore[method-assign]
+            type(manager).filter_authorized_dag_ids = original
+            manager.refused.clear()
         return {
+            "asked": dict(manager.asked),
             "status": answer.status_code,
             "body": answer.text,
             "headers": dict(answer.headers),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.integration.airflow.conftest import Airflow
 
+#: ``tests.support.page_rights`` imports Airflow.
+READER = "reader"
 _PASSWORD = "for this test only"
 #: Each route of the page, with parameters that find something.
 _ROUTES = {
@@ -38,13 +40,14 @@ class Page:
 
     def __init__(self, home: Path) -> None:
         passwords = home / "passwords.json"
-        passwords.write_text(json.dumps({"admin": _PASSWORD}))
+        passwords.write_text(json.dumps({"admin": _PASSWORD, READER: _PASSWORD}))
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
         environment = {
             **inherited,
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+            "AIRFLOW__CORE__AUTH_MANAGER": "tests.support.page_rights.RightsAuthManager",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"admin:admin,{READER}:viewer",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
@@ -155,6 +158,90 @@ def test_an_event_of_a_dag_that_the_user_may_not_read_does_not_count(page: Page)
     )
 
 
+#: Of each kind that Airflow has a right of its own for: what only those see who have it, by route.
+_SHOWN: dict[str, dict[str, str]] = {
+    "RUN": {
+        "/api/pipelines": '"run_id":"scheduled__23"',
+        "/api/pipeline": '"run_id":"scheduled__23"',
+        "/api/task": '"pipeline":"customers"',
+    },
+    "TASK_INSTANCE": {
+        "/api/pipelines": '"map_index":',
+        "/api/pipeline": '"map_index":',
+        "/api/task": '"state":"failed"',
+    },
+    "XCOM": {"/api/pipelines": "NullKey", "/api/pipeline": "NullKey", "/api/task": "NullKey"},
+    "TASK_LOGS": {"/api/pipelines": '"has_log":true', "/api/pipeline": '"has_log":true'},
+    "ASSET": {"/api/trends": "customers", "/api/pipeline": '"target_version":'},
+}
+_NAMES = {
+    "RUN": "runs",
+    "TASK_INSTANCE": "task instances",
+    "XCOM": "XComs",
+    "TASK_LOGS": "task logs",
+    "ASSET": "asset events",
+}
+
+
+@pytest.mark.parametrize("role", ["viewer", "admin"])
+@pytest.mark.parametrize("path", [path for path in _ROUTES if path != "/page.js"])
+@pytest.mark.parametrize("kind", _SHOWN)
+def test_what_has_a_right_of_its_own_is_left_out(page: Page, kind: str, path: str, role: str) -> None:
+    """Route x kind x role; whoever lacks one right still sees the rest, and why something is missing."""
+    refused = page.get(path + _ROUTES[path], role, refused=[[kind, None]])
+    seen = page.get(path + _ROUTES[path], role)["body"]
+    marker = _SHOWN[kind].get(path)
+    if marker is not None:
+        assert marker in seen
+        # The figures of the target are in XComs, too.
+        of_event = kind == "ASSET" and path == "/api/pipeline"
+        shown = json.dumps(json.loads(refused["body"])["commits"]) if of_event else refused["body"]
+        assert marker not in shown
+    if (kind, path) == ("RUN", "/api/task"):
+        assert refused["status"] == 404
+        return
+    assert refused["status"] == 200
+    if path != "/api/trends":
+        assert _NAMES[kind] in json.loads(refused["body"])["hidden"]
+        assert json.loads(seen)["hidden"] == []
+    others = (known for name, known in _SHOWN.items() if name not in (kind, "TASK_INSTANCE", "TASK_LOGS"))
+    if kind in ("TASK_LOGS", "ASSET"):
+        for known in others:
+            assert known.get(path, "") in refused["body"] or kind == "ASSET"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in _SHOWN if kind != "ASSET"])
+def test_a_right_is_that_of_one_dag(page: Page, kind: str) -> None:
+    shown = page.listed(refused=[[kind, "sales"], [kind, "sales__backfill"]])
+    assert (shown["customers"]["state"], shown["parcel_history"]["state"]) == (
+        "failed" if kind == "TASK_LOGS" else "hidden",
+        "expiring",
+    )
+
+
+def test_who_may_read_dags_alone_sees_their_pipelines_alone(page: Page) -> None:
+    everything = [[kind, None] for kind in _SHOWN]
+    shown = page.listed(refused=everything)
+    assert {one["state"] for one in shown.values()} == {"hidden"}
+    assert {name for one in shown.values() for name in one} == {
+        *("id", "pipeline", "group", "dag_id", "is_paused", "source", "target", "state", "findings"),
+    }
+    answer = page.get("/api/pipeline?name=customers", refused=everything)
+    found = json.loads(answer["body"])
+    assert (found["commits"], found["runs"], found["hidden"]) == ([], [], list(_NAMES.values()))
+    assert not [text for text in answer["sql"] if "FROM xcom" in text and "IN (NULL)" not in text]
+
+
+def test_a_right_to_read_is_none_to_start(page: Page) -> None:
+    for role, refused, may_run in (
+        ("viewer", [], False),
+        ("user", [], True),
+        ("user", [["RUN", None]], False),
+    ):
+        found = json.loads(page.get("/api/pipeline?name=order_lines", role, refused=refused)["body"])
+        assert {dag["may_run"] for dag in found["dags"]} == {may_run}
+
+
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect"])
 def test_no_route_describes_the_others(page: Page, path: str) -> None:
     assert page.get(path, "admin")["status"] == 404
@@ -216,6 +303,12 @@ def test_a_thousand_pipelines_take_no_more_queries(page: Page) -> None:
     many = page.get("/api/pipelines")
     assert len(json.loads(many["body"])["pipelines"]) == 1008
     assert len(many["sql"]) <= len(few["sql"]) <= 9
+    # Four kinds of things, and the list of the DAGs one by one, as Airflow's own list of DAGs asks.
+    n_dags = len({one["dag_id"] for one in json.loads(many["body"])["pipelines"]})
+    assert many["asked"]["batch"] == few["asked"]["batch"] == 4
+    assert many["asked"]["one"] <= 2 * n_dags
+    partly = page.get("/api/pipelines", refused=[["XCOM", "sales"]])
+    assert partly["asked"]["one"] - many["asked"]["one"] <= 2 * n_dags
     # Airflow shortens the arguments of so many tables, so the group stands for their targets.
     names = "&".join(f"name=g3_t{number}@group_3" for number in range(50))
     trends = page.get(f"/api/trends?{names}")
@@ -399,3 +492,21 @@ def test_a_run_of_a_dag_without_a_choice_of_tables_names_all_its_pipelines(
     assert window.see("[data-testid=delta-cdc-doubt]").text.endswith(
         "all its pipelines take part: left, right."
     )
+
+
+def test_a_reader_of_dags_sees_what_is_left_out(page: Page, window: Window, tmp_path: Path) -> None:
+    with browser.chromium(tmp_path / "chromium", width=1500, height=1100) as chrome:
+        reader = Window(chrome, page.url)
+        reader.log_in(READER, _PASSWORD)
+        reader.open("/plugin/delta-cdc?pipeline=customers")
+        line = reader.see("[data-testid=delta-cdc-hidden]").text
+        assert line == (
+            "Not shown, because you do not have permission to read them: runs, task instances, XComs, "
+            "task logs, asset events."
+        )
+        assert not chrome.execute_script("return document.querySelector('[data-testid=delta-cdc-backfill]')")
+        reader.keep("page_reader")
+        reader.open("/plugin/delta-cdc")
+        reader.see("[data-testid=delta-cdc-hidden]")
+        assert "Not shown" in reader.see("[data-testid=delta-cdc-pipelines]").text
+        reader.keep("page_reader_list")

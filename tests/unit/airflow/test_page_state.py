@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from airflow.models.dagrun import DagRun
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
 from airflow.sdk import DAG
 from airflow.sdk.log import mask_secret
 from airflow.serialization.serialized_objects import DagSerialization
@@ -22,7 +24,7 @@ from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaIngestCh
 from airflow_delta_cdc.page import queries, state
 from airflow_delta_cdc.page.declared import Declared, declared
 from airflow_delta_cdc.page.errors import ERROR_KEY, on_task_instance_failed
-from airflow_delta_cdc.page.state import Dag, Event, Run, Stored, Task, Value
+from airflow_delta_cdc.page.state import Dag, Event, Rights, Run, Stored, Task, Value
 from delta_cdc.core.errors import NullKey
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
@@ -351,6 +353,72 @@ def test_runs_that_may_decide() -> None:
             session.execute(insert(DagRun).values(**row, **more))
         assert queries._newest_run_ids(session, ["one"]) == {7, 5, 3}
         assert session.scalars(select(DagRun.id).where(queries._HAS_FORM)).all() == [4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    "hidden", [(), ("task instances",), ("XComs",), ("task instances", "XComs")], ids=str
+)
+def test_rows_that_the_user_may_not_read_are_not_loaded(hidden: tuple[str, ...]) -> None:
+    """Of each DAG by itself."""
+    engine = create_engine("sqlite://")
+    tables = [DagRun.metadata.tables[name] for name in ("dag_run", "task_instance", "xcom")]
+    DagRun.metadata.create_all(engine, tables=tables)
+    with Session(engine) as session:
+        for number, dag_id in enumerate(("one", "other"), 1):
+            at = {"dag_id": dag_id, "run_id": "r", "task_id": "apply", "map_index": -1}
+            row = {"id": number, "dag_id": dag_id, "run_id": "r", "run_type": "manual", "state": "failed"}
+            session.execute(insert(DagRun).values(**row, conf={}, run_after=NOW, log_template_id=None))
+            session.execute(insert(TaskInstance), [{**at, "state": "failed", "pool": "p", "try_number": 1}])
+            error = {"key": ERROR_KEY, "value": json.dumps(ERROR), "dag_run_id": number}
+            session.execute(insert(XComModel), [{**at, **error}])
+        rights = Rights({name: {"one"} for name in hidden})
+        both = [ALONE, replace(ALONE, dag_id="other")]
+        found = queries._of_runs(session, [1, 2], both, rights)
+    readable = {
+        "task instances": {row.dag_id for row in found["tasks"]},
+        "XComs": {{1: "one", 2: "other"}[row.run] for row in found["values"]},
+    }
+    for name, dag_ids in readable.items():
+        assert dag_ids == ({"other"} if name in hidden else {"one", "other"})
+
+
+def hidden(*names: str, events: bool = True) -> Rights:
+    return Rights({name: {"one"} for name in names}, events=events)
+
+
+@pytest.mark.parametrize("kind", ["task instances", "XComs"])
+def test_what_is_hidden_is_neither_good_nor_bad(kind: str) -> None:
+    """After a failed run, nobody who lacks one of the two can tell which of its pipelines failed."""
+    rows: dict[str, Any] = {"values": [value("return_value", published())]} if kind != "XComs" else {}
+    found = item(runs=[run(1, "failed")], rights=hidden(kind), **rows)
+    assert (found["state"], found["run"]["state"], found["hidden"]) == ("hidden", "hidden", [kind])
+    assert "error" not in found
+    assert not [one for one in found["findings"] if one["level"] == "error"]
+    assert item(runs=[run(1, "success")], rights=hidden(kind), **rows)["state"] == "ok"
+    assert item(runs=[run(1, "running")], rights=hidden(kind), **rows)["state"] == "running"
+
+
+def test_without_runs_to_read_it_is_unknown_whether_there_is_one() -> None:
+    assert item(rights=hidden("runs"))["state"] == "hidden"
+    assert item()["state"] == "never"
+    event = Event("p", "one", "gone", "apply", -1, published(5, lag=lag()), NOW)
+    found = item(events=(event,), rights=hidden("runs"))
+    assert (found["state"], found["version"], found["hidden"]) == ("hidden", 5, ["runs"])
+    assert item(rights=hidden(events=False))["hidden"] == ["asset events"]
+
+
+def test_a_link_to_a_log_is_for_readers_of_logs() -> None:
+    failed = {"runs": [run(1, "failed")], "tasks": [task("failed")]}
+    assert item(**failed)["run"]["has_log"]
+    assert not item(**failed, rights=hidden("task logs"))["run"]["has_log"]
+    event = Event("p", "one", "r", "apply", -1, published(5), NOW)
+    for rights, names in (
+        (hidden(), {"run_id", "task_id", "has_log"}),
+        (hidden("task instances"), {"run_id"}),
+        (hidden("runs"), set()),
+    ):
+        (commit,) = state.commits([event], rights)
+        assert set(commit) & {"run_id", "task_id", "has_log", "started"} - {"started"} == names
 
 
 def test_what_a_dry_run_would_do_is_not_shown_as_done() -> None:
