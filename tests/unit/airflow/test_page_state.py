@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models import import_all_models
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
@@ -360,6 +361,8 @@ def test_runs_that_may_decide() -> None:
 )
 def test_rows_that_the_user_may_not_read_are_not_loaded(hidden: tuple[str, ...]) -> None:
     """Of each DAG by itself."""
+    # The tables refer to those of other models.
+    import_all_models()
     engine = create_engine("sqlite://")
     tables = [DagRun.metadata.tables[name] for name in ("dag_run", "task_instance", "xcom")]
     DagRun.metadata.create_all(engine, tables=tables)
