@@ -75,10 +75,10 @@ if TYPE_CHECKING:
         position_now,
         position_to_json,
     )
-    from delta_cdc.run.apply import extra_work_of, run_apply
+    from delta_cdc.run.apply import run_apply
     from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch, since_key
     from delta_cdc.run.commit import committed_by_run, committed_so_far, run_commit
-    from delta_cdc.run.detect_changes import detect_changes, written as written_table
+    from delta_cdc.run.detect_changes import detect_changes, plan_ending_at, written as written_table
     from delta_cdc.run.maintain import raise_failed as raise_failed_maintenance, run as run_maintenance
     from delta_cdc.run.read import run_read
     from delta_cdc.run.table_arguments import is_ingested, placed, placed_ingest, requests as table_requests

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.arguments import attributes
+from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups import work
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
@@ -81,6 +82,13 @@ class GroupOperator(DeltaCdcOperator):
         """
         return cast("DetectChangesOperator", self.dag.get_task(task_id))
 
+    def form(self, context: Context, detection: DetectChangesOperator) -> Run:
+        """Read the form of the run. Each task does, because people can edit XComs, and not the form of a run.
+
+        :raises InvalidConfiguration: fields of the form contradict each other
+        """
+        return asked(context, tables=detection.group)
+
     def rendered(self, table: Mapping[str, Any], *rest: Any, **how: Any) -> dict[str, Any]:
         """Return the arguments of a table with rendered templates; see :func:`template_error`.
 
@@ -137,7 +145,7 @@ def changed_error(table: Mapping[str, Any], item: Item, configuration: str) -> C
     return ConfigurationChanged(
         f"The arguments of pipeline {item.pipeline} are not those that its changes were detected with "
         f"(fingerprint {item.fingerprint[:16]} then, {now} now).",
-        remedy="clear the run from its task detect_changes on, with all that follows. If nobody changed the "
+        remedy="clear the run from its task detect_changes on, with all that follows. If no user changed the "
         "configuration, one of its templates gives each task another value, such as the current time: use "
         "values of the run.",
     )
@@ -223,11 +231,8 @@ def saved_plans_of(item: Item, pipeline_job: PipelineJob) -> dict[str, dict[str,
     """Return the saved plans that fix the range of an apply to the detected changes, by their keys."""
     if pipeline_job.apply is None:
         return {}
-    asked = engine.extra_work_of(pipeline_job.apply)
-    return {
-        key: {"ending_version": version, **({"asked": asked} if asked else {})}
-        for key, version in item.ends.items()
-    }
+    apply = pipeline_job.apply
+    return {key: engine.plan_ending_at(apply, version) for key, version in item.ends.items()}
 
 
 class WorkSavedPlans:

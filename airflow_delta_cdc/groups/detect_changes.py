@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.announced import announced_by_group, knows_events
 from airflow_delta_cdc.failures import described
-from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
     chosen_tables,
@@ -87,7 +86,7 @@ class DetectChangesOperator(GroupOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Detect the changes of every table of the run."""
 
-        run = asked(context, tables=self.group)
+        run = self.form(context, self)
         if run.date_interval is not None:
             self.log.info("A backfill by dates: from %s to %s.", *run.date_interval)
         elif run.explicit:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.failures import described
-from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
     WorkSavedPlans,
@@ -66,7 +65,7 @@ class RunSparkOperator(GroupOperator):
         """Run the items that need Spark; without any, no process starts."""
 
         detection = self.detecting(self.detection)
-        run = asked(context, tables=detection.group)
+        run = self.form(context, detection)
         chosen = chosen_tables(detection, run)
         found = [item for item in items(self.work, chosen) if not item.failed]
         if not found:

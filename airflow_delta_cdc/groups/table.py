@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import tables
 from airflow_delta_cdc.assets import pipeline_alias
-from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups import work
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
@@ -86,13 +85,14 @@ class ApplyTableOperator(GroupOperator):
         return super().render_template(content, *rest, **how)
 
     def table_arguments(self) -> Mapping[str, Any] | None:
-        """Return the arguments of the item's table; None if there are none, or they cannot be rendered."""
+        """Return the arguments of the item's table; None if the DAG has no such table, or if their templates
+        cannot be rendered."""
         return self.table if self.table and template_error(self.table) is None else None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Confirm the work from the target's log, or plan and run it; publish the outcome."""
         detection = self.detecting(self.detection)
-        run = asked(context, tables=detection.group)
+        run = self.form(context, detection)
         item = work.item(self.item, chosen_tables(detection, run))
         table = of_run(self.table, run)
         # The error of a failed detection follows under its name, if planning again meets it again.

@@ -157,7 +157,7 @@ def answer(value: Any, pipeline: str, stamp: str) -> Answer:
 
     :param value: the XCom; None if the task returned nothing
     :param stamp: that of the :class:`Item`
-    :return: an empty answer if there is none about this detection
+    :return: an empty answer if the task has not answered about this detection
     :raises InvalidXCom: it is no answer
     """
     what = "The answer of run_spark"

@@ -54,12 +54,12 @@ def _allowed(user: Any, method: Any, entity: DagAccessEntity, details: Mapping[s
     tells them apart.
     """
     manager = get_auth_manager()
-    asked: dict[str, Any] = {
+    requests: dict[str, Any] = {
         dag_id: {"method": method, "access_entity": entity, "details": one} for dag_id, one in details.items()
     }
-    if not asked or manager.batch_is_authorized_dag(list(asked.values()), user=user):
-        return set(asked)
-    return {dag_id for dag_id, one in asked.items() if manager.is_authorized_dag(**one, user=user)}
+    if not requests or manager.batch_is_authorized_dag(list(requests.values()), user=user):
+        return set(requests)
+    return {dag_id for dag_id, one in requests.items() if manager.is_authorized_dag(**one, user=user)}
 
 
 def _details(dag_ids: Collection[str], session: Any) -> dict[str, DagDetails]:

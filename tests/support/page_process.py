@@ -245,7 +245,7 @@ class _Requests:
             type(manager).filter_authorized_dag_ids = lambda _, **given: given["dag_ids"] & set(dag_ids)
         self.client.cookies.clear()
         manager.refused.update((name, dag_id) for name, dag_id in refused or ())
-        manager.asked.clear()
+        manager.calls.clear()
         _QUERIES.clear()
         began = time.perf_counter()
         try:
@@ -254,7 +254,7 @@ class _Requests:
             type(manager).filter_authorized_dag_ids = original
             manager.refused.clear()
         return {
-            "asked": dict(manager.asked),
+            "calls": dict(manager.calls),
             "status": answer.status_code,
             "body": answer.text,
             "headers": dict(answer.headers),

@@ -19,18 +19,18 @@ class RightsAuthManager(SimpleAuthManager):
 
     #: Names of kinds that are refused (``DagAccessEntity``, or ``ASSET``), each with a DAG, or None for all.
     refused: ClassVar[set[tuple[str, str | None]]] = set()
-    #: How often the application asked about DAGs, and about batches of them.
-    asked: ClassVar[dict[str, int]] = {}
+    #: The number of questions about one DAG, and about a batch of them.
+    calls: ClassVar[dict[str, int]] = {}
 
     def is_authorized_dag(self, *, access_entity: Any = None, details: Any = None, **given: Any) -> bool:
-        self.asked["one"] = self.asked.get("one", 0) + 1
+        self.calls["one"] = self.calls.get("one", 0) + 1
         return self._may(access_entity, details, given["user"]) and super().is_authorized_dag(
             access_entity=access_entity, details=details, **given
         )
 
     def batch_is_authorized_dag(self, requests: Sequence[Any], *, user: Any) -> bool:
         """Answer in one call, as auth managers do that ask another server."""
-        self.asked["batch"] = self.asked.get("batch", 0) + 1
+        self.calls["batch"] = self.calls.get("batch", 0) + 1
         return all(
             self._may(one.get("access_entity"), one.get("details"), user)
             and super(RightsAuthManager, self).is_authorized_dag(user=user, **one)

@@ -204,9 +204,16 @@ def written(pipeline_job: PipelineJob) -> str | None:
 def _saved_plans(request: ApplyRequest | None, plan: Plan | None) -> dict[str, dict[str, Any]]:
     if request is None or plan is None or plan.spec is None:
         return {}
+    return {plan.plan_key: plan_ending_at(request, plan.ending_version)}
+
+
+def plan_ending_at(request: ApplyRequest, version: int | None) -> dict[str, Any]:
+    """Return a saved plan of an apply that only fixes the end of its range.
+
+    :param version: the last version of the source
+    """
     work = extra_work_of(request)
-    # Default values are left out, because one XCom may hold hundreds of saved plans.
-    return {plan.plan_key: {"ending_version": plan.ending_version, **({"asked": work} if work else {})}}
+    return {"ending_version": version, **({"asked": work} if work else {})}
 
 
 def _of_ingest(plan: IngestPlan) -> str:

@@ -328,13 +328,13 @@ changed(dags["feeds"].task_dict["run_spark"], answers)
 
 
 def forged(file: Path, folder: Path, *, work: str = "pass", answers: str = "pass") -> None:
-    """Let somebody change the XComs of a group right after they are written."""
+    """Change the XComs of a group right after they are written."""
     made = _FORGED.format(evil=str(folder / "evil"), work=work, answers=answers)
     file.write_text(file.read_text() + made)
 
 
 def test_forged_work_starts_nothing(airflow: Airflow, tmp_path: Path) -> None:
-    """Each table that somebody names, or changes, in the XCom of the detection is refused under its name."""
+    """Each table that a user names, or changes, in the XCom of the detection is refused under its name."""
     configuration = feeds(tmp_path, 3)
     for at in range(3):
         append(tmp_path / f"source{at}", (3, "c"))

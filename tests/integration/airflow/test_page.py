@@ -305,10 +305,10 @@ def test_a_thousand_pipelines_take_no_more_queries(page: Page) -> None:
     assert len(many["sql"]) <= len(few["sql"]) <= 9
     # Four kinds of things, and the list of the DAGs one by one, as Airflow's own list of DAGs asks.
     n_dags = len({one["dag_id"] for one in json.loads(many["body"])["pipelines"]})
-    assert many["asked"]["batch"] == few["asked"]["batch"] == 4
-    assert many["asked"]["one"] <= 2 * n_dags
+    assert many["calls"]["batch"] == few["calls"]["batch"] == 4
+    assert many["calls"]["one"] <= 2 * n_dags
     partly = page.get("/api/pipelines", refused=[["XCOM", "sales"]])
-    assert partly["asked"]["one"] - many["asked"]["one"] <= 2 * n_dags
+    assert partly["calls"]["one"] - many["calls"]["one"] <= 2 * n_dags
     # Airflow shortens the arguments of so many tables, so the group stands for their targets.
     names = "&".join(f"name=g3_t{number}@group_3" for number in range(50))
     trends = page.get(f"/api/trends?{names}")

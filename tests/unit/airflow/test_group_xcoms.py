@@ -1,4 +1,4 @@
-"""The XComs of a group, changed by somebody between the tasks: nothing in them is believed."""
+"""The XComs of a group, changed between the tasks: nothing in them is believed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import pytest
 from airflow_delta_cdc.groups import work
 from delta_cdc.core.errors import ConfigurationChanged, DeltaCdcError, InvalidXCom, NullKey
 from delta_cdc.run.batch import PipelineResult
+from delta_cdc.run.detect_changes import plan_ending_at
 from tests.support.filled import fill
 from tests.unit.airflow.test_groups import (
     S1,
     S2,
     Flow,
     Ti,
+    answered,
     applied,
     context,
     detect,
@@ -28,7 +30,6 @@ from tests.unit.airflow.test_groups import (
     run_spark,
     table,
     task,
-    told,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 HUGE, DEEP = 10**400, json.loads("[" * 900 + "]" * 900)
 
-#: What somebody may write in the place of the work of one table.
+#: What a user may write instead of the work of one table.
 FORGED: dict[str, Any] = {
     "its arguments": item("a", table=None) | {"table": plain("a", target="/evil", adapter="os.path")},
     "its target": item("a", target="/evil"),
@@ -48,7 +49,9 @@ FORGED: dict[str, Any] = {
     "a version that does not exist": item("a", since=-2),
     "an end of another type": item("a", ends={"pin:a:s": "9"}),
     "an end that does not exist": item("a", ends={"pin:a:s": -9}),
-    "a plan with options": item("a", ends={"pin:a:s": {"ending_version": 9, "asked": "x", "where": "true"}}),
+    "a plan with options": item(
+        "a", ends={"pin:a:s": {"ending_version": 9, "seal_number": 7, "where": "true"}}
+    ),
     "a huge number": item("a", since=HUGE),
     "a huge text": item("a", found="x" * 10**6),
     "many values": item("a", ends={f"pin:{at}": 1 for at in range(10**4)}),
@@ -152,13 +155,12 @@ def test_a_saved_plan_is_about_the_work_of_the_form(monkeypatch: pytest.MonkeyPa
     (pipeline_job,) = flow.pipeline_jobs
     assert pipeline_job.saved_plans is not None
     plan = pipeline_job.saved_plans.get("pin:a:s")
-    assert plan == {
-        "ending_version": 5,
-        "asked": json.dumps(["reload", None, False, None, None, None, None]),
-    }
+    assert pipeline_job.apply is not None
+    assert pipeline_job.apply.mode == "reload"
+    assert plan == plan_ending_at(pipeline_job.apply, 5)
 
 
-#: What somebody may write in the place of an answer of ``run_spark``.
+#: What a user may write instead of an answer of ``run_spark``.
 ANSWERS: dict[str, Any] = {
     "of another type": [1],
     "null about the table": {"a": None},
@@ -186,7 +188,7 @@ def test_a_forged_answer_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, nam
 def test_a_forged_dry_run_announces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch)
     forged = {"applied": True, "pipeline": "b", "dry_run": {"counts": {}}}
-    given = told(status="planned", dry_run=forged)
+    given = answered(status="planned", dry_run=forged)
     given["params"] = {"mode": "dry_run"}
     answer = task(item("a", table=plain("a", mode="dry_run"))).execute(given)
     assert (answer["applied"], answer["pipeline"], flow.calls) == (False, "a", 0)
@@ -194,7 +196,7 @@ def test_a_forged_dry_run_announces_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_answer_cannot_make_a_dry_run_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
-    task(item("a")).execute(told(status="planned", dry_run={"dry_run": {"counts": {}}}))
+    task(item("a")).execute(answered(status="planned", dry_run={"dry_run": {"counts": {}}}))
     assert flow.calls == 1
 
 
@@ -222,7 +224,7 @@ def test_the_group_names_the_targets_of_the_dag(tmp_path: Path) -> None:
 
 
 def test_a_target_by_name_is_published_by_its_name(tmp_path: Path) -> None:
-    """Its location, which only an XCom has, serves to read versions, and is announced to nobody."""
+    """Its location, which only an XCom has, serves to read versions, and is not announced."""
     grow(tmp_path, "busy", 1)
     fill(table(tmp_path, "busy"))
     by_name = table(tmp_path, "busy", target="main.sales.busy")

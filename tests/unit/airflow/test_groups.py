@@ -145,8 +145,8 @@ def test_only_tables_with_work_are_handed_on(lake: list[dict[str, Any]], tmp_pat
 
 def test_the_form_chooses_and_bounds(lake: list[dict[str, Any]]) -> None:
     work, summary = detect(*lake, mode="backfill", tables=["busy"], ending_version=1, versions_per_commit=5)
-    asked_for = {**lake[1], "mode": "backfill", "ending_version": 1, "versions_per_commit": 5}
-    assert [item["fingerprint"] for item in work] == [prints(asked_for)]
+    of_form = {**lake[1], "mode": "backfill", "ending_version": 1, "versions_per_commit": 5}
+    assert [item["fingerprint"] for item in work] == [prints(of_form)]
     assert summary["quiet"]["status"] == "left out"
     with pytest.raises(InvalidConfiguration, match="exactly one table"):
         detect(*lake, mode="repair", starting_version=0)
@@ -272,7 +272,7 @@ def test_each_task_renders_once(monkeypatch: pytest.MonkeyPatch) -> None:
     one.render_template_fields(context())
     assert one.table_arguments() == rendered
     jobs = list(flow.pipeline_jobs)
-    one.execute(told(status="applied"))
+    one.execute(answered(status="applied"))
     applies = [pipeline_job.apply for pipeline_job in (*jobs, *flow.pipeline_jobs)]
     assert [apply and apply.options.where for apply in applies] == ["x = '{{ run_id }}'"] * 2
 
@@ -454,7 +454,7 @@ def task(one: Any, *tables: dict[str, Any], configuration: str = PRINT) -> Apply
     )
 
 
-def told(**found: Any) -> Any:
+def answered(**found: Any) -> Any:
     return context(ti=Ti(**{"run_spark.return_value": {"a": {"detected": S1, **found}}}))
 
 
@@ -471,7 +471,7 @@ def test_the_effort_of_the_application_is_published(monkeypatch: pytest.MonkeyPa
 def test_what_was_done_is_published_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
     done = PipelineResult(pipeline="a", applied=replace(applied("a"), target_table="/lake/a"))
     flow = Flow(monkeypatch, done)
-    given = told(status="applied", saved_plans={"pin:a:s": {"fingerprints": ["x"]}})
+    given = answered(status="applied", saved_plans={"pin:a:s": {"fingerprints": ["x"]}})
     one = task(item("a"))
     assert one.outlets == [pipeline_alias("a")]
     answer = one.execute(given)
@@ -496,7 +496,7 @@ def test_pins_of_the_application_are_known(monkeypatch: pytest.MonkeyPatch) -> N
         return [PipelineResult(pipeline="a", applied=applied("a"))]
 
     monkeypatch.setattr("delta_cdc.run.batch.run_batch", run_batch)
-    given = told(status="applied", saved_plans={"pin:a:s": {"fingerprints": ["x"], "asked": "repair"}})
+    given = answered(status="applied", saved_plans={"pin:a:s": {"fingerprints": ["x"], "asked": "repair"}})
     task(item("a", ends={"pin:a:s": 9, "other": 1})).execute(given)
     assert seen == {"bundle": {"fingerprints": ["x"], "asked": "repair"}, "look": {"ending_version": 1}}
 
@@ -504,7 +504,7 @@ def test_pins_of_the_application_are_known(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_error_of_the_application_is_raised_once(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
     wrong = {"class": "NullKey", "message": "a key is null.", "remedy": "mend it"}
-    given = told(status="failed", error=wrong, stamp="try1")
+    given = answered(status="failed", error=wrong, stamp="try1")
     one = task(item("a"))
     with pytest.raises(NullKey, match="a key is null"):
         one.execute(given)
@@ -512,7 +512,7 @@ def test_the_error_of_the_application_is_raised_once(monkeypatch: pytest.MonkeyP
     one.execute(given)
     assert flow.calls == 1, "cleared: it is planned anew"
     again = context(
-        ti=told(status="failed", error=wrong, stamp="try2")["ti"], task_state_store=Store(answered="try1")
+        ti=answered(status="failed", error=wrong, stamp="try2")["ti"], task_state_store=Store(answered="try1")
     )
     with pytest.raises(NullKey):
         one.execute(again)
@@ -528,20 +528,20 @@ def test_what_was_told_of_another_look_does_not_count(monkeypatch: pytest.Monkey
     """Look and apply were cleared, and the application was not."""
     flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
     wrong = {"class": "NullKey", "message": "a key is null.", "remedy": "mend it"}
-    task(item("a", stamp=S2)).execute(told(status="failed", error=wrong, stamp="t"))
+    task(item("a", stamp=S2)).execute(answered(status="failed", error=wrong, stamp="t"))
     assert flow.calls == 1
 
 
 def test_what_time_may_mend_is_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
     lost = {"class": "JobFailed", "message": "gone", "remedy": "again"}
-    task(item("a")).execute(told(status="unfinished", error=lost, stamp="t"))
+    task(item("a")).execute(answered(status="unfinished", error=lost, stamp="t"))
     assert flow.calls == 1
 
 
 def test_after_it_was_published_a_try_is_about_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
-    given = told(status="applied", saved_plans={"pin:a:s": {"fingerprints": ["x"]}})
+    given = answered(status="applied", saved_plans={"pin:a:s": {"fingerprints": ["x"]}})
     one = task(item("a"))
     one.execute(given)
     assert flow.pipeline_jobs[0].since == 3
@@ -555,7 +555,7 @@ def test_after_it_was_published_a_try_is_about_what_is_new(monkeypatch: pytest.M
 def test_another_configuration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch)
     with pytest.raises(ConfigurationChanged, match="clear the run from its task detect_changes on"):
-        task(item("a"), configuration="0" * 64).execute(told(status="applied"))
+        task(item("a"), configuration="0" * 64).execute(answered(status="applied"))
     assert flow.calls == 0
 
 
@@ -570,14 +570,14 @@ def test_an_ingest_is_told_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     done = PipelineResult(pipeline="a", ingested=ingested("a"), applied=applied("a"))
     flow = Flow(monkeypatch, done)
-    given = told()
+    given = answered()
     answer = task(item("a", table=logged), logged).execute(given)
     assert answer["ingested"]["counts"]["events"] == 3
     assert flow.pipeline_jobs[0].ingest is not None
     events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == ["file:///lake/s", "file:///lake/a"]
     reload = {**logged, "mode": "reload"}
-    task(item("a", table=reload), logged).execute({**told(), "params": {"mode": "reload"}})
+    task(item("a", table=reload), logged).execute({**answered(), "params": {"mode": "reload"}})
     assert flow.pipeline_jobs[0].ingest is None
     assert flow.pipeline_jobs[0].apply is not None
     assert flow.pipeline_jobs[0].apply.mode == "reload"
@@ -586,7 +586,7 @@ def test_an_ingest_is_told_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_dry_run_shows_what_the_application_found(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch)
     shown = {"applied": False, "pipeline": "a", "dry_run": {"steps": ["s"], "statements": [], "counts": {}}}
-    given = told(status="planned", dry_run=shown)
+    given = answered(status="planned", dry_run=shown)
     given["params"] = {"mode": "dry_run"}
     answer = task(item("a", table={**plain("a"), "mode": "dry_run"})).execute(given)
     assert answer == shown
@@ -598,7 +598,7 @@ def test_a_dry_run_shows_what_the_application_found(monkeypatch: pytest.MonkeyPa
 def test_locations_stand_in_for_names_and_events_keep_them(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
     by_name = {"pipeline": "a", "source": "main.sales.orders", "target": "main.sales.current", "keys": ["id"]}
-    given = told(status="applied", saved_plans={})
+    given = answered(status="applied", saved_plans={})
     one = item("a", table=by_name, located={"source": "/lake/s", "target": "/lake/t"})
     task(one, by_name).execute(given)
     assert flow.pipeline_jobs[0].apply is not None

@@ -391,7 +391,7 @@ def hidden(*names: str, events: bool = True) -> Rights:
 
 @pytest.mark.parametrize("kind", ["task instances", "XComs"])
 def test_what_is_hidden_is_neither_good_nor_bad(kind: str) -> None:
-    """After a failed run, nobody who lacks one of the two can tell which of its pipelines failed."""
+    """After a failed run, a user who lacks one of the two cannot tell which of its pipelines failed."""
     rows: dict[str, Any] = {"values": [value("return_value", published())]} if kind != "XComs" else {}
     found = item(runs=[run(1, "failed")], rights=hidden(kind), **rows)
     assert (found["state"], found["run"]["state"], found["hidden"]) == ("hidden", "hidden", [kind])
