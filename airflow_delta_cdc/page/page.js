@@ -654,8 +654,8 @@ const Fact = ({ label, children, note, title }) =>
     note ? h(Muted, null, note) : null,
   );
 
-const Commits = ({ commits }) => {
-  if (commits.length === 0) return h(Muted, null, "No commit is recorded yet.");
+const Commits = ({ commits, empty }) => {
+  if (commits.length === 0) return h(Muted, null, empty);
   const columns = ["When", "Versions of the source", "Inserted", "Updated", "Deleted", "Closed", "Quarantined", "Version of the target", "Took", "Run", "Log"];
   return h(
     Table,
@@ -718,6 +718,7 @@ const One = ({ again, error, item }) => {
     ? stages.map((stage, at) => ({ name: STAGES[stage] ?? stage, palette: DURATIONS[at % DURATIONS.length], value: (commit) => (commit.seconds ? (commit.seconds[stage] ?? 0) : at === 0 ? (commit.task_seconds ?? undefined) : undefined) }))
     : [{ name: "seconds", palette: "blue", value: (commit) => commit.task_seconds }];
   const { run } = item;
+  const empty = (text) => (item.hidden.length ? "Nothing that you may read." : text);
   return h(
     Flex,
     { direction: "column", gap: 5 },
@@ -754,12 +755,12 @@ const One = ({ again, error, item }) => {
     h(
       Box,
       { display: "grid", gap: 4, gridTemplateColumns: "repeat(auto-fit, minmax(min(100%, 520px), 1fr))" },
-      h(Plot, { empty: "No run has published how far behind it was.", points: seen, series: [{ name: "versions", palette: "orange", value: (figures) => figures.lag_versions }], title: "Versions behind after each run" }),
-      h(Plot, { empty: "No commit yet.", points: commits, series: ROWS.map(({ name: rows, color: palette }) => ({ name: rows, palette, value: (commit) => commit.rows?.[rows] })), title: "Rows per commit" }),
-      h(Plot, { empty: "No commit has published how long it took.", points: commits, series: durations, title: "How long each commit took", unit: duration }),
-      h(Plot, { empty: "No commit yet.", points: commits, series: [{ name: "rows", palette: "rose", value: (commit) => commit.quarantined }], title: "Rows into quarantine" }),
+      h(Plot, { empty: empty("No run has published how far behind it was."), points: seen, series: [{ name: "versions", palette: "orange", value: (figures) => figures.lag_versions }], title: "Versions behind after each run" }),
+      h(Plot, { empty: empty("No commit yet."), points: commits, series: ROWS.map(({ name: rows, color: palette }) => ({ name: rows, palette, value: (commit) => commit.rows?.[rows] })), title: "Rows per commit" }),
+      h(Plot, { empty: empty("No commit has published how long it took."), points: commits, series: durations, title: "How long each commit took", unit: duration }),
+      h(Plot, { empty: empty("No commit yet."), points: commits, series: [{ name: "rows", palette: "rose", value: (commit) => commit.quarantined }], title: "Rows into quarantine" }),
     ),
-    h(Box, null, h(Heading, { mb: 2, size: "md" }, "Commits"), h(Commits, { commits: item.commits })),
+    h(Box, null, h(Heading, { mb: 2, size: "md" }, "Commits"), h(Commits, { commits: item.commits, empty: empty("No commit is recorded yet.") })),
     item.runs.length ? h(Box, null, h(Heading, { mb: 2, size: "md" }, "Runs"), h(Runs, { runs: item.runs })) : null,
   );
 };

@@ -219,7 +219,8 @@ def test_the_group_names_the_targets_of_the_dag(tmp_path: Path) -> None:
     given = context(
         ti=Ti(**{"detect_changes.tables": {"busy": evil, "evil": evil}, "apply.return_value": tasks})
     )
-    assert publish(given, one) == {"busy": {"target": one["target"], "target_version": 7, "version": 7}}
+    versions = {"target": one["target"], "target_version": 7, "version": 7, "seals": {}}
+    assert publish(given, one) == {"busy": versions}
     assert not any(accessor.asset_alias_events for accessor in given["outlet_events"]._dict.values())
 
 
@@ -235,7 +236,7 @@ def test_a_target_by_name_is_published_by_its_name(tmp_path: Path) -> None:
             with pytest.raises(InvalidXCom):
                 publish(given, by_name)
         else:
-            versions = {"target": "main.sales.busy", "target_version": 0, "version": 0}
+            versions = {"target": "main.sales.busy", "target_version": 0, "version": 0, "seals": {}}
             assert publish(given, by_name) == {"busy": versions}
 
 
@@ -248,6 +249,8 @@ def test_a_target_by_name_is_published_by_its_name(tmp_path: Path) -> None:
         ({"busy": {"status": "work", "source": "/evil"}}, None),
         ({"busy": {"status": "work", "target": ["/evil"]}}, None),
         ({"busy": {"status": "work", "version": HUGE}}, None),
+        ({"busy": {"status": "work", "announced": {"target": "7"}}}, None),
+        ({}, [{"pipeline": "busy", "ingested": 7}]),
         ({}, "x"),
         ({}, [{"pipeline": 1}]),
         ({}, [{"pipeline": "busy", "log_version": "7"}]),
