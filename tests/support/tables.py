@@ -58,7 +58,8 @@ class Tables:
     def sealed(self, watermark: int, number: int = 100, **changes: Any) -> None:
         planned = None
         if self.target.version >= 0:
-            planned = TableVersion(self.target.table_id, self.target.version)
+            newest = self.target.version
+            planned = TableVersion(self.target.table_id, newest, self.target.sha256(newest))
         self.target.write_seal(seal(number, watermark, source=self.source, planned_on=planned, **changes))
 
     def staged(self, number: int, start: int, end: int, batch: str = "changes", **changes: Any) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,24 +13,14 @@ from delta_cdc.core.errors import (
     PipelineTakenOver,
     SealUnreadable,
     TargetChangedUnderneath,
-    TargetHistoryChanged,
     TargetReplaced,
     TargetWithoutWatermark,
     TransactionRetentionSet,
     WatermarkExpired,
 )
 from delta_cdc.core.watermark import SEAL_FORMAT, TableVersion
-from delta_cdc.delta_log.actions import Commit, CommitInfo, Txn
-from delta_cdc.delta_log.replay import History
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from delta_cdc.planning.reconcile import (
-    RecordedWatermark,
-    _refuse_overwritten,
-    own_commits,
-    reconcile,
-    reconcile_async,
-    seal_of,
-)
+from delta_cdc.planning.reconcile import RecordedWatermark, reconcile, reconcile_async
 from tests.support.logs import EPOCH, LogTable, seal
 
 if TYPE_CHECKING:
@@ -370,133 +358,3 @@ def test_what_came_between_planning_and_a_reset_is_gone_with_it(target: LogTable
     target.truncate()
     with pytest.raises(TargetReplaced):
         look(target)
-
-
-# -- the chain of hashes --------------------------------------------------------------------------
-def chained(table: LogTable, number: int, kind: str = "apply", **given: Any) -> None:
-    """Write a seal that is planned on the newest commit, whose hash it has."""
-    planned_on = TableVersion("id-1", table.version, table.sha256(table.version))
-    table.write_seal(seal(number, number, planned_on=planned_on, kind=kind), **given)
-
-
-def overwrite(table: LogTable, version: int, number: int | None = None) -> None:
-    """Let the commit of another driver replace a version: an append, or one with a seal."""
-    other = LogTable(table.path.parent / "other")
-    other.version = version - 1
-    if number is None:
-        other.append()
-    else:
-        other.write_seal(seal(number, number))
-    table.file(version).write_bytes(other.file(version).read_bytes())
-
-
-def chain(folder: Path) -> LogTable:
-    """Versions 0 to 3 carry seals 100 to 103, each planned on the one before."""
-    made = LogTable(folder)
-    made.write_seal(seal(100, 100, kind="load"))
-    for number in (101, 102, 103):
-        chained(made, number)
-    return made
-
-
-@pytest.mark.parametrize("number", [None, 102])
-def test_an_overwritten_commit_is_named(tmp_path: Path, number: int | None) -> None:
-    table = chain(tmp_path / "t")
-    assert proven(table) == (103, 104)
-    overwrite(table, 2, number)
-    with pytest.raises(TargetHistoryChanged, match=r"Version 2 .* was overwritten: .* seal 103") as refused:
-        look(table)
-    for way_out in ("RESTORE the table to version 1,", 'mode="reset"'):
-        assert way_out in refused.value.remedy
-    # Each of them leads out: the restored version, and a step that writes all rows again.
-    table.restore(1)
-    assert proven(table) == (101, 104)
-    table.file(4).unlink()
-    table.version = 3
-    chained(table, 104, kind="reset")
-    chained(table, 105)
-    assert proven(table) == (105, 106)
-
-
-def test_an_overwritten_commit_is_found_when_the_next_one_is_confirmed(tmp_path: Path) -> None:
-    table = chain(tmp_path / "t")
-    overwrite(table, 2)
-    with pytest.raises(TargetHistoryChanged, match="Version 2"):
-        run_sync(own_commits(DeltaLog(table.uri), "p", ["f"], 2, run_id="r"))
-
-
-def test_commits_of_others_are_not_compared(tmp_path: Path) -> None:
-    """Their own pipelines find what happened to them; and a seal of an older release has no hash."""
-    table = LogTable(tmp_path / "t")
-    table.write_seal(seal(100, 100, kind="load"))
-    wrong = TableVersion("id-1", 0, "0" * 64)
-    table.write_seal(seal(7, 7, pipeline="q", planned_on=wrong))
-    table.write_seal(seal(101, 101, planned_on=TableVersion("id-1", 1)))
-    assert proven(table) == (101, 102)
-
-
-def drawn(seed: int) -> tuple[dict[int, Commit], int | None]:
-    """Return commits of a random table, and the newest version of a seal that does not fit, by a model.
-
-    The model follows the table forward: which commits are in effect after each one.
-    """
-    random = Random(seed)
-    commits: dict[int, Commit] = {}
-    lineage: list[list[int]] = []
-    for version in range(random.randint(1, 12)):
-        what = random.choice(["seal", "seal", "seal", "other", "append", "restore", "reset"])
-        sha256 = f"{random.getrandbits(64):016x}"
-        before = lineage[-1] if lineage else []
-        if what == "restore" and version:
-            to = random.randrange(version)
-            info = CommitInfo(operation="RESTORE", operation_parameters={"version": to})
-            before = lineage[to]
-            txns: tuple[Txn, ...] = ()
-        elif what == "append" or what == "restore":
-            info, txns = CommitInfo(operation="WRITE"), ()
-        else:
-            base = random.randrange(max(0, version - 3), version) if version else None
-            known = None if base is None else commits[base].sha256
-            planned_on = (
-                None if base is None else TableVersion("id", base, random.choice([known, known, None]))
-            )
-            kind = "reset" if what == "reset" else "apply"
-            pipeline = "q" if what == "other" else "p"
-            made = seal(version, version, planned_on=planned_on, kind=kind, pipeline=pipeline)
-            info = CommitInfo(operation="MERGE", user_metadata=made.to_json())
-            txns = (Txn(f"delta-cdc/{pipeline}", version),)
-        commits[version] = Commit(version=version, sha256=sha256, info=info, txns=txns)
-        lineage.append([*before, version])
-    for _ in range(random.choice([0, 0, 1, 2])):
-        version = random.choice(list(commits))
-        commits[version] = replace(commits[version], sha256="overwritten")
-    for version in lineage[-1][::-1]:
-        found = seal_of(commits[version], "p")
-        if found is None:
-            continue
-        planned = found.step.planned_on
-        if planned is not None and planned.commit_hash not in (None, commits[planned.version].sha256):
-            return commits, version
-        if found.step.kind == "reset":
-            break
-    return commits, None
-
-
-@pytest.mark.parametrize("histories", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_random_histories_are_refused_if_and_only_if_a_seal_does_not_fit(
-    tmp_path: Path, histories: int
-) -> None:
-    log, wrong = DeltaLog(str(tmp_path)), 0
-    for seed in range(histories):
-        commits, expected = drawn(seed)
-        history = History(None)  # type: ignore[arg-type]
-        history._commits = dict(commits)
-        found = None
-        try:
-            _refuse_overwritten(log, history, "p", commits[max(commits)])
-        except TargetHistoryChanged as refused:
-            found = refused.message
-        assert (found is None) == (expected is None), seed
-        assert found is None or f"(version {expected})" in found, seed
-        wrong += found is not None
-    assert wrong > histories / 20

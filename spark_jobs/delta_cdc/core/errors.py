@@ -129,7 +129,7 @@ class TargetWithoutWatermark(DeltaCdcError):
 
 
 class TargetHistoryChanged(DeltaCdcError):
-    """A commit file of the target was overwritten after a later commit was planned on it."""
+    """A commit of the table is not the one that was made: overwritten, forged or put back from a backup."""
 
 
 class TargetChangedUnderneath(DeltaCdcError):

@@ -117,8 +117,8 @@ class SealStep:
     """The work of the sealed commit (:class:`PipelineState` is the state after the commit).
 
     :param fingerprint: :func:`delta_cdc.core.spec.step_fingerprint` of the plan and this step
-    :param planned_on: the table's version that the step was planned on. Its hash chains the seals: it shows
-        later that another writer overwrote that commit
+    :param planned_on: the table that the commit was planned on. Its ``commit_hash`` chains the seal to that
+        commit; None in the seals of a release without the chain, and if planning did not read the commit
     """
 
     kind: StepKind

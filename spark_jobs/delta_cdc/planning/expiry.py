@@ -142,7 +142,7 @@ def _waits(observed: Sequence[Consumer], since: int | None, horizon: str | None)
 async def _set_in(log: DeltaLog, state: TableState, horizon: str) -> int:
     """Return the version that set the bound in effect, or a later one if the log does not reach that far."""
     version = oldest = state.version
-    async for commit in backwards(log, state.version):
+    async for commit in backwards(log, state.version, table_id=state.table_id):
         oldest = commit.version
         if commit.metadata is None:
             continue

@@ -20,7 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from delta_cdc.core.change_log import LOG_COLUMNS
 from delta_cdc.core.concurrency import both
-from delta_cdc.core.errors import TargetReplaced, TargetWithoutWatermark, WatermarkExpired
+from delta_cdc.core.errors import (
+    TargetReplaced,
+    TargetWithoutWatermark,
+    WatermarkExpired,
+)
 from delta_cdc.core.validation import described_ingest
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.observe import first_number
@@ -53,6 +57,7 @@ async def prove(request: IngestRequest, memory: Memory) -> RecordedWatermark | N
     A seal whose commit was cleaned from the log is not an error: the events themselves contain their origin.
 
     :raises TargetReplaced: another writer replaced, overwrote or truncated the log
+    :raises TargetHistoryChanged: a commit of the log was overwritten, forged or put back from a backup
     :raises TargetWithoutWatermark: the table has rows, and no ingest created it
     """
     log = DeltaLog(request.log, request.storage_options)

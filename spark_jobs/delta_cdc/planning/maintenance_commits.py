@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec, maintenance_tags
+from delta_cdc.planning.seal_chain import SealChain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -17,12 +18,16 @@ if TYPE_CHECKING:
 MOST_COMMITS = 2_000
 
 
-async def backwards(log: DeltaLog, newest: int, most: int | None = None) -> AsyncIterator[Commit]:
+async def backwards(
+    log: DeltaLog, newest: int, most: int | None = None, *, table_id: str | None = None
+) -> AsyncIterator[Commit]:
     """Yield commits from a version back, as far as the log still holds them.
 
     :param most: the largest number of commits
+    :param table_id: see :class:`~delta_cdc.planning.seal_chain.SealChain`
+    :raises TargetHistoryChanged: a commit was overwritten, forged or put back from a backup
     """
-    history = log.history()
+    history = SealChain(log.history(), newest, uri=log.uri, table_id=table_id)
     for version in range(newest, max(-1, newest - most) if most is not None else -1, -1):
         commit = await history.get(version)
         if commit is None:

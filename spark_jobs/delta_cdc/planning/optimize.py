@@ -53,7 +53,7 @@ async def _needless(log: DeltaLog, state: TableState, spec: OptimizeSpec) -> str
     if is_plain and files == folders and not masked:
         # Compaction would commit nothing, so the log would never show that it ran.
         return "there is one file, or one in each partition"
-    async for commit in backwards(log, state.version, MOST_COMMITS):
+    async for commit in backwards(log, state.version, MOST_COMMITS, table_id=state.table_id):
         if repeats(commit.info, spec):
             return f"no file has come since version {commit.version}, which did the same"
         if commit.n_adds or commit.n_removes or commit.metadata is not None:

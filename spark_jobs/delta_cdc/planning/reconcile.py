@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec
@@ -19,16 +19,23 @@ from delta_cdc.core.errors import (
     SealUnreadable,
     TableNotFound,
     TargetChangedUnderneath,
-    TargetHistoryChanged,
     TargetReplaced,
     TargetWithoutWatermark,
     TransactionRetentionSet,
     WatermarkExpired,
 )
-from delta_cdc.core.history import is_restore, replaces_all_rows
 from delta_cdc.core.properties import STATISTICS_COLUMNS
 from delta_cdc.core.watermark import SEAL_FORMAT, Seal, TableVersion, app_id, format_of
+from delta_cdc.delta_log.actions import corrupt_commit
 from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.seal_chain import (
+    SealChain,
+    any_seal_of,
+    history_changed,
+    replaces,
+    restored_version,
+    restores,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -42,8 +49,6 @@ logger = logging.getLogger(__name__)
 
 _RETENTION = "delta.setTransactionRetentionDuration"
 _APP_PREFIX = app_id("")
-#: Steps after which the rows of the target do not depend on earlier commits.
-_ANEW = ("load", "reset")
 #: Number of versions searched for seals of other pipelines, only to name them in an error; and for seals of a
 #: pipeline that no event is known of.
 _LOOK_BACK = 200
@@ -122,13 +127,11 @@ class WatermarkBackup:
 class _Walk:
     """The results of the backward walk to the seal.
 
-    :param newest: the newest commit; None if its file was cleaned
     :param cleaned: the first version on the walk whose commit file was cleaned
     """
 
     seal: Seal | None = None
     commit: Commit | None = None
-    newest: Commit | None = None
     replaced: Commit | None = None
     cleaned: int | None = None
     notes: list[str] = field(default_factory=list)
@@ -139,29 +142,16 @@ class _Walk:
         return self.replaced is None and not self.notes
 
 
+def known_hash(history: History, version: int) -> str | None:
+    """Return the SHA-256 of a version's commit file, if the file was already read."""
+    commit = history.known(version)
+    return commit.sha256 if commit is not None else None
+
+
 def seal_of(commit: Commit, pipeline: str) -> Seal | None:
-    """Return the seal a commit carries for a pipeline.
-
-    Both ``txn`` and ``userMetadata`` must match: the conf that sets ``userMetadata`` leaks into later commits
-    of the same Spark session.
-    """
-    seal = Seal.from_json(commit.info.user_metadata)
-    if seal is None or seal.pipeline != pipeline:
-        return None
-    app = app_id(pipeline)
-    if any(txn.app_id == app and txn.version == seal.number for txn in commit.txns):
-        return seal
-    return None
-
-
-def replaces(commit: Commit) -> bool:
-    """Return whether a commit's operation replaced all rows."""
-    return replaces_all_rows(commit.info.operation, commit.info.operation_parameters)
-
-
-def restores(commit: Commit) -> bool:
-    """Return whether a commit is a RESTORE."""
-    return is_restore(commit.info.operation)
+    """Return the seal a commit carries for a pipeline."""
+    seal = any_seal_of(commit)
+    return seal if seal is not None and seal.pipeline == pipeline else None
 
 
 async def reconcile_async(
@@ -186,7 +176,7 @@ async def reconcile_async(
     :return: None if no table exists
     :raises TargetReplaced: another writer replaced, overwrote or truncated the table after our seal
     :raises TargetChangedUnderneath: such a change lies between planning and the newest seal
-    :raises TargetHistoryChanged: another writer overwrote a commit that a seal was planned on
+    :raises TargetHistoryChanged: a commit was overwritten, forged or put back from a backup
     :raises TargetWithoutWatermark: the table holds rows, but no seal of this pipeline
     :raises WatermarkExpired: the sealed commit was cleaned from the log, and no watermark backup replaces it
     :raises PipelineTakenOver: another pipeline took the target over
@@ -202,12 +192,13 @@ async def reconcile_async(
     stored = await log.transaction(app_id(pipeline))
     history = log.history()
     try:
-        return await _reconciled(
+        recorded = await _reconciled(
             log, history, state, pipeline, stored, backup, declared=declared, closed=closed
         )
     except forgiven as error:
         number = await _next_number(log, state, stored)
-        return RecordedWatermark(seal=None, next_number=number, target=state, refused=error)
+        recorded = RecordedWatermark(seal=None, next_number=number, target=state, refused=error)
+    return replace(recorded, newest_hash=known_hash(history, state.version))
 
 
 async def _reconciled(
@@ -225,13 +216,15 @@ async def _reconciled(
     if walk.seal is not None and walk.seal.successor is not None and not closed:
         # Another pipeline owns the table, whatever happened to the table since.
         raise adopted_by(state, walk.seal)
+    SealChain(history, state.version, uri=state.uri, table_id=state.table_id).compare()
+    _refuse_lost(state, walk, pipeline, stored)
     if walk.cleaned is not None and stored is not None:
         # A baseline does not help: an initial_load that stays in a DAG would set an old version.
         # The backup is in Airflow, and reading it is a network call.
         copy = WatermarkBackup.from_dict(await asyncio.to_thread(backup)) if backup else None
         recorded = _from_backup(walk, state, pipeline, stored, copy)
     elif walk.seal is not None and walk.commit is not None:
-        recorded = await _sealed(log, history, walk, walk.seal, walk.commit, state, stored)
+        recorded = await _sealed(history, walk, walk.seal, walk.commit, state, stored)
     else:
         recorded = None
     if recorded is None or recorded.seal is None:
@@ -254,7 +247,6 @@ def adopted_by(target: TableState, last: Seal) -> PipelineTakenOver:
 
 
 async def _sealed(
-    log: DeltaLog,
     history: History,
     walk: _Walk,
     seal: Seal,
@@ -264,7 +256,6 @@ async def _sealed(
 ) -> RecordedWatermark:
     await _refuse_underneath(history, state, seal, commit)
     _refuse_replaced(state, walk)
-    _refuse_overwritten(log, history, seal.pipeline, commit)
     number = seal.number if stored is None else stored
     return RecordedWatermark(
         seal=seal,
@@ -272,7 +263,6 @@ async def _sealed(
         target=state,
         notes=tuple(walk.notes),
         commit=commit,
-        newest_hash=walk.newest.sha256 if walk.newest is not None else None,
     )
 
 
@@ -310,15 +300,13 @@ async def own_commits(
     :param plans: :func:`delta_cdc.core.spec.fingerprint` of each plan
     :param after: the oldest table version that one of the plans was made on; -1: no version
     :param run_id: also return all commits of this run, of any plan; "": no run
-    :raises TargetHistoryChanged: another writer overwrote a commit that a seal was planned on
+    :raises TargetHistoryChanged: a commit was overwritten, forged or put back from a backup
     """
     commits = [
         (seal, commit)
         async for seal, commit in _in_effect(log, pipeline, await log.newest_version(), after)
         if seal.step.fingerprint.rpartition(":")[0] in plans or (run_id and seal.step.run_id == run_id)
     ]
-    if commits:
-        _refuse_overwritten(log, log.history(), pipeline, commits[0][1])
     return tuple(reversed(commits))
 
 
@@ -331,7 +319,7 @@ async def commits_after(
 
     :param newest: the table's version to walk back from
     :param number: number of the seal; None: it is not known, and the walk looks at the newest versions only
-    :raises TargetHistoryChanged: another writer overwrote a commit that a seal was planned on
+    :raises TargetHistoryChanged: a commit was overwritten, forged or put back from a backup
     """
     commits = []
     after = -1 if number is not None else max(-1, newest - _LOOK_BACK)
@@ -345,8 +333,6 @@ async def commits_after(
                 break
     except WatermarkExpired as error:
         logger.warning("The seals before it are not looked for: %s", error)
-    if commits:
-        _refuse_overwritten(log, log.history(), pipeline, commits[0][1])
     return tuple(reversed(commits))
 
 
@@ -361,7 +347,7 @@ async def _in_effect(
     :param version: the version to begin with
     :param after: the version before the oldest one that may be needed
     """
-    history = log.history()
+    history = SealChain(log.history(), version, uri=log.uri)
     while version > after:
         commit = await history.get(version)
         if commit is None:
@@ -384,7 +370,6 @@ async def _walk(log: DeltaLog, history: History, state: TableState, pipeline: st
         if commit is None:
             walk.cleaned = version
             break
-        walk.newest = walk.newest or commit
         walk.seal = seal_of(commit, pipeline)
         if walk.seal is not None:
             walk.commit = commit
@@ -467,14 +452,17 @@ async def _other_pipelines(history: History, state: TableState, pipeline: str) -
 
 # -- RESTORE ------------------------------------------------------------------------------------
 def _restored_version(log: DeltaLog, restore: Commit) -> int:
-    version = restore.info.whole_parameter("version")
-    if version is None:
-        raise WatermarkExpired(
-            f"Version {restore.version} of the target {log.uri} is a RESTORE to a time. Its log does not "
-            "name the time zone of that time, so the restored version is not known.",
-            remedy="RESTORE the target to a version by its number, then run again.",
-        )
-    return version
+    version = restored_version(restore)
+    if version is not None:
+        return version
+    named = restore.info.operation_parameters.get("version")
+    if named is not None:
+        raise corrupt_commit(restore.version, log.uri, f"it is a RESTORE to version {str(named)[:40]}")
+    raise WatermarkExpired(
+        f"Version {restore.version} of the target {log.uri} is a RESTORE to a time. Its log does not "
+        "name the time zone of that time, so the restored version is not known.",
+        remedy="RESTORE the target to a version by its number, then run again.",
+    )
 
 
 # -- refusals -----------------------------------------------------------------------------------
@@ -524,6 +512,23 @@ def _expired(
     )
 
 
+def _refuse_lost(state: TableState, walk: _Walk, pipeline: str, stored: int | None) -> None:
+    """Refuse a log whose newest transaction of the pipeline is not the one of its newest sealed commit.
+
+    Only a RESTORE takes a seal back and keeps the transaction.
+    """
+    if walk.seal is None or walk.commit is None or walk.notes or walk.seal.number == stored:
+        return
+    version = walk.commit.version
+    raise history_changed(
+        state.uri,
+        version,
+        f"has the newest seal of pipeline {pipeline}, {walk.seal.number}, but the log has its transaction "
+        f"{stored}: the commit with that seal is lost",
+        version,
+    )
+
+
 def _refuse_replaced(state: TableState, walk: _Walk) -> None:
     assert walk.seal is not None
     assert walk.commit is not None
@@ -563,39 +568,3 @@ async def _refuse_underneath(history: History, state: TableState, seal: Seal, co
                 remedy=f"RESTORE the target to version {commit.version - 1}, the one before that commit, "
                 "then run again.",
             )
-
-
-def _refuse_overwritten(log: DeltaLog, history: History, pipeline: str, newest: Commit) -> None:
-    """Refuse a log in which the commit that a seal was planned on is another one now.
-
-    A seal has the hash of that commit. This compares the seals in effect as far as the commits were read
-    anyway, and reads no other commit. Before a seal whose step wrote all rows again, nothing matters.
-
-    :param newest: the commit of the newest seal in effect
-    :raises TargetHistoryChanged: names the overwritten version
-    """
-    commit: Commit | None = newest
-    while commit is not None:
-        seal = seal_of(commit, pipeline)
-        if seal is not None:
-            _compare(log, history, seal, commit)
-            if seal.step.kind in _ANEW:
-                return
-        older = _restored_version(log, commit) if restores(commit) else commit.version - 1
-        commit = history.known(older)
-
-
-def _compare(log: DeltaLog, history: History, seal: Seal, commit: Commit) -> None:
-    planned = seal.step.planned_on
-    before = history.known(planned.version) if planned is not None else None
-    if planned is None or before is None or planned.commit_hash in (None, before.sha256):
-        return
-    raise TargetHistoryChanged(
-        f"Version {planned.version} of the target {log.uri} was overwritten: the SHA-256 of its commit file "
-        f"is {before.sha256[:12]}…. It was {str(planned.commit_hash)[:12]}… when seal {seal.number} of "
-        f"pipeline {seal.pipeline} (version {commit.version}) was planned on it. Another driver, or a "
-        "restored backup, replaced the file.",
-        remedy=f"RESTORE the table to version {planned.version - 1}, and run again. For the target of an "
-        'apply, mode="reset" also helps: it deletes all rows, and loads them again. A reload does not: a key '
-        "may have several rows now.",
-    )

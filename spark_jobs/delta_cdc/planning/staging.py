@@ -20,12 +20,12 @@ from delta_cdc.core.spec import QueryOptions
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion, app_id
 from delta_cdc.planning import preconditions
-from delta_cdc.planning.reconcile import RecordedWatermark, seal_of
+from delta_cdc.planning.reconcile import RecordedWatermark, known_hash, seal_of
+from delta_cdc.planning.seal_chain import SealChain
 
 if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
-    from delta_cdc.delta_log.replay import History
     from delta_cdc.delta_log.table import DeltaLog, TableState
     from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.request import ReadRequest
@@ -176,7 +176,7 @@ async def newest_batch(staging: DeltaLog, pipeline: str) -> Batch | None:
     state = await _state(staging)
     if state is None or not await _is_ours(staging, state, pipeline):
         return None
-    history, touched = staging.history(), False
+    history, touched = _compared(staging, state), False
     for version in range(state.version, -1, -1):
         commit = await history.get(version)
         if commit is None:
@@ -188,7 +188,13 @@ async def newest_batch(staging: DeltaLog, pipeline: str) -> Batch | None:
     return None
 
 
-async def _touched_underneath(history: History, seal: Seal, commit: Commit) -> bool:
+def _compared(staging: DeltaLog, state: TableState) -> SealChain:
+    return SealChain(
+        staging.history(), state.version, uri=staging.uri, table_id=state.table_id, can_restore=False
+    )
+
+
+async def _touched_underneath(history: SealChain, seal: Seal, commit: Commit) -> bool:
     """Return whether others changed rows between the planning of a commit and the commit itself."""
     planned = seal.step.planned_on
     if planned is None or not seal.state.configuration.get("adds", False):
@@ -268,6 +274,7 @@ async def sink(staging: DeltaLog, pipeline: str) -> Sink | None:
         next_number=max(stored or 0, seal.number) + 1,
         target=state,
         commit=commit if seal.step.kind == "commit" else None,
+        newest_hash=known_hash(staging.history(), state.version),
     )
     is_open = seal.step.kind == "read" and not touched
     return Sink(recorded, Batch(seal, commit) if is_open else None, seal)
@@ -279,7 +286,7 @@ def _first_number(state: TableState) -> int:
 
 
 async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> tuple[Seal, Commit, bool]:
-    history, touched = staging.history(), False
+    history, touched = _compared(staging, state), False
     for version in range(state.version, -1, -1):
         commit = await history.get(version)
         if commit is None:
@@ -303,8 +310,10 @@ async def newest_commit(staging: DeltaLog, pipeline: str) -> Seal | None:
     """Return the seal of the newest batch commit, even if a later batch was read; None without such a
     commit."""
     state = await _state(staging)
-    history = staging.history()
-    for version in range(state.version if state is not None else -1, -1, -1):
+    if state is None:
+        return None
+    history = _compared(staging, state)
+    for version in range(state.version, -1, -1):
         commit = await history.get(version)
         if commit is None:
             break
@@ -380,4 +389,5 @@ async def turn(staging: DeltaLog, pipeline: str, number: int) -> tuple[int, Tabl
     except (TableNotFound, NotADeltaTable):
         return number, None
     stored = await staging.transaction(app_id(pipeline))
-    return max(number, (stored or 0) + 1), TableVersion(state.table_id, state.version)
+    newest_hash = known_hash(staging.history(), state.version)
+    return max(number, (stored or 0) + 1), TableVersion(state.table_id, state.version, newest_hash)

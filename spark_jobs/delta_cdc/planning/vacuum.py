@@ -68,7 +68,7 @@ async def plan_vacuum(
         behind = ", ".join(consumer.pipeline for consumer in losing)
         notes.append(f"{FILE_RETENTION} is raised to {properties[FILE_RETENTION]} for {behind}")
     outcome = {"retention": readable(kept), "files": 0, "bytes": 0}
-    if not properties and not spec.dry_run and not await _is_due(log, state.version, now, kept):
+    if not properties and not spec.dry_run and not await _is_due(log, state, now, kept):
         return JobPlan(None, outcome, (*notes, "nothing to delete yet"))
     planned = replace(
         spec,
@@ -126,16 +126,16 @@ def _extended(state: TableState, losing: Sequence[Consumer], now: int) -> tuple[
 
 
 # -- whether it is due ----------------------------------------------------------------------------
-async def _is_due(log: DeltaLog, newest: int, now: int, kept: int) -> bool:
+async def _is_due(log: DeltaLog, state: TableState, now: int, kept: int) -> bool:
     """Return whether a VACUUM may delete files that the last one could not.
 
     This is the case if a commit removed files that have become older than the retention since then. No commit
     records the files that a crash left over: for these files, one VACUUM runs per retention, or per day.
     """
-    free_until, oldest = now - kept, newest
+    free_until, oldest = now - kept, state.version
     freed: list[int] = []
     reached, has_ended = None, False
-    async for commit in backwards(log, newest, MOST_COMMITS):
+    async for commit in backwards(log, state.version, MOST_COMMITS, table_id=state.table_id):
         oldest = commit.version
         if commit.timestamp <= free_until and (commit.n_removes or commit.has_cdc):
             freed.append(commit.timestamp)

@@ -39,6 +39,7 @@ from delta_cdc.core.errors import (
     SourceTableReplaced,
     TableNotFound,
     TargetChangedUnderneath,
+    TargetHistoryChanged,
     TargetReplaced,
     TargetWithoutWatermark,
     TransactionRetentionSet,
@@ -70,6 +71,7 @@ _NO_PROOF = (
     WatermarkExpired,
     SealUnreadable,
     TargetChangedUnderneath,
+    TargetHistoryChanged,
     TargetReplaced,
     TargetWithoutWatermark,
     TransactionRetentionSet,
@@ -226,15 +228,23 @@ async def _backup_check(request: VerifyRequest, recorded: RecordedWatermark, sea
     # A RESTORE undoes rows but no transactions, so the log still has the number of an undone seal.
     unknown = copy.seal.number >= recorded.next_number
     same = copy.target.table_id == recorded.target.table_id and copy.seal.number == seal.number
-    if not unknown and not (same and copy.seal.state.applied_to != seal.state.applied_to):
+    if not unknown and not (same and _differs(copy, recorded, seal)):
         return ok(MIRROR, f"the copy says seal {copy.seal.number}, {copy.seal.reach}.")
     return finding(
         MIRROR,
         f"The copy of the seal says seal {copy.seal.number}, {copy.seal.reach}, and "
-        f"{recorded.target.uri} has seal {seal.number}, {seal.reach}: commits of it are lost.",
+        f"{recorded.target.uri} has seal {seal.number}, {seal.reach}"
+        f"{'' if unknown else ', in another commit'}: commits of it are lost.",
         "find out whether the target was put back from a backup; the pipeline goes on from its own seal, "
         "and the next run that applies something replaces the copy.",
     )
+
+
+def _differs(copy: WatermarkBackup, recorded: RecordedWatermark, seal: Seal) -> bool:
+    """Return whether the commit with a seal is not the one that the copy was made from."""
+    copied, commit = copy.target.commit_hash, recorded.commit
+    overwritten = copied is not None and commit is not None and commit.sha256 != copied
+    return overwritten or copy.seal.state.applied_to != seal.state.applied_to
 
 
 # -- configuration --------------------------------------------------------------------------------

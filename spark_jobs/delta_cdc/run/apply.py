@@ -283,7 +283,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         backup = None
         if recorded is not None and seal is not None and recorded.commit is not None:
             backup = WatermarkBackup(
-                seal, TableVersion(recorded.target.table_id, recorded.commit.version)
+                seal, TableVersion(recorded.target.table_id, recorded.commit.version, recorded.commit.sha256)
             ).to_dict()
         return ApplyResult(
             applied=applied,

@@ -88,7 +88,15 @@ def _finished(request: VerifyRequest, planned: Verification, result: JobResult) 
     if result.status == "committed":
         checks = [Check.from_dict(row) for row in result.tables]
         wrong = [check for check in checks if check.check == EQUALS_SOURCE and check.status == "finding"]
-        if wrong and planned.version is not None and run_sync(was_declared(request, planned.version)):
+        try:
+            declared = (
+                bool(wrong)
+                and planned.version is not None
+                and run_sync(was_declared(request, planned.version))
+            )
+        except DeltaCdcError as log_error:
+            return replace(planned, checks=(*planned.checks, *checks), error=log_error)
+        if declared:
             # Rows of a baseline were never compared with the source, so a difference proves nothing.
             text = f"initial_load took the existing rows of the target as they were: {wrong[0].detail}"
             checks.remove(wrong[0])

@@ -6,7 +6,7 @@ The files are few and small, and named by their exact paths, so that this costs 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as F
 
@@ -29,20 +29,22 @@ def commit_hash(session: SparkSession, table_uri: str, version: int) -> str | No
     return str(hashes[0]["hash"])
 
 
-def is_newest(
+def compared(
     session: SparkSession, table_uri: str, planned_on: TableVersion, *, single_driver: bool
-) -> bool:
-    """Return whether a planned version is still the table's newest one.
+) -> Literal["newest", "other", "unknown"]:
+    """Compare a planned version with the files of the log.
 
     :param single_driver: only one driver writes. Several drivers on S3 may use Delta's log store with
         DynamoDB, and its newest commit may not be among the files yet
-    :return: False also if the plan did not record the hash of the commit file
+    :return: ``newest``: it is still the table's newest version; ``other``: its file has another hash;
+        ``unknown``: there may be a newer version, or the plan did not record the hash
     """
     if planned_on.commit_hash is None or (is_s3(table_uri) and not single_driver):
-        return False
-    version = planned_on.version
-    is_same = commit_hash(session, table_uri, version) == planned_on.commit_hash
-    return is_same and not _exists(session, table_uri, version + 1)
+        return "unknown"
+    found = commit_hash(session, table_uri, planned_on.version)
+    if found is not None and found != planned_on.commit_hash:
+        return "other"
+    return "unknown" if found is None or _exists(session, table_uri, planned_on.version + 1) else "newest"
 
 
 def _exists(session: SparkSession, table_uri: str, version: int) -> bool:

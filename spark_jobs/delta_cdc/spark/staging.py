@@ -16,10 +16,11 @@ from delta_cdc.core.sql import quote
 from delta_cdc.core.uris import short_name
 from delta_cdc.core.watermark import PipelineState, Seal, TableVersion
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import Outcome, changed_since, commit, look, nothing_added, overtaken
+from delta_cdc.spark.apply.commit import Outcome, changed_since, commit, look, nothing_added
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.changes import feed, queries
 from delta_cdc.spark.changes import rows as change
+from delta_cdc.spark.commit_files import commit_hash
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import AUTO_COMPACT, private_session, set_where_allowed
 
@@ -103,8 +104,9 @@ def _run_steps(session: SparkSession, spec: ReadSpec) -> JobResult:
 def _following(session: SparkSession, spec: ReadSpec, step: ReadStep, version: int) -> ReadStep | str:
     """Return the step, planned on the previous step's commit; a reason if newer commits exist."""
     table_state = look(session, spec.staging_uri)
+    own_hash = commit_hash(session, spec.staging_uri, version)
     return _moved(spec, table_state, version) or replace(
-        step, planned_on=TableVersion(table_state.table_id, version)
+        step, planned_on=TableVersion(table_state.table_id, version, own_hash)
     )
 
 
@@ -126,11 +128,9 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dic
     if source_change is not None:
         return Outcome("stale", message=source_change)
     if step.planned_on is not None:
-        table_state = changed_since(
-            session, spec.staging_uri, step.planned_on, single_driver=spec.single_driver
-        )
-        if table_state is not None:
-            reason = overtaken(session, spec.staging_uri, step.planned_on, table_state)
+        changed = changed_since(session, spec.staging_uri, step.planned_on, single_driver=spec.single_driver)
+        if changed is not None:
+            table_state, reason = changed
             if reason is None and _adds(spec, step):
                 reason = _moved(spec, table_state, step.planned_on.version)
             if reason is not None:

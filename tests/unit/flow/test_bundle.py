@@ -14,6 +14,7 @@ from delta_cdc.core.errors import (
     InvalidConfiguration,
     JobFailed,
     SourceNotFound,
+    TargetHistoryChanged,
     WatermarkExpired,
 )
 from delta_cdc.core.spec import (
@@ -278,6 +279,25 @@ def test_an_apply_that_failed_in_the_same_application_is_not_tried_again(lake: L
     assert isinstance(results["two"].error, ConflictingEvents)
     assert results["two"].ingested is not None
     assert results["two"].ingested.applied
+
+
+def test_a_target_whose_commit_was_overwritten_fails_alone(lake: Lake) -> None:
+    """A seal of the next run is planned on it; the run after that finds the other commit."""
+    for name in "bc":
+        lake.publish(lake.run())
+        for table in lake.tables.values():
+            table.world.deliver(f"{name}.json", [name])
+    lake.publish(lake.run())
+    target = lake.tables["two"].target
+    target.file(1).write_text(target.file(1).read_text().replace("part-00001-0", "part-00001-7"))
+    for table in lake.tables.values():
+        table.world.deliver("d.json", ["d"])
+    written = target.version
+    lake.applies = False
+    results = lake.run()
+    assert isinstance(results["two"].error, TargetHistoryChanged)
+    assert target.version == written
+    assert [results[name].error for name in ("one", "three")] == [None, None]
 
 
 def test_an_apply_for_which_the_driver_lacked_something_is_tried_by_the_worker(lake: Lake) -> None:

@@ -16,7 +16,7 @@ from delta_cdc.core.reasons import reason
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, Seal, TableVersion, app_id
 from delta_cdc.spark.apply.constraints import Destination, refused
-from delta_cdc.spark.commit_files import is_newest
+from delta_cdc.spark.commit_files import compared
 from delta_cdc.spark.sessions import LAST_COMMIT, require_confs, value_of
 
 if TYPE_CHECKING:
@@ -138,10 +138,19 @@ def logs_loaded(session: SparkSession, *uris: str) -> Iterator[None]:
 
 def changed_since(
     session: SparkSession, target: str, planned_on: TableVersion, *, single_driver: bool
-) -> TableState | None:
-    """Return the target's state if it may have changed since it was planned on; None if it has not."""
-    unchanged = is_newest(session, target, planned_on, single_driver=single_driver)
-    return None if unchanged else look(session, target)
+) -> tuple[TableState, str | None] | None:
+    """Return the target's state, and why the plan no longer fits it (None if it still fits).
+
+    :return: None if the target has not changed since it was planned on
+    """
+    found = compared(session, target, planned_on, single_driver=single_driver)
+    if found == "newest":
+        return None
+    now = look(session, target)
+    reason = overtaken(session, target, planned_on, now)
+    if reason is None and found == "other":
+        reason = f"version {planned_on} of the target {target} is no longer the commit that was planned on"
+    return now, reason
 
 
 def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now: TableState) -> str | None:

@@ -145,9 +145,9 @@ def _following(
     :param version: the version that the previous step committed
     """
     planned = previous.planned_on
+    own_hash = commit_hash(session, spec.target_uri, version)
     if planned is not None and planned.version + 1 == version:
         # No other commit lies between, so the table is still the one planned on.
-        own_hash = commit_hash(session, spec.target_uri, version)
         planned = TableVersion(planned.table_id, version, own_hash)
     else:
         target_state = look(session, spec.target_uri)
@@ -157,7 +157,7 @@ def _following(
             reason = overtaken(session, spec.target_uri, unchanged_since, target_state)
             if reason is not None:
                 return reason
-        planned = TableVersion(target_state.table_id, version)
+        planned = TableVersion(target_state.table_id, version, own_hash)
     return replace(step, planned_on=planned, before=state if step.before is None else step.before)
 
 
@@ -259,8 +259,8 @@ def _changed_target(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
     """Return why the target is not as planned; None if it is, or if a step creates it."""
     if step.planned_on is None:
         return None
-    state = changed_since(session, spec.target_uri, step.planned_on, single_driver=spec.single_driver)
-    return None if state is None else overtaken(session, spec.target_uri, step.planned_on, state)
+    changed = changed_since(session, spec.target_uri, step.planned_on, single_driver=spec.single_driver)
+    return None if changed is None else changed[1]
 
 
 def _destination(session: SparkSession, spec: ApplySpec, prepared: PreparedStep) -> Destination:

@@ -31,7 +31,7 @@ from delta_cdc.core.sql import quote, table
 from delta_cdc.core.watermark import PipelineState, Seal
 from delta_cdc.spark import catalog, quarantine, written_rows
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import changed_since, commit, is_conflict, logs_loaded, overtaken
+from delta_cdc.spark.apply.commit import changed_since, commit, is_conflict, logs_loaded
 from delta_cdc.spark.apply.constraints import Destination, refused
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
@@ -134,8 +134,8 @@ def _ingested(
         if planned_on is not None:
             changed = changed_since(session, spec.log_uri, planned_on, single_driver=spec.single_driver)
             if changed is not None:
-                reason = overtaken(session, spec.log_uri, planned_on, changed)
-                reason = reason or _sealed_since(session, spec, changed) or _other_horizon(spec, changed)
+                log_state, reason = changed
+                reason = reason or _sealed_since(session, spec, log_state) or _other_horizon(spec, log_state)
                 if reason is not None:
                     return JobResult("stale", message=reason), None
         if batch.alters:

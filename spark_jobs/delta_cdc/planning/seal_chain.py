@@ -1,0 +1,150 @@
+"""Compares the commits of a table with the seals that were planned on them.
+
+A commit file never changes. So if a seal was planned on a version, and that version's file now has another
+SHA-256, the file was overwritten (as by a driver that a disk without exclusive creation let through), forged,
+or put back from a backup. This reads no file: it compares the commits that a walk has read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import TargetHistoryChanged
+from delta_cdc.core.history import is_restore, replaces_all_rows
+from delta_cdc.core.watermark import Seal, app_id
+
+if TYPE_CHECKING:
+    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.replay import History
+
+_SHOWN = 12
+
+
+def any_seal_of(commit: Commit) -> Seal | None:
+    """Return the seal a commit carries, of any pipeline.
+
+    Both ``txn`` and ``userMetadata`` must match: the conf that sets ``userMetadata`` leaks into later commits
+    of the same Spark session.
+    """
+    seal = Seal.from_json(commit.info.user_metadata)
+    if seal is None:
+        return None
+    app = app_id(seal.pipeline)
+    is_sealed = any(txn.app_id == app and txn.version == seal.number for txn in commit.txns)
+    return seal if is_sealed else None
+
+
+def replaces(commit: Commit) -> bool:
+    """Return whether a commit's operation replaced all rows."""
+    return replaces_all_rows(commit.info.operation, commit.info.operation_parameters)
+
+
+def restores(commit: Commit) -> bool:
+    """Return whether a commit is a RESTORE."""
+    return is_restore(commit.info.operation)
+
+
+def restored_version(commit: Commit) -> int | None:
+    """Return the version that a RESTORE restored; None if its commit does not name an earlier version."""
+    version = commit.info.whole_parameter("version")
+    return version if version is not None and 0 <= version < commit.version else None
+
+
+class SealChain:
+    """A history whose commits are compared with the seals planned on them, as far as they are read.
+
+    Only commits in effect count: not those that a RESTORE undid, nor those before a commit that replaced all
+    rows. Of each pipeline, the numbers of the seals must also rise from commit to commit.
+
+    :param newest: the table's newest version
+    :param uri: the table, for the error
+    :param table_id: seals that were planned on another table do not count (as in a quarantine). None: the
+        table that the newest seal was planned on
+    :param can_restore: a RESTORE undoes commits. False for staging, whose seals count whatever was restored
+    """
+
+    def __init__(
+        self,
+        history: History,
+        newest: int,
+        *,
+        uri: str,
+        table_id: str | None = None,
+        can_restore: bool = True,
+    ) -> None:
+        self._history = history
+        self._uri = uri
+        self._table_id = table_id
+        self._can_restore = can_restore
+        #: The next version to compare; -1 at the end.
+        self._next = newest
+        #: By version: the seals planned on it, each with its own version.
+        self._planned: dict[int, list[tuple[Seal, int]]] = {}
+        #: By pipeline: number and version of its oldest seal so far.
+        self._oldest: dict[str, tuple[int, int]] = {}
+
+    async def get(self, version: int) -> Commit | None:
+        """Return a commit as :meth:`~delta_cdc.delta_log.replay.History.get` does, after :meth:`compare`.
+
+        :raises TargetHistoryChanged: see :meth:`compare`
+        """
+        commit = await self._history.get(version)
+        self.compare()
+        return commit
+
+    def compare(self) -> None:
+        """Compare the commits that were read since the last call.
+
+        :raises TargetHistoryChanged: a commit is not the one that a seal was planned on, or two seals of a
+            pipeline have numbers that do not rise
+        """
+        while (commit := self._history.known(self._next)) is not None:
+            self._compare(commit)
+            earlier: int | None = commit.version - 1
+            if restores(commit) and self._can_restore:
+                earlier = restored_version(commit)
+            self._next = -1 if earlier is None or replaces(commit) else earlier
+
+    def _compare(self, commit: Commit) -> None:
+        for later, version in self._planned.pop(commit.version, ()):
+            planned = later.step.planned_on
+            if planned is not None and commit.sha256 != planned.commit_hash:
+                raise self._changed(
+                    commit.version,
+                    f"is not the commit that seal {later.number} of pipeline {later.pipeline} (version "
+                    f"{version}) was planned on: the SHA-256 of its file is {commit.sha256[:_SHOWN]}…, and "
+                    f"that seal has {str(planned.commit_hash)[:_SHOWN]}…",
+                )
+        seal = any_seal_of(commit)
+        planned = seal.step.planned_on if seal is not None else None
+        if seal is None or planned is None or self._table_id not in (None, planned.table_id):
+            return
+        self._table_id = planned.table_id
+        number, version = self._oldest.get(seal.pipeline, (None, 0))
+        if number is not None and seal.number >= number:
+            raise self._changed(
+                commit.version,
+                f"has seal {seal.number} of pipeline {seal.pipeline}, and the later version {version} has "
+                f"its seal {number}, though the numbers of seals rise",
+            )
+        self._oldest[seal.pipeline] = (seal.number, commit.version)
+        if planned.commit_hash is not None:
+            self._planned.setdefault(planned.version, []).append((seal, commit.version))
+
+    def _changed(self, version: int, difference: str) -> TargetHistoryChanged:
+        return history_changed(self._uri, version, difference, version - 1 if self._can_restore else -1)
+
+
+def history_changed(uri: str, version: int, difference: str, intact: int) -> TargetHistoryChanged:
+    """Build the error for a commit that is not the one that was made.
+
+    :param difference: a verb, and what differs
+    :param intact: the newest version that a RESTORE can bring back; -1: none
+    """
+    restore = f"RESTORE the table to version {intact} or an earlier one, then run again; or "
+    return TargetHistoryChanged(
+        f"Version {version} of {uri} {difference}. A commit file was overwritten, forged or put back from a "
+        "backup.",
+        remedy=f'{restore if intact >= 0 else ""}run an apply with mode="reset", which replaces all rows; or '
+        "move the table away (a change log together with its __ingested), and the next run makes it again.",
+    )
