@@ -294,6 +294,7 @@ async def _seal_alone(request: ApplyRequest, observed: Observation, seal: Seal, 
     """Return a plan without rows: an empty plan, or the renewal of a seal that is due.
 
     :raises SchemaChangeInRange: a seal is due, and its range drops, renames or retypes a column
+    :raises VersionsExpired: a seal is due, and nothing proves that its range continues the applied history
     """
     if observed.before:
         return await modes.planned(request, observed, (), None, *found.notes)
@@ -301,6 +302,7 @@ async def _seal_alone(request: ApplyRequest, observed: Observation, seal: Seal, 
     due = renewal_due(observed.source, observed.recorded, observed.now_ms)
     if due is None:
         return observed.nothing(found.ended.version, *found.notes)
+    preconditions.refuse_unproven(found.identity, observed.source, seal)
     followed = await followed_columns.check(observed.log, found.commits, observed)
     step = StateStep(
         kind="renew",

@@ -35,12 +35,15 @@ class Nothing:
     :param ended: its end; the watermark if there is no newer version
     :param commits: commits of the range, ascending
     :param tracked_from: for a table of events: the last commit that turned row tracking on; -1: no commit did
+    :param identity: the comparison of the source with the table of the watermark: a seal without rows, which
+        moves the watermark, needs it (:func:`delta_cdc.planning.preconditions.refuse_unproven`)
     """
 
     ended: TableVersion
     notes: tuple[str, ...]
     commits: tuple[Commit, ...] = ()
     tracked_from: int = -1
+    identity: preconditions.Identity = field(default_factory=preconditions.Identity)
 
 
 @dataclass(frozen=True)
@@ -89,9 +92,10 @@ async def choose(observed: Observation, seal: Seal) -> Chosen | Nothing:
     if ending <= watermark:
         return Nothing(seal.watermark, notes)
     found = await choose_after(observed, watermark, ending, notes)
-    if isinstance(found, Chosen):
-        preconditions.refuse_unproven(identity, observed.source, seal)
-    if identity.replaced and isinstance(found, Chosen) and found.read:
+    if isinstance(found, Nothing):
+        return replace(found, identity=identity)
+    preconditions.refuse_unproven(identity, observed.source, seal)
+    if identity.replaced and found.read:
         # Only the feed shows what a REPLACE did to rows that were applied from the previous table.
         try:
             await preconditions.check_feed(observed.log, found.read, found.at_end)

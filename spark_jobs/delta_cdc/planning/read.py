@@ -23,7 +23,7 @@ from delta_cdc.core.spec import (
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from delta_cdc.planning import followed_columns, ranges
+from delta_cdc.planning import followed_columns, preconditions, ranges
 from delta_cdc.planning.apply import feed_warning
 from delta_cdc.planning.observe import look
 from delta_cdc.planning.ranges import load_step
@@ -142,6 +142,7 @@ async def _idle(
     only gets maintenance commits.
 
     :raises SchemaChangeInRange: a seal is due, and would move the watermark past the loss of a column
+    :raises VersionsExpired: a seal is due, and nothing proves that its range continues the applied history
     """
     notes, recorded = (*notes, *found.notes), observed.recorded
     if request.target is not None or observed.seal is None or recorded is None or recorded.commit is None:
@@ -149,6 +150,7 @@ async def _idle(
     due = renewal_due(observed.source, recorded, observed.now_ms)
     if due is None or found.ended.version <= observed.seal.watermark.version:
         return observed.nothing(found.ended.version, *notes)
+    preconditions.refuse_unproven(found.identity, observed.source, observed.seal)
     step = CommitStep(
         starting_version=observed.seal.watermark.version + 1,
         watermark=replace(found.ended, table_id=observed.source.table_id),

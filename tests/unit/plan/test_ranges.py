@@ -289,6 +289,11 @@ def test_a_cleaned_watermark_is_enough_for_no_change(tables: Tables) -> None:
     for version in range(6):
         tables.source.file(version).unlink()
     assert tables.apply().spec is None
+    # A new seal would move the watermark to a history that nothing proves.
+    due = EPOCH + 16 * 86_400 * SECOND
+    with pytest.raises(VersionsExpired, match=r"Version 5 of .* was removed from the log"):
+        tables.apply(now=due)
+    assert tables.apply(now=due, on_versions_expired="reload").steps[0].kind == "reload"
 
 
 def test_sizes_count_what_the_feed_reads() -> None:

@@ -17,6 +17,7 @@ from delta_cdc.core.errors import (
     SourceHistoryChanged,
     TargetWithoutWatermark,
     TransactionRetentionSet,
+    VersionsExpired,
     WatermarkExpired,
 )
 from delta_cdc.core.spec import CommitSpec, QueryOptions, ReadSpec
@@ -492,6 +493,21 @@ def test_files_do_not_lie_in_a_table(tables: Tables) -> None:
 
 
 DAY = 86_400_000
+
+
+def test_an_idle_sink_is_not_sealed_over_what_nothing_proves(tables: Tables) -> None:
+    from deltalake import DeltaTable
+
+    staged(tables, 7, 5, 5, batch="snapshot", committed=None)
+    committed(tables, 8, 5)
+    tables.source.optimize()
+    DeltaTable(tables.source.uri).create_checkpoint()
+    for version in range(6):
+        tables.source.file(version).unlink()
+    request = ReadRequest(pipeline="p", source=tables.source.uri, staging=tables.staging.uri)
+    assert plan_read(request, Memory(now_ms=EPOCH + 3 * DAY)).spec is None
+    with pytest.raises(VersionsExpired, match=r"Version 5 of .* was removed from the log"):
+        plan_read(request, Memory(now_ms=EPOCH + 4 * DAY))
 
 
 def test_a_sink_that_was_idle_for_long_seals_what_needs_not_arrive(tables: Tables) -> None:
