@@ -20,11 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from delta_cdc.core.change_log import LOG_COLUMNS
 from delta_cdc.core.concurrency import both
-from delta_cdc.core.errors import (
-    TargetReplaced,
-    TargetWithoutWatermark,
-    WatermarkExpired,
-)
+from delta_cdc.core.errors import TargetReplaced, TargetWithoutWatermark, WatermarkExpired
 from delta_cdc.core.validation import described_ingest
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.observe import first_number
