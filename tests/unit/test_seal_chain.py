@@ -239,14 +239,14 @@ def test_a_reset_is_planned_and_other_modes_are_not(tmp_path: Path) -> None:
         tables.sealed(watermark, number)
     assert tables.apply().steps[0].kind == "apply"
     overwrite(tables.target, 1, of=seal(101, 1, source=tables.source))
-    for asked in (
+    for given in (
         {},
         {"mode": "reload"},
         {"mode": "repair", "repair_keys": "id = 1"},
         {"take_over_from": "q"},
     ):
         with pytest.raises(TargetHistoryChanged):
-            tables.apply(**asked)
+            tables.apply(**given)
     (step,) = tables.apply(mode="reset").steps
     assert (step.kind, step.seal_number) == ("reset", 103)
     assert step.planned_on == TableVersion("id-1", 2, tables.target.sha256(2))
@@ -257,9 +257,9 @@ def test_a_pipeline_that_has_ended_does_not_come_back_by_a_reset(tmp_path: Path)
     for number, watermark in enumerate((1, 2, 3), 100):
         tables.sealed(watermark, number, **({"successor": "q"} if number == 102 else {}))
     overwrite(tables.target, 1)
-    for asked in ({}, {"mode": "reset"}):
+    for given in ({}, {"mode": "reset"}):
         with pytest.raises(PipelineTakenOver):
-            tables.apply(**asked)
+            tables.apply(**given)
 
 
 @pytest.mark.parametrize("version", [4, 5, 99, "x", -1])
@@ -291,20 +291,20 @@ def staged(tables: Tables) -> None:
 def test_staging_is_compared(tmp_path: Path) -> None:
     tables = Tables.made_in(tmp_path)
     staged(tables)
-    asked: tuple[Callable[[], Any], ...] = (
+    asks: tuple[Callable[[], Any], ...] = (
         tables.read,
         lambda: tables.apply(staging=tables.staging.uri),
     )
-    for ask in asked:
+    for ask in asks:
         ask()
     overwrite(tables.staging, 1)
-    for ask in asked:
+    for ask in asks:
         with pytest.raises(TargetHistoryChanged, match="Version 1 of ") as found:
             ask()
         assert "RESTORE" not in found.value.remedy
     # The version with the batch stays what it is.
     tables.staging.restore(0)
-    for ask in asked:
+    for ask in asks:
         with pytest.raises(TargetHistoryChanged):
             ask()
     shutil.rmtree(tables.staging.uri)

@@ -81,8 +81,8 @@ def test_a_driver_that_wakes_late(
     # Another process reads it: nothing of it is cached.
     shutil.move(target, seen)
 
-    def run(**asked: Any) -> Any:
-        return apply_changes(spark, source.path, seen, **flow, **asked)
+    def run(**given: Any) -> Any:
+        return apply_changes(spark, source.path, seen, **flow, **given)
 
     error = refused(seen, run, overwritten)
     refused(seen, lambda: run(mode="reload"), overwritten)
