@@ -246,6 +246,19 @@ def test_a_copy_outside_that_knows_more_than_the_target(tables: Tables) -> None:
     assert told(planned(tables, backup=edited.to_dict))["mirror"] == "finding"
 
 
+def test_a_copy_outside_of_another_commit_with_the_same_seal(tables: Tables) -> None:
+    """No seal is planned on the newest commit yet, so only the copy shows that it was overwritten."""
+    known = WatermarkBackup(
+        seal(101, 4, source=tables.source),
+        TableVersion(tables.target.table_id, 1, tables.target.sha256(1)),
+    )
+    assert check_of(planned(tables, backup=known.to_dict), "mirror").status == "ok"
+    file = tables.target.file(1)
+    file.write_text(file.read_text().replace("part-00001-0", "part-00001-7"))
+    found = check_of(planned(tables, backup=known.to_dict), "mirror")
+    assert (found.status, "in another commit" in found.detail) == ("finding", True)
+
+
 def test_a_change_log_that_is_filled_from_files_has_a_seal_and_nothing_else(tables: Tables) -> None:
     tables.sealed(5, number=102, configuration={"ingest": {}})
     plan = planned(tables)
