@@ -45,12 +45,15 @@ def announcements(
     return partial(announced, pipeline, known.get(pipeline, {}))
 
 
-def announced(pipeline: str, known: Mapping[str, int], table: str, table_id: str, number: int) -> int | None:
+def announced(
+    pipeline: str, known: Mapping[str, int], table: str, uri: str, table_id: str, number: int
+) -> int | None:
     """Return the number of the newest seal that an event of a pipeline's table has announced.
 
     :param known: numbers that were announced, by ``log`` and ``target``; older ones may be missing
     :param table: ``log`` or ``target``
-    :param table_id: the table's id
+    :param uri: the table's location
+    :param table_id: the table's id; a copy at another location has the same one
     :param number: number of the table's newest seal: if it is known, the function does not query Airflow
     :return: None if no such event is known, for example because Airflow does not answer
     """
@@ -59,8 +62,8 @@ def announced(pipeline: str, known: Mapping[str, int], table: str, table_id: str
     for most in (_FEW, _MANY):
         extras = list(_extras(pipeline_alias(pipeline), most))
         for extra in extras:
-            seal = extra.get("seal")
-            if extra.get(f"{table}_table_id") == table_id and isinstance(seal, int):
+            seal, of_table = extra.get("seal"), (extra.get(f"{table}_table"), extra.get(f"{table}_table_id"))
+            if of_table == (uri, table_id) and isinstance(seal, int):
                 return seal
         if len(extras) < most:
             break

@@ -53,6 +53,7 @@ _ANNOUNCED = (
     "version",
     "starting_version",
     "ending_version",
+    "target_table",
     "target_table_id",
     "target_version",
     "counts",
@@ -272,7 +273,16 @@ def announce(
     """
     ingested = outcome.ingested
     if ingested is not None and ingested.applied and ingested.counts.get("events"):
-        names = ("pipeline", "seal", "log_table_id", "log_version", "counts", "bytes_written", "left")
+        names = (
+            "pipeline",
+            "seal",
+            "log_table",
+            "log_table_id",
+            "log_version",
+            "counts",
+            "bytes_written",
+            "left",
+        )
         ingest_dict = ingested.to_dict()
         context["outlet_events"][pipeline_alias(given["pipeline"])].add(
             delta_asset(given["log"]), extra={name: ingest_dict[name] for name in names}

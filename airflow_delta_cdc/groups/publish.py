@@ -146,12 +146,9 @@ def _seals(
         return {}
     seals = {**known.get(pipeline, {}), **summary.announced}
     if published is not None:
-        table_ids = {
-            "log": published.get("ingested", published).get("log_table_id"),
-            "target": published.get("target_table_id"),
-        }
-        for table, table_id in table_ids.items():
-            number = announced(pipeline, {}, table, table_id, -1) if table_id is not None else None
+        for table, written in (("log", published.get("ingested", published)), ("target", published)):
+            uri, table_id = written.get(f"{table}_table"), written.get(f"{table}_table_id")
+            number = announced(pipeline, {}, table, uri, table_id, -1) if uri and table_id else None
             if number is not None:
                 seals[table] = number
     return seals

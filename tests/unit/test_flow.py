@@ -317,11 +317,12 @@ def test_two_steps_are_counted_together(world: World, tmp_path: Path) -> None:
 
 
 # -- the log as outbox --------------------------------------------------------------------------
-def events(number: int | None) -> Callable[[str, str, int], int | None]:
+def events(number: int | None) -> Callable[[str, str, str, int], int | None]:
     """Return what tells that an event has announced the seals up to a number."""
 
-    def announced(table: str, table_id: str, newest: int) -> int | None:
+    def announced(table: str, uri: str, table_id: str, newest: int) -> int | None:
         assert (table, table_id) == ("target", "id-1")
+        assert uri.endswith("/target")
         return number
 
     return announced

@@ -133,8 +133,8 @@ async def _with_outbox(
         return detected
     numbers: dict[str, int] = {}
 
-    def noted(table: str, table_id: str, number: int) -> int | None:
-        last = ask(table, table_id, number)
+    def noted(table: str, uri: str, table_id: str, number: int) -> int | None:
+        last = ask(table, uri, table_id, number)
         if last is not None:
             numbers[table] = last
         return last

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.uris import canonical_uri
 from delta_cdc.planning.reconcile import commits_after
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from delta_cdc.planning.reconcile import RecordedWatermark
 
 #: Returns the number of the newest seal of a table that was announced: everything up to it was. None if no
-#: announcement is known. Takes ``"target"`` or ``"log"``, the table's id, and the number of its newest seal.
-Announced = Callable[[str, str, int], int | None]
+#: announcement is known. Takes ``"target"`` or ``"log"``, the table's location, its id (a copy at another
+#: location has the same one), and the number of its newest seal.
+Announced = Callable[[str, str, str, int], int | None]
 #: Sealed commits, oldest first.
 Sealed = tuple[tuple["Seal", "Commit"], ...]
 
@@ -48,7 +50,7 @@ async def unannounced(
     if announced is None or recorded is None or recorded.seal is None:
         return ()
     state, seal = recorded.target, recorded.seal
-    last = await asyncio.to_thread(announced, table, state.table_id, seal.number)
+    last = await asyncio.to_thread(announced, table, canonical_uri(state.uri), state.table_id, seal.number)
     if last is not None and last >= recorded.next_number:
         # The table was put back from a copy of its files, and the same numbers are given again.
         last = None

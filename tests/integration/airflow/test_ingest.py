@@ -55,20 +55,21 @@ from airflow_delta_cdc.operators import DeltaIngestChangesOperator
 announce = tables.announce
 
 
-def dies_once(context, *rest):
+def dies(context, *rest):
     # Other tests use the same Airflow.
-    if (context["ti"].dag_id, context["ti"].try_number) == ("dies_once", 1):
+    if context["ti"].dag_id == {name!r} and context["params"]["dies"] and context["ti"].try_number == 1:
         raise RuntimeError("the worker died, and had committed")
     announce(context, *rest)
 
 
-tables.announce = dies_once
+tables.announce = dies
 
 
-with DAG("dies_once", schedule=None, params={{"dry_run": Param(False, type="boolean")}}) as dag:
+params = {{name: Param(False, type="boolean") for name in ("dies", "dry_run")}}
+with DAG({name!r}, schedule=None, params=params) as dag:
     ingest = DeltaIngestChangesOperator(
         task_id="ingest",
-        retries=1,
+        retries={retries},
         retry_delay=timedelta(0),
         pipeline="customers",
         source={source!r},
@@ -93,12 +94,13 @@ def test_a_try_that_died_after_its_commits_is_found_and_announced(airflow: Airfl
         {"op": "D", "id": 2, "n": 3},
         '{"op": "U", "id": 1, "na',
     )
-    file = airflow.dag("dies_once", _DIES.format(source=str(source), log=str(log), target=str(target)))
+    tables = {"source": str(source), "log": str(log), "target": str(target)}
+    file = airflow.dag("dies_once", _DIES.format(name="dies_once", retries=1, **tables))
     dry = succeeded(airflow.run(file, conf={"dry_run": True}, forbid_processes=True))
     assert "1 file (" in dry.xcom("ingest")["dry_run"]["ingest"]
     assert not log.exists()
 
-    done = succeeded(airflow.run(file))
+    done = succeeded(airflow.run(file, conf={"dies": True}))
     assert done.tasks["ingest"]["tries"] == 2
     assert done.submits == 1, "files and target share one application, and the retry needs none"
     assert values(log, "id", "name", "_op") == [(1, "a", "upsert"), (1, "b", "upsert"), (2, None, "delete")]
@@ -117,6 +119,23 @@ def test_a_try_that_died_after_its_commits_is_found_and_announced(airflow: Airfl
     assert versions == [DeltaTable(str(table)).version() for table in (log, target)]
     assert (idle.xcom("ingest")["applied"], idle.xcom("ingest")["ingested"]["applied"]) == (False, False)
     assert idle.events == []
+
+
+def test_without_a_retry_the_next_run_announces(airflow: Airflow, tmp_path: Path) -> None:
+    source, log, target = (tmp_path / name for name in ("landing", "log", "target"))
+    tables = {"source": str(source), "log": str(log), "target": str(target)}
+    file = airflow.dag("dies_alone", _DIES.format(name="dies_alone", retries=0, **tables))
+    for number in (1, 2):
+        drop(source, f"{number}.json", {"op": "I", "id": number, "name": "a", "n": number})
+        died = airflow.run(file, conf={"dies": True})
+        assert (died.state, died.events, died.submits) == ("failed", [], 1)
+    done = succeeded(airflow.run(file, forbid_processes=True))
+    extra = {event["uri"]: event["extra"] for event in done.events}
+    assert set(extra) == {log.as_uri(), target.as_uri()}
+    assert extra[log.as_uri()]["counts"]["events"] == 2
+    assert (extra[target.as_uri()]["version"], extra[target.as_uri()]["counts"]["events"]) == (1, 2)
+    assert done.xcom("ingest")["ingested"]["counts"]["files"] == 2
+    assert succeeded(airflow.run(file, forbid_processes=True)).events == []
 
 
 # -- the example ----------------------------------------------------------------------------------

@@ -53,16 +53,16 @@ def supervisor(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     return made
 
 
-def of_target(seal: Any, table_id: str = "t") -> dict[str, Any]:
-    return {"seal": seal, "target_table_id": table_id}
+def of_target(seal: Any, table_id: str = "t", uri: str = "/t") -> dict[str, Any]:
+    return {"seal": seal, "target_table": uri, "target_table_id": table_id}
 
 
 def of_log(seal: Any) -> dict[str, Any]:
-    return {"seal": seal, "log_table_id": "l"}
+    return {"seal": seal, "log_table": "/l", "log_table_id": "l"}
 
 
 def newest(table: str = "target", table_id: str = "t", known: Mapping[str, int] | None = None) -> int | None:
-    return announced("p", known or {}, table, table_id, 7)
+    return announced("p", known or {}, table, f"/{table_id}", table_id, 7)
 
 
 def test_the_newest_event_of_a_table_counts(supervisor: Supervisor) -> None:
@@ -86,10 +86,19 @@ def test_an_event_behind_many_of_the_log(supervisor: Supervisor) -> None:
 
 
 @pytest.mark.parametrize(
-    "extras", [[], [of_target(6, "dropped")], [of_log(6)], [None, {}], [of_target("6")], [of_target(None)]]
+    "extras",
+    [
+        [],
+        [of_target(6, "dropped")],
+        [of_target(6, uri="/copy")],
+        [of_log(6)],
+        [None, {}],
+        [of_target("6")],
+        [of_target(None)],
+    ],
 )
 def test_what_announces_nothing(supervisor: Supervisor, extras: list[Any]) -> None:
-    """No event, one of a table that is gone, one of the log, and events that others made."""
+    """No event, one of a table that is gone, of a copy, and of the log, and events that others made."""
     supervisor.extras = extras
     assert newest() is None
 

@@ -211,8 +211,8 @@ def test_what_earlier_runs_did_not_announce_is_part_of_the_result(world: World) 
         world.unpublished()
         world.saved_plans = PlansInMemory()
 
-    def events(table: str, table_id: str, newest: int) -> int | None:
-        assert (table, table_id) == ("log", "log-1")
+    def events(table: str, uri: str, table_id: str, newest: int) -> int | None:
+        assert (table, uri, table_id) == ("log", str(world.root / "log"), "log-1")
         return first.seal
 
     done = world.unpublished(never, announced=events)
