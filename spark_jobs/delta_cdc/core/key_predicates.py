@@ -171,11 +171,14 @@ class _Predicate:
         return token.kind
 
     def _is_key(self, token: Token) -> bool:
-        name, *more = names(token.text)
-        is_plain = _PLAIN_NAME.fullmatch(name) and name.lower() not in _RESERVED
-        if more or not (is_plain or (name.startswith("`") and len(name) > 2)):
-            return False
-        return self._names is None or bare(name).lower() in self._names
+        """Return whether a name is that of a key, or of a field of a key."""
+        parts = names(token.text)
+        return all(map(_is_safe, parts)) and (self._names is None or bare(parts[0]).lower() in self._names)
+
+
+def _is_safe(name: str) -> bool:
+    is_plain = _PLAIN_NAME.fullmatch(name) is not None and name.lower() not in _RESERVED
+    return is_plain or (name.startswith("`") and len(name) > 2)
 
 
 def _is_typed_literal(name: Token, text: Token) -> bool:
