@@ -13,7 +13,7 @@ import pytest
 from airflow_delta_cdc.operators import DeltaEnableChangeDataFeedOperator
 from delta_cdc.core.errors import DeployModeUnsupported, JobFailed
 from delta_cdc.core.spec import EnableSpec
-from delta_cdc.launch.jars import delta_jars
+from delta_cdc.launch.jars import needed
 from tests.integration.cluster.test_standalone import context
 from tests.support.http_store import HttpStore
 from tests.support.kubernetes_api import kubernetes_api
@@ -119,7 +119,7 @@ def test_standalone_in_client_mode(spark: SparkSession, command: Callable[..., l
     assert found.confs["spark.executor.memory"] == "2g"
     assert found.confs["spark.cores.max"] == "8"
     # Executors get the JARs from the driver; the driver has them on its own class path.
-    assert sorted(found.listed("spark.jars")) == sorted(jar.name for jar in delta_jars().jars())
+    assert sorted(found.listed("spark.jars")) == sorted(jar.name for jar in needed(["/lake/t"]))
     assert "DeltaSparkSessionExtension" in found.confs["spark.sql.extensions"]
 
 
@@ -129,7 +129,7 @@ def test_yarn_in_client_mode(spark: SparkSession, command: Callable[..., list[st
     assert found.starts == f"{_SPARK}.PythonRunner"
     assert found.confs["spark.yarn.queue"] == "etl"
     assert found.confs["spark.submit.deployMode"] == "client"
-    assert sorted(found.listed("spark.yarn.dist.jars")) == sorted(jar.name for jar in delta_jars().jars())
+    assert sorted(found.listed("spark.yarn.dist.jars")) == sorted(jar.name for jar in needed(["/lake/t"]))
     assert [name.startswith("delta_cdc-") for name in found.listed("spark.yarn.dist.pyFiles")] == [True]
     assert Path(found.arguments[found.arguments.index("--spec") + 1]).is_absolute()
 
@@ -145,7 +145,7 @@ def test_yarn_in_cluster_mode(spark: SparkSession, command: Callable[..., list[s
     assert told[1] in found.listed("spark.yarn.dist.files")
     assert "/" not in told[1]
     assert told[5].startswith((tmp_path / "results").as_uri())
-    assert sorted(found.listed("spark.yarn.dist.jars")) == sorted(jar.name for jar in delta_jars().jars())
+    assert sorted(found.listed("spark.yarn.dist.jars")) == sorted(jar.name for jar in needed(["/lake/t"]))
     assert [name.startswith("delta_cdc-") for name in found.listed("spark.submit.pyFiles")] == [True]
     # Nothing of this machine: the driver has an interpreter of its own.
     assert not any("PYSPARK_PYTHON" in name for name in found.confs)
@@ -190,7 +190,7 @@ def test_kubernetes_in_cluster_mode(
     lists = ("spark.files", "spark.submit.pyFiles", "spark.jars")
     named = ",".join([application, *(found.confs[name] for name in lists)]).split(",")
     assert {one.replace("s3a://", "s3://") for one in named} == kept
-    assert {Path(one).name for one in named} >= {jar.name for jar in delta_jars().jars()}
+    assert {Path(one).name for one in named} >= {jar.name for jar in needed(["/lake/t"])}
     # Of two runs the second one finds the JARs there.
     assert {stored.count(name) for name in kept if name.endswith(".jar")} == {1}
     # The process that looks has the classes to do so, beside whatever it had.
