@@ -53,7 +53,8 @@ def test_every_commit_is_chained(source: Source, target: str, apply: Callable[..
     assert len(others) == 3
     for seal in others:
         planned = seal["step"]["planned_on"]
-        assert planned["version"] == seal["at"] - 1
+        # After a load, a commit of the table's layout may lie between.
+        assert seal["at"] - 2 <= planned["version"] < seal["at"]
         assert (
             planned["commit_hash"] == sha256(commit_file(target, planned["version"]).read_bytes()).hexdigest()
         )
