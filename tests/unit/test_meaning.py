@@ -225,7 +225,7 @@ def test_a_source_too_wide_for_a_seal() -> None:
 
 
 def test_leaves_of_a_schema() -> None:
-    struct = {"type": "struct", "fields": [{"name": "x", "type": "long"}]}
+    struct = {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True}]}
     nothing = {"type": "struct", "fields": []}
     fields = [
         ("id", "long"),
@@ -233,5 +233,6 @@ def test_leaves_of_a_schema() -> None:
         ("none", nothing),
         ("many", {"type": "array", "elementType": struct}),
     ]
-    schema = json.dumps({"type": "struct", "fields": [{"name": name, "type": of} for name, of in fields]})
+    described = [{"name": name, "type": of, "nullable": True} for name, of in fields]
+    schema = json.dumps({"type": "struct", "fields": described})
     assert leaf_paths(schema) == (("id",), ("info", "x"), ("none",), ("many",))
