@@ -7,10 +7,12 @@ between, without any conflict.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from delta_cdc.core import sql
 from delta_cdc.core.errors import SequenceNotIncreasing
@@ -23,7 +25,7 @@ from delta_cdc.spark.apply.events import UPSERT as EVENT_UPSERT
 from delta_cdc.spark.apply.intervals import BASE, DELETED, END, FOUND_DELETED, FROM_NOTHING, START
 from delta_cdc.spark.apply.merge import Clause, Merge, from_source
 from delta_cdc.spark.changes import states
-from delta_cdc.spark.changes.equality import comparable, conformed, same
+from delta_cdc.spark.changes.equality import comparable, conformed, laid_out_as, same
 from delta_cdc.spark.changes.queries import raised
 
 if TYPE_CHECKING:
@@ -114,6 +116,7 @@ def merge_states(
         differs, or may be written with equal values
     :param lazy: the rows are computed from rows of the target
     """
+    rows, shape = _laid_out(context, rows, shape)
     soft = context.options.delete_mode == "soft"
     operation = sql.column("s", OPERATION)
     values = from_source(shape.values)
@@ -150,6 +153,23 @@ def merge_states(
     on = _keys_match(context, shape)
     confs = LAZY if lazy else {}
     return Merge(context.spec.target_uri, rows, (*on, *pruning), tuple(clauses), confs=confs)
+
+
+def _laid_out(context: StepContext, rows: DataFrame, shape: Shape) -> tuple[DataFrame, Shape]:
+    """Return the source of a MERGE with the fields of structs in the target's order.
+
+    Delta 4.4 matches them by position in arrays of arrays, arrays of maps, and keys of maps in arrays.
+    """
+    fields, moved = [], {}
+    for field in shape.schema.fields:
+        target_type = context.target_types.get(field.name.lower(), field.dataType)
+        placed = laid_out_as(field.dataType, target_type)
+        value = conformed(quote(field.name), field.dataType, placed)
+        if value != quote(field.name):
+            moved[field.name] = F.expr(value)
+            field = StructField(field.name, placed, field.nullable, field.metadata)
+        fields.append(field)
+    return rows.withColumns(moved) if moved else rows, replace(shape, schema=StructType(fields))
 
 
 def _keys_match(context: StepContext, shape: Shape) -> list[str]:
@@ -282,6 +302,7 @@ def merge_history(
         files that have no open row. Otherwise rows match by keys and start
     :param lazy: the rows are computed from rows of the target
     """
+    rows, shape = _laid_out(context, rows, shape)
     options = context.options
     operation, start, end = (sql.column("s", name) for name in (OPERATION, START, END))
     values = from_source(shape.values)

@@ -17,9 +17,10 @@ from delta_cdc.core.column_changes import FOLLOWED, widens
 from delta_cdc.core.errors import ConfigurationDrift, TargetSchemaClash
 from delta_cdc.core.properties import TYPE_WIDENING
 from delta_cdc.spark.apply import rows
+from delta_cdc.spark.changes.equality import ddl
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from delta_cdc.core.column_changes import ColumnChange
     from delta_cdc.core.spec import ApplyOptions, ApplySpec
@@ -148,13 +149,47 @@ def check_target(context: StepContext, shape: Shape) -> None:
             remedy="add it to the target, leave it out with select, or set schema_evolution in policies "
             "to 'additive'.",
         )
-    context.alters = (*alters, *widening(spec.target_uri, wider))
+    added = _added(spec.target_uri, target, desired) if new else ()
+    context.alters = (*alters, *widening(spec.target_uri, wider), *added)
     context.comments = {
         change.path[0]: change.after
         for change in changes
         if change.kind == "comment" and len(change.path) == 1 and change.path[0] in new
     }
     context.evolve = bool(new)
+
+
+def _added(uri: str, target: StructType, desired: StructType) -> tuple[str, ...]:
+    """Return the statements that add the fields which a MERGE of Delta 4.4 cannot add.
+
+    Its schema evolution cannot cast a target's own arrays of arrays or maps, or maps of these.
+    """
+    existing = {field.name.lower(): field for field in target.fields}
+    pairs = [
+        (existing[field.name.lower()], field) for field in desired.fields if field.name.lower() in existing
+    ]
+    return tuple(
+        f"ALTER TABLE {sql.table(uri)} ADD COLUMNS ({_path(path)} {ddl(data_type)})"
+        for found, wanted in pairs
+        for path, data_type in _beyond_merge(found.dataType, wanted.dataType, (found.name,))
+    )
+
+
+def _beyond_merge(
+    found: DataType, wanted: DataType, path: tuple[str, ...], *, is_deep: bool = False
+) -> Iterator[tuple[tuple[str, ...], DataType]]:
+    """Return the new fields inside a collection that is itself in a collection, with their paths."""
+    wanted_parts = {part.name.lower(): part.dataType for part in _parts(wanted)}
+    if isinstance(found, StructType) and is_deep:
+        existing = {name.lower() for name in found.names}
+        for part in _parts(wanted):
+            if part.name.lower() not in existing:
+                yield (*path, part.name), part.dataType
+    for part in _parts(found):
+        wanted_part = wanted_parts.get(part.name.lower())
+        if wanted_part is not None:
+            nests = not isinstance(found, StructType) and not isinstance(part.dataType, StructType)
+            yield from _beyond_merge(part.dataType, wanted_part, (*path, part.name), is_deep=is_deep or nests)
 
 
 def _remedy(found: DataType, wanted: DataType, path: tuple[str, ...], *, is_fixed: bool) -> str:

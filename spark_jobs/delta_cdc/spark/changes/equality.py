@@ -50,6 +50,27 @@ def nullable(data_type: DataType) -> DataType:
     return data_type
 
 
+def laid_out_as(data_type: DataType, target: DataType) -> DataType:
+    """Return a type with the fields of structs in a target's order; then those that the target lacks.
+
+    A field that only the target has is there too. The types of the other parts stay as they are.
+    """
+    if isinstance(data_type, T.StructType) and isinstance(target, T.StructType):
+        own = {field.name.lower(): field for field in data_type.fields}
+        fields = []
+        for at in target.fields:
+            found = own.pop(at.name.lower(), None)
+            placed = at.dataType if found is None else laid_out_as(found.dataType, at.dataType)
+            fields.append(T.StructField(at.name if found is None else found.name, placed))
+        return T.StructType([*fields, *own.values()])
+    if isinstance(data_type, T.ArrayType) and isinstance(target, T.ArrayType):
+        return T.ArrayType(laid_out_as(data_type.elementType, target.elementType))
+    if isinstance(data_type, T.MapType) and isinstance(target, T.MapType):
+        key = laid_out_as(data_type.keyType, target.keyType)
+        return T.MapType(key, laid_out_as(data_type.valueType, target.valueType))
+    return data_type
+
+
 def conformed(value: str, data_type: DataType, wanted: DataType, depth: int = 0) -> str:
     """Return SQL of a value in the type of the values that it meets.
 
@@ -65,7 +86,7 @@ def conformed(value: str, data_type: DataType, wanted: DataType, depth: int = 0)
     if nullable(data_type) == nullable(wanted):
         return value
     if not isinstance(wanted, T.StructType | T.ArrayType | T.MapType) or type(data_type) is not type(wanted):
-        return f"CAST({value} AS {_ddl(wanted)})"
+        return f"CAST({value} AS {ddl(wanted)})"
     rebuilt = _rebuilt(value, data_type, wanted, depth, conformed)
     return f"map_from_entries({rebuilt})" if isinstance(wanted, T.MapType) else rebuilt
 
@@ -103,7 +124,7 @@ def _rebuilt(value: str, data_type: DataType, wanted: DataType, depth: int, part
         for field in wanted.fields:
             own = found.get(field.name.lower())
             text, own_type = (
-                (f"CAST(NULL AS {_ddl(field.dataType)})", field.dataType)
+                (f"CAST(NULL AS {ddl(field.dataType)})", field.dataType)
                 if own is None
                 else (f"{value}.{quote(own.name)}", own.dataType)
             )
@@ -119,14 +140,14 @@ def _rebuilt(value: str, data_type: DataType, wanted: DataType, depth: int, part
     return f"transform(map_entries({value}), {item} -> struct({key}, {entry}))"
 
 
-def _ddl(data_type: DataType) -> str:
+def ddl(data_type: DataType) -> str:
     """Return a type as Spark's SQL has it; ``simpleString`` does not quote the names of fields."""
     if isinstance(data_type, T.StructType):
-        return f"STRUCT<{', '.join(f'{quote(f.name)}: {_ddl(f.dataType)}' for f in data_type.fields)}>"
+        return f"STRUCT<{', '.join(f'{quote(f.name)}: {ddl(f.dataType)}' for f in data_type.fields)}>"
     if isinstance(data_type, T.ArrayType):
-        return f"ARRAY<{_ddl(data_type.elementType)}>"
+        return f"ARRAY<{ddl(data_type.elementType)}>"
     if isinstance(data_type, T.MapType):
-        return f"MAP<{_ddl(data_type.keyType)}, {_ddl(data_type.valueType)}>"
+        return f"MAP<{ddl(data_type.keyType)}, {ddl(data_type.valueType)}>"
     return data_type.simpleString()
 
 
