@@ -95,6 +95,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         starting_timestamp: str | None = None,
         glob: str | None = None,
         lexical_order: bool | str = False,
+        follow_links: bool | str = False,
         replay: bool | str = False,
         source_kind: str | None = None,
         stored_as_scd_type: int | str = 1,

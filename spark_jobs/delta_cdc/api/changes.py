@@ -256,6 +256,7 @@ def ingest_changes(
     starting_timestamp: str | None = None,
     glob: str | None = None,
     lexical_order: bool = False,
+    follow_links: bool = False,
     replay: bool = False,
     limits: Mapping[str, Any] | str | None = None,
     policies: Mapping[str, Any] | str | None = None,

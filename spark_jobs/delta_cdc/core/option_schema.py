@@ -609,6 +609,13 @@ _INGEST = _by_name(
         default=False,
     ),
     Option(
+        "follow_links",
+        FLAG,
+        "True: follow links in a local folder that lead out of it. Whoever can write into the folder can then "
+        "have any file ingested that the task can read",
+        default=False,
+    ),
+    Option(
         "on_invalid",
         choice("fail", "quarantine"),
         "If a record is not an event: ``quarantine`` or ``fail``",

@@ -2,7 +2,8 @@
 
 A source is a folder or a file; a folder includes all files in it, at any depth. The listing leaves out, at
 any depth below, hidden names (they begin with ``_`` or ``.``) and files that are still being copied (they end
-with ``._COPYING_``). The listing follows local links, but lists each file under only one name. ``glob``
+with ``._COPYING_``). The listing follows local links inside the source, but lists each file under only one
+name; it follows links that lead out of the source only if asked. ``glob``
 filters the files by their own names, as Python's ``fnmatch`` does: ``*``, ``?``, ``[a-z]``, ``[!a-z]``.
 
 A local path that does not exist is an error; an empty folder is not. An object store has no folders, so an
@@ -13,6 +14,7 @@ Only a note that counts 0 files shows a misspelt prefix.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,12 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import InvalidConfiguration, SourceNotFound
 from delta_cdc.core.spec import SourceFile
+from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, local_path, spark_uri
 from delta_cdc.delta_log.requests import Storage, milliseconds
 from delta_cdc.delta_log.store import open_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+logger = logging.getLogger(__name__)
 
 _SPECIAL = "*?[{"
 _COPYING = "._COPYING_"
@@ -36,6 +41,8 @@ async def list_files(
     storage_options: dict[str, str] | None = None,
     glob: str | None = None,
     after: str | None = None,
+    *,
+    follow_links: bool = False,
 ) -> list[SourceFile]:
     """Return the files of a source, sorted by name.
 
@@ -44,6 +51,7 @@ async def list_files(
     :param glob: pattern for the files' own names; None selects all
     :param after: only files with a greater name than this URI (as Spark names it); an object store filters
         them itself
+    :param follow_links: also follow local links that lead out of the source
     :raises SourceNotFound: a local path, or a bucket, that does not exist
     :raises InvalidConfiguration: see :func:`read_source` and :func:`check_glob`
     :raises StoreUnavailable: the store did not answer, or refused access
@@ -53,7 +61,7 @@ async def list_files(
     path = local_path(root)
     if path is not None:
         with Storage(root).named():
-            return await asyncio.to_thread(_local, Path(path), glob, after)
+            return await asyncio.to_thread(_local, Path(path), glob, after, follow_links)
     return await _stored(root, storage_options, glob, after)
 
 
@@ -107,7 +115,7 @@ def hides(below: str) -> bool:
 
 
 # -- local --------------------------------------------------------------------------------------
-def _local(root: Path, glob: str | None, after: str | None) -> list[SourceFile]:
+def _local(root: Path, glob: str | None, after: str | None, follows: bool) -> list[SourceFile]:
     if not root.exists():
         raise _missing(str(root))
     if root.is_file():
@@ -117,6 +125,7 @@ def _local(root: Path, glob: str | None, after: str | None) -> list[SourceFile]:
     real_base = os.path.realpath(base).rstrip("/")
     listed: list[SourceFile] = []
     by_link: dict[str, SourceFile] = {}
+    outside: list[str] = []
     for entry, linked in _walk(base, after):
         if not _is_meant(entry.path[len(base) + 1 :], glob):
             continue
@@ -125,15 +134,26 @@ def _local(root: Path, glob: str | None, after: str | None) -> list[SourceFile]:
         except FileNotFoundError:
             # The file was deleted after its folder was read.
             continue
-        file = SourceFile(entry.path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+        file = _found(entry.path, stat)
         if not linked:
             listed.append(file)
             continue
         real = os.path.realpath(entry.path)
         own = real[len(real_base) + 1 :] if real.startswith(f"{real_base}/") else None
+        if own is None and not follows:
+            outside.append(entry.path)
+            continue
         # Skip a link to a file that is already listed under its own name.
         if own is None or not _is_meant(own, glob):
             by_link[real] = min(file, by_link.get(real, file), key=lambda link_file: link_file.uri)
+    if outside:
+        logger.warning(
+            "%s below %s by a link that leads out of it are left out, for instance %s. To read them, set "
+            "follow_links.",
+            plural(len(outside), "file"),
+            base,
+            min(outside),
+        )
     return sorted([*listed, *by_link.values()], key=lambda file: file.uri)
 
 
@@ -169,7 +189,16 @@ def _one(path: Path) -> SourceFile | None:
         stat = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return SourceFile(str(path), stat.st_size, stat.st_mtime_ns // 1_000_000)
+    return _found(str(path), stat)
+
+
+def _found(path: str, stat: os.stat_result) -> SourceFile:
+    """Return a local file. Its time of change stands for an etag.
+
+    A copy may keep size and modification time; nobody can set the time of change. The inode says no more, and
+    some file systems give each machine another one.
+    """
+    return SourceFile(path, stat.st_size, stat.st_mtime_ns // 1_000_000, f"changed {stat.st_ctime_ns}")
 
 
 # -- object stores ------------------------------------------------------------------------------

@@ -150,7 +150,9 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
 
 
 async def _listed(request: IngestRequest, after: str | None = None) -> list[SourceFile]:
-    return await list_files(request.source, request.storage_options, request.glob, after)
+    return await list_files(
+        request.source, request.storage_options, request.glob, after, follow_links=request.follow_links
+    )
 
 
 @dataclass(frozen=True)

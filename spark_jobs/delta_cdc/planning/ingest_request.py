@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Rules = Iterator[tuple[bool, str, str, str]]
 
 _SIZES = ("max_files", "max_bytes", "max_offsets")
-_FILES_ONLY = ("max_files", "max_bytes", "glob")
+_FILES_ONLY = ("max_files", "max_bytes", "glob", "lexical_order", "follow_links")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,7 @@ class IngestRequest:
     max_offsets: int | None = None
     glob: str | None = None
     lexical_order: bool = False
+    follow_links: bool = False
     replay: bool = False
     on_expired: str = "fail"
     single_driver: bool = False
@@ -132,14 +133,13 @@ def _sources(r: IngestRequest) -> Rules:
         "leave source_kind out: the source determines it.",
     )
     names = _FILES_ONLY if kafka else ("max_offsets",)
-    names_given = [name for name in names if getattr(r, name) is not None]
-    names_given += ["lexical_order"] if kafka and r.lexical_order else []
+    names_given = [name for name in names if getattr(r, name) not in (None, False)]
     names_given += ["kafka_options"] if not kafka and r.kafka_options else []
     yield (
         bool(names_given),
         "".join(names_given[:1]),
         f"{', '.join(names_given)} and a source of {kind} are given",
-        "max_offsets and kafka_options are for a topic; max_files, max_bytes, glob, lexical_order for files.",
+        f"max_offsets and kafka_options are for a topic; {', '.join(_FILES_ONLY)} for files.",
     )
     bounds = [name for name in (*_SIZES, "starting_timestamp") if getattr(r, name) is not None]
     yield (

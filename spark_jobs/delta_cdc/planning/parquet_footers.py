@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.uris import canonical_uri
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Number of footers read concurrently; each costs two requests to an object store.
 _CONCURRENT = 16
+#: The most digits of a decimal in Spark.
+_DIGITS = 38
 
 
 async def footers(
@@ -50,12 +52,31 @@ def _read(file: SourceFile, storage_options: dict[str, str] | None) -> SourceFil
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         # Errors of the Parquet reader; storage errors are named errors already.
         return replace(file, unreadable=reason(error))
-    for number in range(len(schema.names)):
-        column = schema.column(number)
-        if column.logical_type.type == "TIMESTAMP" and "nanoseconds" in str(column.logical_type):
-            unreadable = (
-                f"its column {column.path} holds timestamps in nanoseconds, which Spark does not read; write "
-                "them in microseconds"
-            )
-            return replace(file, unreadable=unreadable)
+    flaw = _flaw([schema.column(number) for number in range(len(schema.names))])
+    if flaw:
+        return replace(file, unreadable=flaw)
     return replace(file, columns=tuple(schema.to_arrow_schema().names))
+
+
+def _flaw(columns: Sequence[Any]) -> str:
+    """Return why Spark cannot read columns exactly; "" if it can."""
+    paths: dict[str, str] = {}
+    for column in columns:
+        for depth in range(1, column.path.count(".") + 2):
+            path = ".".join(column.path.split(".")[:depth])
+            other = paths.setdefault(path.lower(), path)
+            if other != path:
+                return f"its columns {other} and {path} differ in case only; rename one of them"
+        kind = column.logical_type.type
+        if kind == "TIMESTAMP" and "nanoseconds" in str(column.logical_type):
+            what, way_out = "timestamps in nanoseconds", "write them in microseconds"
+        elif kind == "TIME":
+            what, way_out = "times of day", "write them as text, or as microseconds in a BIGINT"
+        elif kind == "DECIMAL" and column.precision > _DIGITS:
+            what, way_out = f"decimals of {column.precision} digits", "write them as text"
+        elif kind in ("FLOAT16", "INTERVAL"):
+            what, way_out = f"values of the type {kind}", "write them with another type"
+        else:
+            continue
+        return f"its column {column.path} holds {what}, which Spark does not read; {way_out}"
+    return ""

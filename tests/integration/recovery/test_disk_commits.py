@@ -183,6 +183,10 @@ def test_a_thousand_commits_of_two_drivers_of_spark(tmp_path: Path, programs: Pr
 
 @pytest.mark.slow
 def test_two_drivers_of_spark_with_deltas_default_lose_rows(tmp_path: Path, programs: Programs) -> None:
-    found = rows_of_drivers(tmp_path / "table", programs, _CONTROL, 60)
-    print(f"{121 - len(found)} of 120 rows are lost")
-    assert len(found) < 121
+    for attempt in range(5):
+        # Whether two commits meet is chance: about one round in four loses nothing.
+        found = rows_of_drivers(tmp_path / f"table{attempt}", programs, _CONTROL, 60)
+        if len(found) < 121:
+            print(f"{121 - len(found)} of 120 rows are lost")
+            return
+    pytest.fail("five rounds of two drivers lost no row")

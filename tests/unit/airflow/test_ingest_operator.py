@@ -124,6 +124,7 @@ _GIVEN: dict[str, tuple[Any, Any]] = {
     "max_offsets": ("7", 7),
     "glob": ("*.csv", "*.csv"),
     "lexical_order": ("True", True),
+    "follow_links": ("True", True),
     "on_invalid": ("fail", "fail"),
     "on_expired": ("continue", "continue"),
     "replay": ("True", True),

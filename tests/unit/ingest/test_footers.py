@@ -89,3 +89,28 @@ def test_nanoseconds(tmp_path: Path, nested: bool) -> None:
     assert nano.unreadable.startswith(
         f"its column {'x.at' if nested else 'x'} holds timestamps in nanoseconds"
     )
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"a": pa.array([1], pa.time64("us"))}, "its column a holds times of day"),
+        (
+            {"s": pa.array([{"t": 1}], pa.struct([("t", pa.time32("ms"))]))},
+            "its column s.t holds times of day",
+        ),
+        ({"d": pa.array([None], pa.decimal256(60, 2))}, "its column d holds decimals of 60 digits"),
+        ({"h": pa.array([None], pa.float16())}, "its column h holds values of the type FLOAT16"),
+        ({"x": [1], "X": [2]}, "its columns x and X differ in case only"),
+        ({"s": pa.array([{"y": 1, "Y": 2}])}, "its columns s.y and s.Y differ in case only"),
+        ({"n": pa.array([1], pa.timestamp("ns"))}, "its column n holds timestamps in nanoseconds"),
+        ({"d": pa.array([None], pa.decimal128(38, 2)), "u": pa.array([1], pa.uint64())}, ""),
+    ],
+    ids=["time", "time in a struct", "60 digits", "half", "x and X", "s.y and s.Y", "nanoseconds", "fine"],
+)
+def test_types_that_spark_does_not_read(tmp_path: Path, table: dict[str, Any], said: str) -> None:
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    (file,) = read([str(tmp_path / "a.parquet")])
+    assert file.unreadable.startswith(said)
+    assert bool(file.unreadable) == bool(said)
+    assert bool(file.columns) != bool(said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -108,7 +109,9 @@ def test_what_is_told_of_a_file(store: HttpStore) -> None:
     fill(store.root / "in")
     (local,) = listed(f"{store.root}/in/a.json")
     stat = (store.root / "in/a.json").stat()
-    assert local == SourceFile(f"{store.root}/in/a.json", stat.st_size, stat.st_mtime_ns // 1_000_000, "")
+    changed = f"changed {stat.st_ctime_ns}"
+    assert local == SourceFile(local.uri, stat.st_size, stat.st_mtime_ns // 1_000_000, changed)
+    assert local.uri == f"{store.root}/in/a.json"
     (stored,) = listed("s3a://lake/in/a.json", store.options())
     assert (stored.uri, stored.size) == ("s3a://lake/in/a.json", stat.st_size)
     assert stored.modified == stat.st_mtime_ns // 1_000_000_000 * 1000
@@ -159,10 +162,41 @@ def test_links(tmp_path: Path) -> None:
     for name, target in links.items():
         (tmp_path / name).symlink_to(tmp_path / target)
     # What a link leads to inside the source is listed once, by its own name.
-    found = names(listed(f"{tmp_path}/in"), str(tmp_path))
+    found = names(listed(f"{tmp_path}/in", follow_links=True), str(tmp_path))
     assert found == ["in/2024/and_round/a.json", "in/2024/b.json", "in/current/v.json"]
     # Unless that is not meant.
     assert names(listed(f"{tmp_path}/in", glob="new*"), str(tmp_path)) == ["in/newest.json"]
+
+
+def test_links_that_lead_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever may write into a landing folder must not choose which files of the machine are read."""
+    for name in ("in/a.json", "in/deep/b.json", "secret/key.json", "other.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "in/all").symlink_to(tmp_path / "secret")
+    (tmp_path / "in/one.json").symlink_to("../other.json")
+    (tmp_path / "in/round.json").symlink_to("../in/a.json")
+    (tmp_path / "inside").symlink_to("in")
+    for source in ("in", "inside"):
+        caplog.clear()
+        found = names(listed(f"{tmp_path}/{source}"), f"{tmp_path}/{source}")
+        assert found == ["a.json", "deep/b.json"]
+        assert "2 files below" in caplog.text
+        assert "set follow_links" in caplog.text
+    followed = names(listed(f"{tmp_path}/in", follow_links=True), f"{tmp_path}/in")
+    assert followed == ["a.json", "all/key.json", "deep/b.json", "one.json"]
+
+
+def test_a_copy_with_the_same_size_and_time_is_another_delivery(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text("1")
+    (first,) = listed(str(file))
+    (tmp_path / "b.json").write_text("2")
+    os.utime(tmp_path / "b.json", ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns))
+    (tmp_path / "b.json").rename(file)
+    (second,) = listed(str(file))
+    assert (first.size, first.modified) == (second.size, second.modified)
+    assert first.etag != second.etag
 
 
 def test_marks_of_folders_in_a_store(store: HttpStore) -> None:
