@@ -15,6 +15,7 @@ _UNSTABLE = (
     (re.compile(r"\b[0-9a-f]{64}\b"), "<sha256>"),
     (re.compile(r"\b[0-9a-f]{16}\b"), "<hash>"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
+    (re.compile(r'"changed \d+"'), '"changed <time>"'),
     (re.compile(r'("timestamp": )"[^"]*"'), r'\1"<time>"'),
     (re.compile(r'("(?:seconds|work|start)": )(?:\{[^{}]*\}|[\d.]+(?:e-\d+)?)'), r'\1"<seconds>"'),
 )

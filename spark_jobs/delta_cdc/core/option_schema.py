@@ -611,8 +611,8 @@ _INGEST = _by_name(
     Option(
         "follow_links",
         FLAG,
-        "True: follow links in a local folder that lead out of it. Whoever can write into the folder can then "
-        "have any file ingested that the task can read",
+        "True: follow links in a local folder that lead out of it. Whoever can write into it can then "
+        "have the run ingest any file that the task can read",
         default=False,
     ),
     Option(

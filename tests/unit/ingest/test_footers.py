@@ -92,7 +92,7 @@ def test_nanoseconds(tmp_path: Path, nested: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "reason"),
     [
         ({"a": pa.array([1], pa.time64("us"))}, "its column a holds times of day"),
         (
@@ -108,9 +108,9 @@ def test_nanoseconds(tmp_path: Path, nested: bool) -> None:
     ],
     ids=["time", "time in a struct", "60 digits", "half", "x and X", "s.y and s.Y", "nanoseconds", "fine"],
 )
-def test_types_that_spark_does_not_read(tmp_path: Path, table: dict[str, Any], said: str) -> None:
+def test_types_that_spark_does_not_read(tmp_path: Path, table: dict[str, Any], reason: str) -> None:
     pq.write_table(pa.table(table), tmp_path / "a.parquet")
     (file,) = read([str(tmp_path / "a.parquet")])
-    assert file.unreadable.startswith(said)
-    assert bool(file.unreadable) == bool(said)
-    assert bool(file.columns) != bool(said)
+    assert file.unreadable.startswith(reason)
+    assert bool(file.unreadable) == bool(reason)
+    assert bool(file.columns) != bool(reason)
