@@ -195,8 +195,8 @@ def _one(path: Path) -> SourceFile | None:
 def _found(path: str, stat: os.stat_result) -> SourceFile:
     """Return a local file. Its time of change stands for an etag.
 
-    A copy may keep size and modification time; nobody can set the time of change. The inode says no more, and
-    some file systems give each machine another one.
+    A copy may keep size and modification time, but no program can set the time of change. The inode says no
+    more, and some file systems give each machine another one.
     """
     return SourceFile(path, stat.st_size, stat.st_mtime_ns // 1_000_000, f"changed {stat.st_ctime_ns}")
 
