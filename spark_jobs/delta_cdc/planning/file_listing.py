@@ -3,7 +3,7 @@
 A source is a folder or a file; a folder includes all files in it, at any depth. The listing leaves out, at
 any depth below, hidden names (they begin with ``_`` or ``.``) and files that are still being copied (they end
 with ``._COPYING_``). The listing follows local links inside the source, but lists each file under only one
-name; it follows links that lead out of the source only if asked. ``glob``
+name; it follows links that lead out of the source only with ``follow_links``. ``glob``
 filters the files by their own names, as Python's ``fnmatch`` does: ``*``, ``?``, ``[a-z]``, ``[!a-z]``.
 
 A local path that does not exist is an error; an empty folder is not. An object store has no folders, so an
