@@ -23,8 +23,9 @@ Layers = Mapping[str, tuple[str, ...]]
 LAYERS: Layers = {
     "core": (),
     "delta_log": ("core",),
-    "planning": ("core", "delta_log"),
-    "spark": ("core",),
+    "ingest": ("core",),
+    "planning": ("core", "delta_log", "ingest"),
+    "spark": ("core", "ingest"),
     "launch": ("core",),
     "run": ("core", "delta_log", "planning"),
 }
@@ -65,8 +66,8 @@ BANNED_ATTRIBUTES = {"_jvm", "_jsparkSession", "_jdf", "_sc", "sparkContext", "r
 #: Airflow, because the arrows between the packages go one way; Delta's Python package, because it needs a
 #: server plugin over Connect.
 BANNED_PACKAGES = {"airflow", "airflow_delta_cdc", "delta"}
-#: The one module that may call Python's JSON parser: it has the limits. The probe imports nothing of ours.
-JSON_READERS = ("delta_cdc.core.codec", "delta_cdc.doctor.probe")
+#: The modules that may call Python's JSON parser: they have the limits. The probe imports nothing of ours.
+JSON_READERS = ("delta_cdc.core.codec", "delta_cdc.ingest.records.json", "delta_cdc.doctor.probe")
 _PARSES_JSON = ("json.loads", "json.load", "json.JSONDecoder", "json.decoder", "json.scanner")
 
 

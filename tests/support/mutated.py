@@ -281,10 +281,18 @@ def _goldengate_row(found: list[str]) -> Verdict:
 
 
 def _images(
-    before: Any, after: Any, op: str | None, sequences: tuple[str, str] | None, is_key_change: bool = False
+    before: Any,
+    after: Any,
+    op: str | None,
+    sequences: tuple[str, str] | None,
+    is_key_change: bool = False,
+    may_lack: bool = False,
 ) -> Verdict:
     """Return the events of an image before and one after, where a changed key is two events.
 
+    The row of a new key has what the image before has and the one after lacks.
+
+    :param may_lack: an image may lack columns that the table has: then the new row is not known
     :param sequences: of the delete of the old key, and of the event itself
     """
     olds = [
@@ -293,13 +301,20 @@ def _images(
     ]
     old, new = (image.get("id") for image in olds)
     changed = old is not None and new is not None and _text(old) != _text(new)
-    row = after if after is not None else before
+    if op == "upsert" and after is None:
+        # The image before is the old row.
+        return QUARANTINED
+    row = before if op == "delete" and before is not None else after
     if row is not None and (not isinstance(row, dict) or _misspelt(row, COLUMNS)):
         return QUARANTINED
-    if is_key_change and before is None:
+    if is_key_change and old is None:
         return QUARANTINED
     if row is None and op in ("upsert", "delete"):
         return QUARANTINED
+    if changed and op == "upsert":
+        row = {**{name: before[name] for name in before if name.lower() not in olds[1]}, **after}
+        if _misspelt(row, COLUMNS) or (may_lack and not set(COLUMNS) <= set(row)):
+            return QUARANTINED
     this = _event(op, row if row is not None else {}, None if sequences is None else sequences[1])
     if not changed or sequences is None or isinstance(this, str):
         return this
@@ -315,7 +330,7 @@ def _goldengate_json(found: dict[str, Any]) -> Verdict:
     is_key_change, number = op == "key_change", _digits(found.get("pos"), 24)
     op = "upsert" if is_key_change else op
     sequences = None if number is None else (f"{number}/0", f"{number}/1")
-    return _images(found.get("before"), found.get("after"), op, sequences, is_key_change)
+    return _images(found.get("before"), found.get("after"), op, sequences, is_key_change, may_lack=True)
 
 
 _DEBEZIUM = {"c": "upsert", "r": "upsert", "u": "upsert", "d": "delete", "t": "truncate", "m": IGNORED}

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 #: Patterns that depend on values of a run: the module and the argument's text, and such patterns.
 BUILT: dict[tuple[str, str], tuple[str, ...]] = {
     ("delta_cdc.spark.changes.manifests", "marks"): ("[CDI]", "C", "[DI]"),
-    ("delta_cdc.spark.ingest.quoting", "self._value"): (
-        r"(?:[ ]*+\"(?:[^\"]++|\"\")*+\"[ ]*+|(?![ ]*+\")[^,\r\n]*+)",
+    ("delta_cdc.ingest.records.csv_times", "expression"): (
+        r"(?P<year>\d{4})\-(?P<month>\d{2})\-(?P<day>\d{2})T(?P<hour>\d{2}):(?P<minute>\d{2})"
+        r":(?P<second>\d{2})\.(?P<fraction>\d{1,6})(?P<offset>Z|[+-]\d{2}:\d{2})",
+        r"(?P<day>\d{1,2})\ (?P<name>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\ (?P<year>\d{4})\ "
+        r"(?P<half>\d{1,2}):(?P<minute>\d{2})\ (?P<noon>AM|PM)",
     ),
 }
 TIMES, LENGTH = 10_000, 60_000

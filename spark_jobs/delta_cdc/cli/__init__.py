@@ -16,14 +16,27 @@ from difflib import get_close_matches
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.cli import archive, changes, doctor, jars, lint, plan, replay, run, schema, status, verify
+from delta_cdc.cli import (
+    archive,
+    changes,
+    decode,
+    doctor,
+    jars,
+    lint,
+    plan,
+    replay,
+    run,
+    schema,
+    status,
+    verify,
+)
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: In the order in which the help lists them.
-_COMMANDS = (run, status, plan, changes, replay, verify, lint, schema, jars, archive, doctor)
+_COMMANDS = (run, status, plan, changes, decode, replay, verify, lint, schema, jars, archive, doctor)
 #: Names that other tools have for a subcommand.
 _ALSO = {"validate": "lint", "check": "lint"}
 

@@ -143,6 +143,10 @@ TIME_UNITS: dict[str, str | None] = {
 }
 #: Their ``binary.handling.mode``, and how bytes are written under it.
 BYTES = {"bytes": "base64", "base64": "base64", "base64-url-safe": "base64url", "hex": "hex"}
+#: What to do with a message without a value: skip it, or delete the row that its key names.
+TOMBSTONES = Setting("text", IGNORE, choices=(IGNORE, DELETE))
+#: A member of a record (``metadata.commit-timestamp``), or ``_offset`` or ``_row``.
+_MEMBER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z_][A-Za-z0-9_-]*)*")
 #: The options of each adapter.
 SETTINGS: dict[str, dict[str, Setting]] = {
     "plain": {
@@ -153,6 +157,7 @@ SETTINGS: dict[str, dict[str, Setting]] = {
         "except_column_list": Setting("texts", ()),
         "columns_to_update": Setting("text"),
         "old_keys": Setting("mapping"),
+        "tombstones": TOMBSTONES,
     },
     "debezium": {
         "unwrapped": Setting("flag", False),
@@ -172,7 +177,12 @@ SETTINGS: dict[str, dict[str, Setting]] = {
         "operation_column": Setting("text", "Op"),
         "change_sequence": Setting("text"),
         "timestamp_column": Setting("text"),
+        "envelope": Setting("flag", False),
+        "sequence_by": Setting("texts"),
+        "table": Setting("text"),
+        "before_image_prefix": Setting("text"),
         "except_column_list": Setting("texts", ()),
+        "tombstones": TOMBSTONES,
     },
     "goldengate": {
         "model": Setting("text", "operation", choices=("operation", "row")),
@@ -180,6 +190,19 @@ SETTINGS: dict[str, dict[str, Setting]] = {
         "table": Setting("text"),
         "sequence_column": Setting("text", "pos"),
         "except_column_list": Setting("texts", ()),
+        "tombstones": TOMBSTONES,
+    },
+    "maxwell": {
+        "sequence_by": Setting("texts"),
+        "table": Setting("text"),
+        "except_column_list": Setting("texts", ()),
+        "tombstones": TOMBSTONES,
+    },
+    "canal": {
+        "sequence_by": Setting("texts"),
+        "table": Setting("text"),
+        "except_column_list": Setting("texts", ()),
+        "tombstones": TOMBSTONES,
     },
 }
 BUNDLED = tuple(SETTINGS)
@@ -204,13 +227,8 @@ def check(
         _check_plain(adapter_options, keys, insert_only)
     elif name == "debezium":
         _check_debezium(adapter_options, format)
-    elif name == "dms":
-        sequence = adapter_options["change_sequence"]
-        if sequence and adapter_options["timestamp_column"] == sequence:
-            raise invalid(
-                f"change_sequence and timestamp_column are both {sequence!r}",
-                "name the column of AR_H_CHANGE_SEQ, and the column of the commit's time.",
-            )
+    elif name in ("dms", "maxwell", "canal"):
+        _check_messages(name, adapter_options, format)
     elif format != "json" and adapter_options["model"] == "operation":
         if options.get("model") is not None:
             raise invalid(
@@ -228,6 +246,8 @@ def needs_rows(name: str, options: Mapping[str, Any]) -> bool:
     """
     if name == "plain":
         return any(re.search(rf"\b{ROW}\b", text, re.IGNORECASE) for text in options["sequence_by"] or ())
+    if name in ("dms", "maxwell", "canal") and options["sequence_by"]:
+        return ROW in options["sequence_by"]
     return name == "dms" and not options["change_sequence"]
 
 
@@ -259,3 +279,28 @@ def _check_debezium(options: Mapping[str, Any], file_format: str) -> None:
     if connector is not None and connector not in CONNECTORS:
         explanation = f"The order of events of the connector {connector!r} is unknown"
         raise required("debezium", "sequence_by", f"{explanation} (known: {', '.join(CONNECTORS)})")
+
+
+def _check_messages(name: str, options: Mapping[str, Any], file_format: str) -> None:
+    """Check the options of adapters whose records have an envelope with the operation."""
+    if file_format not in ("json", "avro") and (name != "dms" or options["envelope"]):
+        raise invalid(
+            f"adapter is {name!r} and format is {file_format!r}",
+            "these messages are JSON: set format to 'json', or use the adapter 'plain'.",
+        )
+    for text in options["sequence_by"] or ():
+        if _MEMBER.fullmatch(text) is None:
+            raise invalid(
+                f"sequence_by of the adapter {name!r} has {text!r}",
+                "name members of the messages, such as metadata.timestamp, or _offset or _row.",
+            )
+    if name != "dms":
+        return
+    sequence = options["change_sequence"]
+    if sequence and options["timestamp_column"] == sequence:
+        raise invalid(
+            f"change_sequence and timestamp_column are both {sequence!r}",
+            "name the column of AR_H_CHANGE_SEQ, and the column of the commit's time.",
+        )
+    if sequence and options["sequence_by"]:
+        raise invalid("change_sequence and sequence_by are both given", "leave one of them out.")

@@ -17,6 +17,7 @@ from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import topic_partitions
+from delta_cdc.planning.file_heads import heads
 from delta_cdc.planning.file_listing import find_file, hides, list_files, read_source
 from delta_cdc.planning.ingest_batches import Chosen, Standing, look_at
 from delta_cdc.planning.ingest_request import IngestRequest
@@ -308,9 +309,10 @@ def _bounded(request: IngestRequest, new: list[SourceFile]) -> tuple[list[Source
 
 
 async def _described(request: IngestRequest, files: list[SourceFile]) -> tuple[SourceFile, ...]:
-    """Return the files with the information from their Parquet footers; other formats stay unchanged."""
-    parquet = request.options.format == "parquet"
-    return await footers(files, request.storage_options) if parquet else tuple(files)
+    """Return the files with what their footers (Parquet) or their first bytes (text) say of them."""
+    if request.options.format == "parquet":
+        return await footers(files, request.storage_options)
+    return await heads(files, request.options.format, request.storage_options)
 
 
 # -- a batch that was recorded but not appended -------------------------------------------------

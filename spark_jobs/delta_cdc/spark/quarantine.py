@@ -21,12 +21,12 @@ from delta_cdc.core.change_log import POSITION, POSITION_DDL, PUBLISHED, RAW
 from delta_cdc.core.errors import ConcurrentModification, TargetSchemaClash
 from delta_cdc.core.reasons import reason as reason_of
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
+from delta_cdc.ingest.records.csv import UNCLOSED
 from delta_cdc.spark import catalog
 from delta_cdc.spark.apply.batch import NULL_KEY
 from delta_cdc.spark.apply.commit import Outcome, attempt, is_conflict
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.ingest import redelivery
-from delta_cdc.spark.ingest.delimited import UNCLOSED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,13 +6,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import types as T
 
 from delta_cdc import ingest_changes, read_changes
 from delta_cdc.core.errors import InvalidExpression
+from delta_cdc.core.spec import IngestOptions, SourceFile
 from delta_cdc.spark.changes import states
+from delta_cdc.spark.ingest.decoding import Decoding
 from delta_cdc.spark.sessions import private_session
 from delta_cdc.spark.silence_loggers import quietly
-from tests.support.change_sets import adapted, json_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -439,10 +441,19 @@ RECORDS = ['{"id": 1, "ts": 5, "op": "I"}']
     ],
 )
 def test_options_of_an_adapter(
-    spark: SparkSession, adapter: str, options: dict[str, Any], argument: str
+    spark: SparkSession, tmp_path: Path, adapter: str, options: dict[str, Any], argument: str
 ) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text("\n".join(RECORDS))
+    decoding = Decoding(
+        IngestOptions(keys=("id",), adapter=adapter, adapter_options=options),
+        declared=T.StructType.fromDDL("id INT, ts BIGINT"),  # type: ignore[arg-type]
+        known=None,
+        log_sequence=None,
+    )
+    decoding.add_files(spark, [SourceFile(str(tmp_path / "in" / "1.json"), 1, 0)])
     with pytest.raises(InvalidExpression, match=f"{argument} = .* depends on more than the row"):
-        adapted(json_records(spark, RECORDS), adapter, options)
+        decoding.rows()
 
 
 @pytest.mark.slow

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_cdc.core.change_log import POSITION, PRESENT, RAW, RECORD, UNDECODED
+from delta_cdc.core.change_log import POSITION, RAW
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, SourceUnreadable
 from delta_cdc.core.spec import IngestOptions, IngestSpec, SourceFile
-from delta_cdc.spark.ingest import delimited, records
-from delta_cdc.spark.ingest.delimited import MISQUOTED, UNCLOSED, WITH_NUL
+from delta_cdc.ingest.batch import COLUMNS, REASON
+from delta_cdc.spark.ingest import records
+from delta_cdc.spark.ingest.decoding import Decoding
 from tests.support.engine import session_like
 from tests.support.ingest_specs import ingest_spec
-from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,8 +45,21 @@ def spec_of(files: list[Path], form: str, **options: Any) -> IngestSpec:
     found = [
         SourceFile(str(f), f.stat().st_size, 0, columns=tuple(c)) for f, c in zip(files, columns, strict=True)
     ]
-    asked = IngestOptions(format=form, keys=("id",), **options)  # type: ignore[arg-type]
+    adapter = {"needs_rows": True} if options.pop("needs_rows", False) else {}
+    asked = IngestOptions(
+        format=form,  # type: ignore[arg-type]
+        adapter="tests.support.as_it_is.events",
+        adapter_options=adapter,
+        insert_only=True,
+        **options,
+    )
     return ingest_spec(asked, files=tuple(found))
+
+
+def decoding_of(session: SparkSession, spec: IngestSpec) -> Decoding:
+    decoding = Decoding(spec.options, declared=records.declared(spec.options), known=None, log_sequence=None)
+    decoding.add_files(session, records.readable(spec))
+    return decoding
 
 
 def read(
@@ -56,7 +69,12 @@ def read(
     # Several parts of one file, so that its lines come from several tasks.
     session.conf.set("spark.sql.files.maxPartitionBytes", "2000")
     session.conf.set("spark.sql.files.openCostInBytes", "1")
-    return records.read(session, spec_of(files, form, **options), needs_rows).collect()
+    spec = spec_of(files, form, needs_rows=needs_rows, **options)
+    decoding = Decoding(spec.options, declared=records.declared(spec.options), known=None, log_sequence=None)
+    decoding.add_files(session, records.readable(spec))
+    decoding.look()
+    rows, _, _ = decoding.rows()
+    return rows.collect()
 
 
 def test_a_name_is_a_name(spark: SparkSession, tmp_path: Path) -> None:
@@ -114,135 +132,17 @@ def test_csv_by_its_own_header(spark: SparkSession, tmp_path: Path) -> None:
 
     def values(key: tuple[str, int]) -> dict[str, Any]:
         row = by_row[key]
-        assert row[UNDECODED] is None
-        return {name: row[RECORD][name] for name in row[PRESENT]}
+        assert row[REASON] is None
+        return {name: row[name] for name in row[COLUMNS]}
 
     assert values(("a", 1)) == {"id": "1", "name": "x", "amount": "10"}
     assert values(("a", 2)) == {"id": "2", "name": None, "amount": None}
     assert values(("b", 1)) == {"id": "3", "name": "z", "amount": "30"}
     assert values(("c", 1)) == {"id": "4", "extra, quoted": "more"}
     assert values(("d", 2)) == {"id": "6", "name": "u", "amount": "60"}
-    assert "3 columns" in by_row["d", 1][UNDECODED]
+    assert "3 columns" in by_row["d", 1][REASON]
     assert by_row["d", 1][RAW] == "id,name,amount\n5,short"
-    assert "twice" in by_row["e", 1][UNDECODED]
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "wanted"),
-    [
-        ("1;a\n2;b\n", {"sep": ";"}, [("1", "a"), ("2", "b")]),
-        ("1||a\n", {"sep": "||"}, [("1", "a")]),
-        ("1\ta\n", {"delimiter": "\\t"}, [("1", "a")]),
-        ("#no\n1,NIL\n", {"comment": "#", "nullValue": "NIL"}, [("1", None)]),
-        ('1,"a\nb"\n2,c\n', {"multiLine": "true"}, [("1", "a\nb"), ("2", "c")]),
-        ('1,"a\r\n\r\nb"\r\n2,c\r\n', {}, [("1", "a\r\n\r\nb"), ("2", "c")]),
-        (
-            '1,"say ""hi"""\n2,""""\n3,"a, ""b"", c"\n',
-            {},
-            [("1", 'say "hi"'), ("2", '"'), ("3", 'a, "b", c')],
-        ),
-        ('1,a\\\n2,\n3,""\n', {}, [("1", "a\\"), ("2", None), ("3", "")]),
-        ('1,"a \\"b\\" \\\\"\n', {"escape": "\\"}, [("1", 'a "b" \\')]),
-        ("1,'it''s, so'\n", {"quote": "'"}, [("1", "it's, so")]),
-        ('1,"a"\n', {"quote": ""}, [("1", '"a"')]),
-        ('1 , "a" \n', {"ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true"}, [("1", "a")]),
-        ('1,5" wide\n', {}, [("1", '5" wide')]),
-        ('"",""\n', {}, [(None, "")]),
-        ('"",""\n', {"nullValue": ""}, [(None, None)]),
-        ("1,ü\n".encode("latin-1"), {"encoding": "ISO-8859-1"}, [("1", "ü")]),
-        ('1,"a""b"\n', {"escape": '"'}, [("1", 'a"b')]),
-    ],
-    ids=[
-        "separator",
-        "long separator",
-        "tab",
-        "comment",
-        "lines in values",
-        "CR LF",
-        "doubled quotes",
-        "backslashes",
-        "escaped by a backslash",
-        "another quote",
-        "no quote",
-        "blanks around values",
-        "a quote inside",
-        "empty",
-        "empty is NULL",
-        "encoding",
-        "quotes",
-    ],
-)
-@pytest.mark.parametrize("header", slow_but(["false", "true"], "false"))
-def test_csv_as_it_is_written(
-    spark: SparkSession,
-    tmp_path: Path,
-    text: str | bytes,
-    options: dict[str, str],
-    wanted: list[tuple[Any, ...]],
-    header: str,
-) -> None:
-    data = text if isinstance(text, bytes) else text.encode()
-    separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
-    line = f"id{separator}name\n".encode()
-    path = tmp_path / "a.csv"
-    path.write_bytes(line + data if header == "true" else data)
-    found = read(
-        spark, [path], "csv", schema="id INT, name STRING", format_options={**options, "header": header}
-    )
-    assert [row[UNDECODED] for row in found] == [None] * len(wanted)
-    assert sorted((row[RECORD]["id"], row[RECORD]["name"]) for row in found) == wanted
-
-
-def test_csv_that_is_not_quoted_as_it_should_be(spark: SparkSession, tmp_path: Path) -> None:
-    """What a lenient parser would make something of goes to quarantine whole; what is left is a record."""
-    texts = {
-        "junk": '1,"a"b\n2,c\n',
-        "cut": '1,a\n2,"b\n3,c\n\n4,d\n',
-        "header": 'id,"na\nme"\n1,a\n',
-        "single": '1,"a\n2,b"\n3,c\n',
-        "bytes": b'1,"a\n\xff"\n2,b\n',
-        "nul": '1,"a\0"\n2,b\n',
-    }
-    files = {name: tmp_path / name for name in texts}
-    for name, content in texts.items():
-        files[name].write_bytes(content if isinstance(content, bytes) else content.encode())
-
-    def outcome(*names: str, **options: str) -> list[tuple[Any, ...]]:
-        chosen = [files[name] for name in names]
-        schema = None if "header" in options else "id STRING, name STRING"
-        rows = read(spark, chosen, "csv", needs_rows=True, schema=schema or "", format_options=options)
-        kept = [
-            (r[POSITION]["row"], r[RAW], None if r[UNDECODED] else tuple(r[RECORD]), r[UNDECODED])
-            for r in rows
-        ]
-        return sorted(kept)
-
-    assert outcome("junk") == [(0, '1,"a"b', None, MISQUOTED), (1, "2,c", ("2", "c"), None)]
-    assert outcome("cut") == [
-        (0, "1,a", ("1", "a"), None),
-        (1, '2,"b', None, UNCLOSED),
-        (2, "3,c", None, UNCLOSED),
-        (4, "4,d", None, UNCLOSED),
-    ]
-    assert {why for *_, why in outcome("header", header="true")} == {
-        "the header of its file is not quoted as format_options say, or has a line break in a name"
-    }
-    # Who says that no value has line breaks gets each line judged alone.
-    assert [why for *_, why in outcome("single", multiLine="false")] == [MISQUOTED, None, None]
-    assert [why for *_, why in outcome("single")] == [None, None]
-    assert [why for *_, why in outcome("nul")] == [WITH_NUL, None]
-    assert outcome("bytes") == [(0, "base64:MSwiYQr/Ig==", None, "not UTF-8"), (2, "2,b", ("2", "b"), None)]
-
-
-def test_a_quoted_value_of_too_many_lines(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delimited, "MOST_LINES", 3)
-    path = tmp_path / "a.csv"
-    path.write_text('1,"a\nb\nc"\n2,"a\nb\nc\nd"\n3,e\n')
-    found = read(spark, [path], "csv", needs_rows=True, schema="id STRING, name STRING")
-    by_row = {row[POSITION]["row"]: row[UNDECODED] for row in found}
-    assert by_row == {0: None, 3: UNCLOSED, 4: UNCLOSED, 5: UNCLOSED, 6: UNCLOSED, 7: None}
+    assert "twice" in by_row["e", 1][REASON]
 
 
 def test_parquet_by_its_own_columns(spark: SparkSession, tmp_path: Path) -> None:
@@ -258,8 +158,7 @@ def test_parquet_by_its_own_columns(spark: SparkSession, tmp_path: Path) -> None
         pq.write_table(table, files[-1])
     found = read(spark, files, "parquet", needs_rows=True)
     values = {
-        (row[POSITION]["file"][-9], row[POSITION]["row"]): {n: row[RECORD][n] for n in row[PRESENT]}
-        for row in found
+        (row[POSITION]["file"][-9], row[POSITION]["row"]): {n: row[n] for n in row[COLUMNS]} for row in found
     }
     assert values == {
         ("a", 0): {"id": 1, "v": "x"},
@@ -293,6 +192,6 @@ def test_refused(spark: SparkSession, tmp_path: Path, form: str, options: dict[s
     path.write_text("1,2\n")
     spec = spec_of([path] if form != "parquet" else [], form, format_options=options)
     with pytest.raises(InvalidConfiguration) as caught:
-        records.read(session_like(spark), spec, needs_rows=False)
+        decoding_of(session_like(spark), spec)
     assert isinstance(caught.value, DeltaCdcError)
     assert said in str(caught.value)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
-from delta_cdc.spark.ingest.widening import wider, widest_number
+from delta_cdc.spark.ingest.widening import wider
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,10 +65,3 @@ def test_as_spark_does_but_only_if_no_value_changes(spark: SparkSession) -> None
         lossy |= {pair for (pair, _), is_kept in zip(some, kept, strict=True) if not is_kept}
     assert lossy == {pair for pair in compared if ours[pair] is None}
     assert len(compared) - len(lossy) > len(lossy) > 50
-
-
-def test_numbers_without_a_wider_type_become_a_decimal() -> None:
-    double, long = T.DoubleType(), T.LongType()
-    assert widest_number(long, double) == widest_number(double, T.DecimalType(20, 2)) == T.DecimalType(38, 18)
-    assert widest_number(T.DecimalType(38, 2), T.DecimalType(38, 4)) == T.DecimalType(38, 4)
-    assert widest_number(T.FloatType(), T.DecimalType(30, 20)) == T.DecimalType(38, 20)

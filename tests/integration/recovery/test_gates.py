@@ -119,11 +119,22 @@ def test_log_cleaned_behind_us(
 
 @pytest.mark.slow
 def test_log_cleaned_up_to_the_watermark_is_fine(
-    through: Callable[..., None], spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
+    through: Callable[..., None],
+    spark: SparkSession,
+    source: Source,
+    target: str,
+    apply: Apply,
+    refused: Callable[..., errors.DeltaCdcError],
+    scd: int,
 ) -> None:
+    """The commit at the watermark shows that the log is still the one that was applied: it must be there."""
     through(scd, 20)
-    for version in range(21):
+    for version in range(20):
         commit_file(source.path, version).unlink()
+    watermark = commit_file(source.path, 20)
+    away = watermark.rename(watermark.with_suffix(".away"))
+    refused(errors.VersionsExpired, says="Version 20 ")
+    away.rename(watermark)
     assert apply(scd).versions == VersionRange(21, 30)
     assert held(spark, target, scd) == expected(source, scd, 20)
 

@@ -146,7 +146,15 @@ def test_staging_and_ingest(spark: SparkSession, source: Source, target: str, tm
 
     def ingest(name: str) -> Any:
         (landing / f"{name}.json").write_text(f'{{"id": "{name}"}}\n')
-        return ingest_changes(spark, str(landing), log, pipeline="flow", keys=["id"], schema="id STRING")
+        return ingest_changes(
+            spark,
+            str(landing),
+            log,
+            pipeline="flow",
+            keys=["id"],
+            schema="id STRING",
+            adapter_options={"sequence_by": "_row"},
+        )
 
     for name in "abc":
         ingest(name)

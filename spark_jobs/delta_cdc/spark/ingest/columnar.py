@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from delta_cdc.core.change_log import PRESENT, RAW, RECORD
 from delta_cdc.core.errors import SourceUnreadable
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.core.sql import quote
+from delta_cdc.ingest import sources
 from delta_cdc.spark.ingest import lines as text
 from delta_cdc.spark.ingest.widening import wider
-from delta_cdc.spark.quarantine import AS_JSON
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,44 +28,28 @@ if TYPE_CHECKING:
     Group = tuple[T.StructType, list[SourceFile]]
 
 _REMEDY = "write the files with types of one family, or deliver those with other types to a log of their own."
-_NAMES, _PARSED = f"{PLAN_PREFIX}names", f"{PLAN_PREFIX}parsed"
 _THREADS = 8
 #: Spark's error class for a Parquet type that it does not support; the error does not name the file.
 ILLEGAL = "PARQUET_TYPE_ILLEGAL"
 
 
 def read(
-    session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str], *, needs_rows: bool
-) -> DataFrame:
-    """Return the records of Parquet files.
+    session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]
+) -> tuple[list[tuple[T.StructType, DataFrame]], T.StructType]:
+    """Return the rows of Parquet files, in groups of files with the same columns, and the columns of all.
+
+    The rows have the columns of :mod:`delta_cdc.ingest.sources` that say where they come from.
 
     :raises SourceUnreadable: no type holds all values of a column; the error names two such files
     """
     groups = _groups(session, files, options)
-    widest = _widest(groups)
-    parts = [_part(session, group, options, widest, needs_rows) for group in groups]
-    return reduce(lambda a, b: a.unionByName(b), parts)
-
-
-def again(records: DataFrame, types: Sequence[T.StructType | None]) -> DataFrame:
-    """Parse records again from their raw text, the JSON of their columns.
-
-    :param records: RAW, PUBLISHED and POSITION
-    :param types: known types of columns: those of the option ``schema``, then those of the log. Other columns
-        are text
-    """
-    known_fields = {f.name.lower(): f for s in reversed(types) if s is not None for f in s.fields}
-    with_names = records.withColumn(_NAMES, F.json_object_keys(RAW))
-    name_rows = with_names.select(F.explode(_NAMES).alias(_NAMES)).distinct().collect()
-    fields = [
-        T.StructField(row[_NAMES], known_fields[row[_NAMES].lower()].dataType)
-        if row[_NAMES].lower() in known_fields
-        else T.StructField(row[_NAMES], T.StringType())
-        for row in name_rows
-    ]
-    schema = T.StructType(fields)
-    parsed = with_names.withColumn(_PARSED, F.from_json(RAW, schema, AS_JSON))
-    return text.completed(parsed, record=F.col(_PARSED)).withColumn(PRESENT, F.json_object_keys(RAW))
+    parts = []
+    for schema, group in groups:
+        rows = session.read.options(**options).schema(schema).parquet(*text.paths(group))
+        row = rows.metadataColumn("_metadata").getField("row_index").alias(sources.ROW)
+        columns = [rows[quote(field.name)] for field in schema.fields]
+        parts.append((schema, rows.select(*columns, *text.place(rows), row)))
+    return parts, _widest(groups)
 
 
 # -- groups of files -----------------------------------------------------------------------------
@@ -136,23 +117,3 @@ def _widest(groups: Sequence[Group]) -> T.StructType:
                 )
             widest[field.name.lower()] = (T.StructField(first_field.name, kind), first_file)
     return T.StructType([field for field, _ in widest.values()])
-
-
-# -- records ----------------------------------------------------------------------------------------
-def _part(
-    session: SparkSession, group: Group, options: Mapping[str, str], widest: T.StructType, needs_rows: bool
-) -> DataFrame:
-    schema, files = group
-    rows = session.read.options(**options).schema(schema).parquet(*text.paths(files))
-    fields_by_name = {field.name.lower(): field for field in schema.fields}
-    record, present = [], []
-    for field in widest.fields:
-        mine = fields_by_name.get(field.name.lower())
-        value = F.lit(None) if mine is None else rows[quote(mine.name)]
-        record.append(value.cast(field.dataType).alias(field.name))
-        present += [field.name] if mine is not None else []
-    values = F.struct(*[rows[quote(field.name)].alias(field.name) for field in schema.fields])
-    row = rows.metadataColumn("_metadata").getField("row_index") if needs_rows else None
-    columns = [F.to_json(values, AS_JSON).alias(RAW), F.struct(*record).alias(RECORD)]
-    located = text.located(rows, columns, row)
-    return text.completed(located, record=F.col(RECORD), present=present)

@@ -22,13 +22,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from delta_cdc.core import failpoints
-from delta_cdc.core.change_log import SEQUENCE, Context, log_properties
+from delta_cdc.core.change_log import SEQUENCE, log_properties
 from delta_cdc.core.errors import SourceUnreadable
 from delta_cdc.core.properties import LATENESS_HORIZON, STATISTICS_COLUMNS
 from delta_cdc.core.reasons import causes, reason
 from delta_cdc.core.spec import ApplyOptions, JobResult, seal_of
 from delta_cdc.core.sql import quote, table
+from delta_cdc.core.text_table import plural
 from delta_cdc.core.watermark import PipelineState, Seal
+from delta_cdc.ingest.adapters.guess import likely_adapter
+from delta_cdc.ingest.sources import GREW
 from delta_cdc.spark import catalog, quarantine, written_rows
 from delta_cdc.spark.apply import layout
 from delta_cdc.spark.apply.commit import changed_since, commit, is_conflict, logs_loaded
@@ -36,7 +39,8 @@ from delta_cdc.spark.apply.constraints import Destination, refused
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
-from delta_cdc.spark.ingest import adapters, columnar, events, ingested, kafka, lines, records, redelivery
+from delta_cdc.spark.ingest import columnar, events, ingested, kafka, lines, records, redelivery
+from delta_cdc.spark.ingest.decoding import Decoding, bytes_of
 from delta_cdc.spark.sessions import FEW_BYTES, hide_statements, private_session, shuffle_for
 
 if TYPE_CHECKING:
@@ -233,6 +237,8 @@ def _read_batch(
             error_text = unquote(str(error))
             if _names_deleted(spec, error_text):
                 return JobResult("stale", message=f"a file was deleted after planning: {_cause(error)}")
+            if GREW in error_text:
+                return JobResult("stale", message=f"a file changed after planning: {_cause(error)}")
             attempt += 1
             if attempt == _ATTEMPTS or not _is_damage(spec, error_text):
                 raise
@@ -297,7 +303,7 @@ def _damage(session: SparkSession, spec: IngestSpec, files: list[SourceFile]) ->
     cause = ""
     for _ in range(2 if len(files) == 1 else 1):
         try:
-            records.read(session, group, needs_rows=False).write.format("noop").mode("overwrite").save()
+            bytes_of(session, group).write.format("noop").mode("overwrite").save()
         except Exception as error:
             if not _is_damage(group, unquote(str(error))):
                 raise
@@ -314,12 +320,12 @@ def _cause(error: Exception) -> str:
 
 def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> Batch:
     log_schema = events.known(session, spec.log_uri) if spec.step.planned_on is not None else None
-    adapted = _adapted(session, spec, log_schema, secrets)
-    if adapted is None:
+    decoding = _decoding(session, spec, log_schema, secrets)
+    if decoding is None:
         batch = events.nothing(session, spec, _existing_log(spec, log_schema))
     else:
         log_rows = session.read.format("delta").load(spec.log_uri) if log_schema is not None else None
-        batch = events.prepared(spec, adapted, log_schema, log_rows)
+        batch = events.prepared(spec, decoding, log_schema, log_rows)
         _refuse_unknown_types(spec, batch, log_schema)
     unreadable_files = records.unreadable(spec)
     if unreadable_files and spec.options.on_invalid == "fail":
@@ -340,47 +346,47 @@ def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | 
     return replace(batch, counts=counts, rejects=rejected)
 
 
-def _adapted(
+def _decoding(
     session: SparkSession, spec: IngestSpec, log_schema: Known | None, secrets: Mapping[str, str] | None
-) -> DataFrame | None:
-    """Return the adapter's output for the records of a batch; None if the batch has no records to read."""
+) -> Decoding | None:
+    """Return the records of a batch; None if it has no records to read."""
     options = spec.options
     if spec.step.kind == "renew":
         return None
-    adapter = adapters.named(options.adapter)
-    adapter_options = adapter.check(
-        options.adapter_options, keys=options.keys, format=options.format, insert_only=options.insert_only
-    )
-    log_payload = log_schema.payload if log_schema is not None else None
-    if spec.step.kind == "replay":
-        input_records = records.again(quarantine.replayable(session, spec), options, log_payload)
-    elif options.source_kind == "kafka":
-        input_records = kafka.read(session, spec, secrets)
-    elif records.readable(spec):
-        input_records = records.read(session, spec, adapter.needs_rows(adapter_options), log_payload)
-    else:
+    files = records.readable(spec)
+    if spec.step.kind != "replay" and options.source_kind != "kafka" and not files:
         return None
-    context = Context(
-        spark=session,
-        options=adapter_options,
-        keys=options.keys,
-        format=options.format,
+    decoding = Decoding(
+        options,
         declared=records.declared(options),
-        known=log_payload,
-        sequence_type=log_schema.sequence.simpleString() if log_schema is not None else None,
+        known=log_schema.payload if log_schema is not None else None,
+        log_sequence=log_schema.sequence if log_schema is not None else None,
     )
-    return adapter.events(input_records, context)
+    if spec.step.kind == "replay":
+        decoding.add_again(quarantine.replayable(session, spec))
+    elif options.source_kind == "kafka":
+        decoding.add_messages(kafka.read(session, spec, secrets))
+    else:
+        decoding.add_files(session, files)
+    return decoding
 
 
 def _refuse_unknown_types(spec: IngestSpec, batch: Batch, log_schema: Known | None) -> None:
     """Refuse to create a log if no column type is known, because the types of a log are permanent."""
     has_types = spec.options.schema or spec.options.format == "parquet" or batch.counts["events"]
-    if log_schema is None and not has_types:
-        raise SourceUnreadable(
-            f"The first batch of {spec.source_uri} has no event ({batch.counts['quarantined']} records are "
-            f"not events), so the columns of {spec.log_uri} and their types are unknown.",
-            remedy="set schema. Or correct the input, or wait for more input, and run again.",
-        )
+    if log_schema is not None or has_types:
+        return
+    reasons, samples = events.samples(batch.rejects)
+    listed = "; ".join(f"{plural(count, 'time')} {text}" for text, count in reasons)
+    why = f": {listed}. For instance {'; '.join(sample[:200] for sample in samples)}" if listed else ""
+    adapter = likely_adapter(samples)
+    hint = f"set adapter to {adapter!r}" if adapter not in (None, spec.options.adapter) else "set schema"
+    raise SourceUnreadable(
+        f"The first batch of {spec.source_uri} has no event, so the columns of {spec.log_uri} and their "
+        f"types are unknown. {plural(batch.counts['quarantined'], 'record')} are not events{why}.",
+        remedy=f"{hint}. Or correct the input, or wait for more input, and run again. To try options on one "
+        "file, use delta-cdc decode.",
+    )
 
 
 def _existing_log(spec: IngestSpec, log_schema: Known | None) -> Known:

@@ -12,28 +12,24 @@ from pyspark.sql import types as T
 from delta_cdc.core.change_log import (
     COLUMNS,
     DELETE,
-    ERROR,
     IGNORE,
     LOG_COLUMNS,
     OP,
-    PAYLOAD,
     POSITION,
     RAW,
     SEQUENCE,
     SOURCE_TIMESTAMP,
     TRUNCATE,
-    UPSERT,
 )
 from delta_cdc.core.column_changes import FOLLOWED
 from delta_cdc.core.errors import (
-    ColumnNotFound,
     InvalidConfiguration,
     InvalidRecord,
-    ReservedColumnName,
     TargetSchemaClash,
 )
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.text_table import plural
+from delta_cdc.ingest import batch
 from delta_cdc.spark.apply.schema import lacking, widening
 from delta_cdc.spark.apply.sequences import from_text
 from delta_cdc.spark.ingest import redelivery
@@ -44,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from delta_cdc.core.spec import IngestSpec
+    from delta_cdc.spark.ingest.decoding import Decoding
 
 LATE = "late_beyond_horizon"
 #: Why a row is an invalid event, and whether an earlier batch may contain the row.
@@ -104,19 +101,29 @@ def known(session: SparkSession, uri: str) -> Known:
     return Known(payload, schema[SEQUENCE].dataType)
 
 
-def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: DataFrame | None) -> Batch:
-    """Check and count the rows that an adapter returned.
+def prepared(spec: IngestSpec, decoding: Decoding, have: Known | None, held: DataFrame | None) -> Batch:
+    """Return the checked batch of the records of a decoding.
 
+    :param decoding: the records
     :param have: the log's schema; None if the log does not exist
-    :param held: the log's rows, to compare with records that an earlier batch may contain
+    :param held: the rows of the log; needed if an earlier batch may contain records of this one
     :raises InvalidRecord: some records are invalid, and the options do not allow quarantine
     :raises ColumnNotFound: a key column is neither in a record nor in the log
     :raises TargetSchemaClash: a column's type differs from the log's
     """
-    rows, payload, sequence = _checked(spec, adapted, have)
-    # One job parses and counts the rows. Later steps read its checkpoint.
-    rows = checkpointed(rows)
-    counts = _counted(rows)
+    decoding.look()
+    while True:
+        rows, payload, sequence = _checked(spec, decoding, have)
+        # One job parses and counts the rows. Later steps read its checkpoint.
+        rows = checkpointed(rows)
+        counts, found = _counted_with_unknown(rows)
+        layout = decoding.layout()
+        decoding.learn(found)
+        if decoding.layout() == layout:
+            break
+    problem = decoding.adapter.problem
+    if problem is not None and not rows.where(F.col(_REASON) == problem.message).isEmpty():
+        raise problem
     _refuse(spec, rows, counts)
     valid_rows = rows.where(F.col(_REASON).isNull())
     columns = [quote(name) for name in (*payload.names, *LOG_COLUMNS)]
@@ -142,73 +149,54 @@ def nothing(session: SparkSession, spec: IngestSpec, have: Known) -> Batch:
 
 # -- what the adapter returned --------------------------------------------------------------------
 def _checked(
-    spec: IngestSpec, adapted: DataFrame, log_schema: Known | None
+    spec: IngestSpec, decoding: Decoding, log_schema: Known | None
 ) -> tuple[DataFrame, T.StructType, T.DataType]:
     """Return the rows with payload and log columns, the payload's schema, and the type of the sequence.
 
     Each row has the reason why it is invalid, and RAW if a later step needs it.
     """
-    completed = _completed(spec, adapted)
-    payload_columns = _payload(spec, completed.schema[PAYLOAD].dataType, log_schema)
-    sequence = _sequence_type(spec, completed.schema[SEQUENCE].dataType, log_schema)
+    decoded, given, given_sequence = decoding.rows()
+    payload_columns = _payload(spec, given, log_schema)
+    sequence = _sequence_type(spec, given_sequence, log_schema)
     order = F.col(SEQUENCE).cast(sequence)
-    reason = F.coalesce(*_reasons(spec, {f.name.lower(): v for f, v in payload_columns}, order, sequence))
-    raw = F.col(RAW) if spec.step.kind == "replay" else F.when(F.col(_REASON).isNotNull(), F.col(RAW))
+    reason = F.coalesce(F.col(batch.REASON), *_reasons(spec, order, sequence))
     flag = redelivery.flagged(spec)
-    rows = completed.withColumn(_REASON, reason).select(
+    rows = decoded.select(
         *[value.alias(f.name) for f, value in payload_columns],
-        F.col(OP).cast("string").alias(OP),
+        OP,
         order.alias(SEQUENCE),
-        F.col(COLUMNS).cast("array<string>").alias(COLUMNS),
-        F.col(SOURCE_TIMESTAMP).cast("timestamp").alias(SOURCE_TIMESTAMP),
+        COLUMNS,
+        SOURCE_TIMESTAMP,
         POSITION,
-        _REASON,
-        raw.alias(RAW),
+        reason.alias(_REASON),
+        RAW,
         (F.lit(False) if flag is None else F.coalesce(flag, F.lit(False))).alias(_AGAIN),
+        batch.UNKNOWN,
     )
     return rows, T.StructType([f for f, _ in payload_columns]), sequence
 
 
-def _completed(spec: IngestSpec, adapted: DataFrame) -> DataFrame:
-    """Add the optional columns that an adapter left out.
-
-    :raises InvalidConfiguration: a required column is missing
-    """
-    optional = {SEQUENCE, COLUMNS, SOURCE_TIMESTAMP, ERROR}
-    missing = [name for name in (OP, PAYLOAD, RAW, POSITION) if name not in adapted.columns]
-    if missing or not isinstance(adapted.schema[PAYLOAD].dataType, T.StructType):
-        problem = f"no column {', '.join(missing)}" if missing else f"a {PAYLOAD} that is no struct"
-        raise InvalidConfiguration(
-            f"The adapter {spec.options.adapter} returns {problem}.",
-            remedy="return the columns that delta_cdc.core.change_log describes.",
-        )
-    for name in optional - set(adapted.columns):
-        adapted = adapted.withColumn(name, F.lit(None))
-    return adapted
-
-
 def _payload(
-    spec: IngestSpec, adapted_type: T.DataType, log_schema: Known | None
+    spec: IngestSpec, given: T.StructType, log_schema: Known | None
 ) -> list[tuple[T.StructField, Column]]:
     """Return the columns of the payload, with the log's names and types, and their expressions."""
-    assert isinstance(adapted_type, T.StructType)
-    _refuse_reserved(spec, adapted_type)
-    fields_by_name = {f.name.lower(): f for f in adapted_type.fields}
+    fields_by_name = {f.name.lower(): f for f in given.fields}
     columns = []
     for known_field in log_schema.payload.fields if log_schema is not None else ():
         field = fields_by_name.pop(known_field.name.lower(), None)
         if field is not None:
-            value = F.col(PAYLOAD).getField(field.name)
+            value = _value(field)
             kind = _cast_type(spec, known_field, field.dataType)
             value = value if kind is None else value.cast(kind)
             columns.append((T.StructField(known_field.name, kind or field.dataType), value))
-    for field in fields_by_name.values():
-        # Keep a column that is always NULL, because events may list it as a column that they carry.
-        is_void = isinstance(field.dataType, T.NullType)
-        kind = T.StringType() if is_void else field.dataType
-        columns.append((T.StructField(field.name, kind), F.col(PAYLOAD).getField(field.name).cast(kind)))
-    _refuse_without_key(spec, [f.name for f, _ in columns], log_schema)
+    columns += [(T.StructField(f.name, f.dataType), _value(f)) for f in fields_by_name.values()]
     return columns
+
+
+def _value(field: T.StructField) -> Column:
+    """Return a column of the decoded rows; a variant comes as its text."""
+    value = F.col(quote(field.name))
+    return F.try_parse_json(value) if isinstance(field.dataType, T.VariantType) else value
 
 
 def _cast_type(spec: IngestSpec, known_field: T.StructField, batch_type: T.DataType) -> T.DataType | None:
@@ -255,29 +243,6 @@ def _widening(spec: IngestSpec, payload: T.StructType, log_schema: Known) -> tup
     return widening(spec.log_uri, parts)
 
 
-def _refuse_reserved(spec: IngestSpec, payload: T.StructType) -> None:
-    log_names = {name.lower() for name in LOG_COLUMNS}
-    reserved_names = [n for n in payload.names if n.lower() in log_names or n.lower().startswith(PLAN_PREFIX)]
-    if reserved_names:
-        raise ReservedColumnName(
-            f"The records of {spec.source_uri} have the column {', '.join(map(repr, reserved_names))}, a "
-            "name that the change log needs for itself.",
-            remedy="rename it at its source, or with an adapter of your own.",
-        )
-
-
-def _refuse_without_key(spec: IngestSpec, names: list[str], log_schema: Known | None) -> None:
-    existing_names = {
-        name.lower() for name in (*names, *(log_schema.payload.names if log_schema is not None else ()))
-    }
-    missing = [key for key in spec.options.keys if key.lower() not in existing_names]
-    if missing and not spec.options.insert_only:
-        raise ColumnNotFound(
-            f"The key column {', '.join(missing)} is in no record of {spec.source_uri}.",
-            remedy=f"correct keys; the records have {', '.join(names) or 'no columns'}.",
-        )
-
-
 def _sequence_type(spec: IngestSpec, batch_type: T.DataType, log_schema: Known | None) -> T.DataType:
     if isinstance(batch_type, T.NullType):
         return log_schema.sequence if log_schema is not None else T.StringType()
@@ -299,44 +264,40 @@ def _sequence_type(spec: IngestSpec, batch_type: T.DataType, log_schema: Known |
 
 
 # -- which rows are events ------------------------------------------------------------------------
-def _reasons(
-    spec: IngestSpec, values: Mapping[str, Column], order: Column, sequence: T.DataType
-) -> list[Column]:
-    """Return the reasons why a row is invalid, most important first; each is NULL if it does not apply."""
+def _reasons(spec: IngestSpec, order: Column, sequence: T.DataType) -> list[Column]:
+    """Return further reasons why a row is invalid, the most important first; each may be NULL."""
     operation = F.col(OP)
-    is_operation = operation.isin(UPSERT, DELETE, TRUNCATE, IGNORE)
-    unknown_operation = F.concat(
-        F.lit("unknown operation '"), F.coalesce(operation.cast("string"), F.lit("")), F.lit("'")
-    )
-    reasons = [
-        F.col(ERROR).cast("string"),
-        F.when(~F.coalesce(is_operation, F.lit(False)), unknown_operation),
-    ]
     if spec.options.insert_only:
         is_forbidden = operation.isin(DELETE, TRUNCATE)
-        reasons.append(F.when(is_forbidden, F.concat(operation, F.lit(" of a source that is insert_only"))))
-        return reasons
-    for key in spec.options.keys:
-        is_absent = values[key.lower()].isNull() if key.lower() in values else F.lit(True)
-        reasons.append(F.when(operation.isin(UPSERT, DELETE) & is_absent, f"null key: {key}"))
+        return [F.when(is_forbidden, F.concat(operation, F.lit(" of a source that is insert_only")))]
     is_event = operation != IGNORE
-    reasons.append(F.when(is_event & order.isNull(), "null sequence"))
+    reasons = [F.when(is_event & order.isNull(), "null sequence")]
     if spec.horizon is not None:
         reasons.append(F.when(is_event & (order < from_text(spec.horizon, sequence)), LATE))
     return reasons
 
 
+def _counted_with_unknown(rows: DataFrame) -> tuple[dict[str, int], list[str]]:
+    """Return the counts, and what the records showed of unknown columns."""
+    totals = rows.agg(*_totals(), F.collect_list(batch.UNKNOWN).alias(batch.UNKNOWN)).collect()[0].asDict()
+    found = totals.pop(batch.UNKNOWN)
+    return totals, found
+
+
 def _counted(rows: DataFrame) -> dict[str, int]:
+    return dict(rows.agg(*_totals()).collect()[0].asDict())
+
+
+def _totals() -> list[Column]:
     is_valid, operation = F.col(_REASON).isNull(), F.col(OP)
-    totals = rows.agg(
+    return [
         F.count_if(is_valid & (operation != IGNORE)).alias("events"),
         F.count_if(is_valid & (operation == DELETE)).alias("deletes"),
         F.count_if(is_valid & (operation == TRUNCATE)).alias("truncates"),
         F.count_if(is_valid & (operation == IGNORE)).alias("ignored"),
         F.count_if(~is_valid).alias("quarantined"),
         F.count_if(F.col(_REASON) == LATE).alias("late"),
-    )
-    return dict(totals.collect()[0].asDict())
+    ]
 
 
 def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> None:
@@ -345,11 +306,9 @@ def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> Non
     if not invalid_count or spec.options.on_invalid == "quarantine":
         return
     invalid_rows = rows.where(F.col(_REASON).isNotNull() & (F.col(_REASON) != LATE))
-    reasons = (
-        invalid_rows.groupBy(_REASON).count().orderBy(F.desc("count"), _REASON).limit(_SAMPLES).collect()
-    )
+    reasons = _most_frequent(invalid_rows, _REASON)
     samples = invalid_rows.select(F.to_json(POSITION).alias("at"), F.substring(RAW, 1, 200).alias("raw"))
-    reasons_text = _listed([(row[_REASON], row["count"]) for row in reasons], invalid_count)
+    reasons_text = _listed(reasons, invalid_count)
     samples_text = "; ".join(f"{row['at']}: {row['raw']}" for row in samples.limit(_SAMPLES).collect())
     verb = "is no valid event" if invalid_count == 1 else "are not valid events"
     raise InvalidRecord(
@@ -358,6 +317,20 @@ def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> Non
         remedy="correct them in their source, correct the adapter's options, or let such records go to "
         "quarantine (on_invalid in policies).",
     )
+
+
+def _most_frequent(rows: DataFrame, reason: str) -> list[tuple[str, int]]:
+    """Return the most frequent reasons, with their counts."""
+    found = rows.groupBy(reason).count().orderBy(F.desc("count"), reason).limit(_SAMPLES).collect()
+    return [(row[0], row[1]) for row in found]
+
+
+def samples(rejects: DataFrame | None) -> tuple[list[tuple[str, int]], list[str]]:
+    """Return the most frequent reasons of rejects with their counts, and the texts of some records."""
+    if rejects is None:
+        return [], []
+    raws = rejects.where(F.col(RAW).isNotNull()).select(RAW).limit(_SAMPLES).collect()
+    return _most_frequent(rejects, "reason"), [row[0] for row in raws]
 
 
 def _listed(reasons: Sequence[tuple[str, int]], total: int) -> str:

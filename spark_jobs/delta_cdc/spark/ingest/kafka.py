@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from delta_cdc.core import change_log, codec, private_files
+from delta_cdc.core import codec, private_files
 from delta_cdc.core.errors import (
     DeltaCdcError,
     EnvironmentNotReady,
@@ -26,7 +26,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.kafka_options import for_java
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.topics import servers_of
-from delta_cdc.spark.ingest import lines
+from delta_cdc.ingest import sources
 from delta_cdc.spark.sessions import value_of
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ OPTIONS_VARIABLE = "DELTA_CDC_KAFKA_OPTIONS"
 #: contains "secret", Spark redacts the value wherever it shows confs.
 OPTIONS_CONF = "spark.delta_cdc.kafka.secretOptions"
 
-_RECORD_DDL = (
-    f"{change_log.RAW} string, {change_log.KEY} string, {change_log.UNDECODED} string, "
-    f"{change_log.PUBLISHED} timestamp, "
-    f"{change_log.POSITION} {change_log.POSITION_DDL}"
+_RAW_DDL = (
+    f"{sources.VALUE} binary, {sources.KEY} binary, "
+    f"{sources.HEADERS} array<struct<key: string, value: binary>>, "
+    f"{sources.TOPIC} string, {sources.PARTITION} int, {sources.OFFSET} bigint, {sources.PUBLISHED} bigint"
 )
 
 #: Error texts of Spark and of Kafka's client -> our error class and remedy. The first match wins.
@@ -83,11 +83,10 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
 
 
 def read(session: SparkSession, spec: IngestSpec, options: Mapping[str, str] | None = None) -> DataFrame:
-    """Return the records at the offsets of a batch (:mod:`delta_cdc.core.change_log`).
+    """Return the messages at the offsets of a batch, with the columns of :mod:`delta_cdc.ingest.sources`.
 
     The frame is lazy; :func:`named` maps Kafka's errors during its computation. Spark skips offsets without a
-    record (in compacted topics, or between transactions). A value that is not UTF-8 becomes an undecoded
-    record, in Base64.
+    record (in compacted topics, or between transactions).
 
     :param options: see :mod:`delta_cdc.core.kafka_options`; None: use the options that this driver got
     :raises InvalidConfiguration: the options are invalid
@@ -98,25 +97,25 @@ def read(session: SparkSession, spec: IngestSpec, options: Mapping[str, str] | N
         "kafka.bootstrap.servers": servers_of(spec.source_uri, client_options),
         # Fail on missing offsets. Otherwise Spark skips them silently.
         "failOnDataLoss": "true",
+        "includeHeaders": "true",
     }
     frame: DataFrame | None = None
     for ranges in _rounds(spec.offsets):
         read = session.read.format("kafka").options(**read_options, **_offsets(ranges)).load()
         frame = read if frame is None else frame.union(read)
     if frame is None:
-        return session.createDataFrame([], _RECORD_DDL)
-    raw, undecoded = lines.as_raw(F.col("value").cast("string"))
-    key, _ = lines.as_raw(F.col("key").cast("string"))
-    position = F.struct(F.lit(None), F.lit(None), "topic", "partition", "offset")
+        return session.createDataFrame([], _RAW_DDL)
     return frame.select(
-        raw,
-        key.alias(change_log.KEY),
-        undecoded,
+        F.col("value").alias(sources.VALUE),
+        F.col("key").alias(sources.KEY),
+        F.col("headers").alias(sources.HEADERS),
+        F.col("topic").alias(sources.TOPIC),
+        F.col("partition").alias(sources.PARTITION),
+        F.col("offset").alias(sources.OFFSET),
         # Old producers omit the timestamp; Kafka then reports -1.
-        F.when(F.col("timestamp") >= F.timestamp_millis(F.lit(0)), F.col("timestamp")).alias(
-            change_log.PUBLISHED
+        F.when(F.col("timestamp") >= F.timestamp_millis(F.lit(0)), F.unix_micros("timestamp")).alias(
+            sources.PUBLISHED
         ),
-        position.cast(change_log.POSITION_DDL).alias(change_log.POSITION),
     )
 
 

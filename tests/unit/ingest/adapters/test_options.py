@@ -13,7 +13,8 @@ from delta_cdc.core import adapters, codec
 from delta_cdc.core.adapters import BUNDLED, SETTINGS
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import IngestOptions
-from delta_cdc.spark.ingest.adapters import debezium_order, named
+from delta_cdc.ingest import adapters as made
+from delta_cdc.ingest.adapters import debezium_order
 
 PLAIN = {"sequence_by": "ts"}
 
@@ -73,6 +74,7 @@ def test_what_is_not_given_has_its_default() -> None:
         "except_column_list": (),
         "columns_to_update": None,
         "old_keys": None,
+        "tombstones": "ignore",
     }
     assert check("plain", PLAIN)["sequence_by"] == ("ts",)
     assert check("dms", {})["operation_column"] == "Op"
@@ -103,8 +105,9 @@ def test_checked_options_can_be_checked_again() -> None:
     ],
 )
 def test_rows_are_numbered_only_where_they_order(adapter: str, options: dict[str, Any], needs: bool) -> None:
-    made = named(adapter)
-    assert made.needs_rows(made.check(options, keys=("id",), format="json")) is needs
+    checked = check(adapter, options)
+    assert made.named(adapter, checked, keys=("id",), format="json").needs_rows is needs
+    assert adapters.needs_rows(adapter, checked) is needs
 
 
 def test_every_connector_that_can_be_named_has_an_order() -> None:
@@ -113,7 +116,7 @@ def test_every_connector_that_can_be_named_has_an_order() -> None:
 
 def test_an_unknown_name_is_told_the_nearest() -> None:
     with pytest.raises(InvalidConfiguration, match="did you mean 'debezium'"):
-        named("debesium")
+        made.named("debesium", {}, keys=(), format="json")
     with pytest.raises(InvalidConfiguration, match="did you mean 'debezium'"):
         check("debesium", {})
 
@@ -123,48 +126,21 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
     [
         ("no_such_package.adapter", "cannot be imported"),
         ("no_such_package:adapter", "cannot be imported"),
-        ("delta_cdc.spark.ingest.adapters.plain.evnts", "has no function 'evnts'"),
+        ("delta_cdc.ingest.adapters.plain.evnts", "has no function 'evnts'"),
         ("delta_cdc.core.change_log", "has no function 'events'"),
     ],
 )
 def test_a_dotted_name_that_is_nothing(name: str, told: str) -> None:
-    with pytest.raises(InvalidConfiguration, match=told):
-        named(name)
-
-
-@pytest.fixture
-def of_a_user(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_adapters").mkdir()
-    (tmp_path / "own_adapters" / "__init__.py").write_text("def one(records, context): return records\n")
-    (tmp_path / "own_adapters" / "whole.py").write_text(
-        "def events(records, context): return records\n"
-        "def check(options, *, keys, format, insert_only=False): return {**options, 'seen': keys}\n"
-        "def needs_rows(options): return True\n"
-    )
-    (tmp_path / "own_adapters" / "broken.py").write_text("import no_such_module_anywhere\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-
-
-@pytest.mark.usefixtures("of_a_user")
-def test_an_adapter_of_the_user() -> None:
-    for name in ("own_adapters.one", "own_adapters:one"):
-        function = named(name)
-        assert function.events("records", None) == "records"  # type: ignore[arg-type]
-        assert function.check({"a": 1}, keys=("id",), format="json") == {"a": 1}
-        assert not function.needs_rows({})
-        assert function.needs_rows({"needs_rows": True})
-    module = named("own_adapters.whole")
-    assert module.check({}, keys=("id",), format="json") == {"seen": ("id",)}
-    assert module.needs_rows({})
-    with pytest.raises(InvalidConfiguration, match="no_such_module_anywhere"):
-        named("own_adapters.broken")
+    for find in (made.named, made.check):
+        with pytest.raises(InvalidConfiguration, match=told):
+            find(name, {}, keys=(), format="json")
 
 
 def test_checking_needs_no_spark() -> None:
     program = (
         "import sys\nfrom delta_cdc.core.adapters import check, BUNDLED\n"
         "for name in BUNDLED:\n"
-        "    options = {'sequence_by': 'a'} if name == 'plain' else {}\n"
+        "    options = {} if name in ('debezium', 'dms', 'goldengate') else {'sequence_by': 'a'}\n"
         "    check(name, options, keys=('id',), format='json')\n"
         "print(sorted({'pyspark', 'pandas', 'pyarrow', 'obstore', 'deltalake'} & set(sys.modules)))\n"
     )
@@ -176,7 +152,7 @@ def test_checking_needs_no_spark() -> None:
         env={"PYTHONPATH": ":".join(sys.path)},
     )
     assert made.stdout.strip() == "[]"
-    assert len(BUNDLED) == 4
+    assert len(BUNDLED) >= 6
 
 
 def test_the_page_of_an_adapter_names_every_option() -> None:

@@ -1,0 +1,142 @@
+"""``delta-cdc decode``: show what an ingest would make of a file, before anything is written."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.cli.common import json_object
+from delta_cdc.core.errors import InvalidConfiguration, SourceUnreadable
+from delta_cdc.core.reader_options import check_format_options, is_true
+from delta_cdc.core.text_table import clipped, grid, plural
+from delta_cdc.ingest import adapters, ddl, local
+from delta_cdc.ingest.adapters.guess import likely_adapter
+from delta_cdc.ingest.batch import COLUMNS, OP, POSITION, RAW, REASON, SEQUENCE, Reading
+from delta_cdc.ingest.record import IGNORE, Invalid
+
+if TYPE_CHECKING:
+    import argparse
+
+    from delta_cdc.ingest.types import Type
+
+#: Events and samples of a reason that are shown.
+_EVENTS, _SAMPLES, _WIDEST = 10, 3, 100
+
+
+def add(commands: Any) -> None:
+    """Add the subcommand's parser."""
+    decode = commands.add_parser(
+        "decode",
+        help="show what an ingest would make of a file (starts no Spark, writes nothing)",
+        description="The command decodes a file of this machine with the options of ingest_changes. It "
+        "prints the columns that the change log would get, the first events, and the records that are no "
+        "events, with their reasons. Exit code 1: some records are no events.",
+    )
+    decode.add_argument(
+        "file", metavar="FILE", type=Path, help="the file; .gz, .bz2 and .zst are decompressed"
+    )
+    decode.add_argument("--format", default="json", choices=("json", "csv", "parquet"), help="default: json")
+    decode.add_argument("--adapter", default="plain", metavar="NAME", help="default: plain")
+    decode.add_argument("--adapter-options", type=json_object, default={}, metavar="JSON",
+                        help="options of the adapter")  # fmt: skip
+    decode.add_argument("--format-options", type=json_object, default={}, metavar="JSON",
+                        help="options of the format")  # fmt: skip
+    decode.add_argument("--schema", metavar="DDL", help="the events' columns as Spark SQL DDL")
+    decode.add_argument("--key", "--keys", dest="keys", action="append", default=[], metavar="COLUMN",
+                        help="column that identifies a row, repeatable")  # fmt: skip
+    decode.add_argument("--insert-only", action="store_true", help="the records have no key and no order")
+    decode.add_argument("--rows", type=int, default=_EVENTS, metavar="N", help="events to show; default: 10")
+    decode.add_argument("--json", action="store_true", help="print all of it as JSON")
+    decode.set_defaults(run=_decode)
+
+
+def _decode(arguments: argparse.Namespace) -> int:
+    reading, declared = _reading(arguments)
+    try:
+        reading = local.complete(reading, arguments.file, declared)
+        rows = local.rows_of_file(reading, arguments.file)
+    except (OSError, EOFError) as error:
+        raise SourceUnreadable(
+            f"{arguments.file} cannot be read: {getattr(error, 'strerror', None) or error}.",
+            remedy="name a file of this machine, with the ending of its compression (.gz, .bz2 or .zst).",
+        ) from error
+    events = [row for row in rows if row[REASON] is None and row[OP] != IGNORE]
+    rejects = [row for row in rows if row[REASON] is not None]
+    ignored = len(rows) - len(events) - len(rejects)
+    columns = {name: str(kind) for name, kind in reading.columns}
+    if arguments.json:
+        print(json.dumps({"columns": columns, "events": events, "ignored": ignored, "rejects": rejects},
+                         default=str, indent=2))  # fmt: skip
+        return 1 if rejects else 0
+    print(
+        f"{plural(len(events), 'event')}, {ignored} ignored, {plural(len(rejects), 'record')} for quarantine"
+    )
+    if columns:
+        print("\nColumns of the change log:\n" + grid([{"column": n, "type": t} for n, t in columns.items()]))
+    if events:
+        print(f"\nEvents{'' if len(events) <= arguments.rows else f' (the first {arguments.rows})'}:")
+        print(grid([_shown(row, columns) for row in events[: arguments.rows]]))
+    for reason, count in Counter(row[REASON] for row in rejects).most_common():
+        print(f"\n{plural(count, 'record')}: {clipped(reason, _WIDEST)}")
+        for row in [row for row in rejects if row[REASON] == reason][:_SAMPLES]:
+            print(f"  {_place(row)}{clipped(row[RAW] or '', _WIDEST)}")
+    adapter = likely_adapter([row[RAW] for row in rejects[:_SAMPLES] if row[RAW] is not None])
+    if adapter is not None and adapter != arguments.adapter:
+        print(f"\nThe records look as if they were for --adapter {adapter}.")
+    return 1 if rejects else 0
+
+
+def _reading(arguments: argparse.Namespace) -> tuple[Reading, Type | None]:
+    """Return how the file is read, and its declared columns."""
+    declared = None
+    if arguments.schema:
+        parsed = ddl.of_ddl(arguments.schema)
+        if isinstance(parsed, Invalid):
+            raise InvalidConfiguration(
+                f"schema is no list of columns: {parsed.reason}.",
+                remedy='write it as Spark does: "id INT, v STRING".',
+                argument="schema",
+            )
+        declared = parsed
+    check_format_options(arguments.format, arguments.format_options)
+    header = is_true(arguments.format_options, "header")
+    if arguments.format == "csv" and not header and declared is None:
+        raise InvalidConfiguration(
+            "The CSV file has no header, and no schema is given.",
+            remedy="give --schema with all columns of the file, in their order; or, where the first line is "
+            """a header, --format-options '{"header": "true"}'.""",
+        )
+    keys = tuple(arguments.keys)
+    reading = Reading(
+        format=arguments.format,
+        adapter=arguments.adapter,
+        adapter_options=adapters.check(
+            arguments.adapter,
+            arguments.adapter_options,
+            keys=keys,
+            format=arguments.format,
+            insert_only=arguments.insert_only,
+        ),
+        format_options=arguments.format_options,
+        keys=keys,
+        declared=declared is not None,
+        names=tuple(name for name, _ in declared.fields) if declared is not None else (),
+        insert_only=arguments.insert_only,
+        is_whole=arguments.format == "json" and is_true(arguments.format_options, "multiLine"),
+        numbered=True,
+    )
+    return reading, declared
+
+
+def _shown(row: dict[str, Any], columns: dict[str, str]) -> dict[str, Any]:
+    """Return an event for the table: a column that it does not carry has a dash."""
+    carried = row[COLUMNS]
+    values = {name: row[name] if carried is None or name in carried else "-" for name in columns}
+    return {"event": row[OP], "sequence": row[SEQUENCE], **values}
+
+
+def _place(row: dict[str, Any]) -> str:
+    number = row[POSITION]["row"]
+    return "" if number is None else f"row {number}: "

@@ -1,0 +1,387 @@
+"""Read rows with an operation column: flat JSON, CSV or Parquet.
+
+Without such a column, every record is an upsert. If the key of a record changed, separate columns
+(``old_keys``) contain its old key. Such a record becomes two events: a delete of the old key and an upsert of
+the new key.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from delta_cdc.core.errors import InvalidExpression
+from delta_cdc.ingest.adapters.common import (
+    NO_OBJECT,
+    OFFSET,
+    ROW,
+    Described,
+    Keys,
+    Names,
+    Tombstones,
+    in_texts,
+    inside,
+    operations,
+    path_of,
+)
+from delta_cdc.ingest.ordering import has_part, joined, numbers, part
+from delta_cdc.ingest.record import DELETE, UPSERT, Event, Invalid, Sequencer
+from delta_cdc.ingest.records.json import value as json_value
+from delta_cdc.ingest.types import BITS, LONG, STRING
+from delta_cdc.ingest.values import MISFIT, converter, json_text, plain, timestamp_micros
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from delta_cdc.ingest.record import Record
+    from delta_cdc.ingest.types import Type
+
+#: The operations of values that ``operations`` does not list. Values match without regard to case.
+OPERATIONS = {
+    "i": UPSERT,
+    "insert": UPSERT,
+    "u": UPSERT,
+    "update": UPSERT,
+    "upsert": UPSERT,
+    "d": DELETE,
+    "delete": DELETE,
+}
+_ROW_NUMBER = re.compile(rf"\b{ROW}\b", re.IGNORECASE)
+#: Types whose values have no order.
+_NO_ORDER = ("array", "map", "struct", "variant")
+
+
+class _Part(NamedTuple):
+    """A part of ``sequence_by``.
+
+    :param text: what the user wrote
+    :param path: the names of the member; () for the offset or the row number of a record
+    :param at: where the spelling of the first name is, in what :class:`Names` returns
+    """
+
+    text: str
+    path: tuple[str, ...]
+    at: int = -1
+
+
+class Plain(Described):
+    """Reads rows with an operation column.
+
+    ``expressions`` (of ``sequence_by``) and ``timestamp_expression`` are SQL that Spark computes on the typed
+    columns. Where there are expressions, events have no sequence, or, with ``old_keys``, only its last part.
+
+    :param options: checked options
+    :param keys: the key columns
+    :param insert_only: records have no key and no order
+    :param typed: names of the columns that ``schema`` types, in lower case
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        keys: Sequence[str] = (),
+        insert_only: bool = False,
+        typed: Collection[str] = (),
+    ) -> None:
+        self._old_keys: dict[str, str] = dict(options["old_keys"] or {})
+        operation, changed = options["operation_column"], options["columns_to_update"]
+        super().__init__(
+            [*(name for name in (operation, changed) if name is not None), *self._old_keys.values()]
+        )
+        texts = tuple(options["sequence_by"] or ())
+        self._texts, self._typed = texts, typed
+        is_sql = any(_is_sql(text) for text in texts)
+        self.expressions = texts if is_sql else ()
+        moment = options["source_timestamp"]
+        self._moment: tuple[str, ...] | None = None
+        if moment is not None:
+            self._moment = path_of(moment)
+            self.timestamp_expression = moment if self._moment is None else None
+        self.needs_rows = any(_ROW_NUMBER.search(text) for text in texts)
+        self._has_operation, self._has_list = operation is not None, changed is not None
+        self._operation = operations(OPERATIONS, options["operations"])
+        self._keys = Keys(keys)
+        self.has_index = bool(self._old_keys)
+        self._find(operation, changed, is_sql)
+        is_offset = bool(texts) and all(text.lower() == OFFSET for text in texts)
+        self._tombstones = Tombstones(
+            "ignore" if insert_only else options.get("tombstones"),
+            keys,
+            (lambda record: self._sequence(record, {}, (), 1)) if is_offset else None,
+        )
+        self._columns: frozenset[str] | None = None
+
+    def _find(self, operation: str | None, changed: str | None, is_sql: bool) -> None:
+        """Say which members events look at."""
+        wanted = [operation or "", changed or "", *self._old_keys.values()]
+        self._first_key = len(wanted)
+        wanted += self._keys.names if self.has_index else ()
+        self._parts: list[_Part] = []
+        for text in () if is_sql else self._texts:
+            lower = text.lower()
+            if lower in (OFFSET, ROW):
+                self._parts.append(_Part(lower, ()))
+                continue
+            path = path_of(text)
+            assert path is not None
+            self._parts.append(_Part(text, path, len(wanted)))
+            wanted.append(path[0])
+        self._moment_at = len(wanted)
+        wanted.append(self._moment[0] if self._moment else "")
+        self._names = Names(wanted)
+        self.reads = frozenset(name.lower() for name in wanted if name)
+        self._meta = Names([name for name in wanted[: self._first_key] if name])
+
+    # -- events -----------------------------------------------------------------------------------
+    def events(self, record: Record) -> Sequence[Event] | Invalid:
+        """Return the events of a record."""
+        row = record.value
+        if row is None:
+            return self._tombstones.events(record)
+        if type(row) is not dict:
+            return NO_OBJECT
+        names = self._names.of(row)
+        op = UPSERT
+        if self._has_operation:
+            name = names[0]
+            found = self._operation(None if name is None else row[name])
+            if isinstance(found, Invalid):
+                return found
+            op = found
+        carried = None
+        if self._has_list:
+            listed = self._carried(row, names[1])
+            if isinstance(listed, Invalid):
+                return listed
+            carried = listed
+        sequence = self._sequence(record, row, names, 1)
+        moment = None
+        if self._moment is not None and names[self._moment_at] is not None:
+            moment = timestamp_micros(inside(row[names[self._moment_at]], self._moment[1:]))
+        old = self._old_key(row, names) if self.has_index and op == UPSERT else None
+        # Spark evaluates expressions over the whole record, also for the delete of an old key.
+        others = dict(row) if self.expressions and old is not None else None
+        for name in self._meta.of(row):
+            # Two options may name one column.
+            row.pop(name, None)
+        if old is not None:
+            event = _whole(row, carried, sequence, moment, self._keys.names)
+            return [Event(DELETE, old, self._sequence_of_old(sequence), moment, others=others), event]
+        return (Event(op, row, sequence, moment, carried if op == UPSERT else None),)
+
+    def _sequence(
+        self, record: Record, row: Mapping[str, Any], names: tuple[str | None, ...], index: int
+    ) -> Any:
+        """Return the values that order an event; with ``old_keys``, and the event's index."""
+        values = []
+        for text, path, at in self._parts:
+            if not path:
+                values.append(record.position.offset if text == OFFSET else record.position.row)
+                continue
+            name = names[at]
+            value = None if name is None else row[name]
+            values.append(value if len(path) == 1 else inside(value, path[1:]))
+        if self.has_index:
+            return (*values, index)
+        return values[0] if len(values) == 1 else tuple(values) or None
+
+    def _sequence_of_old(self, sequence: Any) -> Any:
+        return (*sequence[:-1], 0)
+
+    def _old_key(self, row: dict[str, Any], names: tuple[str | None, ...]) -> dict[str, Any] | None:
+        """Return the old key of a record; None if the key did not change."""
+        spelt = names[self._first_key : self._first_key + len(self._keys.names)]
+        own = {name: row[name] for name in spelt if name is not None}
+        by_lower = {
+            key.lower(): key if name is None else name
+            for key, name in zip(self._keys.names, spelt, strict=True)
+        }
+        old = dict(own)
+        for key, name in zip(self._old_keys, names[2:], strict=False):
+            # A NULL old key (for instance in an insert) does not mean that the key changed.
+            if name is not None and row[name] is not None:
+                old[by_lower.get(key.lower(), key)] = row[name]
+        return old if self._keys.differ(old, own) else None
+
+    # -- listed columns ---------------------------------------------------------------------------
+    def _carried(self, row: Mapping[str, Any], name: str | None) -> list[str] | Invalid | None:
+        """Return the names that a record lists, without those that are no columns of the row."""
+        listed = None if name is None else _listed(row[name])
+        if listed is None:
+            return None
+        known = self._columns
+        if known is not None:
+            for column in listed:
+                lower = column.lower()
+                if lower not in known and lower not in {own.lower() for own in row}:
+                    return Invalid(f"columns_to_update names no column: {column}")
+        return [column for column in listed if not self.describes(column)]
+
+    # -- order ------------------------------------------------------------------------------------
+    def sequence(self, types: Mapping[str, Type], log_type: Type | None) -> Sequencer:
+        """Return how sequences become values: one value, or parts of a fixed width as one text.
+
+        A text column without a type in ``schema`` sorts by number: "1000" is above "999".
+
+        :raises InvalidExpression: a part has no order, or it cannot be compared with the log's sequences
+        """
+        self._keys.learn(types)
+        self._columns = frozenset(name.lower() for name in types)
+        if not self._parts:
+            if self.has_index:
+                return in_texts()._replace(value=lambda sequence: str(sequence[-1]))
+            return Sequencer(log_type or LONG, lambda sequence: None)
+        lacking = Invalid(f"no value for sequence_by, or a text that is no number ({', '.join(self._texts)})")
+        kinds = [self._kind(one, types, log_type) for one in self._parts]
+        if len(kinds) == 1 and not self.has_index:
+            return _one(self._texts[0], kinds[0], log_type, lacking)
+        makers = [_fixed(one.text, kind) for one, kind in zip(self._parts, kinds, strict=True)]
+        has_old = self.has_index
+
+        def value(sequence: Any) -> Any:
+            parts = [make(raw) for make, raw in zip(makers, sequence, strict=False)]
+            found = joined([*parts, str(sequence[-1])] if has_old else parts)
+            return lacking if found is None else found
+
+        return in_texts()._replace(value=value)
+
+    def _kind(self, one: _Part, types: Mapping[str, Type], log_type: Type | None) -> Type | None:
+        """Return the type of a part; None for whole numbers that are texts (:func:`numbers`)."""
+        is_text_log = log_type is not None and log_type.name == "string"
+        if not one.path:
+            return None if is_text_log else LONG
+        root, *rest = one.path
+        kind = _of_name(types.items(), root)
+        for name in rest:
+            kind = _of_name(kind.fields, name) if kind is not None else None
+        if kind is None:
+            return None
+        is_number = kind.name == "string" or (is_text_log and kind.name in BITS)
+        return None if is_number and root.lower() not in self._typed else kind
+
+
+def _is_sql(text: str) -> bool:
+    return path_of(text) is None
+
+
+def _of_name(fields: Iterable[tuple[str, Type]], name: str) -> Type | None:
+    """Return the type of a name: the exact one, else without regard to case."""
+    found = None
+    for other, kind in fields:
+        if other == name:
+            return kind
+        if found is None and other.lower() == name.lower():
+            found = kind
+    return found
+
+
+def _one(text: str, kind: Type | None, log_type: Type | None, lacking: Invalid) -> Sequencer:
+    """Return the sequencer of one part."""
+    if kind is None and (log_type is None or log_type == STRING):
+
+        def number(sequence: Any) -> Any:
+            found = numbers(sequence)
+            return lacking if found is None else found
+
+        return Sequencer(STRING, number)
+    if kind is not None and kind.name in _NO_ORDER:
+        raise InvalidExpression(
+            f"sequence_by is of type {kind}, whose values have no order.",
+            remedy="name a column of whole numbers, dates, timestamps or texts.",
+        )
+    if kind is not None and log_type == STRING and kind != STRING:
+        raise InvalidExpression(
+            f"sequence_by is of type {kind}, but the log's sequences are texts: the two cannot be compared.",
+            remedy="give the column in schema the type that it had when the log was created (or no type), or "
+            "start a new log.",
+        )
+    wanted = log_type or kind
+    assert wanted is not None
+    convert = converter(plain(wanted))
+
+    def value(sequence: Any) -> Any:
+        found = convert(sequence)
+        return lacking if found is None or found is MISFIT else found
+
+    return Sequencer(wanted, value)
+
+
+def of_texts(texts: Sequence[str], log_type: Type | None, lacking: Invalid) -> Sequencer:
+    """Return the sequencer of tuples of members that are texts: whole numbers, unless the log has a type.
+
+    :param texts: what the user wrote
+    :param lacking: why an event without such a sequence is invalid
+    """
+    if len(texts) == 1:
+        found = _one(texts[0], None, log_type, lacking)
+        return found._replace(value=lambda parts: lacking if parts is None else found.value(parts[0]))
+
+    def joined_numbers(parts: Any) -> Any:
+        return joined(map(numbers, parts or (None,))) or lacking
+
+    return in_texts()._replace(value=joined_numbers)
+
+
+def one_sequencer(texts: Sequence[str], log_type: Type | None) -> Sequencer:
+    """Return the sequencer of members that are whole numbers without a type.
+
+    It takes a tuple of them, and gives one text; of one member, a value of the log's type.
+    """
+    lacking = Invalid(f"no value for sequence_by, or a text that is no number ({', '.join(texts)})")
+    one = _one(texts[0], None, log_type if len(texts) == 1 else None, lacking)
+    if len(texts) == 1:
+        return one._replace(value=lambda sequence: one.value(sequence[0]))
+
+    def value(sequence: Any) -> Any:
+        found = joined(map(numbers, sequence))
+        return lacking if found is None else found
+
+    return one._replace(value=value)
+
+
+def _fixed(text: str, kind: Type | None) -> Callable[[Any], str | None]:
+    """Return what makes a text of a fixed width of a part.
+
+    :raises InvalidExpression: values of the type have no such text
+    """
+    if kind is None:
+        return numbers
+    if not has_part(kind):
+        raise InvalidExpression(
+            f"sequence_by has the part {text!r} of type {kind}, which has no text of "
+            "a fixed width; with several parts (or old_keys), each needs one.",
+            remedy="use whole numbers, dates and timestamps as parts, or write one expression whose text "
+            "order is the order, for instance with lpad.",
+        )
+    convert = converter(plain(kind))
+
+    def made(raw: Any) -> str | None:
+        found = convert(raw)
+        return None if found is MISFIT else part(found, kind)
+
+    return made
+
+
+def _whole(
+    row: dict[str, Any], carried: list[str] | None, sequence: Any, moment: int | None, keys: Sequence[str]
+) -> Event:
+    """Return the new row of a changed key. Columns that the record does not list have no value."""
+    if carried is not None:
+        listed = {name.lower() for name in (*carried, *keys)}
+        row = {name: value for name, value in row.items() if name.lower() in listed}
+    return Event(UPSERT, row, sequence, moment, carried, whole=True)
+
+
+def _listed(value: Any) -> list[str] | None:
+    """Return the names of an array, of an array as JSON text, or of a text with commas; None for no list."""
+    if isinstance(value, list | tuple):
+        return [one if isinstance(one, str) else json_text(one) for one in value]
+    text = value if isinstance(value, str) else "" if value is None else json_text(value)
+    if not text.strip(" "):
+        return None
+    if not text.lstrip(" ").startswith("["):
+        return [name.strip(" ") for name in text.split(",")]
+    found = json_value(text.encode("utf-8", "replace"))
+    # A damaged array is a single, unknown name.
+    return [text] if isinstance(found, Invalid) else _listed(found)

@@ -1,0 +1,101 @@
+"""Decide which columns the events of a batch have, and of which types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc.core.errors import ColumnNotFound, ReservedColumnName
+from delta_cdc.core.sql import PLAN_PREFIX
+from delta_cdc.ingest import infer
+from delta_cdc.ingest.types import STRING, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from delta_cdc.ingest.batch import Found
+    from delta_cdc.ingest.record import Adapter
+
+
+class Layout(NamedTuple):
+    """Names and types.
+
+    :param columns: those of the payload, in the order of the log: known ones, then new ones
+    :param others: members that are no payload, but may order the events
+    """
+
+    columns: tuple[tuple[str, Type], ...] = ()
+    others: tuple[tuple[str, Type], ...] = ()
+
+
+def layout(
+    adapter: Adapter,
+    declared: Type | None,
+    known: Type | None,
+    given: Mapping[str, Type],
+    found: Found,
+    *,
+    keys: Iterable[str],
+    excluded: Iterable[str],
+) -> Layout:
+    """Return the columns of a batch.
+
+    With ``schema``, these are its columns. Otherwise, a column of the log keeps its type, and objects may get
+    more members. A new column gets the type that its records give, or that holds all its values. A column
+    without any value has no type yet, so it is no column.
+
+    :param declared: the option ``schema``
+    :param known: the columns of the log; None before its first batch
+    :param given: the columns of Parquet files
+    :param found: what records showed of other columns
+    :param keys: key columns; their spelling is preferred
+    :param excluded: the option ``except_column_list``
+    :raises ReservedColumnName: the change log needs the name of a column
+    :raises ColumnNotFound: there are columns, but not the key columns
+    """
+    if declared is not None:
+        return _split(declared.fields, adapter, keys, excluded)
+    types = dict(known.fields) if known is not None else {}
+    spelt = {name.lower(): name for name in types}
+    new: dict[str, Type] = dict(given)
+    new |= {name: kind for name, seen in found.seen.items() if (kind := infer.resolved(seen)) is not None}
+    for name, kind in found.typed.items():
+        new[name] = infer.common(new[name], kind) if name in new and name in given else kind
+    preferred = set(keys)
+    for name in sorted(new, key=lambda name: name not in preferred):
+        log_name = spelt.setdefault(name.lower(), name)
+        types[log_name] = infer.merged(types[log_name], new[name]) if log_name in types else new[name]
+    # The order is that of the records, whatever spelling was preferred.
+    order = {name.lower(): at for at, name in reversed(list(enumerate([*types, *new])))}
+    if known is None:
+        order = {name.lower(): at for at, name in reversed(list(enumerate(new)))}
+    in_order = sorted(types.items(), key=lambda item: order[item[0].lower()])
+    return _split(in_order, adapter, keys, excluded)
+
+
+def _split(
+    fields: Iterable[tuple[str, Type]], adapter: Adapter, keys: Iterable[str], excluded: Iterable[str]
+) -> Layout:
+    left_out = {name.lower() for name in excluded}
+    columns: list[tuple[str, Type]] = []
+    others: list[tuple[str, Type]] = []
+    for name, kind in fields:
+        is_other = name.lower() in left_out or adapter.describes(name)
+        (others if is_other else columns).append((name, STRING if kind.name == "void" else kind))
+    names = [name for name, _ in columns]
+    reserved = [name for name in names if name.lower() in LOG_COLUMNS or name.lower().startswith(PLAN_PREFIX)]
+    if reserved:
+        raise ReservedColumnName(
+            f"The records have the column(s) {', '.join(reserved)}, "
+            "names that the change log has for itself.",
+            remedy="rename them where they come from, or leave them out with adapter_options "
+            f"{{'except_column_list': {reserved}}}.",
+        )
+    lower = {name.lower() for name in names}
+    missing = [key for key in keys if key.lower() not in lower]
+    if missing and names:
+        raise ColumnNotFound(
+            f"The records have no key column {', '.join(map(repr, missing))} (they have {', '.join(names)}).",
+            remedy="correct keys, or define the columns with schema.",
+        )
+    return Layout(tuple(columns), tuple(others))

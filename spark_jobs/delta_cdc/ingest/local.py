@@ -1,0 +1,90 @@
+"""Read a file of this machine as Spark would bring it, for ``delta-cdc decode`` and for tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from delta_cdc.ingest import sources
+from delta_cdc.ingest.batch import Found, Maker, Reading, found_of
+from delta_cdc.ingest.layout import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from delta_cdc.ingest.types import Type
+
+#: Rows of an Arrow batch, as in Spark.
+_ROWS = 10_000
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
+def batches_of(path: Path, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """Return the records of a file as Arrow batches (:mod:`delta_cdc.ingest.sources`).
+
+    :raises OSError: the file cannot be read, or its compressed content is damaged
+    """
+    modified = path.stat().st_mtime_ns // 1_000
+    if reading.is_columnar:
+        at = 0
+        for batch in pq.ParquetFile(path).iter_batches(_ROWS):
+            rows = pa.array(range(at, at + len(batch)), pa.int64())
+            at += len(batch)
+            yield _placed(batch.columns, batch.schema.names, str(path), modified, rows)
+        return
+    with pa.input_stream(str(path), compression=_CODECS.get(path.suffix)) as stream:
+        data = stream.read()
+    values = [data] if reading.is_whole else _lines(data, reading)
+    for start in range(0, len(values), _ROWS):
+        part = values[start : start + _ROWS]
+        yield _placed([pa.array(part, pa.binary())], [sources.VALUE], str(path), modified, None)
+
+
+def _lines(data: bytes, reading: Reading) -> list[bytes]:
+    """Return lines as Spark's reader splits them: for CSV at LF alone, because a value may contain a CR."""
+    if reading.format == "csv":
+        lines = data.split(b"\n")
+    else:
+        lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    if lines[0].startswith(b"\xef\xbb\xbf"):
+        lines[0] = lines[0][3:]
+    return lines[:-1] if not lines[-1] else lines
+
+
+def _placed(
+    columns: list[Any], names: list[str], path: str, modified: int, rows: pa.Array | None
+) -> pa.RecordBatch:
+    count = len(columns[0])
+    arrays = [
+        *columns,
+        pa.array([path] * count, pa.string()),
+        pa.array([modified] * count, pa.int64()),
+        pa.array([0] * count, pa.int64()),
+    ]
+    names = [*names, sources.FILE, sources.PUBLISHED, sources.START]
+    if rows is not None:
+        arrays, names = [*arrays, rows], [*names, sources.ROW]
+    return pa.RecordBatch.from_arrays(arrays, names)
+
+
+def complete(reading: Reading, path: Path, declared: Type | None) -> Reading:
+    """Return the reading with the columns that a first batch of the file alone would have."""
+    found = Found()
+    given: dict[str, Type] = {}
+    if declared is None:
+        for batch in found_of(reading)(batches_of(path, reading)):
+            for text in batch.column(0).to_pylist():
+                found.merge(Found.of_text(text))
+    excluded = reading.adapter_options.get("except_column_list") or ()
+    columns, others = layout(
+        reading.made_adapter(), declared, None, given, found, keys=reading.keys, excluded=excluded
+    )
+    return reading.with_columns(columns, others)
+
+
+def rows_of_file(reading: Reading, path: Path) -> list[dict[str, Any]]:
+    """Return the rows that a file becomes (:mod:`delta_cdc.ingest.batch`)."""
+    return [row for batch in Maker(reading).batches(batches_of(path, reading)) for row in batch.to_pylist()]

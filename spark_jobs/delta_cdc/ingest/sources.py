@@ -1,0 +1,317 @@
+"""Give the records of Arrow batches one by one, each decoded, with its raw form and its place.
+
+Spark brings the bytes: lines of text files, messages, whole files, or typed columns of Parquet. A source is
+made once per task. It sees the batches of the task in order, so it can number rows and join lines.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import unquote
+
+from delta_cdc.ingest.record import Invalid, Position, Record
+from delta_cdc.ingest.records import csv
+from delta_cdc.ingest.records.json import Decoder, array
+from delta_cdc.ingest.values import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    from delta_cdc.ingest.batch import Reading
+
+#: Columns of the Arrow batches that Spark brings, besides the columns of Parquet files.
+#: START is the offset in the file at which the task's part of it begins.
+VALUE, FILE, PUBLISHED, ROW, START = "_value", "_file", "_published", "_row", "_start"
+KEY, HEADERS, TOPIC, PARTITION, OFFSET = "_key", "_headers", "_topic", "_partition", "_offset"
+#: Of these, those of rows of Parquet files.
+PLACES = (FILE, PUBLISHED, START, ROW)
+#: The prefix of the raw text of bytes that are not UTF-8.
+BASE64 = "base64:"
+
+
+#: In the message of :class:`FileGrew`.
+GREW = "grew while it was read"
+
+
+class FileGrew(Exception):
+    """A file is longer than planned, so that the part of a task does not begin at its first byte."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(f"{file} {GREW}")
+
+
+class Item(NamedTuple):
+    """One record.
+
+    :param record: the record, or why it is none
+    :param raw: its raw form, for :meth:`Source.raw_text`
+    """
+
+    record: Record | Invalid
+    raw: Any
+    position: Position
+
+
+class Source(Protocol):
+    """Gives the records of the batches of one task."""
+
+    def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Return the records that end in a batch."""
+
+    def last(self) -> Iterator[Item]:
+        """Return the records that end where the task ends."""
+
+    def raw_text(self, raw: Any) -> str | None:
+        """Return the text by which a record can be read again; None for a tombstone."""
+
+
+def source_of(reading: Reading) -> Source:
+    """Return what gives the records of a reading."""
+    if reading.is_again:
+        return _Again(reading)
+    if reading.format == "parquet":
+        return _Columns(reading)
+    if reading.is_messages:
+        return _Messages()
+    if reading.format == "csv":
+        return _Csv(reading)
+    return _Arrays() if reading.is_whole else _Lines(numbered=reading.numbered)
+
+
+def planned_name(file_path: str) -> str:
+    """Return a file's name as the planner has it: Spark escapes it, and adds a scheme to local files."""
+    text = unquote(file_path) if "%" in file_path else file_path
+    return "/" + text[5:].lstrip("/") if text.startswith("file:") else text
+
+
+def text_of(raw: bytes | None) -> str | None:
+    """Return bytes as text; base64 if they are not UTF-8."""
+    if raw is None:
+        return None
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return BASE64 + base64.b64encode(raw).decode()
+
+
+def bytes_of(text: str) -> bytes:
+    """Return what :func:`text_of` made a text of."""
+    if not text.startswith(BASE64):
+        return text.encode()
+    try:
+        return base64.b64decode(text[len(BASE64) :], validate=True)
+    except ValueError:
+        return text.encode()
+
+
+class _Files:
+    """What sources of files share: the names, and the rows so far."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._file = ""
+        self._row = -1
+
+    def _named(self, path: str) -> str:
+        name = self._names.get(path)
+        if name is None:
+            name = self._names[path] = planned_name(path)
+        return name
+
+    def last(self) -> Iterator[Item]:
+        """Return nothing: a line ends where it ends."""
+        return iter(())
+
+    def raw_text(self, raw: Any) -> str | None:
+        """Return the text of a line."""
+        return text_of(raw)
+
+
+class _Lines(_Files):
+    """JSON, one object per line."""
+
+    def __init__(self, *, numbered: bool) -> None:
+        super().__init__()
+        self._numbered = numbered
+        self._decoder = Decoder()
+
+    def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
+        decode, numbered = self._decoder, self._numbered
+        path, position = None, Position()
+        for raw, file, published, start in _columns(batch, VALUE, FILE, PUBLISHED, START):
+            if file != path:
+                path, name = file, self._named(file)
+                position = Position(name)
+                if name != self._file:
+                    self._file, self._row = name, -1
+                if start and numbered:
+                    raise FileGrew(name)
+            if numbered:
+                self._row += 1
+                position = Position(self._file, self._row)
+            if not raw or raw.isspace():
+                continue
+            # A topic that was dumped to a file has the text null for a tombstone.
+            found = None if raw == b"null" else decode(raw)
+            if type(found) is Invalid:
+                yield Item(_hinted(found, raw), raw, position)
+            else:
+                yield Item(Record(found, position, published=published), raw, position)
+
+
+def _hinted(found: Invalid, raw: bytes) -> Invalid:
+    """Return the reason, with a way out if the file seems to be one JSON document."""
+    if raw.lstrip()[:1] == b"[":
+        return Invalid(
+            f'{found.reason} (for a file that is one array: format_options {{"multiLine": "true"}})'
+        )
+    return found
+
+
+class _Arrays(_Files):
+    """JSON, one array of objects, or one object, per file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._decoder = Decoder()
+
+    def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
+        for raw, file, published in _columns(batch, VALUE, FILE, PUBLISHED):
+            name = self._named(file)
+            for row, (part, found) in enumerate(array(raw)):
+                position = Position(name, row)
+                if isinstance(found, Invalid):
+                    yield Item(found, part, position)
+                elif isinstance(found, dict):
+                    yield Item(Record(found, position, published=published), part, position)
+                else:
+                    yield Item(Invalid("not JSON: not exactly one whole object"), part, position)
+
+
+class _Csv(_Files):
+    """CSV; a file is never split, so that its header and its quotes are known."""
+
+    def __init__(self, reading: Reading) -> None:
+        super().__init__()
+        dialect = csv.Dialect.of(reading.format_options)
+        converters = csv.converters(dialect, reading.types)
+        self._reader = csv.Reader(dialect, None if dialect.header else reading.names, converters)
+        self._published: int | None = None
+
+    def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
+        path = None
+        for line, file, published, start in _columns(batch, VALUE, FILE, PUBLISHED, START):
+            if file != path:
+                path, name = file, self._named(file)
+                if start:
+                    raise FileGrew(name)
+                if name != self._file:
+                    yield from self.last()
+                    self._file, self._row, self._published = name, -1, published
+            self._row += 1
+            for row in self._reader.feed(line, self._row):
+                yield self._item(row)
+
+    def last(self) -> Iterator[Item]:
+        for row in self._reader.end():
+            yield self._item(row)
+
+    def raw_text(self, raw: Any) -> str | None:
+        return str(raw)
+
+    def _item(self, row: csv.Row) -> Item:
+        position = Position(self._file, row.row)
+        if isinstance(row.values, Invalid):
+            return Item(row.values, row.raw, position)
+        return Item(Record(row.values, position, published=self._published), row.raw, position)
+
+
+class _Messages:
+    """JSON messages of a topic."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder()
+
+    def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
+        decode = self._decoder
+        names = (VALUE, KEY, TOPIC, PARTITION, OFFSET, PUBLISHED, HEADERS)
+        for raw, key, topic, partition, offset, published, headers in _columns(batch, *names):
+            position = Position(None, None, topic, partition, offset)
+            found = None if raw is None or raw == b"null" or not raw.strip() else decode(raw)
+            if type(found) is Invalid:
+                yield Item(found, raw, position)
+                continue
+            by_name = {header["key"]: header["value"] for header in headers} if headers else {}
+            yield Item(Record(found, position, key, by_name, published), raw, position)
+
+    def last(self) -> Iterator[Item]:
+        return iter(())
+
+    def raw_text(self, raw: Any) -> str | None:
+        return text_of(raw)
+
+
+class _Again:
+    """Raw texts of the quarantine."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._decoded = _text_decoder(reading)
+
+    def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
+        names = (VALUE, FILE, ROW, TOPIC, PARTITION, OFFSET, PUBLISHED)
+        for text, file, row, topic, partition, offset, published in _columns(batch, *names):
+            position = Position(file, row, topic, partition, offset)
+            found = None if text is None else self._decoded(text)
+            if isinstance(found, Invalid):
+                yield Item(found, text, position)
+            else:
+                yield Item(Record(found, position, published=published), text, position)
+
+    def last(self) -> Iterator[Item]:
+        return iter(())
+
+    def raw_text(self, raw: Any) -> str | None:
+        return None if raw is None else str(raw)
+
+
+def _text_decoder(reading: Reading) -> Callable[[str], Any]:
+    if reading.format != "csv":
+        decode = Decoder()
+        return lambda text: decode(bytes_of(text))
+    dialect = csv.Dialect.of(reading.format_options)
+    names = None if dialect.header else reading.names
+    return lambda text: csv.again(text, dialect, names).values
+
+
+class _Columns(_Files):
+    """Rows of Parquet files: only the columns that the adapter reads become values of Python."""
+
+    def __init__(self, reading: Reading) -> None:
+        super().__init__()
+        self._reads = reading.reads
+        self._batch: pa.RecordBatch | None = None
+
+    def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
+        self._batch = batch
+        own = PLACES
+        names = [name for name in batch.schema.names if name not in own and name.lower() in self._reads]
+        files, published, rows = (batch.column(name).to_pylist() for name in (FILE, PUBLISHED, ROW))
+        columns = [batch.column(name).to_pylist() for name in names]
+        for at, file in enumerate(files):
+            position = Position(self._named(file), rows[at])
+            values = {name: column[at] for name, column in zip(names, columns, strict=True)}
+            yield Item(Record(values, position, published=published[at]), at, position)
+
+    def raw_text(self, raw: Any) -> str | None:
+        """Return a row as JSON."""
+        assert self._batch is not None
+        row = self._batch.slice(raw, 1).to_pylist()[0]
+        return json_text({name: part for name, part in row.items() if name not in PLACES})
+
+
+def _columns(batch: pa.RecordBatch, *names: str) -> Iterator[tuple[Any, ...]]:
+    """Return rows of some columns of a batch."""
+    return zip(*(batch.column(name).to_pylist() for name in names), strict=True)

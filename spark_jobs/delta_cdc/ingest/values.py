@@ -1,0 +1,1252 @@
+"""Turn a decoded value into exactly the value of its column, or find that it does not fit.
+
+A decoded value is what :class:`~delta_cdc.ingest.record.Record` contains. :func:`converter` returns, once for
+a column, the function for its values: it returns None for None, the value as Arrow takes it, or
+:data:`MISFIT`. No function here truncates, rounds or guesses. They only drop fractions of a microsecond,
+because no type of Spark holds these. None raises for what a record contains, and none needs more than linear
+time: no number is computed before its size is known.
+
+| type | as Arrow takes it |
+|---|---|
+| whole numbers | ``int`` within the bits of the type |
+| decimal | ``Decimal`` of exactly the type's scale |
+| date | days since 1970 |
+| timestamp, timestamp_ntz | microseconds since 1970 |
+| variant | JSON text |
+| map | list of pairs |
+| struct | ``dict`` with all fields of the type |
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from base64 import b64encode
+from binascii import a2b_base64, unhexlify
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import lru_cache
+from json.encoder import encode_basestring, encode_basestring_ascii
+from math import isfinite
+from typing import Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from delta_cdc.ingest.record import Invalid, Number
+from delta_cdc.ingest.records.json import value as json_value
+from delta_cdc.ingest.types import BITS, STRING, Type
+
+_Convert = Callable[[Any], Any]
+
+
+class _Misfit:
+    """The class of :data:`MISFIT`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISFIT"
+
+
+#: The result for a value that does not fit its type.
+MISFIT: Final = _Misfit()
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The type of a column, and how records write its values.
+
+    :param type: the type of the column
+    :param coding: how a value is written: ``text`` (as itself, or as text), ``decimal:<scale>`` (the bytes of
+        a whole number, or their base64), ``scaled`` (an object of scale and value),
+        ``decimal_or_scaled:<scale>``, ``days``, ``epoch:<unit>``, ``time:<unit>``, these three with
+        ``_or_text``, ``bytes:<base64|base64url|hex>``, ``extended`` (MongoDB's extended JSON, at any depth)
+    :param fields: the fields of a struct
+    :param element: the element of an array, or the value of a map
+    """
+
+    type: Type
+    coding: str = "text"
+    fields: tuple[tuple[str, Encoding], ...] = ()
+    element: Encoding | None = None
+
+
+def plain(kind: Type) -> Encoding:
+    """Return the plain encoding of a type and of its parts."""
+    return _parted(kind, "text")
+
+
+def _parted(kind: Type, coding: str) -> Encoding:
+    fields = tuple((name, _parted(part, coding)) for name, part in kind.fields)
+    element = None if kind.element is None else _parted(kind.element, coding)
+    return Encoding(kind, coding, fields, element)
+
+
+def aimed(encoding: Encoding, wanted: Type) -> Encoding:
+    """Return the same encoding with another type, that of the log or of the user."""
+    if encoding.type == wanted:
+        return encoding
+    if encoding.coding == "extended":
+        return _parted(wanted, "extended")
+    if encoding.fields and wanted.name == "struct":
+        own = dict(encoding.fields)
+        fields = tuple(
+            (name, aimed(own[name], kind) if name in own else plain(kind)) for name, kind in wanted.fields
+        )
+        return Encoding(wanted, encoding.coding, fields)
+    if encoding.element is not None and wanted.element is not None:
+        return Encoding(wanted, encoding.coding, element=aimed(encoding.element, wanted.element))
+    if encoding.fields or encoding.element is not None or encoding.coding == "text":
+        # A text type holds the whole JSON text. For other types, no value fits.
+        return plain(wanted)
+    return Encoding(wanted, encoding.coding)
+
+
+def converter(encoding: Encoding) -> _Convert:
+    """Return the function that turns decoded values into values of the column."""
+    kind, _, detail = encoding.coding.partition(":")
+    return _CODINGS[kind](encoding, detail)
+
+
+# -- numbers ------------------------------------------------------------------------------------
+#: Blanks around a value do not count.
+_BLANKS = " \t\n\r\x0b\x0c"
+#: All repetitions are possessive, so that a match is linear.
+_NUMBER = re.compile(r"([+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++))(?:[eE][+-]?+[0-9]++)?+")
+_UNFIT = (InvalidOperation, Inexact)
+_WHOLE = Context(prec=40, traps=list(_UNFIT))
+_ONE = Decimal(1)
+#: Texts of numbers beyond the finite ones.
+_NAMED = {
+    **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), float("inf")),
+    **dict.fromkeys(("-inf", "-infinity"), float("-inf")),
+    **dict.fromkeys(("nan", "+nan", "-nan"), float("nan")),
+}
+#: Up to here, each whole number is a double.
+_DOUBLE_WHOLE = 2**53
+#: With this number of digits, a text restores each number of the type exactly.
+_DOUBLE_DIGITS, _FLOAT_DIGITS = 17, 9
+#: The least numbers with all their digits.
+_DOUBLE_NORMAL, _FLOAT_NORMAL = 2.0**-1022, 2.0**-126
+#: The most bits of a whole number that is written out.
+_MOST_BITS = 10_000
+
+
+def _decimal(text: str) -> Decimal | None:
+    """Return a text in decimal notation as a number; None if it is no number, or has an absurd exponent."""
+    text = text.strip(_BLANKS)
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        # Its exponent has more than 18 digits.
+        return None if match[1].strip("+-0.") else Decimal(0)
+
+
+def _decimal_of(value: Any) -> Decimal | None:
+    """Return a finite number as a decimal, a float by its shortest text; None for all else."""
+    if isinstance(value, str):
+        return _decimal(value)
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return Decimal(value) if value.bit_length() <= _MOST_BITS else None
+    if isinstance(value, float):
+        value = Decimal(repr(float(value)))
+    return value if isinstance(value, Decimal) and value.is_finite() else None
+
+
+def _integer(value: Any) -> int | None:
+    """Return a whole number of at most 40 digits, however it is written; None for all else."""
+    if isinstance(value, int):
+        return None if isinstance(value, bool) else int(value)
+    if isinstance(value, str) and len(value) < 20 and value.isdigit() and value.isascii():
+        return int(value)
+    found = _decimal_of(value)
+    if found is None:
+        return None
+    try:
+        return int(found.quantize(_ONE, None, _WHOLE))
+    except _UNFIT:
+        return None
+
+
+def _whole(kind: Type) -> _Convert:
+    half = 1 << (BITS[kind.name] - 1)
+    low, high = -half, half - 1
+
+    def convert(value: Any) -> Any:
+        if type(value) is int:
+            return value if low <= value <= high else MISFIT
+        if value is None:
+            return None
+        number = _integer(value)
+        return number if number is not None and low <= number <= high else MISFIT
+
+    return convert
+
+
+def _decimals(kind: Type) -> _Convert:
+    unit = Decimal((0, (1,), -kind.scale))
+    context = Context(prec=kind.precision, traps=list(_UNFIT))
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        # The texts of a decoder are numbers, so they need no look.
+        try:
+            found = Decimal(value) if type(value) is Number else _decimal_of(value)
+        except InvalidOperation:
+            found = _decimal(value)
+        if found is None or not found.is_finite():
+            return MISFIT
+        try:
+            return found.quantize(unit, None, context)
+        except _UNFIT:
+            return MISFIT
+
+    return convert
+
+
+def _double(value: Any) -> Any:
+    kind = type(value)
+    if kind is float or value is None:
+        return value
+    if kind is Number and len(value) <= 20 and value[-1:] != "0":
+        whole, _, places = value.partition(".")
+        whole = whole.removeprefix("-")
+        if places.isdigit() and whole.isdigit() and len(whole.lstrip("0")) + len(places) <= _DOUBLE_DIGITS:
+            # A fraction of few digits: neither its size nor its digits are beyond a double.
+            return float(value)
+    if kind is int and -_DOUBLE_WHOLE <= value <= _DOUBLE_WHOLE:
+        return float(value)
+    if isinstance(value, float):
+        return float(value)
+    return _floated(value, float, _DOUBLE_DIGITS, _DOUBLE_NORMAL)
+
+
+def _single(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, float):
+        try:
+            found = _rounded(value)
+        except OverflowError:
+            return MISFIT
+        return found if found == value or value != value else MISFIT
+    return _floated(value, _to_single, _FLOAT_DIGITS, _FLOAT_NORMAL)
+
+
+def _rounded(value: float) -> float:
+    """Return the nearest number of 32 bits.
+
+    :raises OverflowError: it is too large
+    """
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def _to_single(text: str) -> float:
+    try:
+        return _rounded(float(text))
+    except OverflowError:
+        return float("inf")
+
+
+def _floated(value: Any, read: Callable[[str], float], digits: int, normal: float) -> Any:
+    """Return the floating point number for a text or an exact number, if it is this number.
+
+    It is if it is equal, or if its first digits are all those of the text. A fraction may also have as many
+    digits as restore each number of the type, because it may be written with more digits than needed.
+    """
+    text = _number_text(value)
+    if text is None:
+        return MISFIT
+    named = _NAMED.get(text.lower()) if len(text) < 10 else None
+    if named is not None:
+        return named
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return MISFIT
+    found = read(text)
+    significant = match[1].lstrip("+-0.").replace(".", "").rstrip("0")
+    if not significant:
+        return found
+    exact = _decimal(text)
+    if exact is None or found in (float("inf"), float("-inf")):
+        return MISFIT
+    if Decimal(found) == exact:
+        return found
+    return found if _is_identified(text, match[1], significant, exact, found, digits, normal) else MISFIT
+
+
+def _is_identified(
+    text: str, mantissa: str, significant: str, exact: Decimal, found: float, digits: int, normal: float
+) -> bool:
+    """Return whether a text that is not exactly a floating point number still means only this one."""
+    count = len(significant)
+    if count > _DOUBLE_DIGITS or len(text) == len(mantissa.replace(".", "")):
+        # Whole numbers without point and exponent are exact, or do not fit.
+        return False
+    if count <= digits and abs(found) >= normal and exact.adjusted() - count + 1 < 0:
+        return True
+    shown, _, exponent = f"{abs(found):.{count - 1}e}".partition("e")
+    return shown.replace(".", "") == significant and int(exponent) == exact.adjusted()
+
+
+def _number_text(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value.strip(_BLANKS)
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _MOST_BITS:
+        return str(value)
+    return None
+
+
+# -- booleans and texts -------------------------------------------------------------------------
+_TRUE, _FALSE = frozenset(("true", "t", "yes", "y", "1")), frozenset(("false", "f", "no", "n", "0"))
+
+
+def _boolean(value: Any) -> Any:
+    if value is None or type(value) is bool:
+        return value
+    if isinstance(value, str):
+        text = value.strip(_BLANKS)
+        text = text.lower() if len(text) <= 5 else ""
+    else:
+        text = str(value) if type(value) is int and value in (0, 1) else ""
+    return True if text in _TRUE else False if text in _FALSE else MISFIT
+
+
+def _string(value: Any) -> Any:
+    kind = type(value)
+    if kind is str:
+        return value if value.isascii() or _is_text(value) else MISFIT
+    if value is None:
+        return None
+    make = _TEXTS.get(kind)
+    if make is None:
+        make = next((make for base, make in _TEXTS.items() if isinstance(value, base)), None)
+    return MISFIT if make is None else make(value)
+
+
+def _is_text(text: str) -> bool:
+    """Return whether a text is without half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _string_of(text: str) -> Any:
+    return str(text) if _is_text(text) else MISFIT
+
+
+def _int_text(value: int) -> Any:
+    return str(int(value)) if value.bit_length() <= _MOST_BITS else MISFIT
+
+
+def _float_text(value: float) -> str:
+    return repr(float(value)) if isfinite(value) else _not_finite(value)
+
+
+def _decimal_text(value: Decimal) -> str:
+    if not value.is_finite():
+        return _not_finite(value)
+    text = str(value)
+    # The notation with exponent only where the plain one would be long.
+    return f"{value:f}" if "E" in text and abs(value.adjusted()) <= 400 else text
+
+
+def _not_finite(value: float | Decimal) -> str:
+    """Return how Spark writes a number that is not finite."""
+    text = str(value).lower().lstrip("s")
+    return "NaN" if "nan" in text else "-Infinity" if text.startswith("-") else "Infinity"
+
+
+def _base64_text(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+# -- bytes --------------------------------------------------------------------------------------
+_WITHOUT_BLANKS = dict.fromkeys(map(ord, _BLANKS))
+_URL_SAFE = str.maketrans("-_", "+/")
+
+
+def _base64(text: str) -> bytes | None:
+    """Return the bytes of base64, with or without line breaks and padding."""
+    try:
+        return a2b_base64(text, strict_mode=True)
+    except ValueError:
+        text = text.translate(_WITHOUT_BLANKS)
+        if "=" not in text:
+            text += "=" * (-len(text) % 4)
+    try:
+        return a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return None
+
+
+def _base64url(text: str) -> bytes | None:
+    return _base64(text.translate(_URL_SAFE))
+
+
+def _hex(text: str) -> bytes | None:
+    try:
+        return unhexlify(text)
+    except ValueError:
+        return None
+
+
+def _bytes_of(value: Any, read: Callable[[str], bytes | None]) -> bytes | None:
+    if isinstance(value, bytes):
+        return value
+    # A number is not base64, though its digits may look like it.
+    return read(value) if isinstance(value, str) and not isinstance(value, Number) else None
+
+
+def _binary(value: Any) -> Any:
+    if value is None:
+        return None
+    data = _bytes_of(value, _base64)
+    return MISFIT if data is None else data
+
+
+# -- dates and times ----------------------------------------------------------------------------
+_DAY = 86_400_000_000
+_SECOND = 1_000_000
+#: The years 1 to 9999 in days and microseconds since 1970: no other reader of Delta shows more.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_FIRST, _LAST = _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_DATE = r"([+-]?)([0-9]{4,6})-([0-9]{1,2})-([0-9]{1,2})"
+_REGION = r"[A-Za-z]+(?:/[A-Za-z0-9_+-]+)+"
+_ZONE = (
+    rf"Z|UTC|GMT|{_REGION}|\[{_REGION}\]"
+    rf"|[+-][0-9]{{1,2}}(?::?[0-9]{{2}})?(?::?[0-9]{{2}})?(?:\[{_REGION}\])?"
+)
+_MOMENT = re.compile(
+    rf"{_DATE}(?:[T ]([0-9]{{1,2}}):([0-9]{{1,2}})(?::([0-9]{{1,2}})(?:[.,]([0-9]*+))?)?"
+    rf"(?:[ \t]?({_ZONE}))?)?"
+)
+_OFFSET = re.compile(r"([+-])([0-9]{1,2})(?::?([0-9]{2}))?(?::?([0-9]{2}))?(?:\[(.*)\])?")
+_MOST_OFFSET = 18 * 3600
+#: The longest text of a moment: all parts, and a fraction. A longer one is no moment.
+_MOST_MOMENT = 200
+#: The microseconds of one unit, as a fraction (numerator, denominator).
+_UNITS: dict[str, tuple[int, int]] = {"s": (_SECOND, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
+
+
+def _within(micros: int) -> int | None:
+    return micros if _FIRST <= micros <= _LAST else None
+
+
+def _since(moment: datetime) -> int:
+    """Return the microseconds from 1970 to a moment; one without zone is in UTC."""
+    delta = moment - (_LOCAL_EPOCH if moment.tzinfo is None else _EPOCH)
+    return (delta.days * 86_400 + delta.seconds) * _SECOND + delta.microseconds
+
+
+def _read_moment(text: str, zoned: bool) -> int | None:
+    """Return the microseconds of a text; None if it is no moment.
+
+    :param zoned: the text may name a zone; without one, it is in UTC
+    """
+    if len(text) >= 19 and text[13] == ":" == text[16] and text[10] in "T " and text[4] == "-" == text[7]:
+        found = _usual_moment(text)
+        if found is not None:
+            return _within(_since(found)) if zoned or found.tzinfo is None else None
+    match = _MOMENT.fullmatch(text.strip(_BLANKS)) if len(text) <= _MOST_MOMENT else None
+    if match is None or (match[9] and not zoned):
+        return None
+    local = _local(match)
+    if local is None:
+        return None
+    offset = _offset(match[9], local) if match[9] else 0
+    return None if offset is None else _within(_since(local) - offset * _SECOND)
+
+
+def _usual_moment(text: str) -> datetime | None:
+    """Return a moment that Python itself reads, if its text is also one for :data:`_MOMENT`."""
+    if text[11:13] == "24":
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if found.tzinfo is None or text[-1] == "Z":
+        return found
+    # Python also reads offsets of more than 59 minutes, and with fractions of a second.
+    is_usual = text[-6] in "+-" and text[-3] == ":" and text[-2:] < "60" and text[-5:] <= "18:00"
+    return found if is_usual else None
+
+
+def _local(match: re.Match[str]) -> datetime | None:
+    sign, year, month, day, hour, minute, second, fraction, _ = match.groups()
+    if sign == "-":
+        return None
+    micros = int(f"{fraction:0<6.6}") if fraction else 0
+    try:
+        return datetime(  # noqa: DTZ001
+            int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), micros
+        )
+    except ValueError:
+        return None
+
+
+def _offset(text: str, local: datetime) -> int | None:
+    """Return the seconds between a zone and UTC; None for an unknown zone, or if a clock change repeats or
+    skips the time.
+    """
+    if text in ("Z", "UTC", "GMT"):
+        return 0
+    match = _OFFSET.fullmatch(text)
+    if match is not None:
+        hours, minutes, seconds = (int(part or 0) for part in match.group(2, 3, 4))
+        size = hours * 3600 + minutes * 60 + seconds
+        if minutes > 59 or seconds > 59 or size > _MOST_OFFSET or (match[5] and _zone(match[5]) is None):
+            return None
+        return -size if match[1] == "-" else size
+    zone = _zone(text.strip("[]"))
+    if zone is None:
+        return None
+    try:
+        offsets = {zone.utcoffset(local.replace(fold=fold)) for fold in (0, 1)}
+    except OverflowError:
+        # At the ends of Python's calendar.
+        return None
+    offset = offsets.pop()
+    return None if offsets or offset is None else int(offset.total_seconds())
+
+
+@lru_cache(maxsize=1_000)
+def _zone(name: str) -> ZoneInfo | None:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        # Unknown; not a name of a zone; the name of a folder of zones.
+        return None
+
+
+def _timestamps(zoned: bool) -> _Convert:
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        found = None
+        if isinstance(value, str):
+            found = _read_moment(value, zoned)
+        elif isinstance(value, datetime):
+            found = _within(_since(value))
+        elif isinstance(value, date):
+            found = (value.toordinal() - _EPOCH_DAY) * _DAY
+        return MISFIT if found is None else found
+
+    return convert
+
+
+def _day(value: Any) -> Any:
+    if isinstance(value, str):
+        found = _read_day(value)
+        return MISFIT if found is None else found
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        return _midnight(_since(value))
+    return value.toordinal() - _EPOCH_DAY if isinstance(value, date) else MISFIT
+
+
+def _read_day(text: str) -> int | None:
+    if len(text) == 10 and text[4] == "-" == text[7]:
+        try:
+            return date.fromisoformat(text).toordinal() - _EPOCH_DAY
+        except ValueError:
+            # No date, or one with a blank.
+            pass
+    match = _MOMENT.fullmatch(text.strip(_BLANKS)) if len(text) <= _MOST_MOMENT else None
+    local = None if match is None else _local(match)
+    if match is None or local is None or (match[8] or "").strip("0"):
+        return None
+    days, rest = divmod(_since(local), _DAY)
+    return None if rest else days
+
+
+def _midnight(micros: int) -> Any:
+    """Return the day of a moment; any other time of day than midnight would be lost."""
+    days, rest = divmod(micros, _DAY)
+    return MISFIT if rest or not _FIRST_DAY <= days <= _LAST_DAY else days
+
+
+def _day_text(days: int) -> str:
+    return date.fromordinal(days + _EPOCH_DAY).isoformat()
+
+
+def _moment_text(micros: int) -> str:
+    """Return a moment within the years 1 to 9999 as Spark shows it, in UTC."""
+    days, rest = divmod(micros, _DAY)
+    seconds, rest = divmod(rest, _SECOND)
+    fraction = f".{rest:06d}".rstrip("0") if rest else ""
+    return f"{_day_text(days)} {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}"
+
+
+def _clock_text(micros: int) -> str:
+    """Return a time since midnight as ``HH:MM:SS.ffffff``. In MySQL it may be negative or exceed a day."""
+    seconds, rest = divmod(abs(micros), _SECOND)
+    sign = "-" if micros < 0 else ""
+    return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:06d}"
+
+
+def _clock(value: time) -> int:
+    return ((value.hour * 60 + value.minute) * 60 + value.second) * _SECOND + value.microsecond
+
+
+def _in_micros(value: Any, unit: str) -> int | None:
+    """Return a whole number of units, within 64 bits, in microseconds, rounded down."""
+    number = _integer(value)
+    if number is None or not -(2**63) <= number < 2**63:
+        return None
+    factor, divisor = _UNITS[unit]
+    return number * factor // divisor
+
+
+def epoch_micros(value: Any, unit: str) -> int | None:
+    """Return the moment that is a number of units after 1970, in microseconds.
+
+    :param unit: ``s``, ``ms``, ``us`` or ``ns``
+    :return: None if the value is no whole number, or beyond the years 1 to 9999
+    """
+    micros = _in_micros(value, unit)
+    return None if micros is None else _within(micros)
+
+
+#: The largest number of each unit that is a moment before the year 10000.
+_LARGEST = [(unit, _LAST * _UNITS[unit][1] // _UNITS[unit][0]) for unit in ("s", "ms", "us", "ns")]
+
+
+def timestamp_micros(value: Any) -> int | None:
+    """Return the moment that a value means, in microseconds since 1970, for display only.
+
+    A number counts seconds, milliseconds, microseconds or nanoseconds: the first of these that is a moment
+    before the year 10000.
+    """
+    if isinstance(value, (date, str)) and not isinstance(value, Number):
+        found = _ZONED(value)
+        return None if found is MISFIT else int(found)
+    number = _integer(value)
+    if number is None:
+        exact = _decimal_of(value)
+        if exact is None or not -20 < exact.adjusted() < 20:
+            return None
+        # Seconds with a fraction.
+        return _within(int(exact.scaleb(6, _WIDE).to_integral_value("ROUND_FLOOR", _WIDE)))
+    unit = next((unit for unit, largest in _LARGEST if abs(number) <= largest), None)
+    return None if unit is None else epoch_micros(number, unit)
+
+
+_WIDE = Context(prec=60, traps=[])
+_ZONED = _timestamps(zoned=True)
+
+
+# -- JSON ---------------------------------------------------------------------------------------
+class _Written(str):
+    """Text that is JSON already."""
+
+    __slots__ = ()
+
+
+def json_text(value: Any) -> str:
+    """Return the compact JSON of a decoded value. Each number is as it was, bytes are base64, dates ISO."""
+    text = _json(value, encode_basestring)
+    # Half of a surrogate pair is no text, so that it must be an escape.
+    return text if _is_text(text) else _json(value, encode_basestring_ascii)
+
+
+def _json(value: Any, quoted: Callable[[str], str]) -> str:
+    """Return the JSON of a value, without recursion."""
+    written: list[str] = []
+    waiting: list[Any] = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting.extend(_object_parts(item, quoted))
+        elif isinstance(item, list | tuple):
+            waiting.extend(_list_parts(item))
+        else:
+            written.append(_scalar_json(item, quoted))
+    return "".join(written)
+
+
+def _object_parts(value: dict[Any, Any], quoted: Callable[[str], str]) -> list[Any]:
+    """Return the parts of an object, the last one first."""
+    parts: list[Any] = [_Written("{")]
+    mark = ""
+    for name, member in value.items():
+        parts += (_Written(f"{mark}{quoted(str(name))}:"), member)
+        mark = ","
+    parts.append(_Written("}"))
+    parts.reverse()
+    return parts
+
+
+def _list_parts(value: list[Any] | tuple[Any, ...]) -> list[Any]:
+    """Return the parts of a list, the last one first."""
+    parts: list[Any] = [_Written("[")]
+    for element in value:
+        if len(parts) > 1:
+            parts.append(_Written(","))
+        parts.append(element)
+    parts.append(_Written("]"))
+    parts.reverse()
+    return parts
+
+
+def _scalar_json(value: Any, quoted: Callable[[str], str]) -> str:
+    if isinstance(value, str):
+        return str(value) if isinstance(value, _Written | Number) else quoted(value)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(int(value)) if value.bit_length() <= _MOST_BITS else f'"{hex(value)}"'
+    if isinstance(value, float | Decimal):
+        is_finite = isfinite(value) if isinstance(value, float) else value.is_finite()
+        return (
+            str(Decimal(value) if isinstance(value, Decimal) else float(value))
+            if is_finite
+            else quoted(_not_finite(value))
+        )
+    return quoted(_other_text(value))
+
+
+def _other_text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return _base64_text(value)
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, time):
+        return _clock_text(_clock(value))
+    if isinstance(value, timedelta):
+        return _clock_text(value // timedelta(microseconds=1))
+    return str(value) if isinstance(value, UUID) else f"<{type(value).__name__}>"
+
+
+#: How values of each class become text. A class comes before its base.
+_TEXTS: dict[type, _Convert] = {
+    Number: str,
+    str: _string_of,
+    bool: lambda value: "true" if value else "false",
+    int: _int_text,
+    float: _float_text,
+    Decimal: _decimal_text,
+    dict: json_text,
+    list: json_text,
+    tuple: json_text,
+    bytes: _base64_text,
+    datetime: lambda value: _moment_text(_since(value)) if _within(_since(value)) is not None else MISFIT,
+    date: lambda value: value.isoformat(),
+    time: _other_text,
+    timedelta: _other_text,
+    UUID: str,
+}
+#: Spark's parser refuses longer numbers, and its variants hold decimals of this number of digits.
+_MOST_NUMBER, _VARIANT_DIGITS = 1_000, 38
+
+
+def _variant(value: Any) -> Any:
+    """Return JSON; a text must be JSON itself."""
+    if value is None:
+        return None
+    if isinstance(value, str) and not isinstance(value, Number):
+        found = _parsed(value)
+        return MISFIT if found is MISFIT or not _is_variant(found) else value.strip(_BLANKS)
+    return json_text(value) if _is_variant(value) else MISFIT
+
+
+def _parsed(text: str) -> Any:
+    """Return the value of a JSON text."""
+    try:
+        found = json_value(text.encode())
+    except UnicodeEncodeError:
+        return MISFIT
+    return MISFIT if isinstance(found, Invalid) else found
+
+
+def _is_variant(value: Any) -> bool:
+    """Return whether Spark's variant holds all numbers and texts of a value exactly."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting.extend(item)
+            waiting.extend(item.values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+        elif isinstance(item, str) and not isinstance(item, Number):
+            if not item.isascii() and not _is_text(item):
+                return False
+        elif not _is_variant_number(item):
+            return False
+    return True
+
+
+def _is_variant_number(value: Any) -> bool:
+    """Return whether a variant holds a number: as decimal, or as double. All but numbers is text."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Number):
+        return True
+    text = _scalar_json(value, str)
+    if len(text) > _MOST_NUMBER:
+        return False
+    whole, _, places = text.lstrip("-").partition(".")
+    digits = (whole + places).lstrip("0")
+    if not digits or (digits.isdigit() and max(len(digits), len(places)) <= _VARIANT_DIGITS):
+        return True
+    found = _double(Number(text))
+    return found is not MISFIT and isfinite(found)
+
+
+# -- nested values ------------------------------------------------------------------------------
+def _opened(value: Any, kind: type) -> Any:
+    """Return an object or a list; a text may be its JSON."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, str) and value.lstrip(_BLANKS)[:1] in ("{", "["):
+        found = _parsed(value)
+        return found if isinstance(found, kind) else MISFIT
+    return MISFIT
+
+
+def _structs(encoding: Encoding) -> _Convert:
+    fields = [(name, converter(below)) for name, below in encoding.fields]
+    names = {name for name, _ in fields}
+    lowered = {name.lower() for name in names}
+
+    def convert(value: Any) -> Any:
+        if type(value) is not dict:
+            if value is None:
+                return None
+            value = _opened(value, dict)
+            if value is MISFIT:
+                return MISFIT
+        found, count = {}, 0
+        for name, make in fields:
+            if name in value:
+                part = make(value[name])
+                if part is MISFIT:
+                    return MISFIT
+                found[name] = part
+                count += 1
+            else:
+                found[name] = None
+        return MISFIT if count < len(value) and _has_respelt(value, names, lowered) else found
+
+    return convert
+
+
+def _has_respelt(members: Iterable[Any], names: set[str], lowered: set[str]) -> bool:
+    """Return whether members that are no fields differ from a field, or from each other, in case only."""
+    seen = set(lowered)
+    for member in members:
+        if member in names:
+            continue
+        lower = str(member).lower()
+        if lower in seen:
+            return True
+        seen.add(lower)
+    return False
+
+
+def _arrays(encoding: Encoding) -> _Convert:
+    assert encoding.element is not None
+    make = converter(encoding.element)
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        if type(value) is not list:
+            value = _opened(value, list)
+            if value is MISFIT:
+                return MISFIT
+        found = list(map(make, value))
+        return found if MISFIT not in found else MISFIT
+
+    return convert
+
+
+def _maps(encoding: Encoding) -> _Convert:
+    assert encoding.element is not None
+    assert encoding.type.key is not None
+    make, make_key = converter(encoding.element), converter(plain(encoding.type.key))
+    is_text, has_hash = encoding.type.key == STRING, not encoding.type.key.is_nested
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        pairs = _pairs(value)
+        if pairs is None:
+            return MISFIT
+        found = [(make_key(key), make(item)) for key, item in pairs]
+        for key, item in found:
+            if key is MISFIT or item is MISFIT or key is None:
+                return MISFIT
+        if not is_text and has_hash and len({key for key, _ in found}) < len(found):
+            return MISFIT
+        return found
+
+    return convert
+
+
+def _pairs(value: Any) -> Iterable[tuple[Any, Any]] | None:
+    """Return the pairs of a map: an object, or a list of pairs as Arrow gives it."""
+    if isinstance(value, list):
+        is_map = all(isinstance(pair, tuple) and len(pair) == 2 for pair in value)
+        return value if is_map else None
+    value = _opened(value, dict)
+    return None if value is MISFIT else value.items()
+
+
+def _never(value: Any) -> Any:
+    return None if value is None else MISFIT
+
+
+_SCALARS: dict[str, _Convert] = {
+    "boolean": _boolean,
+    "float": _single,
+    "double": _double,
+    "string": _string,
+    "binary": _binary,
+    "date": _day,
+    "timestamp": _ZONED,
+    "timestamp_ntz": _timestamps(zoned=False),
+    "variant": _variant,
+}
+_MADE: dict[str, Callable[[Type], _Convert]] = {**dict.fromkeys(BITS, _whole), "decimal": _decimals}
+_NESTED: dict[str, Callable[[Encoding], _Convert]] = {"struct": _structs, "array": _arrays, "map": _maps}
+
+
+# -- codings ------------------------------------------------------------------------------------
+def _text(encoding: Encoding, _: str = "") -> _Convert:
+    kind = encoding.type
+    if kind.is_nested:
+        is_whole = len(encoding.fields) == len(kind.fields) and (encoding.element is None) == (
+            kind.element is None
+        )
+        return _NESTED[kind.name](encoding if is_whole else plain(kind))
+    if kind.name in _MADE:
+        return _MADE[kind.name](kind)
+    return _SCALARS.get(kind.name, _never)
+
+
+#: The most bytes of a number, and the largest scale, that are written as text. Databases have less.
+_MOST_UNSCALED, _MOST_SCALE = 1_024, 20_000
+
+
+def _unscaled(kind: Type, places: int) -> Callable[[bytes | None, int | None], Any]:
+    """Return what makes a value of a whole number's bytes (two's complement) and its digits after the point.
+
+    :param places: digits after the point of a text
+    """
+    convert = _text(plain(kind))
+    scaled = _decimals(Type("decimal", 38, min(max(places, 0), 38)))
+
+    def made(data: bytes | None, scale: int | None) -> Any:
+        if not data or len(data) > _MOST_UNSCALED or scale is None or not -(2**31) <= scale < 2**31:
+            return MISFIT
+        whole = int.from_bytes(data, "big", signed=True)
+        if len(data) <= 16 and 0 <= scale <= 38:
+            number = Decimal(whole).scaleb(-scale, _WHOLE)
+        else:
+            number = Decimal(f"{whole}E{-scale}")
+        if kind.name != "string":
+            return convert(number)
+        found = scaled(number)
+        if found is MISFIT:
+            return f"{number:f}" if -_MOST_SCALE <= scale <= _MOST_SCALE else MISFIT
+        return f"{found:f}"
+
+    return made
+
+
+def _decimal_bytes(encoding: Encoding, detail: str) -> _Convert:
+    scale = int(detail)
+    made, convert = _unscaled(encoding.type, scale), _text(plain(encoding.type))
+
+    def decode(value: Any) -> Any:
+        if value is None or isinstance(value, Decimal):
+            return convert(value)
+        return made(_bytes_of(value, _base64), scale)
+
+    return decode
+
+
+def _scaled(encoding: Encoding, _: str) -> _Convert:
+    made, convert = _unscaled(encoding.type, 18), _text(plain(encoding.type))
+
+    def decode(value: Any) -> Any:
+        if value is None or isinstance(value, Decimal):
+            return convert(value)
+        found = _opened(value, dict)
+        if found is MISFIT:
+            return MISFIT
+        return made(_bytes_of(found.get("value"), _base64), _integer(found.get("scale")))
+
+    return decode
+
+
+def _decimal_or_scaled(encoding: Encoding, detail: str) -> _Convert:
+    bare, scaled = _decimal_bytes(encoding, detail), _scaled(encoding, "")
+
+    def decode(value: Any) -> Any:
+        is_object = isinstance(value, dict) or (isinstance(value, str) and value[:1] == "{")
+        return scaled(value) if is_object else bare(value)
+
+    return decode
+
+
+def _bytes(encoding: Encoding, detail: str) -> _Convert:
+    read = {"base64": _base64, "base64url": _base64url, "hex": _hex}[detail]
+    makes: dict[str, Callable[[bytes], Any]] = {"binary": bytes, "string": _base64_text}
+    make = makes.get(encoding.type.name)
+
+    def decode(value: Any) -> Any:
+        if value is None:
+            return None
+        data = _bytes_of(value, read)
+        return MISFIT if data is None or make is None else make(data)
+
+    return decode
+
+
+def _counted(encoding: Encoding, made: _Convert) -> _Convert:
+    """Return what reads a count of units. A column of whole numbers keeps the count."""
+    convert = _text(plain(encoding.type))
+    if encoding.type.name in BITS:
+        return convert
+
+    def decode(value: Any) -> Any:
+        if value is None or isinstance(value, date | time | timedelta):
+            return convert(value)
+        found = made(value)
+        return MISFIT if found is None else found
+
+    return decode
+
+
+def _days(encoding: Encoding, _: str) -> _Convert:
+    name = encoding.type.name
+
+    def made(value: Any) -> Any:
+        days = _integer(value)
+        if days is None or not _FIRST_DAY <= days <= _LAST_DAY:
+            return None
+        if name == "date":
+            return days
+        if name == "string":
+            return _day_text(days)
+        return days * _DAY if name in ("timestamp", "timestamp_ntz") else None
+
+    return _counted(encoding, made)
+
+
+def _epoch(encoding: Encoding, unit: str) -> _Convert:
+    name = encoding.type.name
+
+    def made(value: Any) -> Any:
+        micros = epoch_micros(value, unit)
+        if micros is None or name in ("timestamp", "timestamp_ntz"):
+            return micros
+        if name == "string":
+            return _moment_text(micros)
+        return _midnight(micros) if name == "date" else None
+
+    return _counted(encoding, made)
+
+
+def _time(encoding: Encoding, unit: str) -> _Convert:
+    convert = _text(plain(encoding.type))
+
+    def made(value: Any) -> Any:
+        micros = _in_micros(value, unit)
+        return None if micros is None else convert(_clock_text(micros))
+
+    return _counted(encoding, made)
+
+
+def _or_text(make: Callable[[Encoding, str], _Convert]) -> Callable[[Encoding, str], _Convert]:
+    """Return what reads a number by one coding, and other texts plainly."""
+
+    def both(encoding: Encoding, detail: str) -> _Convert:
+        number, convert = make(encoding, detail), _text(plain(encoding.type))
+
+        def decode(value: Any) -> Any:
+            if type(value) is str:
+                text = value.strip(_BLANKS)
+                is_count = text.removeprefix("-").isdigit() and text.isascii()
+                return number(value) if is_count else convert(value)
+            return number(value)
+
+        return decode
+
+    return both
+
+
+# -- MongoDB's extended JSON --------------------------------------------------------------------
+#: The older subtype 3 has no certain order of bytes.
+_UUID_SUBTYPES = ("4", "04")
+
+
+def _extended(encoding: Encoding, _: str) -> _Convert:
+    """Return what reads extended JSON: relaxed, canonical, and the older form that Debezium writes."""
+    kind = encoding.type
+    if kind.name == "variant":
+        return lambda value: json_text(value) if value is not None and _is_variant(value) else _never(value)
+    convert = _text(_parted(kind, "extended"))
+    special = {"string": _extended_text, "binary": _extended_bytes}.get(kind.name)
+    is_whole = kind.name in BITS
+
+    def decode(value: Any) -> Any:
+        if type(value) is dict:
+            wrapper = _wrapper(value)
+            if wrapper is not None:
+                if special is not None:
+                    return special(wrapper, value)
+                value = _whole_of(wrapper, value) if is_whole else _unwrapped(wrapper, value)
+                return MISFIT if value is MISFIT else convert(value)
+        elif type(value) is str and kind.name == "binary":
+            return MISFIT
+        return convert(value)
+
+    return decode
+
+
+def _wrapper(value: dict[str, Any]) -> str | None:
+    """Return the name that says which type an object wraps; None for a document."""
+    if len(value) == 1:
+        (name,) = value
+        return name if name in _WRAPPERS else None
+    if len(value) == 2:
+        return _PAIRS.get(frozenset(value))
+    return None
+
+
+_PAIRS = {
+    frozenset(("$binary", "$type")): "$binary",
+    frozenset(("$regex", "$options")): "$regex",
+    frozenset(("$code", "$scope")): "$code",
+}
+_TEXT_WRAPPERS = ("$oid", "$uuid", "$symbol", "$numberDecimal", "$numberDouble")
+_WHOLE_WRAPPERS = ("$numberLong", "$numberInt")
+_OTHER_WRAPPERS = ("$regularExpression", "$regex", "$code", "$minKey", "$maxKey", "$undefined", "$dbPointer")
+_WRAPPERS = frozenset((*_TEXT_WRAPPERS, *_WHOLE_WRAPPERS, *_OTHER_WRAPPERS, "$date", "$binary", "$timestamp"))
+
+
+def _unwrapped(wrapper: str, value: dict[str, Any]) -> Any:
+    """Return a wrapped value as a decoded one."""
+    inner = value[wrapper]
+    if wrapper in _TEXT_WRAPPERS:
+        return inner if isinstance(inner, str) else MISFIT
+    if wrapper in _WHOLE_WRAPPERS:
+        number = _integer(inner)
+        return MISFIT if number is None else number
+    if wrapper == "$date":
+        micros = _date_micros(inner)
+        return MISFIT if micros is None else _EPOCH + timedelta(microseconds=micros)
+    if wrapper == "$timestamp":
+        return inner if isinstance(inner, dict) else MISFIT
+    return MISFIT
+
+
+def _millis(inner: Any) -> int | None:
+    """Return the milliseconds of a date that is not written as text."""
+    if isinstance(inner, dict):
+        inner = inner.get("$numberLong") if len(inner) == 1 else None
+    elif isinstance(inner, str) and not isinstance(inner, Number):
+        return None
+    return _integer(inner)
+
+
+def _date_micros(inner: Any) -> int | None:
+    if type(inner) is str:
+        return _read_moment(inner, zoned=True)
+    return epoch_micros(_millis(inner), "ms")
+
+
+def _whole_of(wrapper: str, value: dict[str, Any]) -> Any:
+    """Return what a wrapper is in a column of whole numbers: the 64 bits that MongoDB stores."""
+    inner = value[wrapper]
+    if wrapper == "$date":
+        millis = _millis(inner)
+        if millis is None:
+            micros = _date_micros(inner)
+            millis = None if micros is None or micros % 1000 else micros // 1000
+        return MISFIT if millis is None else millis
+    if wrapper == "$timestamp":
+        return _timestamp_bits(inner)
+    return _unwrapped(wrapper, value)
+
+
+def _timestamp_bits(inner: Any) -> Any:
+    """Return MongoDB's internal timestamp (seconds, and a place in the second) as its 64 bits."""
+    if not isinstance(inner, dict):
+        return MISFIT
+    seconds, place = _integer(inner.get("t")), _integer(inner.get("i"))
+    if seconds is None or place is None or not (0 <= seconds < 2**31 and 0 <= place < 2**32):
+        return MISFIT
+    return (seconds << 32) | place
+
+
+def _binary_of(value: dict[str, Any]) -> tuple[bytes | None, str]:
+    """Return bytes, and their subtype."""
+    inner = value["$binary"]
+    if isinstance(inner, dict):
+        text, subtype = inner.get("base64"), inner.get("subType")
+    else:
+        text, subtype = inner, value.get("$type")
+    return _bytes_of(text, _base64), str(subtype) if isinstance(subtype, str | int) else ""
+
+
+def _extended_text(wrapper: str, value: dict[str, Any]) -> Any:
+    """Return a wrapped value as text: the value itself, or the JSON of what no other type holds."""
+    if wrapper == "$binary":
+        data, subtype = _binary_of(value)
+        if data is None:
+            return MISFIT
+        return str(UUID(bytes=data)) if subtype in _UUID_SUBTYPES and len(data) == 16 else _base64_text(data)
+    if wrapper == "$timestamp" or wrapper in _OTHER_WRAPPERS:
+        return json_text(value)
+    return _string(_unwrapped(wrapper, value))
+
+
+def _extended_bytes(wrapper: str, value: dict[str, Any]) -> Any:
+    """Return the bytes of a wrapped value."""
+    inner = value[wrapper]
+    data = None
+    if wrapper == "$binary":
+        data, _ = _binary_of(value)
+    elif isinstance(inner, str) and wrapper in ("$oid", "$uuid"):
+        data = _hex(inner.replace("-", "") if wrapper == "$uuid" else inner)
+    return MISFIT if data is None else data
+
+
+_CODINGS: dict[str, Callable[[Encoding, str], _Convert]] = {
+    "text": _text,
+    "decimal": _decimal_bytes,
+    "scaled": _scaled,
+    "decimal_or_scaled": _decimal_or_scaled,
+    "days": _days,
+    "days_or_text": _or_text(_days),
+    "epoch": _epoch,
+    "epoch_or_text": _or_text(_epoch),
+    "time": _time,
+    "time_or_text": _or_text(_time),
+    "bytes": _bytes,
+    "extended": _extended,
+}

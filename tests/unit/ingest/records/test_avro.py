@@ -1,0 +1,1026 @@
+"""Avro, against fastavro's writer and reader; messages, against those of Confluent's serializer."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import ssl
+import struct
+import threading
+import time as clock
+import zlib
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import fastavro
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, SourceUnreadable, StoreUnavailable
+from delta_cdc.ingest.record import Invalid
+from delta_cdc.ingest.records import avro
+from delta_cdc.ingest.records.avro import Decoded, MessageDecoder, Schema, compiled, object_file, schema_id
+from delta_cdc.ingest.records.registry import Registry, inlined
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def record(*fields: tuple[str, Any], name: str = "R", **more: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, **more, "fields": [{"name": n, "type": t} for n, t in fields]}
+
+
+def made(schema: Any, **options: Any) -> Schema:
+    found = compiled(json.dumps(schema), **options)
+    assert isinstance(found, Schema), found
+    return found
+
+
+def written(schema: Any, value: Any) -> bytes:
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, fastavro.parse_schema(schema), value)
+    return file.getvalue()
+
+
+def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+NOON = datetime(2024, 2, 29, 12, 30, 15, 123456, tzinfo=UTC)
+DECIMAL = logical("bytes", "decimal", precision=10, scale=2)
+FIXED = {"type": "fixed", "name": "F", "size": 6}
+
+
+# -- values -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("schema", "value", "sql"),
+    [
+        ("boolean", True, "boolean"),
+        ("int", -(2**31), "int"),
+        ("int", 2**31 - 1, "int"),
+        *[("long", value, "bigint") for value in (0, -1, 63, 64, -65, 2**40, -(2**63), 2**63 - 1)],
+        ("float", 0.5, "float"),
+        ("double", 1e300, "double"),
+        ("double", float("inf"), "double"),
+        ("bytes", b"\x00\xff", "binary"),
+        ("string", "ü\U0001f600", "string"),
+        ("string", "x" * 100, "string"),
+        (FIXED, b"123456", "binary"),
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", "string"),
+        ({"type": "array", "items": "int"}, list(range(200)), "array<int>"),
+        (
+            {"type": "array", "items": {"type": "array", "items": "string"}},
+            [[], ["a"]],
+            "array<array<string>>",
+        ),
+        ({"type": "map", "values": "long"}, {"a": 1, "": 2}, "map<string,bigint>"),
+        (["null", "string"], None, "string"),
+        (["null", "string"], "x", "string"),
+        (["string", "null"], None, "string"),
+        (["string", "null"], "x", "string"),
+        (["int", "long", "null"], 2**40, "bigint"),
+        (["float", "double"], 1e300, "double"),
+        (["string", "long"], 5, "string"),
+        (["null", "string", {"type": "array", "items": "int"}], [1], "string"),
+        ([record(("a", "int"))], {"a": 1}, "struct<a:int>"),
+        (
+            record(("a", "int"), ("b c", ["null", "string"])),
+            {"a": 1, "b c": None},
+            "struct<a:int,`b c`:string>",
+        ),
+        (logical("int", "date"), date(1, 1, 1), "date"),
+        (logical("int", "date"), date(9999, 12, 31), "date"),
+        (logical("int", "time-millis"), time(23, 59, 59, 999000), "string"),
+        (logical("long", "time-micros"), time(0, 0, 0, 1), "string"),
+        (logical("long", "timestamp-millis"), NOON.replace(microsecond=123000), "timestamp"),
+        (logical("long", "timestamp-micros"), NOON, "timestamp"),
+        (logical("long", "timestamp-micros"), datetime(1, 1, 1, tzinfo=UTC), "timestamp"),
+        (logical("long", "local-timestamp-millis"), datetime(1969, 12, 31, 23, 59), "timestamp_ntz"),  # noqa: DTZ001
+        (logical("long", "local-timestamp-micros"), NOON.replace(tzinfo=None), "timestamp_ntz"),
+        (DECIMAL, Decimal("-12345678.90"), "decimal(10,2)"),
+        (logical("bytes", "decimal", precision=4), Decimal(-128), "decimal(4,0)"),
+        ({**FIXED, "logicalType": "decimal", "precision": 10, "scale": 1}, Decimal("-0.1"), "decimal(10,1)"),
+        (logical("string", "uuid"), "9b2f7a4e-0f5c-4a9e-8a44-6f0d7f6f1a11", "string"),
+        # Logical types that are unknown or impossible do not count.
+        (logical("string", "iso-date"), "x", "string"),
+        (logical("string", "date"), "x", "string"),
+        (logical("long", "time-millis"), 5, "bigint"),
+    ],
+)
+def test_values(schema: Any, value: Any, sql: str) -> None:
+    found = made(schema)
+    back = found.value(written(schema, value))
+    assert (type(back), back, str(found.type)) == (type(value), value, sql)
+
+
+@pytest.mark.parametrize(
+    ("schema", "number", "wanted"),
+    [
+        (logical("int", "date"), 2**31 - 1, 2**31 - 1),
+        (logical("int", "date"), -719_163, -719_163),
+        (logical("long", "timestamp-micros"), 2**63 - 1, 2**63 - 1),
+        (logical("long", "timestamp-millis"), -(2**63), -(2**63)),
+        (logical("long", "timestamp-micros"), -62_135_596_800_000_001, -62_135_596_800_000_001),
+        (logical("long", "local-timestamp-millis"), 253_402_300_800_000, 253_402_300_800_000),
+        (logical("long", "timestamp-nanos"), -1, datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
+        (logical("long", "timestamp-nanos"), 1_999, datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC)),
+        (logical("int", "time-millis"), 86_400_000, 86_400_000),
+        (logical("int", "time-millis"), -1, -1),
+        (logical("long", "time-nanos"), 1_000, time(0, 0, 0, 1)),
+    ],
+)
+def test_numbers_that_are_no_dates_stay(schema: dict[str, Any], number: int, wanted: Any) -> None:
+    raw = written(schema["type"], number)
+    assert made(schema).value(raw) == wanted
+    assert made(schema, is_connect=True).value(raw) == number
+
+
+def test_decimals_are_exact() -> None:
+    schema = made(logical("bytes", "decimal", precision=3, scale=1))
+    for number in (66051, -66051, 0, 2**400, -(2**400)):
+        raw = number.to_bytes(60, "big", signed=True)
+        assert schema.value(written("bytes", raw)) * 10 == number or abs(number) == 2**400
+        digits = schema.value(written("bytes", raw)).as_tuple()
+        assert int("".join(map(str, digits.digits))) == abs(number)
+        assert digits.exponent == -1
+    assert schema.value(written("bytes", b"")) == 0
+    assert made(logical("bytes", "decimal", precision=60, scale=1)).type.name == "string"
+    assert schema.value(written("bytes", b"1" * 1_001)) == Invalid("a decimal of 1001 bytes")
+    for more in (
+        {"precision": 0},
+        {"precision": 2, "scale": 3},
+        {"precision": "4"},
+        {},
+        {"precision": 4, "scale": -1},
+    ):
+        assert str(made(logical("bytes", "decimal", **more)).type) == "binary"
+    assert made(DECIMAL, is_connect=True).value(b"\x04\x01\x02") == b"\x01\x02"
+
+
+def test_a_type_in_a_type() -> None:
+    assert made({"type": {"type": "long"}}).value(b"\x0a") == 5
+    assert made({"type": logical("int", "date"), "connect.name": "x"}).value(b"\x02") == date(1970, 1, 2)
+
+
+def test_a_uuid_of_bytes() -> None:
+    schema = {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}
+    assert made(schema).value(bytes(range(16))) == "00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert made(schema, is_connect=True).value(bytes(range(16))) == bytes(range(16))
+
+
+END = "it ends inside of a value, or has a number that its schema does not allow"
+WIDE = "a number of more than 64 bits"
+
+
+@pytest.mark.parametrize(
+    ("schema", "raw", "reason"),
+    [
+        ("boolean", b"\x02", "a boolean that is neither 0 nor 1"),
+        ("boolean", b"", END),
+        ("int", b"\xff\xff\xff\xff\x1f", "a number of more than 32 bits"),
+        ("long", b"\xff" * 10 + b"\x01", WIDE),
+        ("long", b"\xff" * 9 + b"\x02", WIDE),
+        ("long", b"\xff\xff", END),
+        ("float", b"\0\0\0", END),
+        ("double", b"\0" * 7, END),
+        ("bytes", b"\x01x", "a length of -1 bytes where 1 are left"),
+        ("bytes", b"\x06ab", "a length of 3 bytes where 2 are left"),
+        (
+            "string",
+            b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f",
+            f"a length of {2**62 - 1} bytes where 0 are left",
+        ),
+        ("string", b"\x02\xff", "a text that is not UTF-8"),
+        (FIXED, b"12345", "a length of 6 bytes where 5 are left"),
+        (["null", "string"], b"\x01\x02x", "a branch of a union that its schema does not have"),
+        (["null", "string"], b"\x04\x02x", "a branch of a union that its schema does not have"),
+        (["null", "string", "int"], b"\x01\x02x", "a branch of a union that its schema does not have"),
+        (["null", "string", "int"], b"\x06\x02x", END),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x01", "a symbol that its schema does not have"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x02", END),
+        ({"type": "map", "values": "int"}, b"\x04\x02a\x02\x02a\x04\0", "the key a twice in a map"),
+        ({"type": "array", "items": "int"}, b"\x02\x02", END),
+        ({"type": "array", "items": "int"}, b"\x01\x40\x02\0", "a block of 32 bytes where 2 are left"),
+        ({"type": "array", "items": "int"}, b"\x01\x03\x02\0", "a block of -2 bytes where 2 are left"),
+        ("int", b"\x02\x02\x02", "2 bytes after the value"),
+    ],
+)
+def test_damage(schema: Any, raw: bytes, reason: str) -> None:
+    assert made(schema).value(raw) == Invalid(reason)
+
+
+def test_a_block_with_its_size() -> None:
+    assert made({"type": "array", "items": "int"}).value(b"\x03\x04\x02\x04\x02\x06\0") == [1, 2, 3]
+
+
+# -- schemas ------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ("[", "its Avro schema is not JSON: "),
+        ("[" * 1000, "its Avro schema is not JSON that can be read: it has more than 256 levels"),
+        ("5", "its Avro schema has a type that is neither a name, an object nor a list"),
+        ('{"type":5}', "its Avro schema has a type that is neither a name, an object nor a list"),
+        ("[]", "its Avro schema has a union without types"),
+        ('"text"', "its Avro schema has no type text"),
+        (record(("n", ["null", "R"])), "its Avro schema has the type R, which contains itself, so that"),
+        (record(("n", {"type": "array", "items": "R"})), "which contains itself"),
+        (record(("n", {"type": "map", "values": record(("x", "R"), name="S")})), "which contains itself"),
+        (record(("a", "int"), ("a", "int")), "its Avro schema has a field twice in the record R"),
+        (record(("a", record(("b", "int")))), "its Avro schema defines the type R twice"),
+        ({"type": "record", "name": "R"}, "its Avro schema has no fields in the record R"),
+        ({"type": "record", "name": "R", "fields": [{"type": "int"}]}, "has no fields in the record R"),
+        ({"type": "record", "fields": []}, "its Avro schema has a type without a name"),
+        ({"type": "enum", "name": "E"}, "its Avro schema has no symbols in the enumeration E"),
+        ({"type": "fixed", "name": "F"}, "its Avro schema has no size of the fixed type F"),
+        ({"type": "fixed", "name": "F", "size": -1}, "has no size of the fixed type F"),
+        ({"type": "fixed", "name": "F", "size": True}, "has no size of the fixed type F"),
+        ({"type": "array"}, "has a type that is neither"),
+        ({"type": "array", "items": "null"}, "its Avro schema has an array of values without bytes"),
+        ({"type": "array", "items": record()}, "its Avro schema has an array of values without bytes"),
+    ],
+)
+def test_refused_schemas(schema: Any, reason: str) -> None:
+    found = compiled(schema if isinstance(schema, str) else json.dumps(schema))
+    assert isinstance(found, Invalid)
+    assert reason in found.reason
+
+
+def test_schemas_that_grow() -> None:
+    """Short texts whose types are huge, or deep."""
+    twice: dict[str, Any] = record(("x", "int"), name="R0")
+    for number in range(1, 40):
+        twice = record(("a", twice), ("b", f"R{number - 1}"), name=f"R{number}")
+    found = compiled(json.dumps(twice))
+    assert found == Invalid("its Avro schema has more than 10000 fields, with all parts of records")
+    chain = record(
+        ("r", record(("x", "int"), name="R0")),
+        *[(f"f{number}", record(("x", f"R{number - 1}"), name=f"R{number}")) for number in range(1, 200)],
+    )
+    assert compiled(json.dumps(chain)) == Invalid("its Avro schema has more than 100 levels")
+    arrays: Any = "int"
+    for _ in range(120):
+        arrays = {"type": "array", "items": arrays}
+    assert compiled(json.dumps(arrays)) == Invalid("its Avro schema has more than 100 levels")
+    types: Any = "int"
+    for _ in range(200):
+        types = {"type": types}
+    assert compiled(json.dumps(types)) == Invalid("its Avro schema has more than 150 levels")
+    for _ in range(60):
+        types = [types]
+    assert isinstance(compiled(json.dumps(types)), Invalid)
+
+
+def test_names() -> None:
+    """Names with and without namespaces, as the specification resolves them."""
+    inner = record(("x", "int"), name="Inner")
+    schema = record(
+        ("a", inner),
+        ("b", "Inner"),
+        ("c", "shop.Inner"),
+        ("d", record(("e", "Inner"), ("f", "shop.Inner"), name="other.D")),
+        ("g", {"type": "enum", "name": "E", "namespace": "", "symbols": ["S"]}),
+        name="shop.R",
+    )
+    value = {"a": {"x": 1}, "b": {"x": 2}, "c": {"x": 3}, "g": "S"}
+    bad = compiled(json.dumps(schema))
+    assert bad == Invalid("its Avro schema has no type Inner")
+    schema["fields"][3]["type"]["fields"].pop(0)
+    value["d"] = {"f": {"x": 4}}
+    assert made(schema).value(written(schema, value)) == value
+
+
+def test_connect() -> None:
+    """What a schema of Kafka Connect's converter says again."""
+    schema = record(
+        ("id", "int"),
+        ("small", {"type": "int", "connect.type": "int16"}),
+        ("v", ["null", "string"]),
+        ("t", {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp", "connect.version": 1}),
+        ("day", logical("int", "date", **{"connect.name": "org.apache.kafka.connect.data.Date"})),
+        ("ts", logical("long", "timestamp-millis")),
+        (
+            "price",
+            logical(
+                "bytes", "decimal", precision=5, scale=2, **{"connect.parameters": {"scale": "2", "x": "y"}}
+            ),
+        ),
+        ("list", {"type": "array", "items": "double"}),
+        ("map", {"type": "map", "values": ["null", "boolean"]}),
+        ("row", record(("f", "float"), name="V", **{"connect.name": "srv.V"})),
+        ("again", ["null", "V"]),
+        ("u", ["null", "string", "int"]),
+        **{"connect.name": "srv.Envelope"},
+    )
+    row = {"type": "struct", "name": "srv.V", "fields": [{"type": "float", "field": "f"}]}
+    assert made(schema).connect == {
+        "type": "struct",
+        "name": "srv.Envelope",
+        "fields": [
+            {"field": "id", "type": "int32"},
+            {"field": "small", "type": "int16"},
+            {"field": "v", "type": "string", "optional": True},
+            {"field": "t", "type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1},
+            {"field": "day", "type": "int32", "name": "org.apache.kafka.connect.data.Date"},
+            {"field": "ts", "type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"},
+            {
+                "field": "price",
+                "type": "bytes",
+                "name": "org.apache.kafka.connect.data.Decimal",
+                "parameters": {"scale": "2", "connect.decimal.precision": "5", "x": "y"},
+            },
+            {"field": "list", "type": "array", "items": {"type": "double"}},
+            {
+                "field": "map",
+                "type": "map",
+                "keys": {"type": "string"},
+                "values": {"type": "boolean", "optional": True},
+            },
+            {"field": "row", **row},
+            {"field": "again", **row, "optional": True},
+            {"field": "u", "type": "string", "optional": True},
+        ],
+    }
+
+
+# -- against fastavro ---------------------------------------------------------------------------
+class Drawn:
+    """Draws schemas, and values of them."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self._number = 0
+
+    def name(self) -> str:
+        self._number += 1
+        return f"T{self._number}"
+
+    def schema(self, level: int = 0) -> Any:
+        kinds = ["null", "boolean", "int", "long", "double", "bytes", "string", "enum", "fixed", "logical"]
+        kind = self.chance.choice(
+            kinds if level > 3 else [*kinds, "record", "record", "array", "map", "union"]
+        )
+        if kind == "record":
+            return record(
+                *[(f"f{n}", self.schema(level + 1)) for n in range(self.chance.randrange(1, 5))],
+                name=self.name(),
+            )
+        if kind in ("array", "map"):
+            below = self.schema(level + 1)
+            items = (
+                "string"
+                if below == "null" or (isinstance(below, dict) and not written_size(below))
+                else below
+            )
+            return {"type": kind, "items" if kind == "array" else "values": items}
+        if kind == "union":
+            # Kinds that a value identifies.
+            return self.chance.sample(
+                ["null", "string", "boolean", "bytes", "double"], self.chance.randrange(1, 4)
+            )
+        if kind == "enum":
+            return {"type": "enum", "name": self.name(), "symbols": ["A", "B", "C"]}
+        if kind == "fixed":
+            return {"type": "fixed", "name": self.name(), "size": self.chance.randrange(1, 5)}
+        if kind == "logical":
+            return self.chance.choice(
+                [
+                    DECIMAL,
+                    logical("int", "date"),
+                    logical("long", "timestamp-micros"),
+                    logical("int", "time-millis"),
+                ]
+            )
+        return kind
+
+    def value(self, schema: Any) -> Any:
+        chance = self.chance
+        if isinstance(schema, list):
+            return self.value(chance.choice(schema))
+        if isinstance(schema, dict) and "logicalType" in schema:
+            return {
+                "decimal": Decimal(chance.randrange(-(10**9), 10**9)).scaleb(-2),
+                "date": date.fromordinal(chance.randrange(1, 3_652_060)),
+                "timestamp-micros": datetime(1, 1, 1, tzinfo=UTC)
+                + timedelta(microseconds=chance.randrange(3 * 10**17)),
+                "time-millis": time(chance.randrange(24), 59, 59, 1000 * chance.randrange(1000)),
+            }[schema["logicalType"]]
+        kind = schema["type"] if isinstance(schema, dict) else schema
+        if kind == "record":
+            return {field["name"]: self.value(field["type"]) for field in schema["fields"]}
+        if kind == "array":
+            return [self.value(schema["items"]) for _ in range(chance.randrange(4))]
+        if kind == "map":
+            return {f"k{n}": self.value(schema["values"]) for n in range(chance.randrange(4))}
+        return {
+            "null": None,
+            "boolean": chance.random() < 0.5,
+            "int": chance.randrange(-(2**31), 2**31) >> chance.randrange(32),
+            "long": chance.randrange(-(2**63), 2**63) >> chance.randrange(64),
+            "double": chance.uniform(-1e9, 1e9),
+            "bytes": chance.randbytes(chance.randrange(80)),
+            "string": "ü" * chance.randrange(80),
+            "enum": chance.choice("ABC"),
+            "fixed": chance.randbytes(schema["size"]) if kind == "fixed" else b"",
+        }[str(kind)]
+
+
+def written_size(schema: Any) -> int:
+    """Return whether values of a schema have bytes."""
+    if isinstance(schema, dict) and schema["type"] == "record":
+        return sum(written_size(field["type"]) for field in schema["fields"])
+    return 0 if schema == "null" else 1
+
+
+def test_drawn_values() -> None:
+    drawn = Drawn(38)
+    for _ in range(400):
+        schema = record(("v", drawn.schema()), ("w", drawn.schema()), name=drawn.name())
+        found = made(schema)
+        for _ in range(5):
+            value = drawn.value(schema)
+            assert found.value(written(schema, value)) == value
+
+
+def without_logical(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [without_logical(branch) for branch in schema]
+    if isinstance(schema, dict):
+        return {name: without_logical(part) for name, part in schema.items() if name != "logicalType"}
+    return schema
+
+
+def test_damaged_values() -> None:
+    """Nothing raises; what is accepted is what fastavro reads of all the bytes."""
+    drawn, accepted = Drawn(7), 0
+    chance = drawn.chance
+    for _ in range(300):
+        schema = record(("v", drawn.schema()), ("w", drawn.schema()), name=drawn.name())
+        found, other = made(schema, is_connect=True), fastavro.parse_schema(without_logical(schema))
+        plain = made(schema)
+        raw = written(schema, drawn.value(schema))
+        for _ in range(40):
+            data = bytearray(raw)
+            for _ in range(chance.choice((1, 1, 2))):
+                at = chance.randrange(len(data) + 1)
+                if chance.random() < 0.3:
+                    del data[at : at + chance.randrange(1, 4)]
+                elif chance.random() < 0.3:
+                    data[at:at] = chance.randbytes(chance.randrange(1, 4))
+                elif at < len(data):
+                    data[at] = chance.randrange(256)
+            value = found.value(bytes(data))
+            assert isinstance(plain.value(bytes(data)), Invalid) == isinstance(value, Invalid)
+            if not isinstance(value, Invalid):
+                accepted += 1
+                file = io.BytesIO(data)
+                assert repr(fastavro.schemaless_reader(file, other)) == repr(value)
+                assert file.tell() == len(data)
+    assert 1_000 < accepted < 11_000
+
+
+def test_no_length_costs_more_than_its_bytes() -> None:
+    huge = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"
+    items = made(record(("a", {"type": "array", "items": "int"}), ("b", {"type": "map", "values": "string"})))
+    began = clock.perf_counter()
+    assert isinstance(items.value(huge + b"\0" * 100_000), Invalid)
+    assert isinstance(items.value(b"\0" + huge + b"\0" * 100_000), Invalid)
+    assert isinstance(made("bytes").value(huge), Invalid)
+    assert clock.perf_counter() - began < 1
+
+
+# -- messages -----------------------------------------------------------------------------------
+ROW = record(
+    ("id", "long"), ("v", ["null", "string"]), ("at", logical("long", "timestamp-millis")), name="shop.Row"
+)
+VALUE = {"id": 7, "v": "x", "at": NOON.replace(microsecond=0)}
+RAW = written(ROW, VALUE)
+
+
+@pytest.mark.parametrize(
+    ("raw", "headers", "wanted"),
+    [
+        (b"\0\0\0\0\x07" + RAW, {}, 7),
+        (b"\0\x7f\xff\xff\xff" + RAW, None, 2**31 - 1),
+        (b"\0" + (9).to_bytes(8, "big") + RAW, None, 9),
+        (RAW, {"apicurio.value.globalId": (2**40).to_bytes(8, "big")}, 2**40),
+        (RAW, {"apicurio.value.contentId": (5).to_bytes(8, "big"), "other": b"x"}, 5),
+        (
+            RAW,
+            {"apicurio.value.globalId": b"5"},
+            Invalid("the header apicurio.value.globalId has 1 bytes, not 8"),
+        ),
+        (b'{"a":1}', {}, Invalid("it does not begin with a zero byte and the id of a schema")),
+        (b"", {}, Invalid("it does not begin with a zero byte and the id of a schema")),
+        (b"\0\0\x01", {}, Invalid("it ends inside of the id of its schema")),
+        (b"\0\0\0\0\0\x01", {}, Invalid("it ends inside of the id of its schema")),
+    ],
+)
+def test_ids(raw: bytes, headers: dict[str, bytes] | None, wanted: Any) -> None:
+    assert schema_id(raw, headers) == wanted
+
+
+def test_messages() -> None:
+    key = json.dumps("string")
+    decode = MessageDecoder({7: json.dumps(ROW), 8: key, 9: '{"type":"x"}'})
+    found = decode(b"\0\0\0\0\x07" + RAW)
+    assert isinstance(found, Decoded)
+    assert found.value == VALUE
+    assert str(found.schema.type) == "struct<id:bigint,v:string,at:timestamp>"
+    again = decode(b"\0\0\0\0\x07" + RAW)
+    assert isinstance(again, Decoded)
+    assert again.schema is found.schema
+    in_header = decode(RAW, {"apicurio.value.globalId": (7).to_bytes(8, "big")})
+    assert isinstance(in_header, Decoded)
+    assert in_header.value == VALUE
+    raw_decode = MessageDecoder({7: json.dumps(ROW)}, is_connect=True)
+    raw = raw_decode(b"\0\0\0\0\x07" + RAW)
+    assert isinstance(raw, Decoded)
+    assert raw.value["at"] == int(VALUE["at"].timestamp() * 1000)  # type: ignore[attr-defined]
+    of_key = MessageDecoder({8: key}, part="key")
+    kept = of_key(b"\x02x", {"apicurio.key.globalId": (8).to_bytes(8, "big"), "apicurio.value.globalId": b""})
+    assert isinstance(kept, Decoded)
+    assert kept.value == "x"
+    for body, reason in (
+        (b"\0\0\0\0\x05" + RAW, "not Avro: the registry has no schema 5"),
+        (b"\0\0\0\0\x07" + RAW + b"!", "not Avro as schema 7 says: 1 bytes after the value"),
+        (b"\0\0\0\0\x07" + RAW[:-1], f"not Avro as schema 7 says: {END}"),
+        (b"\0\0\0\0\x07", f"not Avro as schema 7 says: {END}"),
+        (b"\0\0\0\0\x09" + RAW, "its Avro schema has no type x"),
+        (b"{}", "not Avro: it does not begin with a zero byte and the id of a schema"),
+    ):
+        assert decode(body) == Invalid(reason)
+        assert decode(body) == Invalid(reason)
+
+
+# -- files --------------------------------------------------------------------------------------
+ROWS = [
+    {"id": number, "v": None if number % 3 else f"v{number}", "at": NOON.replace(microsecond=0)}
+    for number in range(500)
+]
+
+
+def file_of(codec: str, rows: list[dict[str, Any]] = ROWS) -> bytes:
+    file = io.BytesIO()
+    fastavro.writer(file, fastavro.parse_schema(ROW), rows, codec=codec, sync_interval=1_000)
+    return file.getvalue()
+
+
+def packed(codec: str, compress: Any) -> bytes:
+    """Return a file whose blocks are compressed by a function."""
+    texts = ("avro.schema", json.dumps(ROW), "avro.codec", codec)
+    out, sync = b"Obj\x01\x04" + b"".join(written("string", text) for text in texts) + b"\0", b"s" * 16
+    out += sync
+    for at in range(0, 500, 100):
+        block = compress(b"".join(written(ROW, row) for row in ROWS[at : at + 100]))
+        out += written("long", 100) + written("bytes", block) + sync
+    return out
+
+
+def values_of(raw: bytes, **options: Any) -> list[Any]:
+    found = object_file(raw, **options)
+    assert not isinstance(found, Invalid), found
+    return list(found)
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
+def test_files(codec: str) -> None:
+    raw = file_of(codec)
+    assert values_of(raw) == ROWS
+    found = object_file(raw)
+    assert not isinstance(found, Invalid)
+    assert str(found.schema.type) == "struct<id:bigint,v:string,at:timestamp>"
+    assert values_of(raw, is_connect=True)[0]["at"] == int(NOON.replace(microsecond=0).timestamp() * 1000)
+    assert values_of(file_of(codec, [])) == []
+
+
+def snappy_size(data: bytes) -> int:
+    return data[0] & 0x7F | (data[1] & 0x7F) << 7 | (data[2] << 14 if data[1] > 0x7F else 0)
+
+
+def test_codecs_of_the_caller() -> None:
+    def compress(data: bytes) -> bytes:
+        return bytes(pa.compress(data, "snappy", asbytes=True)) + struct.pack(">I", zlib.crc32(data))
+
+    def decompress(data: bytes) -> bytes:
+        return bytes(pa.decompress(data, snappy_size(data), "snappy", asbytes=True))
+
+    raw = packed("snappy", compress)
+    assert values_of(raw, codecs={"snappy": decompress}) == ROWS
+    assert object_file(raw) == Invalid(
+        "its blocks are compressed with snappy, which is not read; write it with deflate"
+    )
+    damaged = packed("snappy", lambda data: compress(data)[:-1] + b"\0")
+    assert values_of(damaged, codecs={"snappy": decompress})[-1] == Invalid(
+        "not Avro: a block whose checksum is another one"
+    )
+    bomb = packed("snappy", lambda _: b"\xff\xff\xff\xff\x0f" + b"\0" * 10)
+    assert values_of(bomb, codecs={"snappy": decompress}) == [
+        Invalid("not Avro: a block that is incomplete, or larger than the limit")
+    ]
+
+
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz"])
+def test_damaged_blocks(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert values_of(packed(codec, lambda _: b"no")) in (
+        [Invalid(f"not Avro: a block that is not compressed with {codec}")],
+        [Invalid("not Avro: a block that is incomplete, or larger than the limit")],
+    )
+    monkeypatch.setattr(avro, "MOST_BLOCK_BYTES", 100)
+    assert isinstance(values_of(file_of(codec))[-1], Invalid)
+    assert len(values_of(file_of(codec))) == 1
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_incomplete_files(codec: str) -> None:
+    """Each value before the end is given, and the rest is one reason, wherever the file ends."""
+    raw = file_of(codec)
+    header = raw.index(b"\0", raw.index(b"avro.codec")) + 17
+    for end in [*range(0, header, 7), *range(header, len(raw), 97)]:
+        found = object_file(raw[:end])
+        if end < header:
+            assert isinstance(found, Invalid)
+            continue
+        assert not isinstance(found, Invalid)
+        values = list(found)
+        good = [value for value in values if not isinstance(value, Invalid)]
+        assert good == ROWS[: len(good)]
+        assert len(values) - len(good) <= 1
+        assert values[:-1] == good[: len(values) - 1]
+
+
+def test_other_files() -> None:
+    assert object_file(b"{}") == Invalid("not Avro: it is no object container file")
+    assert object_file(b"Obj\x01") == Invalid(f"not Avro: {END}")
+    assert isinstance(object_file(b"Obj\x01\0" + b"0" * 16), Invalid)
+    sync = file_of("null")[-16:]
+    head = file_of("null", [])
+    for block, reason in (
+        (b"\x01\0", "not Avro: a block of -1 values"),
+        (
+            b"\x0a" + written("bytes", RAW),
+            f"not Avro as the schema of its file says: a block of 5 values in {len(RAW)} bytes",
+        ),
+        (
+            b"\x02" + written("bytes", RAW + b"\0"),
+            "not Avro as the schema of its file says: 1 bytes after the values",
+        ),
+        (b"\x02" + written("bytes", b"\0" * 2), "a block of 1 values in 2 bytes"),
+        (b"\x02" + written("bytes", RAW[:-1]), "not Avro as the schema of its file says: it ends inside"),
+        (b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\0", "values in 0 bytes"),
+    ):
+        mark = head[-16:]
+        values = values_of(head + block + mark)
+        assert reason in values[-1].reason
+    assert values_of(head + b"\x02" + written("bytes", RAW) + b"0" * 16) == [
+        Invalid("not Avro: a block without the mark at its end")
+    ]
+    assert sync != head[-16:]
+    empty = io.BytesIO()
+    fastavro.writer(empty, fastavro.parse_schema(record()), [{}, {}])
+    (only,) = values_of(empty.getvalue())
+    assert only == Invalid("not Avro as the schema of its file says: a block of 2 values in 0 bytes")
+
+
+# -- registries ---------------------------------------------------------------------------------
+class Served:
+    """A registry that speaks the documented calls of Confluent's and Apicurio's."""
+
+    def __init__(self) -> None:
+        self.schemas: list[dict[str, Any]] = []
+        self.subjects: dict[str, list[int]] = {}
+        self.requests: list[str] = []
+        self.headers: list[dict[str, str]] = []
+        self.url = ""
+
+    def register(self, subject: str, schema: str, **more: Any) -> int:
+        entry = {"schema": schema, **more}
+        if entry not in self.schemas:
+            self.schemas.append(entry)
+        number = self.schemas.index(entry) + 1
+        versions = self.subjects.setdefault(subject, [])
+        if number not in versions:
+            versions.append(number)
+        return number
+
+    def answer(self, method: str, path: str, body: bytes) -> tuple[int, str]:
+        parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
+        unknown = 404, json.dumps({"error_code": 40403, "message": "Schema not found"})
+        if method == "POST" and parts[0] == "subjects":
+            given = json.loads(body)
+            number = self.register(parts[1], given.pop("schema"), **given)
+            return 200, json.dumps({"id": number, "version": 1, "schema": self.schemas[number - 1]["schema"]})
+        if parts[:2] == ["schemas", "ids"]:
+            at = int(parts[2]) - 1
+            return (200, json.dumps(self.schemas[at])) if 0 <= at < len(self.schemas) else unknown
+        if parts[0] == "subjects" and len(parts) == 4:
+            versions = self.subjects.get(parts[1], [])
+            at = int(parts[3]) - 1
+            return (200, json.dumps(self.schemas[versions[at] - 1])) if at < len(versions) else unknown
+        if parts[:2] == ["apis", "registry"]:
+            wanted = "dereference=true" if parts[2] == "v2" else "references=DEREFERENCE"
+            if parts[3:5] in (["ids", "globalIds"], ["ids", "contentIds"]) and wanted in path:
+                at = int(parts[5]) - (1 if parts[4] == "globalIds" else 101)
+                if 0 <= at < len(self.schemas):
+                    return 200, self.schemas[at]["schema"]
+                return 404, json.dumps({"error_code": 404, "name": "ArtifactNotFoundException"})
+        if parts[0] == "status":
+            return int(parts[1]), "no"
+        if parts[0] == "text":
+            return 200, {
+                "html": "<html>",
+                "list": "[]",
+                "none": "{}",
+                "long": "x" * (17 << 20),
+                "wrong": '{"schema":5}',
+            }[parts[1]]
+        if parts[0] == "bytes":
+            return 200, "\udcff"
+        return 404, json.dumps({"error_code": 404, "message": "HTTP 404 Not Found"})
+
+
+class Quiet(ThreadingHTTPServer):
+    """A server that keeps to itself which clients went away."""
+
+    def handle_error(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def serving() -> Iterator[Served]:
+    served = Served()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.reply("GET")
+
+        def do_POST(self) -> None:
+            self.reply("POST")
+
+        def reply(self, method: str) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            served.requests.append(f"{method} {self.path}")
+            served.headers.append(dict(self.headers))
+            if self.path.startswith("/hang"):
+                clock.sleep(1)
+            if self.path.startswith("/drop"):
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nx")
+                self.close_connection = True
+                return
+            code, text = served.answer(method, self.path, body)
+            data = text.encode(errors="surrogateescape")
+            self.send_response(code)
+            if code in (301, 307):
+                self.send_header("Location", f"{served.url}/schemas/ids/1")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = Quiet(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    served.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving() as found:
+        yield found
+
+
+def test_confluents_serializer(served: Served) -> None:
+    """What Confluent's own client writes, by the schemas that it registered."""
+    client = SchemaRegistryClient({"url": served.url})
+    schemas: dict[int, str] = {}
+    for topic, value in (("a", VALUE), ("b", {**VALUE, "id": -1, "v": None})):
+        schema = {**ROW, "name": f"shop.{topic}"}
+        write = AvroSerializer(client, json.dumps(schema))
+        raw = write(value, SerializationContext(topic, MessageField.VALUE))
+        number = schema_id(raw)
+        assert isinstance(number, int)
+        text = Registry(served.url).schema(number)
+        assert text is not None
+        schemas[number] = text
+        found = MessageDecoder(schemas)(raw)
+        assert isinstance(found, Decoded)
+        assert found.value == value
+    assert sorted(schemas) == [1, 2]
+
+
+def test_confluents_registry(served: Served) -> None:
+    number = served.register("t-value", json.dumps(ROW))
+    found = Registry(f"{served.url}/")
+    assert found.schema(number) == found.schema(number) == json.dumps(ROW)
+    assert served.requests == [f"GET /schemas/ids/{number}"]
+    assert found.schema(99) is None
+
+
+def test_references(served: Served) -> None:
+    country = record(("code", "string"), name="Country", namespace="geo")
+    address = record(("country", "geo.Country"), ("city", "string"), name="Address")
+    customer = record(
+        ("home", "Address"),
+        ("work", ["null", "Address"]),
+        ("at", "geo.Country"),
+        name="Customer",
+        namespace="shop",
+    )
+    served.register("geo/x", json.dumps(country))
+    to_country = {"name": "geo.Country", "subject": "geo/x", "version": 1}
+    served.register("address", json.dumps(address), references=[to_country])
+    references = [{"name": "Address", "subject": "address", "version": 1}, to_country]
+    number = served.register("customer", json.dumps(customer), references=references)
+    text = Registry(served.url).schema(number)
+    assert text is not None
+    schema = made(json.loads(text))
+    assert str(schema.type) == (
+        "struct<home:struct<country:struct<code:string>,city:string>,"
+        "work:struct<country:struct<code:string>,city:string>,at:struct<code:string>>"
+    )
+    value = {"home": {"country": {"code": "A"}, "city": "b"}, "work": None, "at": {"code": "C"}}
+    whole = record(("c", record(("code", "string"), name="C")), ("city", "string"), name="A")
+    plain = record(("home", whole), ("work", ["null", "A"]), ("at", "C"))
+    other = {"home": {"c": {"code": "A"}, "city": "b"}, "work": None, "at": {"code": "C"}}
+    assert schema.value(written(plain, other)) == value
+    served.register("broken", '"Missing"', references=[{"name": "Missing", "subject": "gone", "version": 1}])
+    with pytest.raises(SourceUnreadable, match="has no version 1 of gone"):
+        Registry(served.url).schema(4)
+
+
+def test_inlined() -> None:
+    enum = {"type": "enum", "name": "E", "symbols": ["A"]}
+    schema = record(("a", {"type": "array", "items": "E"}), ("b", {"type": "map", "values": "E"}), ("c", "E"))
+    found = inlined(schema, {"E": enum})
+    assert found["fields"][0]["type"]["items"] == {**enum, "namespace": ""}
+    assert [found["fields"][1]["type"]["values"], found["fields"][2]["type"]] == ["E", "E"]
+    assert inlined("int", {"int": enum}) == "int"
+    assert inlined({"type": 5, "fields": [3]}, {}) == {"type": 5, "fields": [3]}
+
+
+def test_many_references(served: Served) -> None:
+    for number in range(120):
+        below = [{"name": f"R{number - 1}", "subject": f"s{number - 1}", "version": 1}] if number else []
+        kind = f"R{number - 1}" if number else "int"
+        served.register(f"s{number}", json.dumps(record(("x", kind), name=f"R{number}")), references=below)
+    assert made(json.loads(Registry(served.url).schema(20) or "")).type.is_nested
+    with pytest.raises(SourceUnreadable, match="refers to too many others"):
+        Registry(served.url).schema(120)
+
+
+@pytest.mark.parametrize("version", ["v2", "v3"])
+def test_apicurios_registry(served: Served, version: str) -> None:
+    number = served.register("x", json.dumps(ROW))
+    found = Registry(f"{served.url}/apis/registry/{version}")
+    assert found.schema(number) == found.schema(100 + number, is_content=True) == json.dumps(ROW)
+    assert found.schema(99) is None
+
+
+def test_credentials(served: Served) -> None:
+    served.register("x", json.dumps(ROW))
+    host = served.url.removeprefix("http://")
+    Registry(served.url, user="me", password="geheim").schema(1)
+    Registry(f"http://me:gehe%69m@{host}").schema(1)
+    Registry(served.url, headers={"Authorization": "Bearer geheim"}).schema(1)
+    assert [headers["Authorization"] for headers in served.headers] == [
+        "Basic bWU6Z2VoZWlt",
+        "Basic bWU6Z2VoZWlt",
+        "Bearer geheim",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "text"),
+    [
+        ("/status/401", SourceUnreadable, "refuses these credentials"),
+        ("/status/403", SourceUnreadable, "refuses these credentials"),
+        ("/status/404", InvalidConfiguration, "is no schema registry: it answers with the status 404"),
+        ("/nothing", InvalidConfiguration, "is no schema registry: it answers with the status 404"),
+        ("/apis/registry/v9", InvalidConfiguration, "is no schema registry: it answers with the status 404"),
+        ("/status/301", InvalidConfiguration, "it answers with the status 301"),
+        ("/status/307", InvalidConfiguration, "it answers with the status 307"),
+        ("/status/429", StoreUnavailable, "does not answer: it answers with the status 429"),
+        ("/status/500", StoreUnavailable, "does not answer: it answers with the status 500"),
+        ("/text/html", InvalidConfiguration, "its answer is no JSON object"),
+        ("/text/list", InvalidConfiguration, "its answer is no JSON object"),
+        ("/text/none", InvalidConfiguration, "its answer has no schema"),
+        ("/text/wrong", InvalidConfiguration, "its answer has no schema"),
+        ("/text/long", InvalidConfiguration, "its answer has more than"),
+        ("/bytes", InvalidConfiguration, "its answer is not UTF-8"),
+        ("/hang", StoreUnavailable, "does not answer: "),
+        ("/drop", StoreUnavailable, "does not answer: IncompleteRead"),
+    ],
+)
+def test_errors(served: Served, path: str, error: type[DeltaCdcError], text: str) -> None:
+    served.register("x", json.dumps(ROW))
+    host = served.url.removeprefix("http://")
+    found = Registry(f"http://me:geheim@{host}{path}", headers={"X-Key": "geheim"}, timeout=0.5)
+    with pytest.raises(error) as caught:
+        found.schema(1)
+    assert text in str(caught.value)
+    assert "geheim" not in str(caught.value)
+    assert served.url in caught.value.message
+    assert caught.value.retryable is (error is StoreUnavailable)
+    # A redirect is not followed: the next server would get the credentials.
+    assert len(served.requests) == 1
+
+
+def test_other_types(served: Served) -> None:
+    number = served.register("x", "syntax", schemaType="PROTOBUF")
+    with pytest.raises(SourceUnreadable, match="is of the type PROTOBUF"):
+        Registry(served.url).schema(number)
+    broken = served.register("y", "[", references=[{"name": "a", "subject": "x", "version": 1}])
+    with pytest.raises(SourceUnreadable, match="is not JSON"):
+        Registry(served.url).schema(broken)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "host:8081", "file:///etc/passwd", "ftp://host", "http://", "http://h:x", "http://[::1"]
+)
+def test_addresses(url: str) -> None:
+    with pytest.raises(InvalidConfiguration, match="The address of the schema registry"):
+        Registry(url)
+
+
+def test_unreachable() -> None:
+    with serving() as served:
+        url = served.url
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        Registry(url, timeout=1).schema(1)
+    with pytest.raises(InvalidConfiguration, match="headers for the schema registry cannot be sent"):
+        Registry(url, headers={"Authorization": "Bearer a\nb"}).schema(1)
+    with pytest.raises(InvalidConfiguration, match=r"certificates '/no\.pem' cannot be read"):
+        Registry(url, ca_file="/no.pem")
+
+
+def test_certificates(served: Served, tmp_path: Any) -> None:
+    """A server whose certificate is not trusted, and its authority's file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem, key_pem = tmp_path / "c.pem", tmp_path / "k.pem"
+    pem.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_pem.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"schema": '"int"'}).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem, key_pem)
+    server = Quiet(("127.0.0.1", 0), Handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        url = f"https://localhost:{server.server_address[1]}"
+        assert Registry(url, ca_file=str(pem)).schema(1) == '"int"'
+        with pytest.raises(InvalidConfiguration, match="is not trusted"):
+            Registry(url).schema(1)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
