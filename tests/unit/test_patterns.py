@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 BUILT: dict[tuple[str, str], tuple[str, ...]] = {
     ("delta_cdc.spark.changes.manifests", "marks"): ("[CDI]", "C", "[DI]"),
     ("delta_cdc.ingest.records.csv_times", "expression"): (
-        r"(?P<year>\d{4})\-(?P<month>\d{2})\-(?P<day>\d{2})T(?P<hour>\d{2}):(?P<minute>\d{2})"
-        r":(?P<second>\d{2})\.(?P<fraction>\d{1,6})(?P<offset>Z|[+-]\d{2}:\d{2})",
-        r"(?P<day>\d{1,2})\ (?P<name>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\ (?P<year>\d{4})\ "
-        r"(?P<half>\d{1,2}):(?P<minute>\d{2})\ (?P<noon>AM|PM)",
+        r"(?P<year>\d{4})\-(?P<month>\d{2})T(?P<second>\d{2})\.(?P<fraction>\d{1,6})(?P<offset>Z|[+-]\d{4})",
+        r"(?P<day>\d{1,2})\ (?P<name>jan|feb|mar|apr|may)\ (?P<half>\d{1,2})\ (?P<noon>AM|PM)",
     ),
 }
 TIMES, LENGTH = 10_000, 60_000

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.common import json_object
 from delta_cdc.core.errors import InvalidConfiguration, SourceUnreadable
-from delta_cdc.core.reader_options import check_format_options, is_true
+from delta_cdc.core.reader_options import is_true
 from delta_cdc.core.text_table import clipped, grid, plural
-from delta_cdc.ingest import adapters, ddl, local
+from delta_cdc.ingest import adapters, ddl, formats, local
 from delta_cdc.ingest.adapters.guess import likely_adapter
 from delta_cdc.ingest.batch import COLUMNS, OP, POSITION, RAW, REASON, SEQUENCE, Reading
 from delta_cdc.ingest.record import IGNORE, Invalid
@@ -89,7 +89,7 @@ def _decode(arguments: argparse.Namespace) -> int:
 
 
 def _reading(arguments: argparse.Namespace) -> tuple[Reading, Type | None]:
-    """Return how the file is read, and its declared columns."""
+    """Return how the file is read, and the columns of ``--schema``."""
     declared = None
     if arguments.schema:
         parsed = ddl.of_ddl(arguments.schema)
@@ -100,7 +100,7 @@ def _reading(arguments: argparse.Namespace) -> tuple[Reading, Type | None]:
                 argument="schema",
             )
         declared = parsed
-    check_format_options(arguments.format, arguments.format_options)
+    formats.check(arguments.format, arguments.format_options)
     header = is_true(arguments.format_options, "header")
     if arguments.format == "csv" and not header and declared is None:
         raise InvalidConfiguration(
@@ -124,7 +124,7 @@ def _reading(arguments: argparse.Namespace) -> tuple[Reading, Type | None]:
         declared=declared is not None,
         names=tuple(name for name, _ in declared.fields) if declared is not None else (),
         insert_only=arguments.insert_only,
-        is_whole=arguments.format == "json" and is_true(arguments.format_options, "multiLine"),
+        is_whole=formats.is_whole(arguments.format, arguments.format_options),
         numbered=True,
     )
     return reading, declared

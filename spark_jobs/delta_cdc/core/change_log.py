@@ -1,39 +1,21 @@
-"""Column names of an ingest's data: its delivered records, and the events that the change log stores.
-
-An **adapter** is a function ``(records, context) -> events``, both DataFrames; it reads nothing else and
-writes nothing. The bundled ones are in :mod:`delta_cdc.spark.ingest.adapters`. A custom adapter is given by
-its dotted name, and may use the same helpers (:mod:`delta_cdc.spark.ingest.adapters.parsing`).
-"""
+"""Column names of an ingest's data: its records, and the events that the change log stores."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.properties import CHANGE_LOG
 from delta_cdc.core.spec import ApplyOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from collections.abc import Mapping
 
     from delta_cdc.core.spec import IngestOptions, SourceKind
 
-    Adapter = Callable[[DataFrame, "Context"], DataFrame]
-
-# -- records: the input of an adapter -----------------------------------------------------------
-#: string: the raw record, a line or a message's value; NULL for a tombstone, and for Parquet.
+# -- records --------------------------------------------------------------------------------------
+#: string: the raw record, a line or a message's value; NULL for a tombstone, and for an unreadable file.
 RAW = "_raw"
-#: struct: the record's columns, for CSV and Parquet; absent for JSON, which the adapter parses.
-RECORD = "_record"
-#: array of strings: the columns in the record's file; NULL means all of :data:`RECORD`. Absent for JSON.
-PRESENT = "_present"
-#: string: a message's key; NULL for files.
-KEY = "_key"
-#: string: why the reader could not decode the record; NULL if it could.
-UNDECODED = "_undecoded"
 #: timestamp: when the message was written to its topic, or when the file was last modified.
 PUBLISHED = "_published"
 
@@ -54,11 +36,6 @@ SEQUENCE = "_sequence"
 COLUMNS = "_columns"
 #: timestamp: when the source committed the change; for display only, never for ordering. NULL if unknown.
 SOURCE_TIMESTAMP = "_source_timestamp"
-#: struct: the event's own columns.
-PAYLOAD = "_payload"
-#: string: why the record is not an event; NULL for an event. An error row needs only RAW and POSITION.
-ERROR = "_error"
-
 #: Columns of the change log after the events' own columns, in this order.
 LOG_COLUMNS = {
     OP: "string",
@@ -111,25 +88,3 @@ def completed(options: ApplyOptions, properties: Mapping[str, str]) -> ApplyOpti
         if getattr(options, name) == getattr(ApplyOptions, name)
     }
     return replace(options, source_kind=kind, **values)
-
-
-@dataclass(frozen=True)
-class Context:
-    """The facts that an adapter may use besides the records.
-
-    :param options: ``adapter_options``, checked by the adapter's ``check``
-    :param keys: key columns
-    :param format: ``json``, ``csv`` or ``parquet``
-    :param declared: the events' columns that the user configured; None if not configured
-    :param known: the columns that the change log already has, without :data:`LOG_COLUMNS`; None before its
-        first batch. An adapter keeps these types, and may add columns
-    :param sequence_type: the type (DDL) of the log's sequence; None before its first batch
-    """
-
-    spark: SparkSession
-    options: dict[str, Any] = field(default_factory=dict)
-    keys: tuple[str, ...] = ()
-    format: str = "json"
-    declared: StructType | None = None
-    known: StructType | None = None
-    sequence_type: str | None = None

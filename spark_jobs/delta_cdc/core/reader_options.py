@@ -1,4 +1,4 @@
-"""Options of Spark's file readers (``format_options``) that an ingest accepts, and their values."""
+"""Options of file formats (``format_options``) that an ingest accepts, and their values."""
 
 from __future__ import annotations
 
@@ -11,22 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-#: Options of Spark's readers that describe how values are written. All others would change which records
-#: exist, or hide unreadable ones.
+#: Options that describe how values are written, most of them as Spark's readers name them. Others of Spark
+#: would change which records exist, or hide unreadable ones.
 _CSV = (
     "sep delimiter encoding charset quote escape comment header lineSep multiLine locale timeZone "
-    "ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace nullValue emptyValue "
-    "dateFormat timestampFormat timestampNTZFormat charToEscapeQuoteEscaping unescapedQuoteHandling "
-    "maxColumns maxCharsPerColumn"
+    "ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace nullValue missingValue emptyValue "
+    "dateFormat timestampFormat timestampNTZFormat charToEscapeQuoteEscaping unescapedQuoteHandling"
 )
 _ALLOWED = {
-    "json": "lineSep encoding charset",
+    "json": "lineSep encoding charset multiLine",
     "csv": _CSV,
     "parquet": "datetimeRebaseMode int96RebaseMode",
 }
-UTF8 = ("utf-8", "utf8")
-#: In other encodings a line feed has several bytes: files cannot be split at it.
-_LINE_WISE = (*UTF8, "us-ascii", "ascii", "iso-8859-", "latin", "windows-", "cp1")
 
 
 def check_format_options(file_format: str, options: Mapping[str, str]) -> None:
@@ -44,13 +40,6 @@ def check_format_options(file_format: str, options: Mapping[str, str]) -> None:
                 remedy=f"{hint}These can: {', '.join(sorted(allowed.values()))}.",
                 argument="format_options",
             )
-    encoding = option(options, "encoding", "charset") or UTF8[0]
-    if not encoding.lower().startswith(_LINE_WISE):
-        raise InvalidConfiguration(
-            f"format_options: files in {encoding} cannot be split into lines.",
-            remedy="deliver them in UTF-8, or in an encoding of one byte.",
-            argument="format_options",
-        )
 
 
 def option(options: Mapping[str, str], *names: str) -> str | None:

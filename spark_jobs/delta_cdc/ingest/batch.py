@@ -1,8 +1,8 @@
 """Carry records through decoding, adapter and typing: the function that Spark runs on Arrow batches.
 
 One :class:`Reading` says all that a batch of an ingest needs to know. :func:`rows_of` gives the function for
-it: from Arrow batches of raw records to Arrow batches of events, each with the reason if it is none. A record
-is one event, or several, or none. If one of its events is invalid, the whole record is.
+it: from Arrow batches of raw records to Arrow batches of events, each with the reason if it is invalid. A
+record is one event, or several, or none. If one of its events is invalid, the whole record is.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class Shapes:
 
 # -- rows ----------------------------------------------------------------------------------------
 class _Rows:
-    """Rows in the making: one per event, and one per record that is none."""
+    """Rows in the making: one per event, and one per record without an event."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -389,7 +389,7 @@ class Maker:
         rows.others.append(row if event.others is None else event.others)
 
     def _flaw(self, event: Event, shape: _Shape | None) -> str:
-        """Return why an event is none, from the names that its row has; "" if it may be one."""
+        """Return why an event is invalid, by the names that its row has; "" if it may be valid."""
         if shape is not None and shape.reason:
             return shape.reason
         if event.whole and not (self._is_whole if shape is None else shape.is_whole):
@@ -638,6 +638,12 @@ def _positions(positions: Sequence[Position]) -> pa.Array:
     kinds = [field.type for field in _POSITION]
     parts = [pa.array(part, kind) for part, kind in zip(zip(*positions, strict=True), kinds, strict=True)]
     return pa.StructArray.from_arrays(parts, fields=list(_POSITION))
+
+
+def probed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the version of pyarrow, if this module can be loaded where the function runs."""
+    for _ in batches:
+        yield pa.RecordBatch.from_arrays([pa.array([pa.__version__], pa.string())], ["version"])
 
 
 def found_of(reading: Reading) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -30,7 +30,7 @@ class Layout(NamedTuple):
 
 def layout(
     adapter: Adapter,
-    declared: Type | None,
+    schema: Type | None,
     known: Type | None,
     given: Mapping[str, Type],
     found: Found,
@@ -44,7 +44,7 @@ def layout(
     more members. A new column gets the type that its records give, or that holds all its values. A column
     without any value has no type yet, so it is no column.
 
-    :param declared: the option ``schema``
+    :param schema: the option ``schema``
     :param known: the columns of the log; None before its first batch
     :param given: the columns of Parquet files
     :param found: what records showed of other columns
@@ -53,8 +53,8 @@ def layout(
     :raises ReservedColumnName: the change log needs the name of a column
     :raises ColumnNotFound: there are columns, but not the key columns
     """
-    if declared is not None:
-        return _split(declared.fields, adapter, keys, excluded)
+    if schema is not None:
+        return _split(schema.fields, adapter, keys, excluded)
     types = dict(known.fields) if known is not None else {}
     spelt = {name.lower(): name for name in types}
     new: dict[str, Type] = dict(given)

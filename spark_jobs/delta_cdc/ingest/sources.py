@@ -10,6 +10,10 @@ import base64
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from delta_cdc.core.reader_options import is_true
+from delta_cdc.ingest import formats
 from delta_cdc.ingest.record import Invalid, Position, Record
 from delta_cdc.ingest.records import csv
 from delta_cdc.ingest.records.json import Decoder, array
@@ -17,8 +21,6 @@ from delta_cdc.ingest.values import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import pyarrow as pa  # type: ignore[import-untyped]
 
     from delta_cdc.ingest.batch import Reading
 
@@ -46,7 +48,7 @@ class FileGrew(Exception):
 class Item(NamedTuple):
     """One record.
 
-    :param record: the record, or why it is none
+    :param record: the record, or why it is not valid
     :param raw: its raw form, for :meth:`Source.raw_text`
     """
 
@@ -78,7 +80,7 @@ def source_of(reading: Reading) -> Source:
         return _Messages()
     if reading.format == "csv":
         return _Csv(reading)
-    return _Arrays() if reading.is_whole else _Lines(numbered=reading.numbered)
+    return _Arrays() if is_true(reading.format_options, "multiLine") else _Lines(reading)
 
 
 def planned_name(file_path: str) -> str:
@@ -133,15 +135,16 @@ class _Files:
 class _Lines(_Files):
     """JSON, one object per line."""
 
-    def __init__(self, *, numbered: bool) -> None:
+    def __init__(self, reading: Reading) -> None:
         super().__init__()
-        self._numbered = numbered
+        self._numbered = reading.numbered
         self._decoder = Decoder()
+        self._dialect = formats.dialect_of(reading.format, reading.format_options)
 
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
         decode, numbered = self._decoder, self._numbered
         path, position = None, Position()
-        for raw, file, published, start in _columns(batch, VALUE, FILE, PUBLISHED, START):
+        for raw, file, published, start in _lines(batch, self._dialect):
             if file != path:
                 path, name = file, self._named(file)
                 position = Position(name)
@@ -196,14 +199,14 @@ class _Csv(_Files):
 
     def __init__(self, reading: Reading) -> None:
         super().__init__()
-        dialect = csv.Dialect.of(reading.format_options)
+        self._dialect = dialect = formats.dialect_of("csv", reading.format_options)
         converters = csv.converters(dialect, reading.types)
         self._reader = csv.Reader(dialect, None if dialect.header else reading.names, converters)
         self._published: int | None = None
 
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
         path = None
-        for line, file, published, start in _columns(batch, VALUE, FILE, PUBLISHED, START):
+        for line, file, published, start in _lines(batch, self._dialect, decodes=False):
             if file != path:
                 path, name = file, self._named(file)
                 if start:
@@ -281,9 +284,10 @@ def _text_decoder(reading: Reading) -> Callable[[str], Any]:
     if reading.format != "csv":
         decode = Decoder()
         return lambda text: decode(bytes_of(text))
-    dialect = csv.Dialect.of(reading.format_options)
+    dialect = formats.dialect_of("csv", reading.format_options)
     names = None if dialect.header else reading.names
-    return lambda text: csv.again(text, dialect, names).values
+    converters = csv.converters(dialect, reading.types)
+    return lambda text: csv.again(text, dialect, names, converters).values
 
 
 class _Columns(_Files):
@@ -308,8 +312,34 @@ class _Columns(_Files):
     def raw_text(self, raw: Any) -> str | None:
         """Return a row as JSON."""
         assert self._batch is not None
-        row = self._batch.slice(raw, 1).to_pylist()[0]
+        row = self._batch.take(pa.array([raw])).to_pylist()[0]
         return json_text({name: part for name, part in row.items() if name not in PLACES})
+
+
+def _lines(
+    batch: pa.RecordBatch, dialect: csv.Dialect, *, decodes: bool = True
+) -> Iterator[tuple[bytes, str, int, int]]:
+    """Return lines with their file, its time, and where the task's part of it begins.
+
+    :param decodes: return UTF-8; bytes that are not in the encoding stay as they are
+    """
+    rows = _columns(batch, VALUE, FILE, PUBLISHED, START)
+    if dialect.is_whole:
+        rows = (
+            (line, *place)
+            for data, *place in rows
+            for line in csv.lines_of(data, dialect.encoding, dialect.line_sep)
+        )
+    if not decodes or dialect.codec == "utf-8":
+        return rows
+    return ((_in_utf8(line, dialect.codec), *place) for line, *place in rows)
+
+
+def _in_utf8(line: bytes, codec: str) -> bytes:
+    try:
+        return line.decode(codec).encode()
+    except UnicodeDecodeError:
+        return line
 
 
 def _columns(batch: pa.RecordBatch, *names: str) -> Iterator[tuple[Any, ...]]:

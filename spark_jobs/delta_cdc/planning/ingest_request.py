@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core import adapters, validation
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.properties import feed_on
-from delta_cdc.core.reader_options import check_format_options
 from delta_cdc.core.topics import is_topics, parse
 from delta_cdc.core.uris import canonical_uri, spark_uri
+from delta_cdc.ingest import formats
 from delta_cdc.planning.file_listing import check_glob, hides, read_source
 from delta_cdc.planning.request import epoch_ms, refuse_same
 from delta_cdc.planning.taken_files import INGESTED, QUARANTINE, beside
@@ -96,7 +96,7 @@ class IngestRequest:
         else:
             check_glob(self.glob)
             self._refuse_overlap()
-        check_format_options(self.options.format, self.options.format_options)
+        formats.check(self.options.format, self.options.format_options)
         return replace(self.options, adapter_options=_adapted(self.options))
 
     def _refuse_overlap(self) -> None:

@@ -80,7 +80,7 @@ _MOST_LEVELS = 64
 
 
 class _Damaged(Exception):
-    """The schema of a message is none."""
+    """The schema of a message is damaged."""
 
 
 # -- by schema ----------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from pyspark.sql import types as T
 from delta_cdc.core import sql_tokens
 from delta_cdc.core.change_log import POSITION, PUBLISHED, RAW, SEQUENCE
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.reader_options import check_format_options, is_true, option
-from delta_cdc.ingest import adapters, sources
+from delta_cdc.core.reader_options import is_true, option
+from delta_cdc.ingest import adapters, formats, sources
 from delta_cdc.ingest.batch import UNKNOWN, Found, Reading, found_of, output_type, rows_of
 from delta_cdc.ingest.layout import Layout, layout
 from delta_cdc.ingest.types import STRING, Type
@@ -54,7 +54,7 @@ class Decoding:
         :param log_sequence: the type of its sequence
         :raises InvalidConfiguration: an option of format or adapter is wrong
         """
-        check_format_options(options.format, options.format_options)
+        formats.check(options.format, options.format_options)
         self._options = options
         self._declared = None if declared is None else of_spark(declared)
         self._known = None if known is None else of_spark(known)
@@ -122,7 +122,11 @@ class Decoding:
             largest = max(file.size for file in files)
             set_where_allowed(session, {_MOST_BYTES: str(max(largest, 1)), _FEWEST_PARTS: "1"})
         raw = raw_files(session, files, options)
-        reading = replace(self._reading, numbered=numbered, is_whole=is_whole(options))
+        reading = replace(
+            self._reading,
+            numbered=numbered,
+            is_whole=formats.is_whole(options.format, options.format_options),
+        )
         self._frames.append((raw, reading))
 
     # -- columns ----------------------------------------------------------------------------------
@@ -198,7 +202,9 @@ def raw_files(session: SparkSession, files: Sequence[SourceFile], options: Inges
     if options.format == "csv":
         # A CR before it may belong to a quoted value.
         line_sep = line_sep or "\n"
-    return lines.raw(session, files, line_sep=line_sep, is_whole=is_whole(options))
+    return lines.raw(
+        session, files, line_sep=line_sep, is_whole=formats.is_whole(options.format, options.format_options)
+    )
 
 
 def bytes_of(session: SparkSession, spec: IngestSpec) -> DataFrame:
@@ -219,8 +225,3 @@ def checked(options: IngestOptions) -> dict[str, Any]:
         format=options.format,
         insert_only=options.insert_only,
     )
-
-
-def is_whole(options: IngestOptions) -> bool:
-    """Return whether a file is one value."""
-    return options.format == "json" and is_true(options.format_options, "multiLine")

@@ -41,6 +41,7 @@ from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.ingest import columnar, events, ingested, kafka, lines, records, redelivery
 from delta_cdc.spark.ingest.decoding import Decoding, bytes_of
+from delta_cdc.spark.ingest.executors import require_python
 from delta_cdc.spark.sessions import FEW_BYTES, hide_statements, private_session, shuffle_for
 
 if TYPE_CHECKING:
@@ -356,6 +357,7 @@ def _decoding(
     files = records.readable(spec)
     if spec.step.kind != "replay" and options.source_kind != "kafka" and not files:
         return None
+    require_python(session)
     decoding = Decoding(
         options,
         declared=records.declared(options),

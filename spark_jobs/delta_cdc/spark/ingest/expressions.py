@@ -27,14 +27,14 @@ _WIDTH = 20
 def evaluated(
     rows: DataFrame,
     adapter: Any,
-    declared: Collection[str],
+    typed: Collection[str],
     log_type: T.DataType | None,
 ) -> DataFrame:
     """Return decoded rows with the sequence, and the timestamp, that expressions give.
 
     :param rows: from :class:`delta_cdc.spark.ingest.decoding.Decoding`
     :param adapter: has ``expressions`` (of ``sequence_by``), or a ``timestamp_expression``
-    :param declared: the columns of the option ``schema``, in lower case
+    :param typed: the columns of the option ``schema``, in lower case
     :param log_type: the type of the log's sequence; None before its first batch
     :raises InvalidExpression: an expression does not resolve with the record's columns, or gives no order
     """
@@ -51,7 +51,7 @@ def evaluated(
     )
     sequence, moment = F.col(_INDEX), F.col(_ROW).getField(SOURCE_TIMESTAMP)
     if adapter.expressions:
-        sequence = _sequence(frame, adapter.expressions, declared, log_type, adapter.has_index)
+        sequence = _sequence(frame, adapter.expressions, typed, log_type, adapter.has_index)
     if adapter.timestamp_expression is not None:
         (found,) = _resolved(frame, "source_timestamp", [adapter.timestamp_expression])
         moment = found.try_cast("timestamp")
@@ -73,7 +73,7 @@ def _resolved(frame: DataFrame, option: str, texts: Sequence[str]) -> list[Colum
 def _sequence(
     frame: DataFrame,
     texts: Sequence[str],
-    declared: Collection[str],
+    typed: Collection[str],
     log_type: T.DataType | None,
     has_index: bool,
 ) -> Column:
@@ -83,7 +83,7 @@ def _sequence(
     as_texts = (T.StringType, T.IntegralType) if isinstance(log_type, T.StringType) else (T.StringType,)
     fixed = []
     for text, column, kind in zip(texts, parts, types, strict=True):
-        if isinstance(kind, as_texts) and _NAME.fullmatch(text) and text.lower() not in declared:
+        if isinstance(kind, as_texts) and _NAME.fullmatch(text) and text.lower() not in typed:
             fixed.append(_numbers(column.cast("string")))
         elif len(parts) == 1 and not has_index:
             return _in_type(column, kind, log_type)

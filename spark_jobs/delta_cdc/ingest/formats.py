@@ -1,0 +1,40 @@
+"""What the options of a format mean for reading its files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.reader_options import check_format_options, is_true
+from delta_cdc.ingest.records.csv import Dialect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def check(format: str, options: Mapping[str, str]) -> None:  # noqa: A002 - the option's name everywhere
+    """Refuse options that are unknown, or that no file can be read with.
+
+    :raises InvalidConfiguration: names the option
+    """
+    check_format_options(format, options)
+    if format != "parquet":
+        Dialect.of(_shared(format, options))
+
+
+def is_whole(format: str, options: Mapping[str, str]) -> bool:  # noqa: A002
+    """Return whether a file has to be read as a whole: it is one JSON value, or its encoding has no lines."""
+    if format == "json" and is_true(options, "multiLine"):
+        return True
+    return format != "parquet" and Dialect.of(_shared(format, options)).is_whole
+
+
+def dialect_of(format: str, options: Mapping[str, str]) -> Dialect:  # noqa: A002
+    """Return encoding and line breaks of files, and for CSV how values are written."""
+    return Dialect.of(_shared(format, options))
+
+
+def _shared(format: str, options: Mapping[str, str]) -> Mapping[str, str]:  # noqa: A002
+    """Return the options that a dialect knows."""
+    if format == "csv":
+        return options
+    return {name: value for name, value in options.items() if name.lower() != "multiline"}
