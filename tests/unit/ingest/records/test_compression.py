@@ -113,8 +113,8 @@ def framed_snappy(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("packed", "name"),
     [
-        *[(gzip.compress(data), c.GZIP) for data in TEXTS],
-        (gzip.compress(b""), c.GZIP),
+        *[(gzip.compress(data, mtime=0), c.GZIP) for data in TEXTS],
+        (gzip.compress(b"", mtime=0), c.GZIP),
         *[(bz2.compress(data), c.BZIP2) for data in (*TEXTS, b"")],
         *[(lzma.compress(data), c.XZ) for data in TEXTS],
         *[(lzma.compress(data, lzma.FORMAT_ALONE), c.LZMA) for data in TEXTS],
@@ -192,7 +192,7 @@ def test_nothing_raises() -> None:
     """Random and damaged bytes are something or nothing; texts of one byte per character are texts."""
     chance = random.Random(1)
     packed = [
-        gzip.compress(ROWS),
+        gzip.compress(ROWS, mtime=0),
         hadoop("snappy", ROWS),
         compressed(ROWS, "snappy"),
         hadoop("lz4_raw", ROWS),
@@ -221,7 +221,7 @@ OTHER = "compress it with gzip or zstd, and name it .gz or .zst"
     ("name", "first", "form", "reason"),
     [
         ("a.json", SMALL, "json", ""),
-        ("a.json.gz", gzip.compress(SMALL), "json", ""),
+        ("a.json.gz", gzip.compress(SMALL, mtime=0), "json", ""),
         ("a.csv.bz2", bz2.compress(SMALL), "csv", ""),
         ("a.zst", compressed(SMALL, "zstd"), "json", ""),
         ("a.deflate", zlib.compress(SMALL), "json", ""),
@@ -253,13 +253,13 @@ OTHER = "compress it with gzip or zstd, and name it .gz or .zst"
         ("a.xz", lzma.compress(SMALL), "csv", f"it is an xz file, which Spark does not read; {OTHER}"),
         (
             "a",
-            gzip.compress(SMALL),
+            gzip.compress(SMALL, mtime=0),
             "json",
             "it is a gzip file; name it .gz, because Spark goes by the ending",
         ),
         (
             "a.GZ",
-            gzip.compress(SMALL),
+            gzip.compress(SMALL, mtime=0),
             "json",
             "it is a gzip file; name it .gz, because Spark goes by the ending",
         ),
@@ -275,7 +275,7 @@ OTHER = "compress it with gzip or zstd, and name it .gz or .zst"
         ("a.csv", tarred(), "csv", "it is a tar archive of files; unpack it, and deliver the files in it"),
         (
             "a.tar.gz",
-            gzip.compress(tarred()),
+            gzip.compress(tarred(), mtime=0),
             "csv",
             "it is a gzip file of files; unpack it, and deliver the files in it",
         ),
@@ -306,7 +306,7 @@ OTHER = "compress it with gzip or zstd, and name it .gz or .zst"
         ),
         (
             "a.parquet",
-            gzip.compress(SMALL),
+            gzip.compress(SMALL, mtime=0),
             "parquet",
             "it is a gzip file, not a Parquet file; " + ELSE,
         ),
