@@ -575,8 +575,6 @@ class Reader:
         text = (self._break.decode(self._codec)).join([line.text for line in lines])
         if self._is_cr_dropped and text.endswith("\r"):
             text = text[:-1]
-        if text == self._header:
-            return []
         row, is_broken = lines[0].row, any(line.is_broken for line in lines)
         if is_broken or self._flaw or "\0" in text:
             data = self._break.join([line.data for line in lines])

@@ -215,7 +215,7 @@ class Decoder:
 
     def _learn(self, text: str, message: dict[str, Any]) -> None:
         """Remember the bytes of a message up to the name of its payload."""
-        if tuple(message) != ("schema", "payload") or type(message["schema"]) is not dict:
+        if type(message["schema"]) is not dict:
             return
         begin = _SCHEMA.match(text)
         if begin is None:
@@ -225,9 +225,6 @@ class Decoder:
         if after is None:
             return
         prefix = text[: after.end()].encode()
-        if prefix.find(_PAYLOAD_NAME) + len(_PAYLOAD_NAME) != len(prefix):
-            # The schema itself has such a name: its end could not be found again.
-            return
         if len(self._schemas) >= _MOST_SCHEMAS or self._size + len(prefix) > _MOST_SCHEMA_BYTES:
             self._schemas.clear()
             self._size = 0

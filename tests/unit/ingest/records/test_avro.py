@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import io
 import json
+import lzma
 import random
 import ssl
 import struct
@@ -191,6 +193,7 @@ WIDE = "a number of more than 64 bits"
         ("int", b"\xff\xff\xff\xff\x1f", "a number of more than 32 bits"),
         ("long", b"\xff" * 10 + b"\x01", WIDE),
         ("long", b"\xff" * 9 + b"\x02", WIDE),
+        ("long", b"\x80" * 10 + b"\0", WIDE),
         ("long", b"\xff\xff", END),
         ("float", b"\0\0\0", END),
         ("double", b"\0" * 7, END),
@@ -637,6 +640,13 @@ def test_damaged_blocks(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
         [Invalid(f"not Avro: a block that is not compressed with {codec}")],
         [Invalid("not Avro: a block that is incomplete, or larger than the limit")],
     )
+    whole = {"deflate": lambda data: zlib.compress(data)[2:], "bzip2": bz2.compress, "xz": lzma.compress}[
+        codec
+    ]
+    assert values_of(packed(codec, whole)) == ROWS
+    assert values_of(packed(codec, lambda data: whole(data)[:-30])) == [
+        Invalid("not Avro: a block that is incomplete, or larger than the limit")
+    ]
     monkeypatch.setattr(avro, "MOST_BLOCK_BYTES", 100)
     assert isinstance(values_of(file_of(codec))[-1], Invalid)
     assert len(values_of(file_of(codec))) == 1
@@ -888,6 +898,24 @@ def test_many_references(served: Served) -> None:
     assert made(json.loads(Registry(served.url).schema(20) or "")).type.is_nested
     with pytest.raises(SourceUnreadable, match="refers to too many others"):
         Registry(served.url).schema(120)
+
+
+def test_references_in_a_circle(served: Served) -> None:
+    to_itself = {"name": "S", "subject": "s", "version": 1}
+    number = served.register("s", json.dumps(record(("x", "int"), name="S")), references=[to_itself])
+    assert Registry(served.url).schema(number) is not None
+    assert served.requests == [f"GET /schemas/ids/{number}", "GET /subjects/s/versions/1"]
+
+
+def test_references_with_many_levels(served: Served) -> None:
+    for number in range(90):
+        kind: Any = f"R{number - 1}" if number else "int"
+        below = [{"name": kind, "subject": f"s{number - 1}", "version": 1}] if number else []
+        for _ in range(12):
+            kind = {"type": "array", "items": kind}
+        served.register(f"s{number}", json.dumps(record(("x", kind), name=f"R{number}")), references=below)
+    with pytest.raises(SourceUnreadable, match="or to too many levels"):
+        Registry(served.url).schema(90)
 
 
 @pytest.mark.parametrize("version", ["v2", "v3"])

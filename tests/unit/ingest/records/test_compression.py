@@ -138,7 +138,7 @@ def framed_snappy(data: bytes) -> bytes:
         (b"\x1f\x9d\x90ab", c.COMPRESS),
         # A frame that readers skip, then a frame of each.
         (b"\x50\x2a\x4d\x18\x04\x00\x00\x00abcd" + compressed(SMALL, "zstd"), c.ZSTD),
-        (b"\x5f\x2a\x4d\x18\x04\x00\x00\x00abcd" + compressed(SMALL, "lz4"), c.LZ4),
+        (b"\x5f\x2a\x4d\x18\x04\x00\x00\x00abcd" * 2 + compressed(SMALL, "lz4"), c.LZ4),
         (b"\x50\x2a\x4d\x18\x00\x00\x00\x00" * 5_000, c.ZSTD),
         (columnar(c.PARQUET), c.PARQUET),
         (columnar(c.ORC), c.ORC),
@@ -173,6 +173,10 @@ def test_containers(packed: bytes, name: str) -> None:
         b"x^2,x^3\n1,2\n",
         b"x\x01y\x01z\n" * 100,
         b"1\x01NULL\n",
+        # These are also raw snappy.
+        b" |" + b"a" * 32,
+        b"\t " + b"a" * 9,
+        b"\xf0\xf0A\xf4ab" + b"x" * 5_000,
         "Straße;Nummer;Größe\nÄ;1;2\n".encode("latin-1") * 3,
         "\xdcber,a\n".encode("latin-1"),
         "имя,n\n".encode("cp1251") * 20,

@@ -107,6 +107,7 @@ SPACES = {"ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true"}
         ('1,"a" \n', {}, [Invalid(MISQUOTED)]),
         (' 1\t"a"\t\n', {**SPACES, "sep": "\t"}, [COLUMNS]),
         (' 1\t "a" \n', {**SPACES, "sep": "\t"}, [("1", "a")]),
+        ('"1"  | "a"\n', {**SPACES, "sep": " |"}, [("1", "a")]),
         ("1, NULL \n", {**SPACES, "nullValue": "NULL"}, [("1", None)]),
         # Lines in values.
         ('1,"a\nb"\n2,c\n', {}, [("1", "a\nb"), ("2", "c")]),
@@ -407,6 +408,19 @@ def test_a_file_that_ends_within_a_character() -> None:
     assert values_of(data, encoding="UTF-16LE") == [("1", "a"), Invalid("not UTF-16LE")]
 
 
+def test_a_byte_order_mark_is_skipped_at_the_start_of_a_file() -> None:
+    reader = Reader(Dialect.of({"header": "true"}), None)
+    for _ in range(2):
+        assert reader.feed(b"\xef\xbb\xbfid,name", 0) == []
+        (row,) = reader.feed(b"1,\xef\xbb\xbf", 1)
+        assert row.values == {"id": "1", "name": "\ufeff"}
+        reader.end()
+    assert list(lines_of(b"\xef\xbb\xbfa\n\xef\xbb\xbfb", "UTF-8")) == [b"a", b"\xef\xbb\xbfb"]
+    assert list(lines_of(b"\xef\xbb\xbfa", "ISO-8859-1")) == [b"\xef\xbb\xbfa"]
+    for name in ("utf-16-le", "utf-16-be"):
+        assert list(lines_of("\ufeffa\nb".encode(name), name)) == [b"a", b"b"]
+
+
 def test_whole_files() -> None:
     assert Dialect.of({"encoding": "UTF-16"}).is_whole
     assert not any(
@@ -516,7 +530,7 @@ def test_patterns(pattern: str, text: str, wanted: str | None) -> None:
         ("yyyy-MM-dd#", "has #"),
         *[
             (f"yyyy-MM-dd {letters}", "is not known")
-            for letters in ("E", "G", "VV", "z", "SSSSSSSSSS", "ddd", "n")
+            for letters in ("E", "G", "VV", "z", "yyy", "uuuuu", "SSSSSSSSSS", "ddd", "n")
         ],
     ],
 )

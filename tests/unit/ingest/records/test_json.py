@@ -375,6 +375,12 @@ def test_the_payload_alone_is_as_strict(last: bytes) -> None:
     assert (type(found), found) == (type(wanted), wanted)
 
 
+def test_a_message_that_is_too_long() -> None:
+    decode = Decoder(most_bytes=len(message(1, "x" * 10)))
+    assert isinstance(decode(message(1, "x" * 10)), dict)
+    assert isinstance(decode(message(1, "x" * 11)), Invalid)
+
+
 def test_a_name_of_the_payload_inside_of_the_schema() -> None:
     decode = Decoder()
     raw = b'{"schema":{"parameters":{"payload":1},"a":"\\"payload\\""},"payload":%d}'
@@ -398,9 +404,16 @@ def test_damaged_messages() -> None:
 
 def test_very_many_schemas() -> None:
     decode = Decoder()
+    first = decode(message(-1, 0))
+    assert isinstance(first, dict)
     for number in range(500):
         assert decode(message(number, number)) == {"schema": schema(number), "payload": number}
         assert decode(message(number, -number)) == {"schema": schema(number), "payload": -number}
+    # The oldest are forgotten.
+    again = decode(message(-1, 0))
+    assert isinstance(again, dict)
+    assert again == first
+    assert again["schema"] is not first["schema"]
 
 
 # -- arrays -------------------------------------------------------------------------------------
@@ -449,11 +462,12 @@ def test_a_deep_element_of_an_array() -> None:
     def deep(levels: int) -> bytes:
         return b"[" * levels + b"]" * levels
 
-    data = b'[{"a":"],["},' + deep(MOST_DEPTH) + b"," + deep(MOST_DEPTH + 1) + b",3]"
+    last = b"[1," + deep(MOST_DEPTH) + b"]"
+    data = b'[{"a":"],["},' + deep(MOST_DEPTH) + b"," + last + b",3]"
     (_, first), (_, second), (rest, third) = array(data)
     assert first == {"a": "],["}
     assert isinstance(second, list)
-    assert (rest, third) == (deep(MOST_DEPTH + 1) + b",3]", Invalid(TOO_DEEP))
+    assert (rest, third) == (last + b",3]", Invalid(TOO_DEEP))
 
 
 def test_a_long_element_of_an_array() -> None:
