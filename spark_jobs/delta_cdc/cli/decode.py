@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.common import json_object
-from delta_cdc.core.errors import InvalidConfiguration, SourceUnreadable
+from delta_cdc.core.errors import ColumnNotFound, InvalidConfiguration, SourceUnreadable
 from delta_cdc.core.reader_options import is_true
 from delta_cdc.core.text_table import clipped, grid, plural
 from delta_cdc.ingest import adapters, ddl, formats, local
@@ -55,7 +55,13 @@ def add(commands: Any) -> None:
 def _decode(arguments: argparse.Namespace) -> int:
     reading, declared = _reading(arguments)
     try:
-        reading = local.complete(reading, arguments.file, declared)
+        try:
+            reading = local.complete(reading, arguments.file, declared)
+        except ColumnNotFound as error:
+            # The records are probably those of another adapter.
+            adapter = likely_adapter(local.first_lines(arguments.file))
+            hint = f"use --adapter {adapter}" if adapter is not None else error.remedy
+            raise ColumnNotFound(error.message, remedy=hint) from error
         rows = local.rows_of_file(reading, arguments.file)
     except (OSError, EOFError) as error:
         raise SourceUnreadable(

@@ -1,7 +1,7 @@
 """The options of the bundled adapters, and the checks on them that need no Spark.
 
 An adapter converts change records of a vendor's format into events of the change log
-(:mod:`delta_cdc.spark.ingest.adapters`).
+(:mod:`delta_cdc.ingest.adapters`).
 """
 
 from __future__ import annotations
@@ -172,6 +172,7 @@ SETTINGS: dict[str, dict[str, Setting]] = {
         "time_precision_mode": Setting("text", choices=tuple(TIME_UNITS)),
         "time_units": Setting("mapping", choices=("days", "ms", "us", "ns")),
         "binary_handling_mode": Setting("text", "bytes", choices=tuple(BYTES)),
+        "tombstones": TOMBSTONES,
     },
     "dms": {
         "operation_column": Setting("text", "Op"),
@@ -190,7 +191,6 @@ SETTINGS: dict[str, dict[str, Setting]] = {
         "table": Setting("text"),
         "sequence_column": Setting("text", "pos"),
         "except_column_list": Setting("texts", ()),
-        "tombstones": TOMBSTONES,
     },
     "maxwell": {
         "sequence_by": Setting("texts"),

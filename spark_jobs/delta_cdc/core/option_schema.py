@@ -574,19 +574,20 @@ _INGEST = _by_name(
     Option(
         "format",
         choice("json", "csv", "parquet"),
-        "Format of files: ``json`` (one object per line), ``csv`` or ``parquet``; topics are always ``json``",
+        "Format of files: ``json`` (one object per line; with the format option ``multiLine``, one array per "
+        "file), ``csv`` or ``parquet``; topics are always ``json``",
         default="json",
     ),
     Option(
         "adapter",
         ADAPTER,
-        "What converts a record into an event: ``plain``, ``debezium``, ``dms``, ``goldengate``, or the "
-        "dotted name of your function",
+        "What converts a record into an event: ``plain``, ``canal``, ``debezium``, ``dms``, ``goldengate``, "
+        "``maxwell``, or the dotted name of your function",
         default="plain",
     ),
     Option("adapter_options", MAPPING, "Options of the adapter"),
     Option("schema", TEXT, "The events' columns as Spark SQL DDL; None infers them from the records"),
-    Option("format_options", PROPERTIES, 'Options of Spark\'s reader, such as ``{"sep": ";"}``'),
+    Option("format_options", PROPERTIES, 'Options of the format, such as ``{"sep": ";"}``'),
     Option(
         "starting_timestamp",
         TEXT,

@@ -43,6 +43,13 @@ def batches_of(path: Path, reading: Reading) -> Iterator[pa.RecordBatch]:
         yield _placed([pa.array(part, pa.binary())], [sources.VALUE], str(path), modified, None)
 
 
+def first_lines(path: Path, count: int = 3) -> list[str]:
+    """Return the first lines of a text file, for hints."""
+    with pa.input_stream(str(path), compression=_CODECS.get(path.suffix)) as stream:
+        data = stream.read(64 * 1024)
+    return str(data, "utf-8", "replace").splitlines()[:count]
+
+
 def _lines(data: bytes, reading: Reading) -> list[bytes]:
     """Return lines as Spark's reader splits them: for CSV at LF alone, because a value may contain a CR."""
     if reading.format == "csv":

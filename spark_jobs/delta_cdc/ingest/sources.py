@@ -80,7 +80,7 @@ def source_of(reading: Reading) -> Source:
         return _Messages()
     if reading.format == "csv":
         return _Csv(reading)
-    return _Arrays() if is_true(reading.format_options, "multiLine") else _Lines(reading)
+    return _Arrays(reading) if is_true(reading.format_options, "multiLine") else _Lines(reading)
 
 
 def planned_name(file_path: str) -> str:
@@ -177,13 +177,14 @@ def _hinted(found: Invalid, raw: bytes) -> Invalid:
 class _Arrays(_Files):
     """JSON, one array of objects, or one object, per file."""
 
-    def __init__(self) -> None:
+    def __init__(self, reading: Reading) -> None:
         super().__init__()
-        self._decoder = Decoder()
+        self._dialect = formats.dialect_of(reading.format, reading.format_options)
 
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
-        for raw, file, published in _columns(batch, VALUE, FILE, PUBLISHED):
+        for packed, file, published in _columns(batch, VALUE, FILE, PUBLISHED):
             name = self._named(file)
+            raw = _in_utf8(_unpacked(packed, name), self._dialect.codec, self._dialect.encoding)
             for row, (part, found) in enumerate(array(raw)):
                 position = Position(name, row)
                 if isinstance(found, Invalid):
@@ -328,18 +329,46 @@ def _lines(
         rows = (
             (line, *place)
             for data, *place in rows
-            for line in csv.lines_of(data, dialect.encoding, dialect.line_sep)
+            for line in csv.lines_of(_unpacked(data, place[0]), dialect.encoding, dialect.line_sep)
         )
     if not decodes or dialect.codec == "utf-8":
         return rows
     return ((_in_utf8(line, dialect.codec), *place) for line, *place in rows)
 
 
-def _in_utf8(line: bytes, codec: str) -> bytes:
+def _in_utf8(data: bytes, codec: str, encoding: str = "utf-8") -> bytes:
+    """Return bytes as UTF-8; those that are not in the encoding stay as they are.
+
+    :param encoding: of a file as a whole, where lines have another codec
+    """
+    name = codec if codec != "utf-8" else encoding
+    if name.lower() in ("utf-8", "utf8"):
+        return data
     try:
-        return line.decode(codec).encode()
+        return data.decode(name).encode()
     except UnicodeDecodeError:
-        return line
+        return data
+
+
+#: The endings that Spark's reader of lines knows, and their codecs in Arrow.
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+#: The most bytes of a file that is read as a whole.
+MOST_BYTES_OF_A_FILE = 1024 * 1024 * 1024
+
+
+def _unpacked(data: bytes, name: str) -> bytes:
+    """Return the content of a file that is read as a whole; a damaged one stays as it is.
+
+    :param name: its name, whose ending tells the container
+    """
+    codec = _CODECS.get("." + name.rpartition(".")[2].lower())
+    if codec is None:
+        return data
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+            return bytes(stream.read(MOST_BYTES_OF_A_FILE))
+    except OSError:
+        return data
 
 
 def _columns(batch: pa.RecordBatch, *names: str) -> Iterator[tuple[Any, ...]]:

@@ -13,15 +13,15 @@ from urllib.parse import quote
 from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.delta_log.requests import Storage
-from delta_cdc.ingest.records.compression import flaw
+from delta_cdc.ingest.records.compression import FIRST_BYTES, flaw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from delta_cdc.core.spec import SourceFile
 
-#: How many files are read at once, and how many bytes of each.
-_CONCURRENT, _BYTES = 64, 64
+#: How many files are read at once.
+_CONCURRENT = 64
 
 
 async def heads(
@@ -41,7 +41,7 @@ async def _read(file: SourceFile, file_format: str, storage_options: dict[str, s
     folder, _, name = canonical_uri(file.uri).rpartition("/")
     storage = Storage(folder or "/", storage_options)
     try:
-        first = await storage.read_range(quote(name, safe=""), 0, min(_BYTES, file.size))
+        first = await storage.read_range(quote(name, safe=""), 0, min(FIRST_BYTES, file.size))
     except FileNotFoundError:
         return replace(file, missing=True)
     reason = flaw(name, first or b"", file_format)

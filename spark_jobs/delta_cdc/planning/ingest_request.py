@@ -168,7 +168,7 @@ def _options(o: IngestOptions) -> Rules:
         o.source_kind == "kafka" and o.format != "json",
         "format",
         f"the format of a topic is {o.format!r}",
-        "use 'json'; a custom adapter can read other encodings.",
+        "use 'json'.",
     )
     yield (
         feed_on(o.log_properties),

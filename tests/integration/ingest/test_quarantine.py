@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core.errors import ColumnNotFound, InvalidRecord, SourceUnreadable, TargetSchemaClash
+from delta_cdc.ingest.records.csv import UNCLOSED
 from delta_cdc.spark.ingest import events
-from delta_cdc.spark.ingest.delimited import UNCLOSED
 from tests.support.deliveries import Deliveries, event, expected
 from tests.support.engine import versions
 from tests.support.holding import hooked, once

@@ -17,7 +17,6 @@ from delta_cdc.ingest.adapters.common import (
     Keys,
     Names,
     Remembered,
-    Tombstones,
     ignored,
     in_texts,
     key_change,
@@ -66,7 +65,6 @@ class Goldengate(Described):
         self._table = None if options["table"] is None else options["table"].lower()
         self._operation = operations(OPERATIONS, options["operations"])
         self._lacking = Invalid(f"no value for {options['sequence_column']}, or no whole number in it")
-        self._tombstones = Tombstones(options.get("tombstones"), keys, None)
         self._flags = Remembered(_flags)
 
     def describes(self, name: str) -> bool:
@@ -92,7 +90,7 @@ class Goldengate(Described):
         """Return the events of a record."""
         row = record.value
         if row is None:
-            return self._tombstones.events(record)
+            return ignored()
         if type(row) is not dict:
             return NO_OBJECT
         op_name, table, moment_name, pos_name, *images = self._names.of(row)

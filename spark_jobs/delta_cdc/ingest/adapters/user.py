@@ -23,10 +23,12 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from delta_cdc.core.validation import invalid
 from delta_cdc.ingest.adapters.common import Described, ignored
+from delta_cdc.ingest.ddl import of_ddl
 from delta_cdc.ingest.ordering import joined, part
 from delta_cdc.ingest.record import DELETE, IGNORE, TRUNCATE, UPSERT, Event, Invalid, Sequencer
-from delta_cdc.ingest.types import DATE, LONG, STRING, TIMESTAMP, Type, decimal, of_json
+from delta_cdc.ingest.types import DATE, LONG, STRING, TIMESTAMP, Type, decimal
 from delta_cdc.ingest.values import MISFIT, Encoding, converter, plain
 
 if TYPE_CHECKING:
@@ -94,8 +96,7 @@ class User(Described):
         If the log's sequences are texts, a whole number, a date, a time, or a tuple of these and of texts
         becomes a text that sorts as they do.
         """
-        given = self._options.get("sequence_type")
-        kind = log_type or (given if isinstance(given, Type) else of_json(given) if given else LONG)
+        kind = log_type or _sequence_type(self._options.get("sequence_type"))
         if kind == STRING:
             return Sequencer(STRING, _ordered)
         convert = converter(plain(kind))
@@ -110,6 +111,22 @@ class User(Described):
 
 
 # -- sequences ------------------------------------------------------------------------------------
+def _sequence_type(given: Any) -> Type:
+    """Return the type that the option ``sequence_type`` names, as SQL does.
+
+    :raises InvalidConfiguration: it names no type
+    """
+    if given is None or isinstance(given, Type):
+        return given or LONG
+    found = of_ddl(f"v {given}")
+    if isinstance(found, Invalid):
+        raise invalid(
+            f"sequence_type of the adapter is {str(given)[:100]!r}, which is no type",
+            "write it as SQL does, such as BIGINT, STRING or TIMESTAMP.",
+        )
+    return found.fields[0][1]
+
+
 def _ordered(sequence: Any) -> Any:
     """Return a sequence as text that sorts as it does."""
     if sequence is None:
