@@ -104,9 +104,6 @@ class Seen:
             wide=self.wide or other.wide,
             elements=elements,
         )
-        if found.wide:
-            return found
-        found.respelt = self.respelt or other.respelt
         for name in (*self.members, *other.members):
             if name not in found.members:
                 own, others = self.members.get(name), other.members.get(name)

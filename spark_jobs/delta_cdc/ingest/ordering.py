@@ -106,7 +106,7 @@ def _text(value: object) -> str | None:
         return value
     if isinstance(value, int):
         # No number that fits has more than 64 digits.
-        return str(value) if not isinstance(value, bool) and value.bit_length() <= 256 else None
+        return str(value) if value.bit_length() <= 256 else None
     if isinstance(value, Decimal) and value.is_finite() and value.as_tuple().exponent == 0:
         return str(value)
     return None

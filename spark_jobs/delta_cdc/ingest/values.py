@@ -293,8 +293,7 @@ def _is_identified(
         return False
     if count <= digits and abs(found) >= normal and exact.adjusted() - count + 1 < 0:
         return True
-    shown, _, exponent = f"{abs(found):.{count - 1}e}".partition("e")
-    return shown.replace(".", "") == significant and int(exponent) == exact.adjusted()
+    return f"{abs(found):.{count - 1}e}".partition("e")[0].replace(".", "") == significant
 
 
 def _number_text(value: Any) -> str | None:
@@ -476,6 +475,7 @@ def _read_moment(text: str, zoned: bool) -> int | None:
 def _usual_moment(text: str) -> datetime | None:
     """Return a moment that Python itself reads, if its text is also one for :data:`_MOMENT`."""
     if text[11:13] == "24":
+        # Python 3.13 reads the end of a day.
         return None
     try:
         found = datetime.fromisoformat(text)

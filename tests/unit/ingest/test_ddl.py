@@ -107,6 +107,13 @@ def test_what_is_no_list_of_columns_says_why(text: str, reason: str) -> None:
     assert of_ddl(text) == Invalid(reason)
 
 
+def test_many_columns() -> None:
+    names = [f"c{at}" for at in range(1_000)]
+    assert of_ddl(", ".join(f"{name} ARRAY<INT>" for name in names)) == struct(
+        [(name, T.array(T.INTEGER)) for name in names]
+    )
+
+
 def random_type(draw: random.Random, depth: int) -> Type:
     kind = draw.randrange(9 if depth else 6)
     if kind < 5:

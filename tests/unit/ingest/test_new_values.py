@@ -354,6 +354,7 @@ PLAIN: list[tuple[str, Any, Any]] = [
     ("variant", N(str(2**256 - 1)), NO),
     ("variant", [N("0." + "1" * 39)], NO),
     ("variant", {"a": N("1e400")}, NO),
+    ("variant", '{"a":1e400}', NO),
     ("variant", N("1e23"), "1e23"),
     ("variant", N("0." + "0" * 1100), NO),
     ("variant", float("nan"), NO),
@@ -787,7 +788,7 @@ def check_floating(kind: Type, text: str, exact: Fraction, found: Any) -> None:
 def test_every_double_fits_by_its_own_texts() -> None:
     draw = random.Random(17)
     convert, single = converter(plain(T.DOUBLE)), converter(plain(T.FLOAT))
-    for _ in range(3_000):
+    for _ in range(1_500):
         value = draw.uniform(-1, 1) * 10.0 ** draw.randrange(-320, 308)
         for text in (repr(value), f"{value:.16e}", str(Decimal(value))):
             if "." not in text and "e" not in text:
@@ -805,7 +806,7 @@ def test_random_moments() -> None:
     """The oracle is the moment that the text was made of."""
     draw = random.Random(11)
     convert, local, day = (converter(plain(kind)) for kind in (T.TIMESTAMP, T.TIMESTAMP_NTZ, T.DATE))
-    for _ in range(4_000):
+    for _ in range(2_000):
         at = draw.randrange(-60_000_000_000_000_000, 250_000_000_000_000_000)
         moment = EPOCH + timedelta(microseconds=at)
         mark = draw.choice("T ")

@@ -1,0 +1,173 @@
+"""What the function on Arrow batches does besides its parts: whole records, columns, unknown columns."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.core.errors import ColumnNotFound, ReservedColumnName
+from delta_cdc.ingest import adapters, local
+from delta_cdc.ingest.batch import COLUMNS, OP, POSITION, RAW, REASON, SEQUENCE, Found, Reading, found_of
+from delta_cdc.ingest.layout import layout
+from delta_cdc.ingest.types import INTEGER, LONG, STRING, struct
+from tests.support import debezium as d
+from tests.support.change_sets import adapted, by_row, json_records, table_records, typed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PG = d.postgresql(100, 120)
+
+
+def reading_of(format_: str = "json", adapter: str = "plain", **more: Any) -> Reading:
+    options = more.pop("options", {"sequence_by": "ts"})
+    keys = more.pop("keys", ("id",))
+    checked = adapters.check(adapter, options, keys=keys, format=format_)
+    return Reading(format=format_, adapter=adapter, adapter_options=checked, keys=keys, numbered=True, **more)
+
+
+def rows_of(path: Path, reading: Reading, schema: str | None = None) -> list[dict[str, Any]]:
+    declared = None if schema is None else typed(schema)
+    return local.rows_of_file(local.complete(reading, path, declared), path)
+
+
+def test_a_record_is_valid_as_a_whole() -> None:
+    """The delete of an old key must not come without the row of the new one: it would be lost."""
+    change = d.message(d.change("u", {"id": 1, "w": 2}, {"id": 2, "w": "x"}, PG))
+    (row,) = adapted(json_records([change]), "debezium", {}, schema="id int, w bigint").rows
+    assert (row[OP], row[REASON]) == (None, "column w is no bigint")
+    assert json.loads(row[RAW])["payload" if "payload" in row[RAW] else "op"]
+    fine = d.message(d.change("u", {"id": 1, "w": 2}, {"id": 2, "w": 3}, PG))
+    rows = adapted(json_records([change, fine]), "debezium", {}, schema="id int, w bigint").rows
+    assert [row[OP] for row in rows] == [None, "delete", "upsert"]
+
+
+def test_a_null_key_is_no_event() -> None:
+    lines = ['{"id":null,"ts":1}', '{"ts":2}', '{"id":3,"ts":3}']
+    rows = adapted(json_records(lines), "plain", {"sequence_by": "ts"}).rows
+    assert [row[REASON] for row in rows] == ["null key: id", "null key: id", None]
+
+
+def test_names_that_differ_in_case() -> None:
+    lines = ['{"id":1,"ts":1,"v":1}', '{"id":1,"ts":2,"V":1}', '{"id":1,"ts":3,"v":1,"V":2}']
+    rows = adapted(json_records(lines), "plain", {"sequence_by": "ts"}, known="id int, ts int, v int").rows
+    assert [row[REASON] for row in rows] == [
+        None,
+        "a column of another case than in the log: V",
+        "two columns whose names differ in case only: v and V",
+    ]
+
+
+def test_parquet_stays_in_columns() -> None:
+    """A value is cast exactly, or its record is invalid; a key change needs each column of the table."""
+    rows = [(1, 5, "x"), (2, 2**40, "y"), (3, None, None)]
+    records = table_records("id bigint, ts bigint, v string", rows)
+    known = "id int, ts int, v string"
+    found = adapted(
+        records, "plain", {"sequence_by": "ts"}, known=known, format="parquet", sequence_type="bigint"
+    )
+    assert [row[REASON] for row in found.rows] == [None, "column ts is no int", None or found.rows[2][REASON]]
+    assert found.rows[2][REASON].startswith("no value for sequence_by")
+    assert json.loads(found.rows[1][RAW]) == {"id": 2, "ts": 2**40, "v": "y"}
+    options = {"sequence_by": "ts", "old_keys": {"id": "old"}}
+    moved = table_records("id int, old int, ts int, v string", [(2, 1, 3, "x"), (4, 4, 3, "y")])
+    rows_ = adapted(moved, "plain", options, known="id int, ts int, v string", format="parquet").rows
+    assert [(row[OP], row["id"], row["v"]) for row in rows_] == [
+        ("delete", 1, "x"),
+        ("upsert", 2, "x"),
+        ("upsert", 4, "y"),
+    ]
+    partial = adapted(moved, "plain", options, known="id int, ts int, v string, w int", format="parquet").rows
+    assert [(row[OP], row[REASON]) for row in partial] == [
+        (None, "a key change without the whole row"),
+        ("upsert", None),
+    ]
+
+
+def test_bytes_that_are_not_utf8_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b'{"id":1,"ts":1}\n{"id":2,"v":"\xff"}\nnull\n[1]\n')
+    rows = rows_of(path, reading_of())
+    assert [(row[POSITION]["row"], row[OP]) for row in rows] == [
+        (0, "upsert"),
+        (1, None),
+        (2, "ignore"),
+        (3, None),
+    ]
+    assert rows[1][RAW] == "base64:eyJpZCI6MiwidiI6Iv8ifQ=="
+    assert "multiLine" in rows[3][REASON]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("encoding", ["utf-8", "windows-1252", "utf-16"])
+def test_files_that_are_read_whole(tmp_path: Path, packed: bool, encoding: str) -> None:
+    text = '[{"id": 1, "ts": 1, "v": "€"},\n {"id": 2, "ts": 2},\n 7]'
+    data = text.encode(encoding)
+    path = tmp_path / ("a.json.gz" if packed else "a.json")
+    path.write_bytes(gzip.compress(data) if packed else data)
+    options = {"multiLine": "true", "encoding": encoding}
+    rows = rows_of(path, reading_of(format_options=options, is_whole=True))
+    assert [(row["id"], row["v"], row[REASON]) for row in rows[:2]] == [(1, "€", None), (2, None, None)]
+    assert rows[2][REASON] == "not JSON: not exactly one whole object"
+    lines = tmp_path / ("l.json.gz" if packed else "l.json")
+    content = '{"id": 1, "ts": 1, "v": "€"}\n{"id": 2, "ts": 2}\n'.encode(encoding)
+    lines.write_bytes(gzip.compress(content) if packed else content)
+    rows = rows_of(lines, reading_of(format_options={"encoding": encoding}, is_whole=encoding == "utf-16"))
+    assert [(row["id"], row["v"], row[REASON]) for row in rows] == [(1, "€", None), (2, None, None)]
+
+
+def test_partitions_find_what_the_whole_batch_shows(tmp_path: Path) -> None:
+    lines = [
+        {"id": 1, "ts": 1, "a": 1, "s": {"x": 1}},
+        {"id": 2, "ts": 2, "a": 1.5, "s": {"y": "t"}, "n": None},
+        {"id": 3, "ts": 3, "b": True, "l": [{"z": 1}]},
+    ]
+    whole = Found()
+    parts = []
+    for number, some in enumerate(([lines[0]], lines[1:])):
+        path = tmp_path / f"{number}.json"
+        path.write_text("\n".join(map(json.dumps, some)))
+        found = found_of(reading_of())(local.batches_of(path, reading_of()))
+        parts += [Found.of_text(batch.column(0)[0].as_py()) for batch in found]
+    for part in reversed(parts):
+        whole.merge(part)
+    made = reading_of().made_adapter()
+    columns = dict(layout(made, None, None, {}, whole, keys=("id",), excluded=()).columns)
+    assert {name: str(kind) for name, kind in columns.items()} == {
+        "id": "bigint",
+        "ts": "bigint",
+        "a": "decimal(38,18)",
+        "b": "boolean",
+        "l": "array<struct<z:bigint>>",
+        "s": "struct<y:string,x:bigint>",
+    }
+
+
+def test_columns_of_a_layout() -> None:
+    made = reading_of(options={"sequence_by": "ts", "operation_column": "op"}).made_adapter()
+    schema = struct([("op", STRING), ("id", INTEGER), ("ts", LONG)])
+    found = layout(made, schema, None, {}, Found(), keys=("id",), excluded=("TS",))
+    assert found == ((("id", INTEGER),), (("op", STRING), ("ts", LONG)))
+    with pytest.raises(ReservedColumnName, match="except_column_list"):
+        layout(made, struct([("id", LONG), ("_OP", LONG)]), None, {}, Found(), keys=("id",), excluded=())
+    with pytest.raises(ColumnNotFound, match="no key column 'key'"):
+        layout(made, schema, None, {}, Found(), keys=("key",), excluded=())
+    known = struct([("ID", INTEGER)])
+    grown = layout(made, None, known, {"id": LONG, "v": LONG}, Found(), keys=("id",), excluded=())
+    assert grown.columns == (("ID", INTEGER), ("v", LONG))
+
+
+def test_what_an_event_lists_is_spelt_as_the_columns_are() -> None:
+    options = {"sequence_by": "ts", "columns_to_update": "c"}
+    (row,) = adapted(
+        json_records(['{"id":1,"ts":1,"v":1,"w":2,"c":["ID","W"]}']),
+        "plain",
+        options,
+        schema="id int, v int, w int, ts int",
+    ).rows
+    assert (row[COLUMNS], row[SEQUENCE]) == (["id", "w"], 1)
+    (event,) = by_row(adapted(json_records(['{"id":1,"ts":1}']), "plain", {"sequence_by": "ts"}))[0]
+    assert event.columns == ("id", "ts")
