@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.ingest import adapters
+from delta_cdc.ingest.record import Record
 from tests.support import debezium as d
 from tests.support.change_sets import Event, adapted, at, by_row, json_records
 from tests.support.slow import slow_but
@@ -560,3 +563,82 @@ def test_events_of_other_tables_are_left_out() -> None:
     ]
     found = by_row(adapted(json_records(lines), "debezium", {"table": "public.T"}, schema="id int"))
     assert [found[n][0].op for n in range(3)] == ["upsert", "ignore", "ignore"]
+
+
+# -- what a change must not lose ------------------------------------------------------------------
+GONE = "__debezium_unavailable_value"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        ({"id": 1, "v": "kept"}, {"id": 2, "v": GONE}, {"id": 2, "v": "kept", "w": None}),
+        ({"id": 1, "v": "kept", "w": 5}, {"id": 2, "v": "new"}, {"id": 2, "v": "new", "w": 5}),
+        ({"id": 1}, {"id": 2, "v": GONE}, None),
+        ({"id": 1, "v": GONE}, {"id": 2, "v": GONE}, None),
+    ],
+    ids=["value before", "column before", "nowhere", "unavailable twice"],
+)
+def test_a_changed_key_has_the_whole_row(
+    before: dict[str, Any], after: dict[str, Any], wanted: dict[str, Any] | None
+) -> None:
+    lines = [d.message(d.change("u", before, after, PG))]
+    found = by_row(adapted(json_records(lines), "debezium", {}, schema="id int, v string, w int"))[0]
+    if wanted is None:
+        assert [event.error for event in found] == ["a key change without the whole row"]
+    else:
+        assert [(event.op, event.row["id"]) for event in found] == [("delete", 1), ("upsert", 2)]
+        assert found[1].row == wanted
+
+
+def test_an_update_without_the_new_row_is_no_event() -> None:
+    """The image before is the old row: as a new one, it would undo the update."""
+    lines = [d.message(d.change("u", {"id": 1, "v": "old"}, None, PG))]
+    (event,) = by_row(adapted(json_records(lines), "debezium", {}, schema="id int, v string"))[0]
+    assert event.error == "no value for after, or of a delete for before or a key"
+
+
+def test_metadata_in_headers() -> None:
+    """``add.headers``: JSON with or without schema, or bare texts. The row's own fields go first."""
+    given = {"unwrapped": True, "connector": "postgresql"}
+    options = adapters.check("debezium", given, keys=("id",), format="json")
+    adapter = adapters.named("debezium", options, keys=("id",), format="json")
+    headers = {
+        "__op": b'"d"',
+        "__source_connector": b'{"schema":{"type":"string"},"payload":"postgresql"}',
+        "__source_sequence": b'["100","120"]',
+        "other": b"x",
+    }
+    (deleted,) = adapter.events(Record({"id": 1}, headers=headers))
+    assert (deleted.op, deleted.row, deleted.sequence) == ("delete", {"id": 1}, f"{HERE}/1")
+    bare = {**headers, "__op": b"c"}
+    (created,) = adapter.events(Record({"id": 1, "v": 2}, headers=bare))
+    assert (created.op, created.row) == ("upsert", {"id": 1, "v": 2})
+
+
+def test_damaged_schemas_make_one_record_invalid() -> None:
+    """Whatever a schema is, it raises nothing, and the other records arrive."""
+    draw = random.Random(20261126)
+    odd: list[Any] = [None, 7, "x", [], {}, [1], {"fields": 1}, "int32", {"type": "struct"}, -1, "1e9", GONE]
+
+    def damaged(value: Any) -> Any:
+        if draw.random() < 0.08:
+            return draw.choice(odd)
+        if isinstance(value, dict):
+            return {name: damaged(part) for name, part in value.items() if draw.random() > 0.03}
+        return [damaged(part) for part in value] if isinstance(value, list) else value
+
+    fields = [field for field, *_ in ENCODINGS]
+    values = {field["field"]: value for field, value, *_ in ENCODINGS}
+    whole = json.loads(
+        d.message(
+            d.change("c", None, {"id": 1, **values}, PG), d.envelope_schema([d.field("id", "int32"), *fields])
+        )
+    )
+    lines = [json.dumps(damaged(whole)) for _ in range(1_500)]
+    found = by_row(
+        adapted(json_records([*lines, json.dumps(whole)]), "debezium", {}, schema="id int, i8 tinyint")
+    )
+    assert len(found) == len(lines) + 1
+    assert found[len(lines)][0].row == {"id": 1, "i8": -128}
+    assert sum(events[0].error is not None for events in found.values()) > 100
