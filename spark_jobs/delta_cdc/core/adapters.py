@@ -131,7 +131,7 @@ KEY_CHANGE = "key_change"
 #: Name that an expression of ``sequence_by`` may use for a record's row number in its file.
 ROW = "_row"
 #: Debezium's connectors whose order of events is known.
-CONNECTORS = ("mariadb", "mysql", "oracle", "postgresql", "sqlserver")
+CONNECTORS = ("mariadb", "mongodb", "mysql", "oracle", "postgresql", "sqlserver")
 #: The connectors' ``time.precision.mode`` -> unit of a timestamp; None if it depends on the column.
 TIME_UNITS: dict[str, str | None] = {
     "adaptive": None,
@@ -172,6 +172,13 @@ SETTINGS: dict[str, dict[str, Setting]] = {
         "time_precision_mode": Setting("text", choices=tuple(TIME_UNITS)),
         "time_units": Setting("mapping", choices=("days", "ms", "us", "ns")),
         "binary_handling_mode": Setting("text", "bytes", choices=tuple(BYTES)),
+        "tombstones": TOMBSTONES,
+    },
+    "mongodb": {
+        "document": Setting("text"),
+        "sequence_by": Setting("texts"),
+        "table": Setting("text"),
+        "except_column_list": Setting("texts", ()),
         "tombstones": TOMBSTONES,
     },
     "dms": {
@@ -227,7 +234,7 @@ def check(
         _check_plain(adapter_options, keys, insert_only)
     elif name == "debezium":
         _check_debezium(adapter_options, format)
-    elif name in ("dms", "maxwell", "canal"):
+    elif name in ("dms", "maxwell", "canal", "mongodb"):
         _check_messages(name, adapter_options, format)
     elif format != "json" and adapter_options["model"] == "operation":
         if options.get("model") is not None:
@@ -246,7 +253,7 @@ def needs_rows(name: str, options: Mapping[str, Any]) -> bool:
     """
     if name == "plain":
         return any(re.search(rf"\b{ROW}\b", text, re.IGNORECASE) for text in options["sequence_by"] or ())
-    if name in ("dms", "maxwell", "canal") and options["sequence_by"]:
+    if name in ("dms", "maxwell", "canal", "mongodb") and options["sequence_by"]:
         return ROW in options["sequence_by"]
     return name == "dms" and not options["change_sequence"]
 
@@ -265,7 +272,7 @@ def _check_plain(options: Mapping[str, Any], keys: Sequence[str], insert_only: b
 
 
 def _check_debezium(options: Mapping[str, Any], file_format: str) -> None:
-    if file_format != "json":
+    if file_format not in ("json", "avro"):
         raise invalid(
             f"adapter is 'debezium' and format is {file_format!r}",
             "change events are JSON: set format to 'json', or use the adapter 'plain'.",

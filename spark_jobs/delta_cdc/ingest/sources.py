@@ -16,7 +16,7 @@ from delta_cdc.core.reader_options import is_true
 from delta_cdc.ingest import formats
 from delta_cdc.ingest.record import Invalid, Position, Record
 from delta_cdc.ingest.records import csv
-from delta_cdc.ingest.records.json import Decoder, array
+from delta_cdc.ingest.records.json import Decoder, array, without_prefix
 from delta_cdc.ingest.values import json_text
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class _Csv(_Files):
 
 
 class _Messages:
-    """JSON messages of a topic."""
+    """JSON messages of a topic, with or without the prefix of a schema registry."""
 
     def __init__(self) -> None:
         self._decoder = Decoder()
@@ -244,7 +244,7 @@ class _Messages:
         names = (VALUE, KEY, TOPIC, PARTITION, OFFSET, PUBLISHED, HEADERS)
         for raw, key, topic, partition, offset, published, headers in _columns(batch, *names):
             position = Position(None, None, topic, partition, offset)
-            found = None if raw is None or raw == b"null" or not raw.strip() else decode(raw)
+            found = None if raw is None or raw == b"null" or not raw.strip() else decode(without_prefix(raw))
             if type(found) is Invalid:
                 yield Item(found, raw, position)
                 continue
@@ -284,7 +284,7 @@ class _Again:
 def _text_decoder(reading: Reading) -> Callable[[str], Any]:
     if reading.format != "csv":
         decode = Decoder()
-        return lambda text: decode(bytes_of(text))
+        return lambda text: decode(without_prefix(bytes_of(text)))
     dialect = formats.dialect_of("csv", reading.format_options)
     names = None if dialect.header else reading.names
     converters = csv.converters(dialect, reading.types)

@@ -6,11 +6,23 @@ import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from delta_cdc.core.errors import ColumnNotFound, ReservedColumnName
-from delta_cdc.ingest import adapters, local
-from delta_cdc.ingest.batch import COLUMNS, OP, POSITION, RAW, REASON, SEQUENCE, Found, Reading, found_of
+from delta_cdc.ingest import adapters, local, sources
+from delta_cdc.ingest.batch import (
+    COLUMNS,
+    OP,
+    POSITION,
+    RAW,
+    REASON,
+    SEQUENCE,
+    Found,
+    Maker,
+    Reading,
+    found_of,
+)
 from delta_cdc.ingest.layout import layout
 from delta_cdc.ingest.types import INTEGER, LONG, STRING, struct
 from tests.support import debezium as d
@@ -49,6 +61,28 @@ def test_a_null_key_is_no_event() -> None:
     lines = ['{"id":null,"ts":1}', '{"ts":2}', '{"id":3,"ts":3}']
     rows = adapted(json_records(lines), "plain", {"sequence_by": "ts"}).rows
     assert [row[REASON] for row in rows] == ["null key: id", "null key: id", None]
+
+
+def test_messages_with_the_prefix_of_a_registry() -> None:
+    """Confluent's has an id of 4 bytes, Apicurio's of 8; a message in quarantine is read again with it."""
+    lines = ['{"id":1,"ts":1}', "\0\0\0\0\7" + '{"id":2,"ts":2}', "\0" * 8 + "\7" + '{"id":3,"ts":3}', "\0x"]
+    rows = adapted(json_records(lines, keys=["k"]), "plain", {"sequence_by": "ts"}).rows
+    assert [row["id"] for row in rows] == [1, 2, 3, None]
+    assert rows[3][REASON].startswith("not JSON")
+    again = reading_of(is_again=True).with_columns((("id", LONG), ("ts", LONG)), ())
+    values = [row[RAW] or line for row, line in zip(rows, lines, strict=True)]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            sources.VALUE: pa.array(values, pa.string()),
+            **{name: pa.nulls(4, pa.string()) for name in (sources.FILE, sources.TOPIC)},
+            **{name: pa.nulls(4, pa.int64()) for name in (sources.ROW, sources.PARTITION, sources.OFFSET)},
+            sources.PUBLISHED: pa.nulls(4, pa.int64()),
+        }
+    )
+    (found,) = Maker(again).batches([batch])
+    assert found.column("id").to_pylist() == [1, 2, 3, None]
+    # What a replay settles is found by its text.
+    assert found.column(RAW).to_pylist() == values
 
 
 def test_names_that_differ_in_case() -> None:

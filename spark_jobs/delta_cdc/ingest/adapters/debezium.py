@@ -1,4 +1,4 @@
-"""Read Debezium's change events in JSON: with envelope, or unwrapped (``ExtractNewRecordState``).
+"""Read Debezium's change events: with envelope, unwrapped (``ExtractNewRecordState``), or in CloudEvents.
 
 The order is the position in the database's log that the connector reports, never a clock
 (:mod:`.debezium_order`). The schema in a message defines the encoding of values (:mod:`.debezium_types`).
@@ -12,29 +12,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.ingest.adapters import debezium_order as order
+from delta_cdc.ingest.adapters.cloudevents import header_value, is_wrapped, unpacked
 from delta_cdc.ingest.adapters.common import (
+    NO_DELETE,
     NO_OBJECT,
+    OFFSET,
     Described,
     Keys,
+    Remembered,
     Tombstones,
     ignored,
     in_texts,
     inside,
     key_change,
-    offset_text,
     operations,
-    path_of,
     shown,
 )
-from delta_cdc.ingest.adapters.debezium_types import Placeholders, bare_encoding, row_encodings
-from delta_cdc.ingest.adapters.plain import of_texts
+from delta_cdc.ingest.adapters.debezium_types import Placeholders, Schemas, bare_encoding, row_encodings
 from delta_cdc.ingest.record import DELETE, IGNORE, TRUNCATE, UPSERT, Event, Invalid
 from delta_cdc.ingest.records.json import value as json_value
 from delta_cdc.ingest.types import STRING, struct
 from delta_cdc.ingest.values import epoch_micros
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from delta_cdc.ingest.record import Record, Sequencer
     from delta_cdc.ingest.types import Type
@@ -45,25 +46,46 @@ OPERATIONS = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE,
 ENVELOPE = ("op", "ts_ms", "ts_us", "ts_ns", "transaction")
 NOT_WHOLE = Invalid("a key change without the whole row")
 _LACKING = Invalid("no value for sequence_by")
-#: Operations of changes that have no row.
-_WITHOUT_ROW = (IGNORE, TRUNCATE)
+_NO_OPERATION = Invalid("no value for op: no change event")
+_NO_IMAGE = Invalid("no value for after, or of a delete for before or a key")
+_NO_ROW = Invalid("before or after is no object")
+_DOCUMENT = Invalid("before or after is no object, but text: documents of MongoDB need the adapter 'mongodb'")
+_IMAGE = (dict, type(None))
+#: Operations whose row is a new one, so that no value of an older row stays.
+_NEW = ("c", "r")
+#: The most microseconds of the year 9999, and the units of clocks, the finest first.
+_LAST_MILLIS = 253_402_300_799_999
 _UNITS = ("us", "ns", "ms")
-_MOST_SCHEMAS = 1_000
 
 
 class _Change(NamedTuple):
     """A change event.
 
     :param message: the envelope, or what is known of it
-    :param code: its operation, as the connector writes it
+    :param code: its operation, as the connector writes it, in lower case
     :param encodings: how its schema says that values are written
     """
 
     record: Record
     message: Mapping[str, Any]
     source: Mapping[str, Any]
-    code: Any
-    encodings: Mapping[str, Encoding] | None
+    code: str
+    encodings: Mapping[str, Encoding] | None = None
+
+
+class _Fields(NamedTuple):
+    """Where the fields are that the connector's options ``add.fields`` and ``add.headers`` added.
+
+    :param all: their names
+    :param envelope: names of members of the envelope, each with the field
+    :param source: the same for ``source``; a later one takes precedence
+    :param transaction: the same for ``transaction``
+    """
+
+    all: tuple[str, ...]
+    envelope: tuple[tuple[str, str], ...]
+    source: tuple[tuple[str, str], ...]
+    transaction: tuple[tuple[str, str], ...]
 
 
 class Debezium(Described):
@@ -86,19 +108,18 @@ class Debezium(Described):
         self._keys = Keys(keys)
         self._operation = operations(OPERATIONS, {})
         self._placeholders = Placeholders(options["unavailable_value_placeholder"])
-        texts = tuple(options["sequence_by"] or ())
-        self._texts = texts
-        paths = [path_of(text) for text in texts]
-        self.expressions = texts if any(path is None for path in paths) else ()
-        self._paths = [path for path in paths if path is not None] if not self.expressions else []
-        is_offset = texts == ("_offset",)
-        self._tombstones = Tombstones(
-            options.get("tombstones"), keys, (lambda record: offset_text(record)) if is_offset else None
-        )
+        self._texts = tuple(options["sequence_by"] or ())
+        parts = [order.part_of(text) for text in self._texts]
+        members = [part for part in parts if part is not None and _is_member(part.path)]
+        self.expressions = self._texts if len(members) < len(parts) else ()
+        self._parts = members if not self.expressions else []
+        self._is_offset = {part.path for part in self._parts} == {(OFFSET,)}
+        self._tombstones = Tombstones(options.get("tombstones"), keys, self._of_tombstone)
         #: The envelope of the last event, and its source.
         self._envelope: tuple[Mapping[str, Any], Mapping[str, Any]] = {}, {}
-        #: Schemas by identity; each is kept, so that its identity stays its own.
-        self._schemas: dict[int, tuple[Any, dict[str, Encoding] | Invalid]] = {}
+        self._schemas = Schemas(lambda schema: row_encodings(schema, options, self._unwrapped))
+        self._flat_schemas = Schemas(lambda schema: row_encodings(schema, options, True))
+        self._fields = Remembered(self._found_fields)
 
     def describes(self, name: str) -> bool:
         """Return whether a column describes the event: those that ``add.fields`` adds to unwrapped events."""
@@ -118,11 +139,13 @@ class Debezium(Described):
         return found
 
     def sequence(self, types: Mapping[str, Type], log_type: Type | None) -> Sequencer:
-        """Return how sequences become values."""
-        self._keys.learn(types)
-        if not self._texts or self.expressions:
+        """Return how sequences become values.
+
+        :raises InvalidExpression: the log's sequences are of another type
+        """
+        if not self._parts:
             return in_texts()
-        return of_texts(self._texts, log_type, _LACKING)
+        return order.sequencer(self._texts, [part.kind for part in self._parts], log_type, _LACKING)
 
     @property
     def member_types(self) -> Mapping[str, Type]:
@@ -145,147 +168,227 @@ class Debezium(Described):
         return found
 
     def _events(self, record: Record) -> Sequence[Event] | Invalid:
-        message = record.value
+        message, schema = record.value, record.schema
+        if type(message) is dict and is_wrapped(message):
+            schema, message = message.get("schema"), message["payload"]
         if message is None:
-            return self._tombstones.events(record)
+            return self._of_nothing(record)
         if type(message) is not dict:
             return NO_OBJECT
-        encodings: Mapping[str, Encoding] | None = None
-        if "payload" in message and len(message) <= 2 and ("schema" in message or len(message) == 1):
-            schema, message = message.get("schema"), message["payload"]
-            if message is None:
-                return self._tombstones.events(record)
-            if type(message) is not dict:
-                return Invalid("the payload of the message is no object")
-            if schema is not None:
-                by_schema = self._encodings_of(schema)
-                if isinstance(by_schema, Invalid):
-                    return by_schema
-                encodings = by_schema or None
-        events = self._of_flat if self._unwrapped else self._of_images
-        found = events(record, message, encodings)
-        if encodings is not None or self.problem is None or isinstance(found, Invalid):
+        if "op" not in message or record.headers:
+            cloud = unpacked(message, record.headers, schema)
+            if isinstance(cloud, Invalid):
+                return cloud
+            if cloud is not None:
+                return self._of_cloud(record, cloud.envelope, cloud.schema, cloud.is_flat)
+        encodings = None
+        if schema is not None:
+            encodings = self._schemas.of(schema)
+            if isinstance(encodings, Invalid):
+                return encodings
+        found = (self._of_flat if self._unwrapped else self._of_images)(record, message, encodings or None)
+        return found if encodings or self.problem is None else self._checked(found)
+
+    def _of_cloud(
+        self, record: Record, envelope: dict[str, Any], schema: Any, is_flat: bool
+    ) -> Sequence[Event] | Invalid:
+        encodings = None
+        if schema is not None:
+            encodings = (self._flat_schemas if is_flat else self._schemas).of(schema)
+            if isinstance(encodings, Invalid):
+                return encodings
+        if is_flat and self._unwrapped:
+            for image in filter(None, (envelope.get("before"), envelope.get("after"))):
+                for name in self._fields.of(image).all:
+                    del image[name]
+        found = self._of_images(record, envelope, encodings or None)
+        return found if encodings or self.problem is None else self._checked(found)
+
+    def _checked(self, found: Sequence[Event] | Invalid) -> Sequence[Event] | Invalid:
+        """Return the events of a message without schema, if the options say how its values are written."""
+        if self.problem is None or isinstance(found, Invalid):
             return found
         has_row = any(event.op in (UPSERT, DELETE) for event in found)
         return Invalid(self.problem.message) if has_row else found
 
-    def _encodings_of(self, schema: Any) -> Any:
-        known = self._schemas.get(id(schema))
-        if known is None:
-            if len(self._schemas) >= _MOST_SCHEMAS:
-                self._schemas.clear()
-            known = self._schemas[id(schema)] = (schema, row_encodings(schema, self._options))
-        return known[1]
-
+    # -- events with an envelope --------------------------------------------------------------------
     def _of_images(
         self, record: Record, message: dict[str, Any], encodings: Mapping[str, Encoding] | None
     ) -> Sequence[Event] | Invalid:
         """Return the events of an envelope. A changed key yields two."""
         code, source = message.get("op"), message.get("source")
-        change = _Change(record, message, source if type(source) is dict else {}, code, encodings)
-        if code is None and self._is_ours(change):
-            return Invalid("no value for op: no change event")
-        op = self._operation(code) if code is not None else IGNORE
-        if op in _WITHOUT_ROW or isinstance(op, Invalid) or not self._is_ours(change):
-            return self._without_row(change, op)
-        before, after = message.get("before"), message.get("after")
-        for image in (before, after):
-            if image is not None and type(image) is not dict:
-                return Invalid("before or after is no object")
-        if op == DELETE and before is None:
-            # A delete has the image of the old row. Without this image, use the key of the message.
-            before = _key_payload(record.key)
-        # The image before is never the new row.
-        row = before if op == DELETE else after
-        if row is None:
-            return Invalid("no value for after, or of a delete for before or a key")
-        if op == UPSERT and before is not None and self._keys.differ(before, row):
-            return self._with_old_key(change, before, row)
-        return self._of_row(change, op, row)
-
-    def _is_ours(self, change: _Change) -> bool:
-        return self._table is None or order.is_table(change.source, self._table)
-
-    def _without_row(self, change: _Change, op: str | Invalid) -> Sequence[Event] | Invalid:
-        """Return the events of a change without a row, or of another table."""
-        if not self._is_ours(change):
+        if type(source) is not dict:
+            source = {}
+        if self._table is not None and not order.is_table(source, self._table):
             return ignored()
+        op = _NO_OPERATION if code is None else self._operation(code)
         if isinstance(op, Invalid):
             return op
         if op == IGNORE:
             return ignored()
+        change = _Change(record, message, source, _lowered(code), encodings)
+        if op == TRUNCATE:
+            return self._of_truncate(change)
+        before, after = message.get("before"), message.get("after")
+        if type(before) not in _IMAGE or type(after) not in _IMAGE:
+            return _DOCUMENT if isinstance(before, str) or isinstance(after, str) else _NO_ROW
+        # The image before is never the new row.
+        row = before if op == DELETE else after
+        if row is None:
+            return self._of_key(change) if op == DELETE else _NO_IMAGE
+        if op == UPSERT and before is not None and self._keys.differ(before, row):
+            return self._with_old_key(change, before, row)
+        return self._of_row(change, op, row)
+
+    def _of_key(self, change: _Change) -> Sequence[Event] | Invalid:
+        """Return the event of a delete whose old row is not known: the key of the message has its key."""
+        row, schema = _key(change.record.key)
+        if row is None:
+            return _NO_IMAGE
+        encodings = change.encodings or self._of_key_schema(schema)
+        return self._of_row(change._replace(encodings=encodings), DELETE, row)
+
+    def _of_truncate(self, change: _Change) -> Sequence[Event] | Invalid:
         place = self._place(change, 1)
-        return place if isinstance(place, Invalid) else (Event(op, {}, place, _moment(change.source)),)
+        return place if isinstance(place, Invalid) else (Event(TRUNCATE, {}, place, _moment(change.source)),)
 
     def _of_row(self, change: _Change, op: str, row: dict[str, Any]) -> Sequence[Event] | Invalid:
         """Return the event of a row, without the columns whose values are unavailable."""
         place = self._place(change, 1)
         if isinstance(place, Invalid):
             return place
-        is_placeholder, texts = self._placeholders, self._placeholders.texts
-        missing = [
-            name
-            for name, value in row.items()
-            if (type(value) is str and (value in texts or value[:1] in ("[", "{")) and is_placeholder(value))
-            or (type(value) in (list, dict) and is_placeholder(value))
-        ]
-        for name in missing:
-            del row[name]
-        return (Event(op, row, place, _moment(change.source), encodings=change.encodings),)
+        event = Event(op, row, place, _moment(change.source), encodings=change.encodings)
+        unavailable = self._placeholders.of(row)
+        if unavailable:
+            for name in unavailable:
+                del row[name]
+            # A changed key may come as a delete and a new row: the values of the old row are not in the new.
+            event.whole = op == UPSERT and change.code in _NEW
+        return (event,)
 
     def _with_old_key(
         self, change: _Change, before: dict[str, Any], after: dict[str, Any]
     ) -> Sequence[Event] | Invalid:
         """Return a delete of the old key, and an upsert of the whole new row."""
-        is_placeholder = self._placeholders
-        old = {name: value for name, value in before.items() if not is_placeholder(value)}
-        for name in [name for name, value in after.items() if is_placeholder(value)]:
-            # The value did not change, so the image before has it, if any has.
-            if name not in old:
-                return NOT_WHOLE
-            after[name] = old[name]
         first, place = self._place(change, 0), self._place(change, 1)
         if isinstance(place, Invalid):
             return place
-        delete, upsert = key_change(old, after, (first, place), _moment(change.source), change.encodings)
+        for name in self._placeholders.of(before):
+            del before[name]
+        for name in self._placeholders.of(after):
+            # The value did not change, so the image before has it, if any has. It is not NULL: an image that
+            # has only the key has NULL for all other columns.
+            if before.get(name) is None:
+                return NOT_WHOLE
+            after[name] = before[name]
+        delete, upsert = key_change(before, after, (first, place), _moment(change.source), change.encodings)
         # An envelope has every column that the table had.
         upsert.whole = False
         return [delete, upsert]
+
+    # -- unwrapped events ---------------------------------------------------------------------------
+    def _found_fields(self, names: tuple[str, ...]) -> _Fields:
+        prefix = self._prefix
+        added = tuple(name for name in names if name.startswith(prefix))
+        envelope, source, fallback, transaction = [], [], [], []
+        for name in added:
+            field = name[len(prefix) :]
+            if field in ENVELOPE or field == "deleted":
+                envelope.append((field, name))
+            if field.startswith("source_"):
+                source.append((field.removeprefix("source_"), name))
+            elif field.startswith("transaction_"):
+                transaction.append((field.removeprefix("transaction_"), name))
+            elif field in order.SOURCE_FIELDS:
+                fallback.append((field, name))
+        return _Fields(added, tuple(envelope), (*fallback, *source), tuple(transaction))
+
+    def _meta_of(self, record: Record, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is known of the envelope of an unwrapped event: from its row, else from headers."""
+        envelope: dict[str, Any] = {}
+        source: dict[str, Any] = {}
+        transaction: dict[str, Any] = {}
+        headers = record.headers
+        if headers:
+            found = self._fields.of(headers)
+            _take(headers, found.envelope, envelope, header_value)
+            _take(headers, found.source, source, header_value)
+            _take(headers, found.transaction, transaction, header_value)
+        found = self._fields.of(row)
+        _take(row, found.envelope, envelope)
+        _take(row, found.source, source)
+        if found.transaction:
+            _take(row, found.transaction, transaction)
+        if self._connector is not None:
+            source["connector"] = self._connector
+        envelope["source"] = source
+        if transaction:
+            envelope["transaction"] = transaction
+        return envelope
 
     def _of_flat(
         self, record: Record, row: dict[str, Any], encodings: Mapping[str, Encoding] | None
     ) -> Sequence[Event] | Invalid:
         """Return the event of a row with the fields that the connector's option ``add.fields`` added."""
-        prefix = self._prefix
-        fields = {name: row.pop(name) for name in [name for name in row if name.startswith(prefix)]}
-        for name, value in _header_fields(record.headers, prefix).items():
-            fields.setdefault(name, value)
-        meta = {name: fields.get(prefix + name) for name in ENVELOPE}
-        source = {
-            name: value
-            for name in order.SOURCE_FIELDS
-            if (value := fields.get(f"{prefix}source_{name}", fields.get(prefix + name))) is not None
-        }
-        if self._connector is not None:
-            source["connector"] = self._connector
-        change = _Change(record, {**meta, "source": source}, source, meta["op"], encodings)
-        op = self._flat_operation(meta["op"], fields.get(f"{prefix}deleted"))
-        if op in _WITHOUT_ROW or isinstance(op, Invalid) or not self._is_ours(change):
-            return self._without_row(change, op)
+        message = self._meta_of(record, row)
+        source: dict[str, Any] = message["source"]
+        if self._table is not None and not order.is_table(source, self._table):
+            return ignored()
+        code = message.get("op")
+        op = self._flat_operation(code, message.get("deleted"))
+        if isinstance(op, Invalid):
+            return op
+        if op == IGNORE:
+            return ignored()
+        change = _Change(record, message, source, _lowered(code), encodings)
+        if op == TRUNCATE:
+            return self._of_truncate(change)
+        for name in self._fields.of(row).all:
+            del row[name]
         return self._of_row(change, op, row)
 
     def _flat_operation(self, code: Any, deleted: Any) -> str | Invalid:
-        text = shown(deleted).lower()
+        if deleted is None and code is not None:
+            return self._operation(code)
+        text = _lowered(deleted)
         if text == "true":
             return DELETE
-        if code is not None:
+        if code is not None or text not in ("", "false"):
             return self._operation(code)
         if text == "false":
             return UPSERT
-        if deleted is not None:
-            return self._operation(None)
         prefix = self._prefix
         return Invalid(f"no value for {prefix}op or {prefix}deleted, so deletes cannot be recognized")
+
+    # -- messages without a value -------------------------------------------------------------------
+    def _of_nothing(self, record: Record) -> Sequence[Event] | Invalid:
+        """Return the events of a tombstone."""
+        found = self._tombstones.events(record)
+        if isinstance(found, Invalid) or found[0].op == IGNORE:
+            return found
+        if self._table is not None:
+            source = self._meta_of(record, {})["source"]
+            if "table" in source and not order.is_table(source, self._table):
+                return ignored()
+        for event in found:
+            event.encodings = self._of_key_schema(_key(record.key)[1])
+        return found
+
+    def _of_tombstone(self, record: Record) -> Any:
+        """Return the sequence of a message without a value: from its offset, or from its headers."""
+        if self._is_offset:
+            offset = record.position.offset
+            return _LACKING if offset is None else (offset,) * len(self._parts)
+        if not self._unwrapped or not self._fields.of(record.headers).source:
+            return NO_DELETE
+        message = self._meta_of(record, {})
+        code = _lowered(message.get("op"))
+        return self._place(_Change(record, message, message["source"], code), 1)
+
+    def _of_key_schema(self, schema: Any) -> Mapping[str, Encoding] | None:
+        """Return how the values of a message key are written; None if it does not say it."""
+        found = None if schema is None else self._flat_schemas.of(schema)
+        return None if isinstance(found, Invalid) else found or None
 
     # -- order ------------------------------------------------------------------------------------
     def _place(self, change: _Change, index: int) -> Any:
@@ -293,18 +396,50 @@ class Debezium(Described):
         if self.expressions:
             self._envelope = change.message, change.source
             return None
-        if self._paths:
+        if self._parts:
             offset = change.record.position.offset
-            parts = [offset if path == ("_offset",) else inside(change.message, path) for path in self._paths]
-            return _LACKING if None in parts else tuple(parts)
+            message = change.message
+            found = [offset if path == (OFFSET,) else inside(message, path) for path, _ in self._parts]
+            return _LACKING if None in found else tuple(found)
         source = change.source
         connector = self._connector if self._connector is not None else source.get("connector")
-        found = order.place(connector, shown(change.code).strip().lower(), source, self._in_order)
-        return found if isinstance(found, Invalid) else f"{found}/{index}"
+        place = order.place(connector, change.code, source, self._in_order, change.message.get("transaction"))
+        return place if isinstance(place, Invalid) else f"{place}/{index}"
+
+
+def _take(
+    given: Mapping[str, Any],
+    fields: Sequence[tuple[str, str]],
+    taken: dict[str, Any],
+    read: Callable[[Any], Any] | None = None,
+) -> None:
+    """Take the values of fields as members, if they are not NULL."""
+    for member, name in fields:
+        value = given[name] if read is None else read(given[name])
+        if value is not None:
+            taken[member] = value
+
+
+def _is_member(path: tuple[str, ...]) -> bool:
+    """Return whether a path that ``sequence_by`` names begins with a member of the envelope."""
+    return path == (OFFSET,) or path[0].lower() in (*ENVELOPE, "source")
+
+
+def _lowered(code: Any) -> str:
+    """Return a short text in lower case, without blanks around it."""
+    return (code if type(code) is str else shown(code))[:100].strip().lower()
 
 
 def _moment(source: Mapping[str, Any]) -> int | None:
     """Return the commit time of the change, from the finest clock that the event has (us, ns, ms)."""
+    millis = source.get("ts_ms")
+    if (
+        type(millis) is int
+        and 0 <= millis <= _LAST_MILLIS
+        and "ts_us" not in source
+        and "ts_ns" not in source
+    ):
+        return millis * 1_000
     for unit in _UNITS:
         value = source.get(f"ts_{unit}")
         if value is not None:
@@ -314,28 +449,13 @@ def _moment(source: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _key_payload(key: Any) -> Any:
-    """Return the key of the message as an object, without its schema; None without one."""
+def _key(key: Any) -> tuple[dict[str, Any] | None, Any]:
+    """Return the key of the message as an object, and its schema; None without one."""
     if isinstance(key, bytes):
         key = json_value(key)
-    if isinstance(key, Invalid) or not isinstance(key, dict):
-        return None
-    payload = key.get("payload")
-    if "schema" in key and payload is not None and len(key) == 2:
-        return payload if isinstance(payload, dict) else None
-    return key
-
-
-def _header_fields(headers: Mapping[str, bytes], prefix: str) -> dict[str, Any]:
-    """Return the fields that ``add.headers`` put into headers: JSON with or without schema, or texts."""
-    found: dict[str, Any] = {}
-    for name, raw in headers.items():
-        if not name.startswith(prefix) or not isinstance(raw, bytes):
-            continue
-        value = json_value(raw)
-        if isinstance(value, Invalid):
-            value = raw.decode("utf-8", "replace")
-        elif isinstance(value, dict) and "payload" in value:
-            value = value["payload"]
-        found[name] = value
-    return found
+    if not isinstance(key, dict):
+        return None, None
+    schema, payload = key.get("schema"), key.get("payload")
+    if schema is not None and payload is not None and len(key) == 2:
+        return (payload, schema) if isinstance(payload, dict) else (None, None)
+    return key, None

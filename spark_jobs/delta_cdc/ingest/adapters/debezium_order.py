@@ -6,24 +6,34 @@
 | mysql, mariadb | number of the binlog file, position, snapshot before changes, row in the event |
 | sqlserver | commit, change (log sequence numbers), number of the event in it |
 | oracle | commit's system change number, the change's own, its place in the redo log |
+| mongodb | second and place of the log's entry, snapshot before changes, place in the transaction |
 
 The database's position of a change alone (PostgreSQL's ``lsn``, Oracle's ``scn``) gives a wrong order if
 transactions overlap a snapshot: the snapshot's row would win over a change that was written earlier but
 committed after the snapshot. So the order of commits comes first.
+
+All changes of a transaction of MongoDB have one entry in the log. Their order in it is known only if the
+connector provides the metadata of transactions (``provide.transaction.metadata``); else several changes of
+one document in one transaction have the same position.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from delta_cdc.ingest.adapters.common import shown
-from delta_cdc.ingest.ordering import digits, joined
-from delta_cdc.ingest.record import Invalid
+from delta_cdc.core.errors import InvalidExpression
+from delta_cdc.ingest.adapters.common import path_of, shown
+from delta_cdc.ingest.adapters.plain import of_texts
+from delta_cdc.ingest.ddl import of_ddl
+from delta_cdc.ingest.ordering import digits, joined, numbers, part
+from delta_cdc.ingest.record import Invalid, Sequencer
 from delta_cdc.ingest.records.json import value as json_value
+from delta_cdc.ingest.types import STRING, Type
+from delta_cdc.ingest.values import MISFIT, converter, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     Place = Callable[[bool, Mapping[str, Any], bool], str | None]
 
@@ -35,6 +45,8 @@ SOURCE_FIELDS = (
 )  # fmt: skip
 #: ``_WIDE`` is the number of digits of 64 bits without sign.
 _WIDE, _NARROW = 20, 10
+#: The most characters of a connector's name.
+_MOST_NAME = 100
 _SERVER_LSN = re.compile(r"[0-9a-f]{8}:[0-9a-f]{8}:[0-9a-f]{4}")
 _NO_SERVER_LSN = "00000000:00000000:0000"
 _REDO = re.compile(r"\s*(?:0x)?([0-9a-f]{6,10})\.([0-9a-f]{8})\.([0-9a-f]{4})\s*")
@@ -57,10 +69,6 @@ def is_table(source: Mapping[str, Any], name: str) -> bool:
     return not qualifiers or shown(source.get("schema") or source.get("db")).lower() == qualifiers[-1]
 
 
-def _digits(value: Any, width: int) -> str | None:
-    return None if value is None else digits(shown(value), width)
-
-
 def _postgresql(read: bool, source: Mapping[str, Any], in_order: bool) -> str | None:
     # The sequence has two parts: the last commit before the transaction, or null; the position of the change.
     positions = source.get("sequence")
@@ -72,7 +80,7 @@ def _postgresql(read: bool, source: Mapping[str, Any], in_order: bool) -> str | 
     if commit is None:
         # It is null until the first commit after a snapshot. Also then, the snapshot's rows sort lower.
         commit = change if read and in_order else "0"
-    return joined((_digits(commit, _WIDE), "0" if read else "1", _digits(change, _WIDE)))
+    return joined((digits(commit, _WIDE), "0" if read else "1", digits(change, _WIDE)))
 
 
 def _sequence(text: str) -> Any:
@@ -85,14 +93,14 @@ def _sequence(text: str) -> Any:
 
 
 def _mysql(read: bool, source: Mapping[str, Any], in_order: bool) -> str | None:
-    name, row = shown(source.get("file")), source.get("row")
-    _, point, number = name.rpartition(".")
+    name, row = source.get("file"), source.get("row")
+    _, point, number = name.rpartition(".") if isinstance(name, str) else ("", "", "")
     return joined(
         (
-            _digits(number, _NARROW) if point and number.isdigit() else None,
-            _digits(source.get("pos"), _WIDE),
+            digits(number, _NARROW) if point and number.isdigit() else None,
+            digits(source.get("pos"), _WIDE),
             "0" if read else "1",
-            _digits("0" if row is None else row, _NARROW),
+            digits("0" if row is None else row, _NARROW),
         )
     )
 
@@ -106,7 +114,7 @@ def _sqlserver(read: bool, source: Mapping[str, Any], in_order: bool) -> str | N
     if serial is None and read:
         serial = "0"
     change = lsn("change_lsn") or (_NO_SERVER_LSN if read else None)
-    return joined((lsn("commit_lsn"), change, _digits(serial, _NARROW)))
+    return joined((lsn("commit_lsn"), change, digits(serial, _NARROW)))
 
 
 def _oracle(read: bool, source: Mapping[str, Any], in_order: bool) -> str | None:
@@ -118,13 +126,22 @@ def _oracle(read: bool, source: Mapping[str, Any], in_order: bool) -> str | None
     place = f"{redo[1].rjust(10, '0')}.{redo[2]}.{redo[3]}" if redo else _NO_REDO
     return joined(
         (
-            _digits(commit, _WIDE),
+            digits(commit, _WIDE),
             "0" if read else "1",
-            _digits(source.get("scn"), _WIDE),
+            digits(source.get("scn"), _WIDE),
             place,
-            _digits(source.get("ssn"), _NARROW) or "0" * _NARROW,
+            digits(source.get("ssn"), _NARROW) or "0" * _NARROW,
         )
     )
+
+
+def _mongodb(read: bool, source: Mapping[str, Any], in_order: bool) -> str | None:
+    # The position of a snapshot's rows is the log's end when it began, so that each later change wins.
+    millis = source.get("ts_ms")
+    if isinstance(millis, str) and len(millis) <= _WIDE and millis.isdigit() and millis.isascii():
+        millis = int(millis)
+    seconds = millis // 1000 if isinstance(millis, int) and not isinstance(millis, bool) else None
+    return joined((digits(seconds, _NARROW), digits(source.get("ord"), _NARROW), "0" if read else "1"))
 
 
 #: For each connector: its place, and what it needs for it.
@@ -134,19 +151,124 @@ PLACES: dict[str, tuple[Place, str]] = {
     "mariadb": (_mysql, "source.file and source.pos"),
     "sqlserver": (_sqlserver, "source.commit_lsn, change_lsn and event_serial_no"),
     "oracle": (_oracle, "source.commit_scn and source.scn"),
+    "mongodb": (_mongodb, "source.ts_ms and source.ord"),
 }
 
 
-def place(connector: Any, op: str, source: Mapping[str, Any], in_order: bool) -> str | Invalid:
+def place(
+    connector: Any, op: str, source: Mapping[str, Any], in_order: bool, transaction: Any = None
+) -> str | Invalid:
     """Return the position of an event, or why it has none.
 
     :param connector: the connector of the event
     :param in_order: for a connector that does not know which commits precede a snapshot: order the snapshot's
         rows by the position of the snapshot, not below every change
+    :param transaction: the member ``transaction`` of the event
     """
-    name = shown(connector).lower()
-    found = PLACES.get(name)
-    if found is None:
-        return Invalid(f"no order is known for the connector '{name[:40]}': give adapter_options sequence_by")
-    make, needed = found
-    return make(is_read(op, source), source, in_order) or Invalid(f"no value for {needed}")
+    known = PLACES.get(connector) if type(connector) is str else None
+    if known is None:
+        name = shown(connector)
+        name = name.lower() if len(name) <= _MOST_NAME else name
+        known = PLACES.get(name)
+        if known is None:
+            return Invalid(
+                f"no order is known for the connector '{name[:40]}': give adapter_options sequence_by"
+            )
+    make, needed = known
+    found = make(is_read(op, source), source, in_order)
+    if make is _mongodb and found is not None:
+        found = joined((found, _in_transaction(transaction)))
+    return Invalid(f"no value for {needed}") if found is None else found
+
+
+def _in_transaction(transaction: Any) -> str | None:
+    """Return the place of a change in its transaction; zeros if nothing says it."""
+    number = transaction.get("total_order") if isinstance(transaction, dict) else None
+    return "0" * _NARROW if number is None else digits(number, _NARROW)
+
+
+# -- the option sequence_by -----------------------------------------------------------------------
+class Part(NamedTuple):
+    """A part of ``sequence_by``.
+
+    :param path: the names of a member
+    :param kind: the type of a cast; None without a cast
+    """
+
+    path: tuple[str, ...]
+    kind: Type | None = None
+
+
+_WHOLE = "tinyint|smallint|int|integer|bigint|long|decimal|dec|numeric"
+_CAST = re.compile(
+    rf"\s*+(?:try_)?cast\s*+\(\s*+(?P<path>[^\s()]++)\s++as\s++(?P<kind>(?:{_WHOLE})\b(?:\s*+\(\s*+[0-9]{{1,2}}\s*+\))?)"
+    rf"\s*+\)\s*+|\s*+(?P<call>tinyint|smallint|int|bigint)\s*+\(\s*+(?P<of>[^\s()]++)\s*+\)\s*+",
+    re.IGNORECASE,
+)
+
+
+def part_of(text: str) -> Part | None:
+    """Return what a part of ``sequence_by`` names: a member, or its cast to a whole number.
+
+    :return: None for other SQL
+    """
+    match, path, kind = _CAST.fullmatch(text), text, None
+    if match is not None:
+        path = match["path"] or match["of"]
+        columns = of_ddl(f"v {match['kind'] or match['call']}")
+        if isinstance(columns, Invalid):
+            return None
+        kind = columns.fields[0][1]
+    names = path_of(path)
+    return None if names is None else Part(names, kind)
+
+
+def sequencer(
+    texts: Sequence[str], kinds: Sequence[Type | None], log_type: Type | None, lacking: Invalid
+) -> Sequencer:
+    """Return the sequencer of tuples of members.
+
+    :param texts: what the user wrote
+    :param kinds: the types of casts; None for a member that is a whole number as text
+    :param log_type: the type of the log's sequence; None before its first batch
+    :param lacking: why an event without such a sequence is invalid
+    :raises InvalidExpression: it cannot be compared with the log's sequences
+    """
+    if not any(kinds):
+        return of_texts(texts, log_type, lacking)
+    if len(kinds) == 1:
+        (kind,) = kinds
+        assert kind is not None
+        if log_type == STRING:
+            raise InvalidExpression(
+                f"sequence_by is of type {kind}, but the log's sequences are texts: the two cannot be "
+                "compared.",
+                remedy="leave out the cast, or start a new log.",
+            )
+        wanted = log_type or kind
+        convert = converter(plain(wanted))
+
+        def one(parts: Any) -> Any:
+            found = MISFIT if parts is None else convert(parts[0])
+            return lacking if found is None or found is MISFIT else found
+
+        return Sequencer(wanted, one)
+    makers = [numbers if kind is None else _fixed(kind) for kind in kinds]
+
+    def several(parts: Any) -> Any:
+        if parts is None:
+            return lacking
+        found = joined([make(value) for make, value in zip(makers, parts, strict=True)])
+        return lacking if found is None else found
+
+    return Sequencer(STRING, several)
+
+
+def _fixed(kind: Type) -> Callable[[Any], str | None]:
+    convert = converter(plain(kind))
+
+    def made(value: Any) -> str | None:
+        found = convert(value)
+        return None if found is MISFIT else part(found, kind)
+
+    return made

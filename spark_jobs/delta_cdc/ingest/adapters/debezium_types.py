@@ -43,7 +43,7 @@ from delta_cdc.ingest.types import (
 from delta_cdc.ingest.values import Encoding, json_text, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 _SCALED = "io.debezium.data.VariableScaleDecimal"
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -77,6 +77,8 @@ _PRIMITIVE = {
 }
 #: The most levels of a schema.
 _MOST_LEVELS = 64
+#: The most schemas that are remembered, and the characters of their texts.
+_MOST_SCHEMAS, _MOST_CHARACTERS = 200, 16_000_000
 
 
 class _Damaged(Exception):
@@ -84,17 +86,23 @@ class _Damaged(Exception):
 
 
 # -- by schema ----------------------------------------------------------------------------------
-def row_encodings(schema: Any, options: Mapping[str, Any]) -> dict[str, Encoding] | Invalid:
-    """Return the encodings of a row's columns from the schema of a message; {} if it describes no row."""
+def row_encodings(schema: Any, options: Mapping[str, Any], is_flat: bool) -> dict[str, Encoding] | Invalid:
+    """Return the encodings of a row's columns from the schema of a message; {} if it describes no row.
+
+    :param options: of the adapter; a column that they leave out may be of any type
+    :param is_flat: the schema describes the row itself, and no envelope
+    """
     try:
+        if not isinstance(schema, dict):
+            raise _Damaged("it is no object")
         fields = _fields(schema)
-        if options["unwrapped"]:
+        if not is_flat:
+            fields = _fields(fields.get("after") or fields.get("before"))
+        elif options["unwrapped"]:
             prefix = options["field_prefix"]
-            return {name: _encoding(field) for name, field in fields.items() if not name.startswith(prefix)}
-        image = fields.get("after") or fields.get("before")
-        if image is None:
-            return {}
-        return {name: _encoding(field) for name, field in _fields(image).items()}
+            fields = {name: field for name, field in fields.items() if not name.startswith(prefix)}
+        excluded = {name.lower() for name in options["except_column_list"]}
+        return {name: _encoding(field) for name, field in fields.items() if name.lower() not in excluded}
     except _Damaged as error:
         return Invalid(f"the schema of the message is damaged: {error}")
 
@@ -110,8 +118,20 @@ def _fields(schema: Any) -> dict[str, Any]:
         name = field.get("field") if isinstance(field, dict) else None
         if not isinstance(name, str):
             raise _Damaged("a field has no name")
+        if name in found:
+            raise _Damaged(f"the field {name[:100]} is there twice")
         found[name] = field
     return found
+
+
+def _members(schema: Mapping[str, Any], level: int) -> tuple[tuple[str, Encoding], ...]:
+    """Return the fields of a struct inside of a row. No column has fields that differ in case only."""
+    fields = _fields(schema)
+    if not fields or "" in fields:
+        raise _Damaged("an object has no fields, or one without a name")
+    if len({name.lower() for name in fields}) < len(fields):
+        raise _Damaged("fields of an object differ in case only")
+    return tuple((name, _encoding(field, level)) for name, field in fields.items())
 
 
 def _encoding(schema: Any, level: int = 0) -> Encoding:
@@ -128,7 +148,7 @@ def _encoding(schema: Any, level: int = 0) -> Encoding:
     if kind == "bytes":
         return _bytes_encoding(schema, name)
     if kind == "struct":
-        fields = tuple((n, _encoding(field, level + 1)) for n, field in _fields(schema).items())
+        fields = _members(schema, level + 1)
         return Encoding(struct([(n, one.type) for n, one in fields]), fields=fields)
     if kind == "array":
         element = _encoding(schema.get("items"), level + 1)
@@ -159,11 +179,11 @@ def _bytes_encoding(schema: Mapping[str, Any], name: str) -> Encoding:
     if not isinstance(parameters, dict):
         raise _Damaged("a decimal has no scale")
     scale = _number(parameters.get("scale"))
-    precision = _number(parameters.get("connect.decimal.precision"))
+    precision = _number(parameters.get("connect.decimal.precision", 38))
     if scale is None:
         raise _Damaged("a decimal has no scale")
     if precision is None:
-        precision = 38
+        raise _Damaged("the precision of a decimal is no number")
     # A decimal of a database may exceed Spark's precision. A value that does not fit becomes an error.
     fits = 0 <= scale <= 38 and 0 < precision <= 38
     kind = decimal(max(precision, scale), scale) if fits else decimal(38, min(max(scale, 0), 38))
@@ -226,39 +246,85 @@ def _timestamp_coding(name: str, options: Mapping[str, Any]) -> str:
     return f"epoch_or_text:{unit}" if unit else "text"
 
 
+class Schemas:
+    """Remembers what follows from the schemas of messages.
+
+    Messages share the object of a schema if their reader knows that its bytes are the same. Where it does
+    not, equal schemas still give one result, so that columns of a batch can be read together.
+
+    :param make: computes it
+    """
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self._make = make
+        #: By identity; each schema is kept, so that its identity stays its own.
+        self._by_identity: dict[int, tuple[Any, Any]] = {}
+        self._by_text: dict[str, Any] = {}
+        self._size = 0
+
+    def of(self, schema: Any) -> Any:
+        """Return what follows from a schema."""
+        known = self._by_identity.get(id(schema))
+        if known is not None:
+            return known[1]
+        text = json_text(schema)
+        if text in self._by_text:
+            found = self._by_text[text]
+        else:
+            found = self._make(schema)
+            self._size += len(text)
+            if len(self._by_text) >= _MOST_SCHEMAS or self._size > _MOST_CHARACTERS:
+                self._by_text.clear()
+                self._by_identity.clear()
+                self._size = len(text)
+            self._by_text[text] = found
+        if len(self._by_identity) >= _MOST_SCHEMAS:
+            self._by_identity.clear()
+        self._by_identity[id(schema)] = (schema, found)
+        return found
+
+
 class Placeholders:
-    """Recognises a connector's placeholder of an unavailable value: as text, bytes, list, map, or UUIDs."""
+    """Recognises a connector's placeholder of an unavailable value: as text, bytes, list, map, or UUIDs.
+
+    :param text: the placeholder
+    """
 
     def __init__(self, text: str) -> None:
-        encoded = text.encode()
+        encoded = text.encode("utf-8", "replace")
         digest = bytearray(hashlib.md5(encoded, usedforsecurity=False).digest())
         digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
-        url = base64.urlsafe_b64encode(encoded).decode()
-        texts = [
-            text,
-            base64.b64encode(encoded).decode(),
-            url,
-            url.rstrip("="),
-            encoded.hex(),
-            encoded.hex().upper(),
-        ]
-        #: Texts that are one.
-        self.texts = frozenset(texts)
-        nested = [
+        in_base64, url = base64.b64encode(encoded).decode(), base64.urlsafe_b64encode(encoded).decode()
+        self._nested: list[Any] = [
             [text],
-            [base64.b64encode(encoded).decode()],
+            [in_base64],
+            [encoded],
             list(encoded),
-            [str(byte) for byte in encoded],
             {text: text},
             [str(uuid.UUID(bytes=bytes(digest)))],
         ]
-        self._nested = frozenset(json.dumps(one, separators=(",", ":")) for one in nested)
+        texts = [text, in_base64, url, url.rstrip("="), encoded.hex(), encoded.hex().upper()]
+        # A column of JSON may have a list or an object as text.
+        texts += [json_text(value) for value in self._nested]
+        texts += [json.dumps(value) for value in ([text], {text: text})]
+        self._single: frozenset[Any] = frozenset((*texts, encoded))
         self._longest = max(map(len, self._nested))
+
+    def of(self, row: Mapping[str, Any]) -> Sequence[str]:
+        """Return the names of the columns whose values are placeholders."""
+        try:
+            if self._single.isdisjoint(row.values()):
+                return ()
+        except TypeError:
+            # A list or an object has no hash.
+            pass
+        return [name for name, value in row.items() if self(value)]
 
     def __call__(self, value: Any) -> bool:
         """Return whether a value is a placeholder."""
-        if isinstance(value, str):
-            return value in self.texts or (value[:1] in ("[", "{") and value in self._nested)
-        if isinstance(value, list | dict) and 0 < len(value) <= self._longest:
-            return json_text(value) in self._nested
+        kind = type(value)
+        if kind is str or kind is bytes:
+            return value in self._single
+        if kind is list or kind is dict:
+            return len(value) <= self._longest and value in self._nested
         return False

@@ -1,0 +1,37 @@
+"""A first batch without an event: the error says why, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import ingest_changes
+from delta_cdc.core.errors import SourceUnreadable
+from tests.support import debezium as d
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+def test_the_reasons_and_the_adapter_that_it_may_be(spark: SparkSession, tmp_path: Path) -> None:
+    landing, log = tmp_path / "landing", tmp_path / "log"
+    landing.mkdir()
+    change = d.change("c", None, {"id": 1, "v": "x"}, d.postgresql(100, 120))
+    lines = [*[json.dumps(change)] * 3, "no JSON"]
+    (landing / "1.json").write_text("".join(f"{line}\n" for line in lines))
+    given: dict[str, Any] = {"pipeline": "p", "keys": ["id"]}
+    options = {"operation_column": "kind", "sequence_by": "ts_ms"}
+    with pytest.raises(SourceUnreadable) as caught:
+        ingest_changes(spark, str(landing), str(log), adapter_options=options, **given)
+    message = caught.value.message
+    assert "4 records are not events: 3 times unknown operation ''; 1 time not JSON: 'n' at" in message
+    assert '"connector": "postgresql"' in message
+    assert "set adapter to 'debezium'" in caught.value.remedy
+    assert "delta-cdc decode" in caught.value.remedy
+    assert not log.exists()
+    done = ingest_changes(spark, str(landing), str(log), adapter="debezium", **given)
+    assert (done.counts["events"], done.counts["quarantined"]) == (3, 1)

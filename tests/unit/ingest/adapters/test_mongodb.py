@@ -1,0 +1,402 @@
+"""The adapter ``mongodb``: documents as one column, or by their fields."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from delta_cdc.core import adapters as settings
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.ingest.adapters.mongodb import Mongodb
+from delta_cdc.ingest.record import Event, Invalid, Position, Record
+from delta_cdc.ingest.types import LONG, STRING, TIMESTAMP, VARIANT, Type
+from delta_cdc.ingest.values import converter
+
+OID = {"$oid": "65531f90a4c1d2e3f4a5b6c7"}
+ID_KEY = json.dumps({"id": json.dumps(OID)}).encode()
+PLACE = Position(topic="t", partition=0, offset=7)
+HERE = f"1700000000/{3:010d}/1/{0:010d}"
+AT = 1_700_000_000_000_000
+FULL = {"_id": OID, "name": "Ada", "n": {"$numberLong": "5"}}
+WAY_OUT = "set capture.mode to change_streams_update_full in the connector"
+
+
+def source(**changes: Any) -> dict[str, Any]:
+    return {
+        "version": "3.0.0.Final",
+        "connector": "mongodb",
+        "name": "shop",
+        "ts_ms": 1_700_000_000_000,
+        "snapshot": "false",
+        "db": "shop",
+        "collection": "people",
+        "ord": 3,
+        "lsid": None,
+        "txnNumber": None,
+        "wallTime": 1_700_000_000_456,
+        **changes,
+    }
+
+
+def change(op: str, after: Any = None, **more: Any) -> dict[str, Any]:
+    text = json.dumps(after) if isinstance(after, dict) else after
+    given = {"before": None, "after": text, "updateDescription": None, "source": source(), "op": op}
+    return {**given, "ts_ms": 1_700_000_000_789, "transaction": None, **more}
+
+
+def described(updated: Any = None, removed: Any = None, truncated: Any = None) -> dict[str, Any]:
+    text = json.dumps(updated) if isinstance(updated, dict) else updated
+    return {"updatedFields": text, "removedFields": removed, "truncatedArrays": truncated}
+
+
+def made(options: dict[str, Any] | None = None, *, has_schema: bool = False) -> Mongodb:
+    given = options or ({} if has_schema else {"document": "document"})
+    checked = settings.check("mongodb", given, keys=("_id",), format="json")
+    return Mongodb(checked, typed={"_id", "name", "n"} if has_schema else ())
+
+
+def events(adapter: Mongodb, value: Any, key: Any = ID_KEY) -> Any:
+    return adapter.events(Record(value, PLACE, key))
+
+
+def upsert(row: dict[str, Any]) -> Event:
+    return Event("upsert", row, HERE, AT)
+
+
+def delete(row: dict[str, Any]) -> Event:
+    return Event("delete", row, HERE, AT)
+
+
+TEXT = json.dumps(FULL)
+#: Case, value, key, the event of the fields and that of the document, or reasons.
+CASES: list[tuple[str, Any, Any, Any, Any]] = [
+    ("create", change("c", FULL), None, upsert(FULL), upsert({"_id": OID, "document": TEXT})),
+    ("whole update", change("u", FULL), ID_KEY, upsert(FULL), upsert({"_id": OID, "document": TEXT})),
+    (
+        "whole update, and what changed",
+        change("u", FULL, updateDescription=described({"a.b": 1})),
+        ID_KEY,
+        upsert(FULL),
+        upsert({"_id": OID, "document": TEXT}),
+    ),
+    (
+        "with schema",
+        {"schema": {"type": "struct"}, "payload": change("c", FULL)},
+        None,
+        upsert(FULL),
+        upsert({"_id": OID, "document": TEXT}),
+    ),
+    (
+        "id in the key alone",
+        change("c", {"name": "Ada"}),
+        ID_KEY,
+        upsert({"name": "Ada", "_id": OID}),
+        upsert({"_id": OID, "document": '{"name": "Ada"}'}),
+    ),
+    (
+        "no id",
+        change("c", {"name": "Ada"}),
+        None,
+        *["the document and the key of the message have no _id"] * 2,
+    ),
+    (
+        "changed fields",
+        change("u", updateDescription=described({"name": "Eve", "n": None})),
+        ID_KEY,
+        upsert({"name": "Eve", "n": None, "_id": OID}),
+        f"an update without the whole document, and the document is one column: {WAY_OUT}",
+    ),
+    (
+        "removed fields",
+        change("u", updateDescription=described(None, ["name", "old"], [])),
+        ID_KEY,
+        upsert({"name": None, "old": None, "_id": OID}),
+        f"an update without the whole document, and the document is one column: {WAY_OUT}",
+    ),
+    (
+        "part of a field",
+        change("u", updateDescription=described({"address.city": "Oslo"})),
+        ID_KEY,
+        f"an update of a part of a field (address.city), without the field: {WAY_OUT}",
+        "an update without the whole document",
+    ),
+    (
+        "removed part of a field",
+        change("u", updateDescription=described({"name": "Eve"}, ["address.city"])),
+        ID_KEY,
+        f"an update of a part of a field (address.city), without the field: {WAY_OUT}",
+        "an update without the whole document",
+    ),
+    (
+        "shortened list",
+        change("u", updateDescription=described({}, [], [{"field": "tags", "size": 2}])),
+        ID_KEY,
+        f"an update that shortens a list, without the list itself: {WAY_OUT}",
+        "an update without the whole document",
+    ),
+    (
+        "changed fields without key",
+        change("u", updateDescription=described({"name": "Eve"})),
+        None,
+        "the document and the key of the message have no _id",
+        "an update without the whole document",
+    ),
+    ("nothing", change("u"), ID_KEY, *["no value for after, nor for updateDescription"] * 2),
+    ("delete", change("d"), ID_KEY, delete({"_id": OID}), delete({"_id": OID})),
+    ("delete with before", change("d", before=TEXT), ID_KEY, delete(FULL), delete({"_id": OID})),
+    ("delete by before alone", change("d", before=TEXT), None, delete(FULL), delete({"_id": OID})),
+    (
+        "delete by a key with schema",
+        change("d"),
+        json.dumps({"schema": {}, "payload": {"id": json.dumps(OID)}}).encode(),
+        delete({"_id": OID}),
+        delete({"_id": OID}),
+    ),
+    ("delete by a whole number", change("d"), b'{"id":"1004"}', delete({"_id": 1004}), delete({"_id": 1004})),
+    ("delete by a text", change("d"), b'{"id":"\\"a\\""}', delete({"_id": "a"}), delete({"_id": "a"})),
+    (
+        "delete by nothing",
+        change("d"),
+        None,
+        *["a delete without before and without a key of the message"] * 2,
+    ),
+    ("delete by a damaged key", change("d"), b'{"id":"{"}', *["not JSON"] * 2),
+    (
+        "delete by no JSON",
+        change("d"),
+        b"\xff",
+        *["a delete without before and without a key of the message"] * 2,
+    ),
+    ("no document", change("c", "[1]"), ID_KEY, *["after is no document"] * 2),
+    ("damaged document", change("c", '{"_id":'), ID_KEY, *["after is no document: not JSON"] * 2),
+    (
+        "half of a character",
+        change("c", '{"_id":1,"a":"\ud800"}'),
+        ID_KEY,
+        *["after is no document: not UTF-8"] * 2,
+    ),
+    (
+        "document twice",
+        change("c", '{"_id":1,"_id":2}'),
+        ID_KEY,
+        *["after is no document: not strict JSON"] * 2,
+    ),
+    ("number as document", change("c", 7), ID_KEY, *["after is no document"] * 2),
+    ("truncate", change("t"), None, Event("truncate", {}, HERE, AT), Event("truncate", {}, HERE, AT)),
+    ("message", change("m"), None, *[Event("ignore", {})] * 2),
+    ("tombstone", None, ID_KEY, *[Event("ignore", {})] * 2),
+    ("tombstone with schema", {"schema": None, "payload": None}, ID_KEY, *[Event("ignore", {})] * 2),
+    ("unknown operation", change("x", FULL), None, *["unknown operation 'x'"] * 2),
+    ("no change", {"_id": 1}, None, *["no value for op: no change event"] * 2),
+    ("no object", "x", None, *["not JSON"] * 2),
+    (
+        "no place",
+        change("c", FULL, source=source(ord=None)),
+        None,
+        *["no value for source.ts_ms and source.ord"] * 2,
+    ),
+    ("no source", change("c", FULL, source=7), None, *["no value for source.ts_ms and source.ord"] * 2),
+]
+
+
+@pytest.mark.parametrize("has_schema", [True, False], ids=["fields", "document"])
+@pytest.mark.parametrize(
+    ("case", "value", "key", "fields", "document"), CASES, ids=[case for case, *_ in CASES]
+)
+def test_events(case: str, value: Any, key: Any, fields: Any, document: Any, has_schema: bool) -> None:
+    found = events(made(has_schema=has_schema), value, key)
+    wanted = fields if has_schema else document
+    if isinstance(wanted, str):
+        assert isinstance(found, Invalid)
+        assert found.reason.startswith(wanted)
+        return
+    (one,) = found
+    one.encodings = None
+    assert one == wanted
+
+
+def test_a_whole_document_has_no_value_for_a_field_that_it_lacks() -> None:
+    """Else a field that was removed would keep its value."""
+    adapter = made(has_schema=True)
+    adapter.sequence({"_id": STRING, "name": STRING, "old": LONG}, None)
+    (found,) = events(adapter, change("u", FULL))
+    assert found.row == {"_id": OID, "name": "Ada", "old": None, "n": {"$numberLong": "5"}}
+    (found,) = events(adapter, change("u", updateDescription=described({"name": "Eve"})))
+    assert found.row == {"_id": OID, "name": "Eve"}
+    (found,) = events(adapter, change("d"))
+    assert found.row == {"_id": OID}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "wanted"),
+    [
+        (STRING, OID, OID["$oid"]),
+        (STRING, 1004, "1004"),
+        (STRING, {"$numberLong": "1004"}, "1004"),
+        (LONG, {"$numberLong": "5"}, 5),
+        (TIMESTAMP, {"$date": 1_700_000_000_123}, 1_700_000_000_123_000),
+        (STRING, {"a": 1}, '{"a":1}'),
+    ],
+)
+def test_values_are_extended_json(kind: Type, value: Any, wanted: Any) -> None:
+    assert converter(made(has_schema=True).encodings({"x": kind})["x"])(value) == wanted
+
+
+def test_the_document_stays_as_it_is() -> None:
+    adapter = made()
+    text = '{"_id": {"$oid": "65531f90a4c1d2e3f4a5b6c7"},  "n": 1.50}'
+    (found,) = events(adapter, change("c", text))
+    for encodings in (found.encodings, adapter.encodings({"_id": STRING, "document": STRING})):
+        assert {name: encodings[name].type for name in ("_id", "document")} == {
+            "_id": STRING,
+            "document": STRING,
+        }
+        assert converter(encodings["document"])(found.row["document"]) == text
+        assert converter(encodings["_id"])(found.row["_id"]) == OID["$oid"]
+    assert converter(adapter.encodings({"document": VARIANT})["document"])(text) == text
+
+
+def test_order() -> None:
+    """Second, entry, snapshot before changes, place in the transaction."""
+    adapter = made(has_schema=True)
+    sequencer = adapter.sequence({}, None)
+    in_order = [
+        change("c", FULL, source=source(ord=2)),
+        change("r", FULL, source=source(snapshot="true")),
+        change("r", FULL, source=source(snapshot="incremental")),
+        change("u", FULL, transaction={"id": "x", "total_order": 2}),
+        change("u", FULL, transaction={"id": "x", "total_order": 10}),
+        change("u", FULL, source=source(ord=10)),
+        change("u", FULL, source=source(ts_ms=1_700_000_001_000, ord=1)),
+    ]
+    texts = [sequencer.value(events(adapter, value)[0].sequence) for value in in_order]
+    assert texts == sorted(texts)
+    assert len(set(texts)) == len(texts)
+
+
+def test_other_orders_and_tables() -> None:
+    (found,) = events(made({"document": "d", "sequence_by": "_offset"}), change("c", FULL, source={}))
+    assert found.sequence == f"{7:020d}"
+    for value in (change("c", FULL), {"schema": {}, "payload": change("c", FULL)}):
+        (found,) = events(made({"document": "d", "sequence_by": ["source.ord", "_offset"]}), value)
+        assert found.sequence == f"{3:020d}/{7:020d}"
+    odd = events(made({"document": "d", "sequence_by": "source.nothing"}), change("c", FULL))
+    assert odd == Invalid("no value for sequence_by, or a text that is no number (source.nothing)")
+    for name, op in (
+        ("people", "upsert"),
+        ("shop.People", "upsert"),
+        ("x.people", "ignore"),
+        ("x", "ignore"),
+    ):
+        assert events(made({"document": "d", "table": name}), change("c", FULL))[0].op == op
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "wanted"),
+    [
+        ({}, ID_KEY, "ignore"),
+        ({"tombstones": "delete"}, ID_KEY, "has nothing that orders it"),
+        ({"tombstones": "delete", "sequence_by": "source.ord"}, ID_KEY, "has nothing that orders it"),
+        ({"tombstones": "delete", "sequence_by": "_offset"}, ID_KEY, f"{7:020d}"),
+        ({"tombstones": "delete", "sequence_by": "_offset"}, None, "have no _id"),
+        ({"tombstones": "delete", "sequence_by": "_offset"}, b'{"id":"{"}', "not JSON"),
+    ],
+)
+def test_tombstones(options: dict[str, Any], key: Any, wanted: str) -> None:
+    found = events(made({"document": "d", **options}), None, key)
+    if isinstance(found, Invalid):
+        assert wanted in found.reason
+        return
+    (one,) = found
+    assert wanted in (one.op, one.sequence)
+    assert one.row == ({"_id": OID} if one.op == "delete" else {})
+
+
+def test_a_cloud_event() -> None:
+    attributes = {
+        "iodebeziumop": "c",
+        "iodebeziumconnector": "mongodb",
+        "iodebeziumord": 3,
+        "specversion": "1.0",
+    }
+    value = {**attributes, "iodebeziumtsms": "1700000000000", "data": {"before": None, "after": TEXT}}
+    (found,) = events(made(has_schema=True), value)
+    assert found == upsert(FULL)
+
+
+def test_options() -> None:
+    adapter = made({"table": "people"})
+    assert "there is no schema" in str(adapter.problem)
+    for code in ("c", "d"):
+        assert events(adapter, change(code, FULL)) == Invalid(adapter.problem.message)  # type: ignore[union-attr]
+    assert events(adapter, change("t"))[0].op == "truncate"
+    assert made().problem is None
+    assert made(has_schema=True).problem is None
+    with pytest.raises(InvalidConfiguration, match="these messages are JSON"):
+        settings.check("mongodb", {}, keys=("_id",), format="csv")
+    with pytest.raises(InvalidConfiguration, match="name members of the messages"):
+        settings.check("mongodb", {"sequence_by": "a + 1"}, keys=("_id",), format="json")
+    assert made({"document": "d", "sequence_by": "_row"}).needs_rows
+    assert not made().needs_rows
+
+
+def test_nothing_raises() -> None:
+    draw = random.Random(38)
+    odd: list[Any] = [
+        None,
+        7,
+        "",
+        "{}",
+        "[]",
+        '{"_id":null}',
+        '{"a',
+        "\ud800",
+        [],
+        {},
+        [[]],
+        {"$oid": 7},
+        b"\xff",
+        True,
+    ]
+    some = [
+        made(),
+        made(has_schema=True),
+        made({"document": "d", "sequence_by": ["_offset", "transaction.total_order"]}),
+        made({"document": "d", "tombstones": "delete", "sequence_by": "_offset", "table": "people"}),
+    ]
+
+    def damaged(value: Any) -> Any:
+        if draw.random() < 0.05:
+            return draw.choice(odd)
+        if isinstance(value, dict):
+            return {name: damaged(part) for name, part in value.items() if draw.random() > 0.01}
+        return value
+
+    seen: dict[str, int] = {}
+    for number in range(30_000):
+        value = change(
+            draw.choice("crudtm"),
+            draw.choice((None, TEXT, TEXT[: draw.randrange(len(TEXT))], FULL)),
+            before=draw.choice((None, TEXT)),
+            updateDescription=draw.choice(
+                (
+                    None,
+                    described({"n": 1}, ["a"], draw.choice(odd)),
+                    described(draw.choice(odd), draw.choice(odd)),
+                )
+            ),
+        )
+        adapter = some[number % 4]
+        key = draw.choice((ID_KEY, None, b"", b"\xff", b"{}", {"id": draw.choice(odd)}, b'{"id":"["}', [1]))
+        found = events(adapter, damaged(value), key)
+        for one in () if isinstance(found, Invalid) else found:
+            types = dict.fromkeys(one.row, STRING)
+            for name, encoding in adapter.encodings(types).items():
+                if number % 20 == 0:
+                    converter(encoding)(one.row[name])
+        kind = "invalid" if isinstance(found, Invalid) else found[0].op
+        seen[kind] = seen.get(kind, 0) + 1
+    assert min(seen[kind] for kind in ("invalid", "upsert", "delete", "truncate", "ignore")) > 300, seen

@@ -1,0 +1,662 @@
+"""The adapter ``debezium`` on decoded records: envelopes, unwrapped rows, headers, placeholders, schemas."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from delta_cdc.core import adapters as settings
+from delta_cdc.core.errors import InvalidExpression
+from delta_cdc.ingest import adapters
+from delta_cdc.ingest.adapters.debezium_types import Schemas, row_encodings
+from delta_cdc.ingest.record import Event, Invalid, Number, Position, Record
+from delta_cdc.ingest.types import (
+    BINARY,
+    DATE,
+    INTEGER,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    Type,
+    array,
+    decimal,
+    map_of,
+    struct,
+)
+from delta_cdc.ingest.values import converter
+from tests.support import debezium as d
+
+PG = d.postgresql(100, 120)
+AT = 1_700_000_000_123_000
+HERE = "00000000000000000100/1/00000000000000000120"
+ROW = {"id": 1, "v": "a", "w": None}
+PLACE = Position(topic="t", partition=0, offset=7)
+NOT_WHOLE = Invalid("a key change without the whole row")
+
+
+def made(options: dict[str, Any] | None = None, keys: tuple[str, ...] = ("id",)) -> Any:
+    checked = settings.check("debezium", options or {}, keys=keys, format="json")
+    return adapters.named("debezium", checked, keys=keys, format="json")
+
+
+def events(adapter: Any, value: Any, key: Any = None, **headers: bytes) -> Any:
+    return adapter.events(Record(json.loads(json.dumps(value)), PLACE, key, headers))
+
+
+def event(op: str, row: dict[str, Any], index: int = 1, **more: Any) -> Event:
+    return Event(op, row, f"{HERE}/{index}", AT, **more)
+
+
+IGNORED = [Event("ignore", {})]
+#: Case, value, key, events or the reason.
+ENVELOPES: list[tuple[str, Any, Any, Any]] = [
+    ("create", d.change("c", None, ROW, PG), None, [event("upsert", ROW)]),
+    ("update", d.change("u", ROW, {**ROW, "v": "b"}, PG), None, [event("upsert", {**ROW, "v": "b"})]),
+    ("delete", d.change("d", {"id": 1}, None, PG), None, [event("delete", {"id": 1})]),
+    ("delete, whatever is after", d.change("d", {"id": 1}, ROW, PG), None, [event("delete", {"id": 1})]),
+    ("delete by key", d.change("d", None, None, PG), b'{"id":1}', [event("delete", {"id": 1})]),
+    ("delete by a key of Avro", d.change("d", None, None, PG), {"id": 1}, [event("delete", {"id": 1})]),
+    (
+        "delete by a key without types",
+        d.change("d", None, None, PG),
+        b'{"schema":{"type":"string"},"payload":{"id":1}}',
+        [event("delete", {"id": 1})],
+    ),
+    *(
+        (
+            f"delete by the key {key!r}",
+            d.change("d", None, None, PG),
+            key,
+            "no value for after, or of a delete",
+        )
+        for key in (None, b"", b"7", b'{"id":', b'{"schema":{},"payload":7}', [1])
+    ),
+    (
+        "key change",
+        d.change("u", {"id": 1, "v": "a"}, {"id": 2, "v": "b"}, PG),
+        None,
+        [event("delete", {"id": 1, "v": "a"}, 0), event("upsert", {"id": 2, "v": "b"})],
+    ),
+    ("a key as text", d.change("u", {"id": 1}, {"id": "1"}, PG), None, [event("upsert", {"id": "1"})]),
+    ("key of NULL", d.change("u", {"id": None}, {"id": 1}, PG), None, [event("upsert", {"id": 1})]),
+    ("update without after", d.change("u", ROW, None, PG), None, "no value for after"),
+    ("truncate", d.change("t", None, None, PG), None, [event("truncate", {})]),
+    ("message of the log", d.change("m", None, None, PG), None, IGNORED),
+    ("tombstone", None, b'{"id":1}', IGNORED),
+    ("tombstone with schema", {"schema": None, "payload": None}, None, IGNORED),
+    ("payload alone", {"payload": d.change("c", None, ROW, PG)}, None, [event("upsert", ROW)]),
+    ("unknown operation", d.change("x", None, ROW, PG), None, "unknown operation 'x'"),
+    ("operation that is an object", d.change({"c": 1}, None, ROW, PG), None, "unknown operation '{\"c\":1}'"),  # type: ignore[arg-type]
+    ("no envelope", {"id": 1, "v": "a"}, None, "no value for op: no change event"),
+    ("no object", [1], None, "not JSON"),
+    ("payload that is a text", {"payload": "x"}, None, "not JSON"),
+    ("an image that is a list", d.change("c", None, [1], PG), None, "before or after is no object"),  # type: ignore[arg-type]
+    ("a document", d.change("c", None, '{"_id":1}', PG), None, "documents of MongoDB need"),  # type: ignore[arg-type]
+    ("no place", d.change("c", None, ROW, {"connector": "postgresql"}), None, "no value for source.sequence"),
+    ("no source", {"op": "c", "after": ROW}, None, "no order is known for the connector ''"),
+    ("odd source", {"op": "c", "after": ROW, "source": "x"}, None, "no order is known for the connector ''"),
+    ("another connector", d.change("c", None, ROW, {"connector": "x" * 99}), None, f"connector '{'x' * 40}'"),
+]
+
+
+@pytest.mark.parametrize(("case", "value", "key", "wanted"), ENVELOPES, ids=[case for case, *_ in ENVELOPES])
+def test_envelopes(case: str, value: Any, key: Any, wanted: Any) -> None:
+    found = events(made(), value, key)
+    if isinstance(wanted, str):
+        assert isinstance(found, Invalid)
+        assert wanted in found.reason
+    else:
+        assert list(found) == wanted
+
+
+@pytest.mark.parametrize(
+    ("clocks", "wanted"),
+    [
+        ({"ts_ms": 5}, 5_000),
+        ({"ts_ms": "5"}, 5_000),
+        ({"ts_ms": 5, "ts_us": 5_678, "ts_ns": 5_678_999}, 5_678),
+        ({"ts_ms": 5, "ts_ns": 5_678_999}, 5_678),
+        ({"ts_ms": 5, "ts_us": 5_678}, 5_678),
+        ({"ts_ms": -1}, -1_000),
+        ({"ts_ms": 10**18}, None),
+        ({"ts_ms": "x", "ts_us": None}, None),
+        ({}, None),
+    ],
+)
+def test_the_finest_clock(clocks: dict[str, Any], wanted: int | None) -> None:
+    source = {**PG, **clocks}
+    if "ts_ms" not in clocks:
+        del source["ts_ms"]
+    (found,) = events(made(), d.change("c", None, ROW, source))
+    assert found.source_timestamp == wanted
+
+
+def test_rows_of_a_snapshot_may_be_in_order() -> None:
+    value = d.change("r", None, ROW, d.postgresql(None, 900, snapshot="first"))
+    for choice, commit in (("first", 0), ("in_order", 900)):
+        (found,) = events(made({"snapshot_reads": choice}), value)
+        assert found.sequence == f"{commit:020d}/0/{900:020d}/1"
+
+
+def test_tables() -> None:
+    for name in ("T", "public.t"):
+        assert list(events(made({"table": name}), d.change("c", None, ROW, PG))) == [event("upsert", ROW)]
+    for name in ("other", "other.t"):
+        for value in (d.change("c", None, ROW, PG), {"status": "BEGIN"}):
+            assert list(events(made({"table": name}), value)) == IGNORED
+    by_database = {**PG, "schema": None, "table": None, "collection": "t"}
+    assert events(made({"table": "shop.t"}), d.change("c", None, ROW, by_database))[0].op == "upsert"
+
+
+# -- values that are not there --------------------------------------------------------------------
+MARK = d.PLACEHOLDER
+RAW = MARK.encode()
+
+
+def _uuid(text: str) -> str:
+    """Return the UUID of version 3 of bytes without a name space, as Java makes it."""
+    return str(uuid.UUID(bytes=hashlib.md5(text.encode(), usedforsecurity=False).digest(), version=3))
+
+
+PLACEHOLDERS = {
+    "text": MARK,
+    "base64": base64.b64encode(RAW).decode(),
+    "base64-url-safe": base64.urlsafe_b64encode(RAW).decode().rstrip("="),
+    "hex": RAW.hex(),
+    "HEX": RAW.hex().upper(),
+    "bytes of Avro": RAW,
+    "texts": [MARK],
+    "list of bytes": [base64.b64encode(RAW).decode()],
+    "list of bytes of Avro": [RAW],
+    "numbers": list(RAW),
+    "map": {MARK: MARK},
+    "map as JSON": json.dumps({MARK: MARK}),
+    "short map as JSON": json.dumps({MARK: MARK}, separators=(",", ":")),
+    "list as JSON": json.dumps([MARK]),
+    "UUIDs": [_uuid(MARK)],
+}
+KEPT = {
+    "twice": [MARK, MARK],
+    "inside": {"a": MARK},
+    "longer": MARK + "s",
+    "shouted": MARK.upper(),
+    "odd": [[]],
+}
+
+
+@pytest.mark.parametrize("is_flat", [False, True], ids=["envelope", "unwrapped"])
+@pytest.mark.parametrize("form", PLACEHOLDERS)
+def test_a_placeholder_is_no_value(form: str, is_flat: bool) -> None:
+    row = {"id": 1, **KEPT, "gone": PLACEHOLDERS[form]}
+    if is_flat:
+        adapter = made({"unwrapped": True, "connector": "postgresql"})
+        value: dict[str, Any] = {**row, "__op": "u", "__source_sequence": PG["sequence"]}
+    else:
+        adapter, value = made(), {"op": "u", "before": None, "after": row, "source": PG}
+    (found,) = adapter.events(Record(value))
+    assert found.row == {"id": 1, **KEPT}
+    assert found.whole is False
+
+
+def test_the_placeholder_is_an_option() -> None:
+    adapter = made({"unavailable_value_placeholder": "n/a"})
+    (found,) = events(adapter, d.change("u", None, {"id": 1, "v": "n/a", "x": b"n/a".hex(), "w": MARK}, PG))
+    assert found.row == {"id": 1, "w": MARK}
+
+
+@pytest.mark.parametrize("form", PLACEHOLDERS)
+def test_a_changed_key_takes_the_value_from_before(form: str) -> None:
+    value = {"op": "u", "source": PG, "before": {"id": 1, "v": "old", "w": 0}, "after": {"id": 2, "w": 1}}
+    value["after"]["v"] = PLACEHOLDERS[form]
+    delete, upsert = made().events(Record(value))
+    assert (delete.row["id"], upsert.row) == (1, {"id": 2, "v": "old", "w": 1})
+
+
+@pytest.mark.parametrize("before", [{"id": 1, "v": None}, {"id": 1}, {"id": 1, "v": MARK}])
+def test_a_changed_key_needs_the_whole_row(before: dict[str, Any]) -> None:
+    """An image of the key alone has NULL for all other columns, and a placeholder never stands for NULL."""
+    assert events(made(), d.change("u", before, {"id": 2, "v": MARK}, PG)) == NOT_WHOLE
+
+
+@pytest.mark.parametrize(("code", "whole"), [("c", True), ("r", True), ("u", False), ("C", True)])
+def test_a_new_row_must_be_whole(code: str, whole: bool) -> None:
+    """A connector may write a changed key as a delete and a create, whose large values are not in the log."""
+    (found,) = events(made(), d.change(code, None, {"id": 2, "v": MARK}, PG))
+    assert (found.row, found.whole) == ({"id": 2}, whole)
+    flat = {"id": 2, "v": MARK, "__op": code, "__source_sequence": PG["sequence"]}
+    (found,) = events(made({"unwrapped": True, "connector": "postgresql"}), flat)
+    assert (found.row, found.whole) == ({"id": 2}, whole)
+    (found,) = events(made(), d.change(code, None, {"id": 2, "v": "there"}, PG))
+    assert found.whole is False
+
+
+# -- unwrapped ------------------------------------------------------------------------------------
+META = {"__source_sequence": PG["sequence"], "__source_ts_ms": PG["ts_ms"]}
+FLAT: list[tuple[dict[str, Any], Any]] = [
+    ({"id": 1, "v": "a", "__op": "c", **META}, event("upsert", {"id": 1, "v": "a"})),
+    ({"id": 1, "__op": "d", **META}, event("delete", {"id": 1})),
+    ({"id": 1, "__deleted": "true", **META}, event("delete", {"id": 1})),
+    ({"id": 1, "__deleted": True, "__op": "u", **META}, event("delete", {"id": 1})),
+    ({"id": 1, "__deleted": "false", "__op": "d", **META}, event("delete", {"id": 1})),
+    ({"id": 1, "__deleted": "false", "__other": 5, **META}, event("upsert", {"id": 1})),
+    ({"id": 1, "__op": "t", **META}, event("truncate", {})),
+    ({"id": 1, "__op": "m"}, Event("ignore", {})),
+    (
+        {"id": 1, "__op": "c", "__sequence": PG["sequence"], "__ts_ms": PG["ts_ms"]},
+        event("upsert", {"id": 1}),
+    ),
+    (
+        {"id": 1, "__op": "c", "__sequence": "[1]", **META},
+        event("upsert", {"id": 1}),
+    ),
+    ({"id": 1, **META}, "no value for __op or __deleted, so deletes cannot be recognized"),
+    ({"id": 1, "__deleted": "maybe", **META}, "unknown operation ''"),
+    ({"id": 1, "__op": "z", **META}, "unknown operation 'z'"),
+    ({"id": 1, "__op": "c", "__lsn": 5}, "no value for source.sequence"),
+]
+
+
+@pytest.mark.parametrize(("value", "wanted"), FLAT)
+def test_unwrapped(value: dict[str, Any], wanted: Any) -> None:
+    found = events(made({"unwrapped": True, "connector": "postgresql"}), value)
+    assert found == Invalid(wanted) if isinstance(wanted, str) else list(found) == [wanted]
+
+
+def test_what_describes_an_unwrapped_event_is_no_column() -> None:
+    adapter = made({"unwrapped": True, "connector": "postgresql", "field_prefix": "_m_"})
+    assert [adapter.describes(name) for name in ("_m_x", "__op", "_M_x")] == [True, False, False]
+    assert not made().describes("__op")
+    (found,) = events(adapter, {"id": 1, "__op": 5, "_m_op": "c", "_m_source_sequence": PG["sequence"]})
+    assert found.row == {"id": 1, "__op": 5}
+
+
+HEADERS = {"__op": b'"u"', "__source_sequence": PG["sequence"].encode(), "__source_ts_ms": b"1700000000123"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"__op": b"u"},
+        {"__op": b'{"schema":{"type":"string","optional":false},"payload":"u"}'},
+        {"__source_sequence": json.dumps(PG["sequence"]).encode()},
+        {"__source_sequence": json.dumps({"schema": {}, "payload": PG["sequence"]}).encode()},
+        {"other": b"\xff"},
+        {"__source_lsn": b"\xff\x00"},
+        {"__source_row": b"null"},
+    ],
+)
+def test_headers_have_what_the_row_has_not(changed: dict[str, bytes]) -> None:
+    adapter = made({"unwrapped": True, "connector": "postgresql"})
+    assert list(events(adapter, {"id": 1}, None, **{**HEADERS, **changed})) == [event("upsert", {"id": 1})]
+
+
+def test_the_row_goes_before_the_headers() -> None:
+    adapter = made({"unwrapped": True, "connector": "postgresql"})
+    (found,) = events(adapter, {"id": 1, "__op": "d", "__source_sequence": None}, None, **HEADERS)
+    assert found == event("delete", {"id": 1})
+
+
+# -- messages without a value -----------------------------------------------------------------------
+DELETES = {"tombstones": "delete"}
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "headers", "wanted"),
+    [
+        ({}, b'{"id":1}', {}, "ignore"),
+        ({"sequence_by": "_offset"}, b'{"id":1}', {}, "ignore"),
+        (DELETES, b'{"id":1}', {}, "has nothing that orders it"),
+        ({**DELETES, "sequence_by": "source.lsn"}, b'{"id":1}', {}, "has nothing that orders it"),
+        ({**DELETES, "sequence_by": "hash(op)"}, b'{"id":1}', {}, "has nothing that orders it"),
+        ({**DELETES, "sequence_by": "_offset"}, b'{"id":1}', {}, f"{7:020d}"),
+        ({**DELETES, "sequence_by": ["_offset", "_offset"]}, b'{"id":1}', {}, f"{7:020d}/{7:020d}"),
+        ({**DELETES, "sequence_by": "_offset"}, b'{"schema":{},"payload":{"id":1}}', {}, f"{7:020d}"),
+        ({**DELETES, "sequence_by": "_offset"}, None, {}, "has no key"),
+        ({**DELETES, "sequence_by": "_offset"}, b'{"x":1}', {}, "the key of the message has no id"),
+        (
+            {**DELETES, "unwrapped": True, "connector": "postgresql"},
+            b'{"id":1}',
+            {**HEADERS, "__op": b"d"},
+            f"{HERE}/1",
+        ),
+        (
+            {**DELETES, "unwrapped": True, "connector": "mysql"},
+            b'{"id":1}',
+            HEADERS,
+            "no value for source.file",
+        ),
+        (
+            {**DELETES, "unwrapped": True, "connector": "postgresql", "table": "other"},
+            b'{"id":1}',
+            {**HEADERS, "__source_table": b"t"},
+            "ignore",
+        ),
+    ],
+)
+def test_tombstones(options: dict[str, Any], key: Any, headers: dict[str, bytes], wanted: str) -> None:
+    adapter = made(options)
+    found = events(adapter, None, key, **headers)
+    if isinstance(found, Invalid):
+        assert wanted in found.reason
+        return
+    (one,) = found
+    if wanted == "ignore":
+        assert one == Event("ignore", {})
+    else:
+        assert (one.op, one.row) == ("delete", {"id": 1})
+        assert adapter.sequence({}, None).value(one.sequence) == wanted
+
+
+def test_a_delete_by_key_is_written_as_the_schema_of_the_key_says() -> None:
+    key = json.dumps(
+        {
+            "schema": {"type": "struct", "fields": [d.field("id", "int32", f"{d.CONNECT}.Date")]},
+            "payload": {"id": 5},
+        }
+    )
+    for options, value in (
+        ({**DELETES, "sequence_by": "_offset"}, None),
+        ({}, d.change("d", None, None, PG)),
+    ):
+        (found,) = events(made(options), value, key.encode())
+        assert (found.op, found.encodings["id"].coding) == ("delete", "days")
+
+
+# -- sequence_by ------------------------------------------------------------------------------------
+VITESS = {"connector": "vitess", "lsn": 5, "ts_ms": 9, "vgtid": "x"}
+CHANGE = {**d.change("c", None, {"id": 1}, VITESS), "transaction": {"total_order": 3}}
+
+
+@pytest.mark.parametrize(
+    ("texts", "log_type", "kind", "wanted"),
+    [
+        ("source.lsn", None, STRING, f"{5:020d}"),
+        ("SOURCE.LSN", None, STRING, f"{5:020d}"),
+        ("source.lsn", LONG, LONG, 5),
+        ("ts_ms", None, STRING, f"{1_700_000_000_456:020d}"),
+        ("_offset", None, STRING, f"{7:020d}"),
+        ("_offset", LONG, LONG, 7),
+        ("transaction.total_order", None, STRING, f"{3:020d}"),
+        (["source.ts_ms", "transaction.total_order"], None, STRING, f"{9:020d}/{3:020d}"),
+        ("cast(source.lsn as bigint)", None, LONG, 5),
+        ("CAST ( source.lsn AS BIGINT )", None, LONG, 5),
+        ("try_cast(source.lsn as int)", None, INTEGER, 5),
+        ("bigint(source.lsn)", None, LONG, 5),
+        ("cast(source.lsn as int)", LONG, LONG, 5),
+        ("cast(source.lsn as decimal(20))", None, decimal(20, 0), Decimal(5)),
+        (["cast(source.ts_ms as bigint)", "transaction.total_order"], None, STRING, f"{9:020d}/{3:020d}"),
+        ("source.vgtid", None, STRING, None),
+        ("cast(source.vgtid as bigint)", None, LONG, None),
+        ("source.nothing", None, STRING, None),
+        ("op", None, STRING, None),
+        (["cast(source.vgtid as bigint)", "source.lsn"], None, STRING, None),
+    ],
+)
+def test_members_that_order(texts: Any, log_type: Type | None, kind: Type, wanted: Any) -> None:
+    adapter = made({"sequence_by": texts})
+    assert adapter.expressions == ()
+    sequencer = adapter.sequence({}, log_type)
+    assert sequencer.type == kind
+    found = events(adapter, CHANGE)
+    value = found if isinstance(found, Invalid) else sequencer.value(found[0].sequence)
+    assert value == (Invalid("no value for sequence_by") if wanted is None else wanted)
+
+
+@pytest.mark.parametrize(
+    "text", ["source.lsn + 1", "cast(source.lsn as string)", "lsn", "after.id", "hash(op)", "bigint(lsn)"]
+)
+def test_other_expressions_are_for_spark(text: str) -> None:
+    """They see the envelope: texts, and the members of ``source``."""
+    adapter = made({"sequence_by": [text, "source.lsn"]})
+    assert adapter.expressions == (text, "source.lsn")
+    (found,) = events(adapter, CHANGE)
+    assert found.sequence is None
+    assert found.others["source"]["lsn"] == 5
+    assert {name: found.others[name] for name in ("op", "ts_us", "transaction")} == {
+        "op": "c",
+        "ts_us": None,
+        "transaction": {"total_order": 3},
+    }
+    assert set(found.others) == set(adapter.member_types)
+    assert set(dict(adapter.member_types["source"].fields)) == set(found.others["source"])
+
+
+def test_an_option_names_the_connector_of_unwrapped_events() -> None:
+    adapter = made({"unwrapped": True, "connector": "mysql", "sequence_by": "lower(source.connector)"})
+    (found,) = events(adapter, {"id": 1, "__op": "c", "__source_file": "bin.1"})
+    assert (found.others["source"]["connector"], found.others["source"]["file"]) == ("mysql", "bin.1")
+
+
+def test_a_cast_needs_a_log_of_its_type() -> None:
+    with pytest.raises(InvalidExpression, match="the log's sequences are texts"):
+        made({"sequence_by": "cast(source.lsn as bigint)"}).sequence({}, STRING)
+
+
+# -- schemas ------------------------------------------------------------------------------------------
+def encodings_of(*fields: Any, **options: Any) -> Any:
+    checked = settings.check("debezium", options, keys=("id",), format="json")
+    return row_encodings(d.envelope_schema(fields), checked, False)
+
+
+TIME = "io.debezium.time"
+TYPES: list[tuple[d.Field, Type, str]] = [
+    (d.field("x", "int32"), INTEGER, "text"),
+    (d.field("x", "int32", f"{TIME}.Date"), DATE, "days"),
+    (d.field("x", "int64", f"{TIME}.NanoTimestamp"), TIMESTAMP, "epoch:ns"),
+    (d.field("x", "int64", f"{TIME}.MicroTime"), STRING, "time:us"),
+    (d.field("x", "string", "io.debezium.data.Json"), STRING, "text"),
+    (d.field("x", "bytes"), BINARY, "bytes:base64"),
+    (d.decimal_field("x", 10, 2), decimal(10, 2), "decimal:2"),
+    (d.decimal_field("x", None, 4), decimal(38, 4), "decimal:4"),
+    (d.decimal_field("x", 0, 4), decimal(38, 4), "decimal:4"),
+    (d.decimal_field("x", 2, 4), decimal(4, 4), "decimal:4"),
+    (d.decimal_field("x", 60, 4), decimal(38, 4), "decimal:4"),
+    (d.decimal_field("x", 5, -3), decimal(38, 0), "decimal:-3"),
+    (d.decimal_field("x", 60, 50), decimal(38, 38), "decimal:50"),
+    (
+        d.field("x", "struct", "io.debezium.data.VariableScaleDecimal", fields=[d.field("scale", "int32")]),
+        decimal(38, 18),
+        "scaled",
+    ),
+    (d.field("x", "array", items={"type": "int64"}), array(LONG), "text"),
+    (d.field("x", "map", keys={"type": "string"}, values={"type": "bytes"}), map_of(STRING, BINARY), "text"),
+    (d.field("x", "struct", fields=[d.field("a", "int64")]), struct([("a", LONG)]), "text"),
+]
+
+
+@pytest.mark.parametrize(("field", "kind", "coding"), TYPES)
+def test_types_of_a_schema(field: d.Field, kind: Type, coding: str) -> None:
+    found = encodings_of(field)["x"]
+    assert (found.type, found.coding) == (kind, coding)
+    converter(found)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    kind: dict[str, Any] = {"type": "int32"}
+    for _ in range(levels):
+        kind = {"type": "array", "items": kind}
+    return kind
+
+
+DAMAGED: list[tuple[Any, str]] = [
+    ({"type": "int31"}, "the type int31 is unknown"),
+    ({"type": None}, "a type has no name"),
+    ({"type": ["int32"]}, "a type has no name"),
+    ({"type": "int32", "name": ["x"]}, "a type has no name"),
+    ({"type": "array"}, "a type is no object"),
+    ({"type": "array", "items": "int32"}, "a type is no object"),
+    ({"type": "map", "keys": {"type": "int32"}, "values": {"type": "int32"}}, "keys of type int32"),
+    ({"type": "map"}, "keys of type None"),
+    ({"type": "struct"}, "an object has no fields"),
+    ({"type": "struct", "fields": {}}, "fields is no list"),
+    ({"type": "struct", "fields": [7]}, "a field has no name"),
+    ({"type": "struct", "fields": [d.field("a", "int32"), d.field("A", "int32")]}, "differ in case only"),
+    ({"type": "struct", "fields": [d.field("a", "int32")] * 2}, "the field a is there twice"),
+    ({"type": "bytes", "name": f"{d.CONNECT}.Decimal"}, "a decimal has no scale"),
+    ({"type": "bytes", "name": f"{d.CONNECT}.Decimal", "parameters": {"scale": "2.5"}}, "has no scale"),
+    ({"type": "bytes", "name": f"{d.CONNECT}.Decimal", "parameters": {"scale": "9" * 5_000}}, "has no scale"),
+    (
+        {
+            "type": "bytes",
+            "name": f"{d.CONNECT}.Decimal",
+            "parameters": {"scale": "2", "connect.decimal.precision": "ten"},
+        },
+        "the precision of a decimal is no number",
+    ),
+    (nested(400), "too many levels"),
+]
+
+
+@pytest.mark.parametrize(("kind", "reason"), DAMAGED)
+def test_a_damaged_schema_makes_its_record_invalid(kind: dict[str, Any], reason: str) -> None:
+    schema = d.envelope_schema([{**kind, "field": "x"}])
+    found = events(made(), {"schema": schema, "payload": d.change("c", None, {"id": 1}, PG)})
+    assert isinstance(found, Invalid)
+    assert found.reason.startswith("the schema of the message is damaged: ")
+    assert reason in found.reason
+    # A column that is left out may be of any type.
+    message = {"schema": schema, "payload": d.change("c", None, {"id": 1}, PG)}
+    assert list(events(made({"except_column_list": ["X"]}), message)) == [event("upsert", {"id": 1})]
+
+
+@pytest.mark.parametrize("schema", ["x", 7, [], True])
+def test_a_schema_that_is_none(schema: Any) -> None:
+    found = events(made(), {"schema": schema, "payload": d.change("c", None, {"id": 1}, PG)})
+    assert found == Invalid("the schema of the message is damaged: it is no object")
+
+
+def test_a_schema_is_read_once() -> None:
+    made_of: list[Any] = []
+    schemas = Schemas(lambda schema: made_of.append(schema) or {"n": len(made_of)})
+    one, same, other = {"a": 1}, {"a": 1}, {"a": 2}
+    assert schemas.of(one) is schemas.of(one) is schemas.of(same)
+    assert schemas.of(other) == {"n": 2}
+    assert len(made_of) == 2
+    for number in range(500):
+        assert schemas.of({"b": number})["n"] == number + 3
+    assert schemas.of(one)["n"] == 503
+
+
+def test_messages_of_one_schema_share_the_encodings() -> None:
+    adapter = made()
+    schema = d.envelope_schema([d.field("id", "int32"), d.field("at", "int64", f"{TIME}.Timestamp")])
+    first, second = (
+        events(adapter, {"schema": schema, "payload": d.change("c", None, {"id": n, "at": n}, PG)})[0]
+        for n in (1, 2)
+    )
+    assert first.encodings is second.encodings
+    assert converter(first.encodings["at"])(first.row["at"]) == 1_000
+    (by_reader,) = adapter.events(Record(d.change("c", None, {"id": 1}, PG), schema=schema))
+    assert by_reader.encodings is first.encodings
+
+
+def test_a_schema_of_an_unwrapped_row() -> None:
+    schema = {
+        "type": "struct",
+        "fields": [d.field("day", "int32", f"{TIME}.Date"), d.field("__op", "string")],
+    }
+    adapter = made({"unwrapped": True, "connector": "postgresql"})
+    (found,) = events(adapter, {"schema": schema, "payload": {"day": 1, "__op": "c", **META}})
+    assert (found.row, list(found.encodings)) == ({"day": 1}, ["day"])
+
+
+# -- without schema -----------------------------------------------------------------------------------
+def test_messages_without_schema_need_the_options_that_say_how_values_are_written() -> None:
+    types = {"id": INTEGER, "price": decimal(10, 2), "at": TIMESTAMP, "day": DATE, "raw": BINARY}
+    adapter = made()
+    adapter.encodings(types)
+    assert "decimal_handling_mode" in str(adapter.problem)
+    found = events(adapter, d.change("c", None, ROW, PG))
+    assert found == Invalid(adapter.problem.message)
+    schema = d.envelope_schema([d.field("id", "int32")])
+    by_schema = events(adapter, {"schema": schema, "payload": d.change("c", None, {"id": 1}, PG)})
+    assert by_schema[0].row == {"id": 1}
+    for code in ("t", "m"):
+        assert not isinstance(events(adapter, d.change(code, None, None, PG)), Invalid)
+    adapter = made(
+        {
+            "decimal_handling_mode": "precise",
+            "time_precision_mode": "adaptive",
+            "time_units": {"at": "ns"},
+            "binary_handling_mode": "hex",
+        }
+    )
+    codings = {name: one.coding for name, one in adapter.encodings(types).items()}
+    assert codings == {
+        "id": "text",
+        "price": "decimal_or_scaled:2",
+        "at": "epoch_or_text:ns",
+        "day": "days_or_text",
+        "raw": "bytes:hex",
+    }
+    assert adapter.problem is None
+
+
+# -- whatever comes -----------------------------------------------------------------------------------
+ODD: list[Any] = [
+    *(None, True, 0, -1, 2**63, Number("1e400"), Number("-0.0"), "", "x" * 200, "\ud800", "[null]", "c"),
+    *([], {}, [[]], {"": None}, b"\xff", 1.5, float("nan"), Decimal("sNaN"), Decimal("1e999999"), MARK),
+]
+
+
+def test_nothing_raises() -> None:
+    """Each message has damage somewhere: in values, names, schema, key or headers."""
+    draw = random.Random(38)
+    fields = [d.field("id", "int32"), *({**field, "field": f"f{n}"} for n, (field, *_) in enumerate(TYPES))]
+    row = {"id": 1, **{f"f{n}": draw.choice(ODD) for n in range(len(TYPES))}}
+    schema = d.envelope_schema(fields)
+
+    def damaged(value: Any, share: float) -> Any:
+        if draw.random() < share:
+            return draw.choice(ODD)
+        if isinstance(value, dict):
+            return {
+                name if draw.random() > share / 4 else draw.choice(("", "op", "payload", MARK)): damaged(
+                    part, share
+                )
+                for name, part in value.items()
+            }
+        return [damaged(part, share) for part in value] if isinstance(value, list) else value
+
+    schemas = [damaged(schema, 0.01) for _ in range(150)]
+    flat = {"unwrapped": True, "connector": "postgresql", "tombstones": "delete"}
+    some = [
+        made(),
+        made({"tombstones": "delete", "sequence_by": "_offset"}),
+        made({"sequence_by": ["cast(source.lsn as bigint)", "transaction.total_order"]}),
+        made({"sequence_by": "hash(op)", "table": "public.t"}),
+        made(flat),
+        made({"unwrapped": True, "connector": "oracle", "table": "t"}),
+    ]
+    sequencers = [adapter.sequence({}, None) for adapter in some]
+    seen: dict[str, int] = {}
+    for number in range(30_000):
+        at = number % len(some)
+        if at < 4:
+            source = draw.choice((PG, {"connector": "oracle", "scn": "5"}, {"connector": "mysql", "pos": 4}))
+            small = {"id": number, "v": draw.choice(ODD), "w": draw.choice(ODD)}
+            code = draw.choice(("c", "u", "d", "u", "t", "r"))
+            value: Any = damaged(d.change(code, {"id": 1}, small, source), 0.03)
+        else:
+            value = damaged({**row, "__op": "u", **META, "__deleted": draw.choice(ODD)}, 0.02)
+        if number % 3 == 0:
+            value = {"schema": draw.choice(schemas), "payload": value}
+        headers = {"__op": b"u", "__source_sequence": draw.choice((b"\xff", b"[", b'["1","2"]', b"{}"))}
+        key = draw.choice((None, b"", b'{"id":1}', b'{"id"', b"\xff", {"id": 2}, [3], 7))
+        found = some[at].events(Record(value, PLACE, key, headers if number % 5 == 0 else {}))
+        kind = "invalid" if isinstance(found, Invalid) else found[0].op
+        seen[kind] = seen.get(kind, 0) + 1
+        for one in () if isinstance(found, Invalid) else found:
+            sequencers[at].value(one.sequence)
+            for name, encoding in (one.encodings or {}).items():
+                if number % 50 == 0 and name in one.row:
+                    converter(encoding)(one.row[name])
+    assert min(seen[kind] for kind in ("invalid", "upsert", "delete", "truncate")) > 300, seen
