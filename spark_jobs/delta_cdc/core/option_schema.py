@@ -582,7 +582,7 @@ _INGEST = _by_name(
         "adapter",
         ADAPTER,
         "What converts a record into an event: ``plain``, ``canal``, ``debezium``, ``dms``, ``goldengate``, "
-        "``maxwell``, or the dotted name of your function",
+        "``maxwell``, ``mongodb``, or the dotted name of your function",
         default="plain",
     ),
     Option("adapter_options", MAPPING, "Options of the adapter"),

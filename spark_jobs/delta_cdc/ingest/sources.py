@@ -155,7 +155,7 @@ class _Lines(_Files):
             if numbered:
                 self._row += 1
                 position = Position(self._file, self._row)
-            if not raw or raw.isspace():
+            if not raw.strip(b" "):
                 continue
             # A topic that was dumped to a file has the text null for a tombstone.
             found = None if raw == b"null" else decode(raw)
@@ -244,7 +244,9 @@ class _Messages:
         names = (VALUE, KEY, TOPIC, PARTITION, OFFSET, PUBLISHED, HEADERS)
         for raw, key, topic, partition, offset, published, headers in _columns(batch, *names):
             position = Position(None, None, topic, partition, offset)
-            found = None if raw is None or raw == b"null" or not raw.strip() else decode(without_prefix(raw))
+            found = (
+                None if raw is None or raw == b"null" or not raw.strip(b" ") else decode(without_prefix(raw))
+            )
             if type(found) is Invalid:
                 yield Item(found, raw, position)
                 continue

@@ -24,6 +24,7 @@ from delta_cdc.ingest.adapters.debezium import Debezium
 from delta_cdc.ingest.adapters.dms import Dms
 from delta_cdc.ingest.adapters.goldengate import Goldengate
 from delta_cdc.ingest.adapters.maxwell import Maxwell
+from delta_cdc.ingest.adapters.mongodb import Mongodb
 from delta_cdc.ingest.adapters.plain import Plain
 from delta_cdc.ingest.adapters.user import User
 
@@ -62,6 +63,8 @@ def named(
         return Dms(options, keys=keys)
     if name == "maxwell":
         return Maxwell(options, keys=keys)
+    if name == "mongodb":
+        return Mongodb(options, typed=declared)
     if name == "canal":
         return Canal(options, keys=keys)
     module, function = _of_user(name)
