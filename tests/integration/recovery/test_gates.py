@@ -133,7 +133,7 @@ def test_log_cleaned_up_to_the_watermark_is_fine(
         commit_file(source.path, version).unlink()
     watermark = commit_file(source.path, 20)
     away = watermark.rename(watermark.with_suffix(".away"))
-    refused(errors.VersionsExpired, says="Version 20 ")
+    refused(errors.VersionsExpired, says="Version 20 ", scd=scd)
     away.rename(watermark)
     assert apply(scd).versions == VersionRange(21, 30)
     assert held(spark, target, scd) == expected(source, scd, 20)
