@@ -56,17 +56,6 @@ DATE, TIMESTAMP, TIMESTAMP_NTZ = Type("date"), Type("timestamp"), Type("timestam
 BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 
 _TO_SQL = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
-_OF_SQL = {
-    **{sql: name for name, sql in _TO_SQL.items()},
-    "int": "integer",
-    "dec": "decimal",
-    "numeric": "decimal",
-    "real": "float",
-    "timestamp_ltz": "timestamp",
-    "char": "string",
-    "varchar": "string",
-    "character": "string",
-}
 
 
 def decimal(precision: int, scale: int) -> Type:

@@ -6,9 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import types as T
 
 from delta_cdc import ingest_changes
 from delta_cdc.core.errors import SourceUnreadable
+from delta_cdc.spark.ingest.events import _unread
 from tests.support import debezium as d
 
 if TYPE_CHECKING:
@@ -35,3 +37,11 @@ def test_the_reasons_and_the_adapter_that_it_may_be(spark: SparkSession, tmp_pat
     assert not log.exists()
     done = ingest_changes(spark, str(landing), str(log), adapter="debezium", **given)
     assert (done.counts["events"], done.counts["quarantined"]) == (3, 1)
+
+
+def test_a_text_that_spark_takes_as_no_variant_is_not_lost(spark: SparkSession) -> None:
+    """Older versions of Spark have a limit below ours: such a text must not become NULL."""
+    texts = [("upsert", "{"), ("upsert", '{"a": 1}'), ("upsert", None), ("delete", "{")]
+    rows = spark.createDataFrame(texts, "_op string, v string")
+    found = rows.select(_unread(T.StructField("v", T.VariantType()))).collect()
+    assert [row[0] for row in found] == ["column v is no variant", None, None, None]

@@ -20,6 +20,7 @@ from delta_cdc.core.change_log import (
     SEQUENCE,
     SOURCE_TIMESTAMP,
     TRUNCATE,
+    UPSERT,
 )
 from delta_cdc.core.column_changes import FOLLOWED
 from delta_cdc.core.errors import (
@@ -159,7 +160,8 @@ def _checked(
     payload_columns = _payload(spec, given, log_schema)
     sequence = _sequence_type(spec, given_sequence, log_schema)
     order = F.col(SEQUENCE).cast(sequence)
-    reason = F.coalesce(F.col(batch.REASON), *_reasons(spec, order, sequence))
+    unread = [_unread(field) for field in given.fields if isinstance(field.dataType, T.VariantType)]
+    reason = F.coalesce(F.col(batch.REASON), *unread, *_reasons(spec, order, sequence))
     flag = redelivery.flagged(spec)
     rows = decoded.select(
         *[value.alias(f.name) for f, value in payload_columns],
@@ -197,6 +199,13 @@ def _value(field: T.StructField) -> Column:
     """Return a column of the decoded rows; a variant comes as its text."""
     value = F.col(quote(field.name))
     return F.try_parse_json(value) if isinstance(field.dataType, T.VariantType) else value
+
+
+def _unread(field: T.StructField) -> Column:
+    """Return the reason for a text that Spark does not take as a variant, such as one that is too large."""
+    text = F.col(quote(field.name))
+    is_lost = text.isNotNull() & F.try_parse_json(text).isNull()
+    return F.when((F.col(OP) == UPSERT) & is_lost, f"column {field.name} is no variant")
 
 
 def _cast_type(spec: IngestSpec, known_field: T.StructField, batch_type: T.DataType) -> T.DataType | None:
