@@ -23,6 +23,12 @@ _ABORTED = (
 )
 
 
+_IN_PYTHON = (
+    f"SparkException: {_ABORTED.strip()} Caused by: [PYTHON_EXCEPTION] An exception was thrown from the "
+    "Python worker: a.Odd: this is odd SQLSTATE: 38000"
+)
+
+
 class Raised(Exception):
     """An error with a text, as Py4J and Connect raise it."""
 
@@ -57,6 +63,16 @@ def displaced() -> Exception:
 
 #: error -> its reason, and whether it lasts
 CASES: dict[str, tuple[Exception, str, bool]] = {
+    "of a Python worker": (
+        Raised(
+            f"{_SAVE}{_SPARK}: {_ABORTED}\n{_AT}Caused by: org.apache.spark.api.python.PythonException: "
+            "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: "
+            'Traceback (most recent call last):\n  File "/a.py", line 3, in f\n    raise Odd(x)\n'
+            f"a.Odd: this is odd\n SQLSTATE: 38000\n{_AT}"
+        ),
+        _IN_PYTHON,
+        False,
+    ),
     "of Py4J": (Raised(f"{_SAVE}{_INVARIANT}: {_NULL}\n\n{_AT}"), _NULL, True),
     "several lines": (
         Raised(

@@ -15,6 +15,7 @@ from delta_cdc.ingest import adapters, ddl, formats, local
 from delta_cdc.ingest.adapters.guess import likely_adapter
 from delta_cdc.ingest.batch import COLUMNS, OP, POSITION, RAW, REASON, SEQUENCE, Reading
 from delta_cdc.ingest.record import IGNORE, Invalid
+from delta_cdc.ingest.sources import FileDamaged
 
 if TYPE_CHECKING:
     import argparse
@@ -37,7 +38,9 @@ def add(commands: Any) -> None:
     decode.add_argument(
         "file", metavar="FILE", type=Path, help="the file; .gz, .bz2 and .zst are decompressed"
     )
-    decode.add_argument("--format", default="json", choices=("json", "csv", "parquet"), help="default: json")
+    decode.add_argument(
+        "--format", default="json", choices=("json", "csv", "parquet", "avro"), help="default: json"
+    )
     decode.add_argument("--adapter", default="plain", metavar="NAME", help="default: plain")
     decode.add_argument("--adapter-options", type=json_object, default={}, metavar="JSON",
                         help="options of the adapter")  # fmt: skip
@@ -63,6 +66,8 @@ def _decode(arguments: argparse.Namespace) -> int:
             hint = f"use --adapter {adapter}" if adapter is not None else error.remedy
             raise ColumnNotFound(error.message, remedy=hint) from error
         rows = local.rows_of_file(reading, arguments.file)
+    except FileDamaged as error:
+        raise SourceUnreadable(f"{error}.", remedy="deliver the whole file again.") from error
     except (OSError, EOFError) as error:
         raise SourceUnreadable(
             f"{arguments.file} cannot be read: {getattr(error, 'strerror', None) or error}.",

@@ -2,7 +2,8 @@
 
 Options have librdkafka's names, as in Airflow's connections. Ten common ones (users, certificates) are
 translated for the Java client; the others go to librdkafka only. Options that begin with ``kafka.``, Spark's
-spelling, go to the Java client only, and override translated ones. Standard library only.
+spelling, go to the Java client only, and override translated ones. Those that begin with ``schema.registry.``
+go to neither: they are for the registry with the schemas of the messages. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ COMMON = (
     "ssl.key.location",
     "ssl.key.password",
 )
-_OF_JAVA = "kafka."
+_OF_JAVA, _OF_REGISTRY = "kafka.", "schema.registry."
+#: The options for a schema registry, without their prefix, named as Confluent's client names them; and
+#: ``use-id``, as Apicurio's deserializer has it.
+REGISTRY = ("url", "basic.auth.user.info", "bearer.auth.token", "ssl.ca.location", "use-id")
 #: Options for consumers in a group, which a connection may hold. They have no effect here, because the engine
 #: requests offsets by number.
 _WITHOUT_MEANING = (
@@ -78,8 +82,41 @@ def for_librdkafka(options: Mapping[str, str] | None) -> dict[str, str]:
     return {
         name: value
         for name, value in (options or {}).items()
-        if name not in _WITHOUT_MEANING and not name.startswith(_OF_JAVA)
+        if name not in _WITHOUT_MEANING and not name.startswith((_OF_JAVA, _OF_REGISTRY))
     }
+
+
+def for_registry(options: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the options for the schema registry, without their prefix.
+
+    :raises InvalidConfiguration: there is no such option, or no address
+    """
+    given = {
+        name.removeprefix(_OF_REGISTRY): value
+        for name, value in (options or {}).items()
+        if name.startswith(_OF_REGISTRY)
+    }
+    unknown = sorted(set(given) - set(REGISTRY))
+    if unknown:
+        raise InvalidConfiguration(
+            f"kafka_options has {_OF_REGISTRY}{unknown[0]}, which is no option of a schema registry.",
+            remedy=f"these are: {', '.join(_OF_REGISTRY + name for name in REGISTRY)}.",
+            argument="kafka_options",
+        )
+    if given.get("use-id", "globalId") not in ("contentId", "globalId"):
+        raise InvalidConfiguration(
+            f"kafka_options has {_OF_REGISTRY}use-id {given['use-id']!r}.",
+            remedy="set it to contentId or globalId, as the producers of Apicurio have it; or leave it out.",
+            argument="kafka_options",
+        )
+    if not given.get("url", "").strip():
+        raise InvalidConfiguration(
+            f"Messages of the format avro need their schemas, and {_OF_REGISTRY}url is not given.",
+            remedy=f"give the registry's address as {_OF_REGISTRY}url in the extra of the Kafka connection "
+            "(kafka_conn_id), or in kafka_options; or set format to json.",
+            argument="kafka_options",
+        )
+    return given
 
 
 def for_java(options: Mapping[str, str] | None) -> dict[str, str]:

@@ -573,9 +573,10 @@ _INGEST = _by_name(
     ),
     Option(
         "format",
-        choice("json", "csv", "parquet"),
+        choice("json", "csv", "parquet", "avro"),
         "Format of files: ``json`` (one object per line; with the format option ``multiLine``, one array per "
-        "file), ``csv`` or ``parquet``; topics are always ``json``",
+        "file), ``csv``, ``parquet`` or ``avro`` (object container files). Of topics: ``json``, or ``avro`` "
+        "with the ids of a schema registry",
         default="json",
     ),
     Option(

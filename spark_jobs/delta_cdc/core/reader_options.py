@@ -22,6 +22,7 @@ _ALLOWED = {
     "json": "lineSep encoding charset multiLine",
     "csv": _CSV,
     "parquet": "datetimeRebaseMode int96RebaseMode",
+    "avro": "",
 }
 
 
@@ -35,9 +36,10 @@ def check_format_options(file_format: str, options: Mapping[str, str]) -> None:
         if name.lower() not in allowed:
             near = difflib.get_close_matches(name.lower(), allowed, n=1, cutoff=0.5)
             hint = f"did you mean {allowed[near[0]]}? " if near else ""
+            listed = f"These can: {', '.join(sorted(allowed.values()))}." if allowed else "leave it out."
             raise InvalidConfiguration(
                 f"format_options: {name!r} cannot be given for {file_format}.",
-                remedy=f"{hint}These can: {', '.join(sorted(allowed.values()))}.",
+                remedy=f"{hint}{listed}",
                 argument="format_options",
             )
 

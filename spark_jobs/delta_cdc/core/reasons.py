@@ -28,6 +28,8 @@ _PLAN = re.compile(r"(SQLSTATE: \w{5}(?:; line \d+ pos \d+)?);\n.*", re.DOTALL)
 #: Spark also prints the statement, with carets below each line; a MERGE is always our own statement.
 _OUR_STATEMENT = re.compile(r"== SQL \(line \d+, position \d+\) ==\nMERGE .*?(\n\n|\Z)", re.DOTALL)
 _CARETS = re.compile(r"^[ \t]*+-*+\^++[ \t]*+$", re.MULTILINE)
+#: The frames of Python, before its message.
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\s*\n(?:[ \t][^\n]*\n)+")
 #: gRPC prints the server's message among addresses and times.
 _RPC = re.compile(r"<[^\s<]++ of RPC that terminated with:\s+status = StatusCode\.(\w+)\s+details = (?=\")")
 #: After its message, obstore prints the same error in Rust's debug form, in which only the network's message
@@ -85,7 +87,7 @@ class Cause:
     def line(self) -> str:
         """Return the message on one line; with the class if there is no Spark error condition."""
         text = _PLAN.sub(r"\1", self.text)
-        text = _CARETS.sub("", _OUR_STATEMENT.sub("", text))
+        text = _CARETS.sub("", _OUR_STATEMENT.sub("", _TRACEBACK.sub("", text)))
         text = " ".join(text.split())
         if not self.kind or _CONDITION.match(text):
             return text

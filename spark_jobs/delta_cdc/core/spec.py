@@ -506,7 +506,7 @@ class IngestOptions:
     """
 
     source_kind: Literal["files", "kafka"] = "files"
-    format: Literal["json", "csv", "parquet"] = "json"
+    format: Literal["json", "csv", "parquet", "avro"] = "json"
     adapter: str = "plain"
     adapter_options: dict[str, Any] = field(default_factory=dict)
     keys: tuple[str, ...] = ()

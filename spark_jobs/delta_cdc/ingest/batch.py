@@ -18,12 +18,15 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from delta_cdc.core import codec
 from delta_cdc.ingest import adapters, infer, values
 from delta_cdc.ingest.record import DELETE, IGNORE, UPSERT, Adapter, Event, Invalid, Position
-from delta_cdc.ingest.sources import PLACES, Item, Source, source_of
+from delta_cdc.ingest.sources import PLACES, Item, Source, schema_ids, source_of
 from delta_cdc.ingest.types import STRING, Type, of_json, to_json
 from delta_cdc.ingest.values import MISFIT, Encoding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from delta_cdc.ingest.record import Record
+    from delta_cdc.ingest.records.avro import SchemaId
 
 #: Columns of the rows, after those of the payload.
 OP, SEQUENCE, COLUMNS, SOURCE_TIMESTAMP = "_op", "_sequence", "_columns", "_source_timestamp"
@@ -59,6 +62,8 @@ class Reading:
     :param numbered: records of files get their row numbers
     :param is_again: the records are raw texts of the quarantine; each row keeps its text
     :param reads: for Parquet: the columns that the adapter reads, in lower case
+    :param schemas: for messages of Avro: the schemas that they name, as JSON; None for one that the registry
+        does not have
     """
 
     format: str
@@ -78,6 +83,7 @@ class Reading:
     numbered: bool = False
     is_again: bool = False
     reads: frozenset[str] = frozenset()
+    schemas: Mapping[SchemaId, str | None] = field(default_factory=dict)
 
     def made_adapter(self) -> Adapter:
         """Return the adapter.
@@ -296,7 +302,7 @@ class Maker:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.adapter = reading.made_adapter()
-        self.source: Source = source_of(reading)
+        self.source: Source = source_of(reading, is_connect=self.adapter.is_connect)
         types = reading.types
         self.sequencer = self.adapter.sequence(types, reading.log_sequence)
         self.schema = output_schema(reading, self.sequencer.type)
@@ -343,6 +349,8 @@ class Maker:
             else:
                 rows.several.append((len(rows), len(found)))
         for event in found:
+            if event.encodings is None:
+                event.encodings = _encodings(event, record)
             self._add(event, raw, position)
 
     def _reject(self, reason: str, raw: Any, position: Position) -> None:
@@ -594,6 +602,15 @@ class Maker:
         return [row for row in range(len(rows)) if row not in dropped] if dropped else None
 
 
+def _encodings(event: Event, record: Record | Invalid) -> Mapping[str, Encoding] | None:
+    """Return how the values of an event's row are written, if its record says it of them."""
+    if event.encodings is not None or isinstance(record, Invalid) or record.encodings is None:
+        return event.encodings
+    given = record.value
+    is_given = all(name in given and given[name] is value for name, value in event.row.items())
+    return record.encodings if is_given else None
+
+
 def _misfit(name: str, kind: Type, value: Any) -> str:
     """Return why a value is not one of its column."""
     member = _respelt(value, kind)
@@ -653,7 +670,8 @@ def found_of(reading: Reading) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
     """
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        adapter, source, shapes = reading.made_adapter(), source_of(reading), Shapes(reading)
+        adapter, shapes = reading.made_adapter(), Shapes(reading)
+        source = source_of(reading, is_connect=adapter.is_connect)
 
         def found(items: Iterable[Item]) -> Iterator[pa.RecordBatch]:
             seen = Found()
@@ -661,7 +679,8 @@ def found_of(reading: Reading) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
                 events = () if isinstance(item.record, Invalid) else adapter.events(item.record)
                 for event in () if isinstance(events, Invalid) else events:
                     if event.op in (UPSERT, DELETE):
-                        seen.look(event.row, shapes.of(event.row).unknown, event.encodings)
+                        encodings = _encodings(event, item.record)
+                        seen.look(event.row, shapes.of(event.row).unknown, encodings)
             if seen:
                 yield pa.RecordBatch.from_arrays([pa.array([seen.to_text()], pa.string())], [UNKNOWN])
 
@@ -670,6 +689,28 @@ def found_of(reading: Reading) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
         yield from found(source.last())
 
     return look
+
+
+def ids_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the ids of schemas that messages of Avro name, each once for an Arrow batch."""
+    for batch in batches:
+        found = sorted(schema_ids(batch), key=str)
+        numbers = pa.array([id_.number % 2**64 for id_ in found], pa.uint64()).view(pa.int64())
+        kinds = pa.array([id_.is_content for id_ in found], pa.bool_())
+        yield pa.RecordBatch.from_arrays([numbers, kinds], ["number", "is_content"])
+
+
+def read_of(reading: Reading) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that only reads records to their end. Its batches have no rows."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        source = source_of(reading)
+        for batch in batches:
+            for _ in source.items(batch):
+                pass
+        yield pa.RecordBatch.from_arrays([pa.array([], pa.string())], [UNKNOWN])
+
+    return read
 
 
 def rows_of(reading: Reading) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -10,6 +10,12 @@ from delta_cdc.ingest.records.csv import Dialect
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: The most bytes of a file that is read as a whole.
+MOST_BYTES_OF_A_FILE = 1024 * 1024 * 1024
+TOO_LARGE = "more than 1 GiB, and such a file is read as a whole; deliver smaller files"
+#: Formats without text.
+_BINARY = ("parquet", "avro")
+
 
 def check(format: str, options: Mapping[str, str]) -> None:  # noqa: A002 - the option's name everywhere
     """Refuse options that are unknown, or that no file can be read with.
@@ -17,15 +23,15 @@ def check(format: str, options: Mapping[str, str]) -> None:  # noqa: A002 - the 
     :raises InvalidConfiguration: names the option
     """
     check_format_options(format, options)
-    if format != "parquet":
+    if format not in _BINARY:
         Dialect.of(_shared(format, options))
 
 
 def is_whole(format: str, options: Mapping[str, str]) -> bool:  # noqa: A002
-    """Return whether a file has to be read as a whole: it is one JSON value, or its encoding has no lines."""
-    if format == "json" and is_true(options, "multiLine"):
+    """Return whether a file is read as a whole: it is one value, or binary, or its encoding has no lines."""
+    if format == "avro" or (format == "json" and is_true(options, "multiLine")):
         return True
-    return format != "parquet" and Dialect.of(_shared(format, options)).is_whole
+    return format not in _BINARY and Dialect.of(_shared(format, options)).is_whole
 
 
 def dialect_of(format: str, options: Mapping[str, str]) -> Dialect:  # noqa: A002

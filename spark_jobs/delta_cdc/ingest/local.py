@@ -26,6 +26,7 @@ def batches_of(path: Path, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Return the records of a file as Arrow batches (:mod:`delta_cdc.ingest.sources`).
 
     :raises OSError: the file cannot be read, or its compressed content is damaged
+    :raises FileDamaged: the same, for a file that is read as a whole
     """
     modified = path.stat().st_mtime_ns // 1_000
     if reading.is_columnar:
@@ -35,7 +36,9 @@ def batches_of(path: Path, reading: Reading) -> Iterator[pa.RecordBatch]:
             at += len(batch)
             yield _placed(batch.columns, batch.schema.names, str(path), modified, rows)
         return
-    with pa.input_stream(str(path), compression=_CODECS.get(path.suffix)) as stream:
+    # Whole files are decompressed where their records are read.
+    codec = None if reading.is_whole else _CODECS.get(path.suffix)
+    with pa.input_stream(str(path), compression=codec) as stream:
         data = stream.read()
     values = [data] if reading.is_whole else _lines(data, reading)
     for start in range(0, len(values), _ROWS):

@@ -57,6 +57,8 @@ class Record:
     :param headers: headers of a message, the last one of each name
     :param published: when the message was written, or the file was changed: microseconds since 1970
     :param schema: what the record says about the types of its value (Kafka Connect's ``schema``), or None
+    :param encodings: how the members of its value are written
+        (:class:`delta_cdc.ingest.values.Encoding`), by name, if its format says so (Avro)
     """
 
     value: Any
@@ -65,6 +67,7 @@ class Record:
     headers: Mapping[str, bytes] = field(default_factory=dict)
     published: int | None = None
     schema: Any = None
+    encodings: Mapping[str, Any] | None = None
 
 
 #: Operations of an event. An ``ignore`` is counted, and not stored.
@@ -117,6 +120,7 @@ class Adapter(Protocol):
     :param expressions: SQL that orders the events: Spark evaluates it
     :param timestamp_expression: SQL for the source's time, or None
     :param problem: why records of the batch cannot be read by the options; such records are invalid
+    :param is_connect: it takes values of Avro as Kafka Connect has them, with :attr:`Record.schema`
     :param has_index: with ``expressions``, the sequence that :meth:`sequence` gives is the index of an event
         in its record, and comes last
     """
@@ -126,6 +130,7 @@ class Adapter(Protocol):
     expressions: tuple[str, ...]
     timestamp_expression: str | None
     has_index: bool
+    is_connect: bool
     problem: InvalidConfiguration | None
 
     @property

@@ -7,6 +7,7 @@ made once per task. It sees the batches of the task in order, so it can number r
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
@@ -16,11 +17,21 @@ from delta_cdc.core.reader_options import is_true
 from delta_cdc.ingest import formats
 from delta_cdc.ingest.record import Invalid, Position, Record
 from delta_cdc.ingest.records import csv
+from delta_cdc.ingest.records.avro import (
+    MOST_BLOCK_BYTES,
+    Decoded,
+    MessageDecoder,
+    Schema,
+    SchemaId,
+    object_file,
+    schema_id,
+)
 from delta_cdc.ingest.records.json import Decoder, array, without_prefix
-from delta_cdc.ingest.values import json_text
+from delta_cdc.ingest.types import STRING, VOID, Type
+from delta_cdc.ingest.values import Encoding, json_text, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from delta_cdc.ingest.batch import Reading
 
@@ -34,8 +45,8 @@ PLACES = (FILE, PUBLISHED, START, ROW)
 BASE64 = "base64:"
 
 
-#: In the message of :class:`FileGrew`.
-GREW = "grew while it was read"
+#: In the messages of :class:`FileGrew` and :class:`FileDamaged`.
+GREW, DAMAGED = "grew while it was read", "is a damaged file"
 
 
 class FileGrew(Exception):
@@ -43,6 +54,13 @@ class FileGrew(Exception):
 
     def __init__(self, file: str) -> None:
         super().__init__(f"{file} {GREW}")
+
+
+class FileDamaged(Exception):
+    """A file cannot be read to its end, so that none of its records may be taken."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(f"{file} {DAMAGED}: {reason}")
 
 
 class Item(NamedTuple):
@@ -70,14 +88,19 @@ class Source(Protocol):
         """Return the text by which a record can be read again; None for a tombstone."""
 
 
-def source_of(reading: Reading) -> Source:
-    """Return what gives the records of a reading."""
+def source_of(reading: Reading, *, is_connect: bool = False) -> Source:
+    """Return what gives the records of a reading.
+
+    :param is_connect: of its adapter
+    """
     if reading.is_again:
-        return _Again(reading)
+        return _Again(reading, is_connect)
     if reading.format == "parquet":
         return _Columns(reading)
     if reading.is_messages:
-        return _Messages()
+        return _AvroMessages(reading, is_connect) if reading.format == "avro" else _Messages()
+    if reading.format == "avro":
+        return _AvroFiles(is_connect)
     if reading.format == "csv":
         return _Csv(reading)
     return _Arrays(reading) if is_true(reading.format_options, "multiLine") else _Lines(reading)
@@ -260,21 +283,186 @@ class _Messages:
         return text_of(raw)
 
 
+class _AvroMessages:
+    """Messages of a topic in Avro, each with the id of its schema in a registry."""
+
+    def __init__(self, reading: Reading, is_connect: bool) -> None:
+        self._value = MessageDecoder(reading.schemas, is_connect=is_connect)
+        self._key = MessageDecoder(reading.schemas, is_connect=is_connect, part="key")
+        self._records = _AvroRecords(is_connect)
+
+    def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
+        names = (VALUE, KEY, TOPIC, PARTITION, OFFSET, PUBLISHED, HEADERS)
+        for raw, key, topic, partition, offset, published, headers in _columns(batch, *names):
+            position = Position(None, None, topic, partition, offset)
+            by_name = {header["key"]: header["value"] for header in headers} if headers else {}
+            if key is not None:
+                # A key of another format stays as its bytes.
+                found_key = self._key(key, by_name)
+                key = key if isinstance(found_key, Invalid) else self._records.key(found_key)
+            if raw is None:
+                yield Item(Record(None, position, key, by_name, published), raw, position)
+                continue
+            found = self._value(raw, by_name)
+            if isinstance(found, Invalid):
+                yield Item(found, _with_id(raw, by_name), position)
+                continue
+            record = self._records.record(found.value, found.schema, position)
+            record.key, record.headers, record.published = key, by_name, published
+            yield Item(record, _with_id(raw, by_name), position)
+
+    def last(self) -> Iterator[Item]:
+        return iter(())
+
+    def raw_text(self, raw: Any) -> str | None:
+        return None if raw is None else BASE64 + base64.b64encode(raw).decode()
+
+
+class _AvroFiles(_Files):
+    """Object container files of Avro. A damaged one raises, so that none of its records is taken."""
+
+    def __init__(self, is_connect: bool) -> None:
+        super().__init__()
+        self._is_connect = is_connect
+        self._records = _AvroRecords(is_connect)
+
+    def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
+        for packed, file, published in _columns(batch, VALUE, FILE, PUBLISHED):
+            name = self._named(file)
+            content = _unpacked(packed, name)
+            if not content:
+                continue
+            found = object_file(content, is_connect=self._is_connect, codecs=_BLOCKS)
+            if isinstance(found, Invalid):
+                raise FileDamaged(name, found.reason)
+            for row, (value, block, start) in enumerate(found.placed()):
+                if isinstance(value, Invalid):
+                    raise FileDamaged(name, value.reason)
+                position = Position(name, row)
+                record = self._records.record(value, found.schema, position)
+                record.published = published
+                yield Item(record, (found.schema, block, start), position)
+
+    def raw_text(self, raw: Any) -> str | None:
+        """Return a record as JSON; for an adapter that takes Connect's, with its schema."""
+        schema, block, start = raw
+        value = schema.first(block, start)
+        return json_text({"schema": schema.connect, "payload": value} if self._is_connect else value)
+
+
+class _AvroRecords:
+    """Makes records of the values of Avro."""
+
+    def __init__(self, is_connect: bool) -> None:
+        self._is_connect = is_connect
+        #: Schemas by identity, each kept so that its identity stays its own.
+        self._encodings: dict[int, tuple[Schema, dict[str, Encoding]]] = {}
+
+    def record(self, value: Any, schema: Schema, position: Position) -> Record:
+        """Return a record."""
+        if self._is_connect:
+            return Record(value, position, schema=schema.connect)
+        known = self._encodings.get(id(schema))
+        if known is None:
+            # A field that is always null has no type yet.
+            members = {name: plain(_written(kind)) for name, kind in schema.type.fields if kind != VOID}
+            known = self._encodings[id(schema)] = schema, members
+        return Record(value, position, encodings=known[1])
+
+    def key(self, found: Decoded) -> Any:
+        """Return the key of a message."""
+        return {"schema": found.schema.connect, "payload": found.value} if self._is_connect else found.value
+
+
+def _written(kind: Type) -> Type:
+    """Return the type of a column for values that may have a part which is always null."""
+    if kind == VOID:
+        return STRING
+    return replace(
+        kind,
+        element=None if kind.element is None else _written(kind.element),
+        fields=tuple((name, _written(part)) for name, part in kind.fields),
+    )
+
+
+def _with_id(raw: bytes, headers: Mapping[str, bytes]) -> bytes:
+    """Return a message that has the id of its schema in itself, because a replay has no headers.
+
+    Without headers, Apicurio's serializers write it in the same way.
+    """
+    found = schema_id(raw, headers)
+    if isinstance(found, Invalid) or found.is_content is None or found.number >= 2**32:
+        return raw
+    return b"\0" + found.number.to_bytes(8, "big") + raw
+
+
+def _unsnapped(data: bytes) -> bytes:
+    size, shift = 0, 0
+    for byte in data[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return _decompressed(lambda: pa.decompress(data, size, "snappy", asbytes=True))
+
+
+def _unzstd(data: bytes) -> bytes:
+    def read() -> bytes:
+        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+            return bytes(stream.read(MOST_BLOCK_BYTES))
+
+    return _decompressed(read)
+
+
+def _decompressed(read: Callable[[], bytes]) -> bytes:
+    try:
+        return read()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ValueError(str(error)) from error
+
+
+#: What decompresses the blocks of Avro that the standard library cannot.
+_BLOCKS = {"snappy": _unsnapped, "zstandard": _unzstd}
+
+
+def schema_ids(batch: pa.RecordBatch) -> set[SchemaId]:
+    """Return the ids of the schemas that messages of Avro name for their values and keys."""
+    found = set()
+    for raw, key, headers in _columns(batch, VALUE, KEY, HEADERS):
+        by_name = {header["key"]: header["value"] for header in headers} if headers else {}
+        for part, data in (("value", raw), ("key", key)):
+            id_ = None if data is None else schema_id(data, by_name, part)
+            if isinstance(id_, SchemaId):
+                found.add(id_)
+    return found
+
+
 class _Again:
     """Raw texts of the quarantine."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading, is_connect: bool) -> None:
         self._decoded = _text_decoder(reading)
+        self._message = MessageDecoder(reading.schemas, is_connect=is_connect)
+        self._records = _AvroRecords(is_connect)
+        self._is_avro = reading.format == "avro"
 
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
         names = (VALUE, FILE, ROW, TOPIC, PARTITION, OFFSET, PUBLISHED)
         for text, file, row, topic, partition, offset, published in _columns(batch, *names):
             position = Position(file, row, topic, partition, offset)
-            found = None if text is None else self._decoded(text)
+            is_message = self._is_avro and topic is not None and text is not None
+            found = (
+                self._message(bytes_of(text)) if is_message else None if text is None else self._decoded(text)
+            )
             if isinstance(found, Invalid):
                 yield Item(found, text, position)
+                continue
+            if isinstance(found, Decoded):
+                record = self._records.record(found.value, found.schema, position)
+                record.published = published
             else:
-                yield Item(Record(found, position, published=published), text, position)
+                record = Record(found, position, published=published)
+            yield Item(record, text, position)
 
     def last(self) -> Iterator[Item]:
         return iter(())
@@ -354,23 +542,25 @@ def _in_utf8(data: bytes, codec: str, encoding: str = "utf-8") -> bytes:
 
 #: The endings that Spark's reader of lines knows, and their codecs in Arrow.
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-#: The most bytes of a file that is read as a whole.
-MOST_BYTES_OF_A_FILE = 1024 * 1024 * 1024
 
 
 def _unpacked(data: bytes, name: str) -> bytes:
-    """Return the content of a file that is read as a whole; a damaged one stays as it is.
+    """Return the content of a file that is read as a whole.
 
     :param name: its name, whose ending tells the container
+    :raises FileDamaged: the content is damaged, or too large
     """
     codec = _CODECS.get("." + name.rpartition(".")[2].lower())
     if codec is None:
         return data
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
-            return bytes(stream.read(MOST_BYTES_OF_A_FILE))
-    except OSError:
-        return data
+            found = bytes(stream.read(formats.MOST_BYTES_OF_A_FILE + 1))
+    except OSError as error:
+        raise FileDamaged(name, f"its {codec} content cannot be decompressed ({error})") from error
+    if len(found) > formats.MOST_BYTES_OF_A_FILE:
+        raise FileDamaged(name, f"its content has {formats.TOO_LARGE}")
+    return found
 
 
 def _columns(batch: pa.RecordBatch, *names: str) -> Iterator[tuple[Any, ...]]:

@@ -165,10 +165,10 @@ def _options(o: IngestOptions) -> Rules:
         "name the columns that identify a row; or set insert_only where every record is a new row.",
     )
     yield (
-        o.source_kind == "kafka" and o.format != "json",
+        o.source_kind == "kafka" and o.format not in ("json", "avro"),
         "format",
         f"the format of a topic is {o.format!r}",
-        "use 'json'.",
+        "use 'json', or 'avro'.",
     )
     yield (
         feed_on(o.log_properties),

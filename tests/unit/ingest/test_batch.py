@@ -22,6 +22,7 @@ from delta_cdc.ingest.batch import (
     Maker,
     Reading,
     found_of,
+    read_of,
 )
 from delta_cdc.ingest.layout import layout
 from delta_cdc.ingest.types import INTEGER, LONG, STRING, struct
@@ -93,6 +94,34 @@ def test_names_that_differ_in_case() -> None:
         "a column of another case than in the log: V",
         "two columns whose names differ in case only: v and V",
     ]
+
+
+@pytest.mark.parametrize("format_", ["json", "csv"])
+def test_a_whole_file_whose_content_is_damaged(
+    tmp_path: Path, format_: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It becomes no record of noise: the batch goes on without it."""
+    text = '[{"id": 1, "ts": 1}]' if format_ == "json" else "id,ts\n1,1\n"
+    data = gzip.compress(text.encode("utf-16" if format_ == "csv" else "utf-8"))
+    options = {"multiLine": "true"} if format_ == "json" else {"encoding": "UTF-16", "header": "true"}
+    path = tmp_path / f"a.{format_}.gz"
+    reading = reading_of(format_, is_whole=True, format_options=options)
+
+    def read() -> list[int]:
+        return [len(batch) for batch in read_of(reading)(local.batches_of(path, reading))]
+
+    path.write_bytes(data)
+    assert read() == [0]
+    for damaged in (data[:-12], b"\x1f\x8b noise"):
+        path.write_bytes(damaged)
+        with pytest.raises(
+            sources.FileDamaged, match=f"{path} is a damaged file: its gzip content cannot be"
+        ):
+            read()
+    path.write_bytes(data)
+    monkeypatch.setattr("delta_cdc.ingest.formats.MOST_BYTES_OF_A_FILE", 5)
+    with pytest.raises(sources.FileDamaged, match="its content has more than 1 GiB"):
+        read()
 
 
 def test_parquet_stays_in_columns() -> None:

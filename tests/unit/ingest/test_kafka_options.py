@@ -72,6 +72,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
             **COMMITTED,
         },
     ),
+    "a registry's": (
+        {"schema.registry.url": "http://r", "schema.registry.bearer.auth.token": "t", "client.id": "c"},
+        {"client.id": "c"},
+        {**COMMITTED},
+    ),
     "what Java is given wins": (
         {"security.protocol": "SSL", "kafka.security.protocol": "PLAINTEXT"},
         {"security.protocol": "SSL"},
@@ -140,3 +145,18 @@ def test_what_java_does_not_understand_is_refused_by_name(case: str) -> None:
         kafka_options.for_java(options)
     assert said in str(caught.value)
     assert "geheim" not in str(caught.value)
+
+
+def test_options_of_a_registry() -> None:
+    given = {"schema.registry.url": "http://r", "schema.registry.use-id": "globalId", "client.id": "c"}
+    assert kafka_options.for_registry(given) == {"url": "http://r", "use-id": "globalId"}
+    for wrong, message in (
+        ({"schema.registry.basic.auth.user": "x"}, "schema.registry.basic.auth.user, which is no option"),
+        ({"schema.registry.use-id": "x"}, "use-id 'x'"),
+        ({"schema.registry.url": " "}, "schema.registry.url is not given"),
+    ):
+        with pytest.raises(InvalidConfiguration, match=message) as caught:
+            kafka_options.for_registry({**given, **wrong})
+        assert caught.value.argument == "kafka_options"
+    with pytest.raises(InvalidConfiguration, match="is not given"):
+        kafka_options.for_registry(None)

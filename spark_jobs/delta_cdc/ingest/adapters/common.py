@@ -46,6 +46,7 @@ class Described:
     expressions: tuple[str, ...] = ()
     timestamp_expression: str | None = None
     has_index: bool = False
+    is_connect: bool = False
     problem: InvalidConfiguration | None = None
 
     @property

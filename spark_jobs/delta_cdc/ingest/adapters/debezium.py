@@ -95,6 +95,8 @@ class Debezium(Described):
     :param keys: the key columns
     """
 
+    is_connect = True
+
     def __init__(self, options: Mapping[str, Any], *, keys: Sequence[str]) -> None:
         super().__init__()
         #: Why messages without schema cannot be read.

@@ -36,6 +36,8 @@ from delta_cdc.ingest.types import BINARY, BOOLEAN, DOUBLE, FLOAT, INTEGER, LONG
 MOST_LEVELS, MOST_FIELDS = 100, 10_000
 #: Definitions inside of each other, in the text of a schema: reading one takes several levels of the stack.
 _MOST_DEPTH = 150
+#: The most schemas that the messages of a batch may name.
+MOST_SCHEMAS = 1_000
 #: The most bytes of a block of a file, once it is decompressed.
 MOST_BLOCK_BYTES = 256 * 1024 * 1024
 #: The most bytes of a decimal: far more than any column holds.
@@ -344,21 +346,29 @@ class Schema:
             return Invalid(_reason(error))
         return found if end == len(data) else Invalid(f"{len(data) - end} bytes after the value")
 
-    def values(self, data: bytes, count: int) -> Iterator[Any]:
-        """Yield the values of a block; the last is an :class:`Invalid` if the bytes are others."""
+    def first(self, data: bytes, at: int) -> Any:
+        """Return the value that begins somewhere, which :meth:`values` has found."""
+        return self._part.read(data, at)[0]
+
+    def values(self, data: bytes, count: int) -> Iterator[tuple[Any, int]]:
+        """Yield the values of a block, and where each begins.
+
+        The last is an :class:`Invalid` if the bytes are others.
+        """
         read, at = self._part.read, 0
         if count > len(data) // max(1, self._part.least) or not self._part.least:
-            yield Invalid(f"a block of {count} values in {len(data)} bytes")
+            yield Invalid(f"a block of {count} values in {len(data)} bytes"), 0
             return
         for _ in range(count):
+            start = at
             try:
-                found, at = read(data, at)
+                found, at = read(data, start)
             except _DAMAGE as error:
-                yield Invalid(_reason(error))
+                yield Invalid(_reason(error)), start
                 return
-            yield found
+            yield found, start
         if at < len(data):
-            yield Invalid(f"{len(data) - at} bytes after the values of a block")
+            yield Invalid(f"{len(data) - at} bytes after the values of a block"), at
 
 
 def _reason(error: Exception) -> str:
@@ -605,11 +615,23 @@ def _common(one: Type, other: Type) -> Type:
 
 
 # -- messages -----------------------------------------------------------------------------------
-#: Headers in which Apicurio's serializers put the id, eight bytes each.
-_ID_HEADERS = ("apicurio.{}.globalId", "apicurio.{}.contentId")
+#: Headers in which Apicurio's serializers put the id, eight bytes each, and whether it is that of a content.
+_ID_HEADERS = (("apicurio.{}.globalId", False), ("apicurio.{}.contentId", True))
 
 
-def schema_id(raw: bytes, headers: Mapping[str, bytes] | None = None, part: str = "value") -> int | Invalid:
+class SchemaId(NamedTuple):
+    """The id of a schema in a registry.
+
+    :param is_content: whether it is Apicurio's id of a content; None: the message does not say it
+    """
+
+    number: int
+    is_content: bool | None = None
+
+
+def schema_id(
+    raw: bytes, headers: Mapping[str, bytes] | None = None, part: str = "value"
+) -> SchemaId | Invalid:
     """Return the id of the schema of a message.
 
     :param headers: of the message
@@ -619,21 +641,23 @@ def schema_id(raw: bytes, headers: Mapping[str, bytes] | None = None, part: str 
     return found if isinstance(found, Invalid) else found[0]
 
 
-def _id_and_start(raw: bytes, headers: Mapping[str, bytes] | None, part: str) -> tuple[int, int] | Invalid:
+def _id_and_start(
+    raw: bytes, headers: Mapping[str, bytes] | None, part: str
+) -> tuple[SchemaId, int] | Invalid:
     if headers:
-        for name in _ID_HEADERS:
+        for name, is_content in _ID_HEADERS:
             header = headers.get(name.format(part))
             if header is not None:
                 if len(header) != 8:
                     return Invalid(f"the header {name.format(part)} has {len(header)} bytes, not 8")
-                return int.from_bytes(header, "big"), 0
+                return SchemaId(int.from_bytes(header, "big"), is_content), 0
     if raw[:1] != b"\0":
         return Invalid("it does not begin with a zero byte and the id of a schema")
     # Confluent's ids have 4 bytes, and begin with 1; Apicurio's have 8, and never need the first 4.
     size = 8 if raw[1:5] == b"\0\0\0\0" else 4
     if len(raw) < 1 + size:
         return Invalid("it ends inside of the id of its schema")
-    return int.from_bytes(raw[1 : 1 + size], "big"), 1 + size
+    return SchemaId(int.from_bytes(raw[1 : 1 + size], "big")), 1 + size
 
 
 class Decoded(NamedTuple):
@@ -646,14 +670,16 @@ class Decoded(NamedTuple):
 class MessageDecoder:
     """Decodes messages that name their schema by its id. One decoder serves the records of one task.
 
-    :param schemas: the schemas as JSON, by id
+    :param schemas: the schemas as JSON, by id; None for one that the registry does not have
     :param is_connect: leave values of logical types as they are written
     :param part: of which part of the messages: ``value`` or ``key``
     """
 
-    def __init__(self, schemas: Mapping[int, str], *, is_connect: bool = False, part: str = "value") -> None:
+    def __init__(
+        self, schemas: Mapping[SchemaId, str | None], *, is_connect: bool = False, part: str = "value"
+    ) -> None:
         self._texts, self._is_connect, self._part = schemas, is_connect, part
-        self._schemas: dict[int, Schema | Invalid] = {}
+        self._schemas: dict[SchemaId, Schema | Invalid] = {}
 
     def __call__(self, raw: bytes, headers: Mapping[str, bytes] | None = None) -> Decoded | Invalid:
         """Return the value of a message.
@@ -663,18 +689,22 @@ class MessageDecoder:
         found = _id_and_start(raw, headers, self._part)
         if isinstance(found, Invalid):
             return Invalid(f"not Avro: {found.reason}")
-        number, start = found
-        schema = self._schemas.get(number)
+        id_, start = found
+        schema = self._schemas.get(id_)
         if schema is None:
-            text = self._texts.get(number)
+            if id_ not in self._texts:
+                return Invalid(
+                    f"schema {id_.number} was not requested: the batch names more than {MOST_SCHEMAS}"
+                )
+            text = self._texts[id_]
             if text is None:
-                return Invalid(f"not Avro: the registry has no schema {number}")
-            schema = self._schemas[number] = compiled(text, is_connect=self._is_connect)
+                return Invalid(f"not Avro: the registry has no schema {id_.number}")
+            schema = self._schemas[id_] = compiled(text, is_connect=self._is_connect)
         if isinstance(schema, Invalid):
             return schema
         value = schema.value(raw, start)
         if isinstance(value, Invalid):
-            return Invalid(f"not Avro as schema {number} says: {value.reason}")
+            return Invalid(f"not Avro as schema {id_.number} says: {value.reason}")
         return Decoded(value, schema)
 
 
@@ -748,6 +778,10 @@ class ObjectFile:
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the values; the last is an :class:`Invalid` if the rest of the file is damaged."""
+        return (value for value, _, _ in self.placed())
+
+    def placed(self) -> Iterator[tuple[Any, bytes, int]]:
+        """Yield the values with their block, and where they begin in it (:meth:`Schema.first`)."""
         raw, at = self._raw, self._start
         sync = raw[at - 16 : at]
         while at < len(raw):
@@ -761,13 +795,14 @@ class ObjectFile:
                     raise _Damaged(f"a block of {count} values")
                 data = self._decompress(data)
             except _DAMAGE as error:
-                yield Invalid(f"not Avro: {_reason(error)}")
+                yield Invalid(f"not Avro: {_reason(error)}"), b"", 0
                 return
-            for value in self.schema.values(data, count):
+            for value, start in self.schema.values(data, count):
                 if isinstance(value, Invalid):
-                    yield Invalid(f"not Avro as the schema of its file says: {value.reason}")
+                    reason = f"not Avro as the schema of its file says: {value.reason}"
+                    yield Invalid(reason), data, start
                     return
-                yield value
+                yield value, data, start
 
 
 _HEADER = _map(_bytes)

@@ -43,6 +43,8 @@ class Registry:
     :param password: the password of ``user``
     :param headers: further headers of requests, such as ``Authorization``
     :param ca_file: a PEM file with the certificates to trust; None trusts those of the system
+    :param uses_content_ids: whether ids that do not say it are Apicurio's ids of contents, not global ids;
+        None: those that Apicurio's serializers of the API's version write (content ids since v3)
     :param timeout: seconds for one request
     :raises InvalidConfiguration: the address or the file cannot be used
     """
@@ -55,6 +57,7 @@ class Registry:
         password: str | None = None,
         headers: Mapping[str, str] | None = None,
         ca_file: str | None = None,
+        uses_content_ids: bool | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
         try:
@@ -78,16 +81,38 @@ class Registry:
         self._opener = build_opener(_NoRedirects, HTTPSHandler(context=_context(ca_file)))
         self._timeout = timeout
         self._is_apicurio = "/apis/registry/" in self.url
+        is_newer = "/apis/registry/v3" in self.url
+        self._uses_content_ids = is_newer if uses_content_ids is None else uses_content_ids
         self._known: dict[tuple[int, bool], str] = {}
 
-    def schema(self, number: int, *, is_content: bool = False) -> str | None:
+    @staticmethod
+    def of(options: Mapping[str, str]) -> Registry:
+        """Return the registry of some options (:func:`delta_cdc.core.kafka_options.for_registry`).
+
+        :raises InvalidConfiguration: the address or the file cannot be used
+        """
+        user, _, password = options.get("basic.auth.user.info", "").partition(":")
+        token, use_id = options.get("bearer.auth.token"), options.get("use-id")
+        return Registry(
+            options["url"].strip(),
+            user=user or None,
+            password=password,
+            headers={"Authorization": f"Bearer {token}"} if token else None,
+            ca_file=options.get("ssl.ca.location"),
+            uses_content_ids=None if use_id is None else use_id == "contentId",
+        )
+
+    def schema(self, number: int, *, is_content: bool | None = None) -> str | None:
         """Return the schema with an id, as JSON, with the schemas that it refers to; None for an unknown id.
 
-        :param is_content: the id is Apicurio's id of a content, not its global id
+        :param is_content: whether the id is Apicurio's id of a content, not its global id; None: it does not
+            say it
         :raises SourceUnreadable: the registry refuses the credentials, or the schema is not one of Avro
         :raises StoreUnavailable: the registry does not answer
         :raises InvalidConfiguration: at the address is no registry
         """
+        if is_content is None:
+            is_content = self._uses_content_ids
         found = self._known.get((number, is_content))
         if found is None:
             text = self._of_apicurio(number, is_content) if self._is_apicurio else self._of_confluent(number)

@@ -19,8 +19,18 @@ from delta_cdc.core.change_log import POSITION, PUBLISHED, RAW, SEQUENCE
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.reader_options import is_true, option
 from delta_cdc.ingest import adapters, formats, sources
-from delta_cdc.ingest.batch import UNKNOWN, Found, Reading, found_of, output_type, rows_of
+from delta_cdc.ingest.batch import (
+    UNKNOWN,
+    Found,
+    Reading,
+    found_of,
+    ids_of,
+    output_type,
+    read_of,
+    rows_of,
+)
 from delta_cdc.ingest.layout import Layout, layout
+from delta_cdc.ingest.records.avro import MOST_SCHEMAS, SchemaId
 from delta_cdc.ingest.types import STRING, Type
 from delta_cdc.spark.ingest import columnar, expressions, lines, records
 from delta_cdc.spark.ingest.widening import of_spark, struct_to_spark, to_spark
@@ -31,8 +41,10 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import IngestOptions, IngestSpec, SourceFile
     from delta_cdc.ingest.record import Adapter
+    from delta_cdc.ingest.records.registry import Registry
 
 _TASKS_OF_LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_HEADERS = "array<struct<key: string, value: binary>>"
 _MOST_BYTES, _FEWEST_PARTS = "spark.sql.files.maxPartitionBytes", "spark.sql.files.minPartitionNum"
 
 
@@ -75,12 +87,24 @@ class Decoding:
         self._found = Found()
 
     # -- what is read -----------------------------------------------------------------------------
-    def add_messages(self, messages: DataFrame) -> None:
-        """Add messages of topics (:func:`delta_cdc.spark.ingest.kafka.read`)."""
-        self._frames.append((messages, replace(self._reading, is_messages=True)))
+    def add_messages(self, messages: DataFrame, registry: Registry | None = None) -> None:
+        """Add messages of topics (:func:`delta_cdc.spark.ingest.kafka.read`).
 
-    def add_again(self, records: DataFrame) -> None:
-        """Add records of the quarantine: RAW, PUBLISHED and POSITION."""
+        :param registry: has the schemas of messages in Avro
+        """
+        schemas = {} if registry is None else _schemas(messages, registry)
+        self._frames.append((messages, replace(self._reading, is_messages=True, schemas=schemas)))
+
+    def add_again(self, records: DataFrame, registry: Registry | None = None) -> None:
+        """Add records of the quarantine: RAW, PUBLISHED and POSITION.
+
+        :param registry: has the schemas of messages in Avro
+        """
+        schemas = {}
+        if registry is not None:
+            in_base64 = F.col(RAW).startswith(sources.BASE64)
+            value = F.try_to_binary(F.substring(RAW, len(sources.BASE64) + 1, 12), F.lit("base64"))
+            schemas = _schemas(records.where(in_base64).select(value.alias(sources.VALUE)), registry)
         place = F.col(POSITION)
         raw = records.select(
             F.col(RAW).alias(sources.VALUE),
@@ -96,7 +120,7 @@ class Decoding:
             ],
             F.unix_micros(PUBLISHED).alias(sources.PUBLISHED),
         )
-        self._frames.append((raw, replace(self._reading, is_again=True)))
+        self._frames.append((raw, replace(self._reading, is_again=True, schemas=schemas)))
 
     def add_files(self, session: SparkSession, files: Sequence[SourceFile]) -> None:
         """Add the records of files.
@@ -180,6 +204,22 @@ class Decoding:
         return rows, struct_to_spark(columns), rows.schema[SEQUENCE].dataType
 
 
+def _schemas(messages: DataFrame, registry: Registry) -> dict[SchemaId, str | None]:
+    """Return the schemas that messages name. The driver alone knows the registry, and its secrets."""
+    start = {name: F.substring(name, 1, 9) for name in (sources.VALUE, sources.KEY)}
+    if sources.KEY not in messages.columns:
+        start[sources.KEY] = F.lit(None).cast("binary")
+    headers = F.col(sources.HEADERS) if sources.HEADERS in messages.columns else F.lit(None).cast(_HEADERS)
+    beginnings = messages.select(
+        *[column.alias(name) for name, column in start.items()], headers.alias(sources.HEADERS)
+    )
+    found = beginnings.mapInArrow(ids_of, "number bigint, is_content boolean").groupBy("number", "is_content")
+    # Noise may look like ids. The schemas of a batch are few, and each of its records names one of them.
+    rows = found.count().orderBy(F.desc("count")).limit(MOST_SCHEMAS).collect()
+    ids = [SchemaId(row["number"] % 2**64, row["is_content"]) for row in rows]
+    return {id_: registry.schema(id_.number, is_content=id_.is_content) for id_ in ids}
+
+
 def _named(
     texts: Sequence[str], columns: Sequence[tuple[str, Type]], others: Sequence[tuple[str, Type]]
 ) -> tuple[tuple[str, Type], ...]:
@@ -210,6 +250,10 @@ def raw_files(session: SparkSession, files: Sequence[SourceFile], options: Inges
 def bytes_of(session: SparkSession, spec: IngestSpec) -> DataFrame:
     """Return what Spark reads of the files of a batch, to find damaged ones."""
     files, options = records.readable(spec), spec.options
+    if formats.is_whole(options.format, options.format_options):
+        # Only the function itself finds out whether their content is damaged.
+        reading = Reading(options.format, options.adapter, format_options=options.format_options)
+        return raw_files(session, files, options).mapInArrow(read_of(reading), f"{UNKNOWN} string")
     if options.format != "parquet":
         return raw_files(session, files, options)
     parts, _ = columnar.read(session, files, options.format_options)

@@ -31,7 +31,7 @@ from delta_cdc.core.sql import quote, table
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.watermark import PipelineState, Seal
 from delta_cdc.ingest.adapters.guess import likely_adapter
-from delta_cdc.ingest.sources import GREW
+from delta_cdc.ingest.sources import DAMAGED, GREW
 from delta_cdc.spark import catalog, quarantine, written_rows
 from delta_cdc.spark.apply import layout
 from delta_cdc.spark.apply.commit import changed_since, commit, is_conflict, logs_loaded
@@ -66,6 +66,7 @@ _GONE = (
 )
 #: Errors of Spark for a damaged file.
 _DAMAGE = (
+    DAMAGED,
     "CANNOT_READ_FILE_FOOTER",
     columnar.ILLEGAL,
     "is not a Parquet file",
@@ -315,8 +316,9 @@ def _damage(session: SparkSession, spec: IngestSpec, files: list[SourceFile]) ->
 
 
 def _cause(error: Exception) -> str:
-    """Return the root cause of an error as one line."""
-    return unquote(causes(error)[-1].line)
+    """Return the root cause of an error as one line; of our own error, what it says of the file."""
+    line = unquote(causes(error)[-1].line)
+    return line.partition(f" {DAMAGED}: ")[2].removesuffix(" SQLSTATE: 38000") or line
 
 
 def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> Batch:
@@ -364,10 +366,12 @@ def _decoding(
         known=log_schema.payload if log_schema is not None else None,
         log_sequence=log_schema.sequence if log_schema is not None else None,
     )
+    is_kafka = options.source_kind == "kafka"
+    registry = kafka.registry(session, secrets) if is_kafka and options.format == "avro" else None
     if spec.step.kind == "replay":
-        decoding.add_again(quarantine.replayable(session, spec))
-    elif options.source_kind == "kafka":
-        decoding.add_messages(kafka.read(session, spec, secrets))
+        decoding.add_again(quarantine.replayable(session, spec), registry)
+    elif is_kafka:
+        decoding.add_messages(kafka.read(session, spec, secrets), registry)
     else:
         decoding.add_files(session, files)
     return decoding

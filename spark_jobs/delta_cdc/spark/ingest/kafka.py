@@ -23,10 +23,11 @@ from delta_cdc.core.errors import (
     StoreUnavailable,
     TopicReplaced,
 )
-from delta_cdc.core.kafka_options import for_java
+from delta_cdc.core.kafka_options import for_java, for_registry
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.topics import servers_of
 from delta_cdc.ingest import sources
+from delta_cdc.ingest.records.registry import Registry
 from delta_cdc.spark.sessions import value_of
 
 if TYPE_CHECKING:
@@ -117,6 +118,15 @@ def read(session: SparkSession, spec: IngestSpec, options: Mapping[str, str] | N
             sources.PUBLISHED
         ),
     )
+
+
+def registry(session: SparkSession, options: Mapping[str, str] | None = None) -> Registry:
+    """Return the registry with the schemas of messages in Avro.
+
+    :param options: as for :func:`read`
+    :raises InvalidConfiguration: the options name no registry
+    """
+    return Registry.of(for_registry(handed_over(session) if options is None else options))
 
 
 def handed_over(session: SparkSession) -> dict[str, str] | None:

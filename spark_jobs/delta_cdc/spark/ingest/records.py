@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T
 
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.ingest import formats
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import IngestOptions, IngestSpec, SourceFile
@@ -36,12 +37,21 @@ def readable(spec: IngestSpec) -> list[SourceFile]:
 
 def unreadable(spec: IngestSpec) -> list[tuple[SourceFile, str]]:
     """Return the files that are unreadable as a whole, each with the reason."""
-    reasons = [(file, file.unreadable or _skip_reason(file.uri)) for file in spec.files if not file.missing]
+    options = spec.options
+    is_whole = options.source_kind == "files" and formats.is_whole(options.format, options.format_options)
+    most = formats.MOST_BYTES_OF_A_FILE if is_whole else None
+    reasons = [(file, file.unreadable or _skip_reason(file, most)) for file in spec.files if not file.missing]
     return [(file, reason) for file, reason in reasons if reason]
 
 
-def _skip_reason(uri: str) -> str:
-    """Return why Spark silently skips a file of this name; "" if it reads the file."""
+def _skip_reason(file: SourceFile, most: int | None) -> str:
+    """Return why a file cannot be read, by its name and size; "" if it can.
+
+    :param most: the most bytes
+    """
+    uri = file.uri
+    if most is not None and file.size > most:
+        return f"it has {formats.TOO_LARGE}"
     name = uri.rsplit("/", 1)[-1]
     if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
         return "Spark reads no file of such a name; rename it"

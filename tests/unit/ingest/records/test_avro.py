@@ -12,12 +12,10 @@ import struct
 import threading
 import time as clock
 import zlib
-from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import fastavro
 import pyarrow as pa
@@ -32,8 +30,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, SourceUnreadable, StoreUnavailable
 from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.records import avro
-from delta_cdc.ingest.records.avro import Decoded, MessageDecoder, Schema, compiled, object_file, schema_id
+from delta_cdc.ingest.records.avro import (
+    Decoded,
+    MessageDecoder,
+    Schema,
+    SchemaId,
+    compiled,
+    object_file,
+    schema_id,
+)
 from delta_cdc.ingest.records.registry import Registry, inlined
+from tests.support.schema_registry import Quiet, Served, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -514,11 +521,15 @@ RAW = written(ROW, VALUE)
 @pytest.mark.parametrize(
     ("raw", "headers", "wanted"),
     [
-        (b"\0\0\0\0\x07" + RAW, {}, 7),
-        (b"\0\x7f\xff\xff\xff" + RAW, None, 2**31 - 1),
-        (b"\0" + (9).to_bytes(8, "big") + RAW, None, 9),
-        (RAW, {"apicurio.value.globalId": (2**40).to_bytes(8, "big")}, 2**40),
-        (RAW, {"apicurio.value.contentId": (5).to_bytes(8, "big"), "other": b"x"}, 5),
+        (b"\0\0\0\0\x07" + RAW, {}, SchemaId(7)),
+        (b"\0\x7f\xff\xff\xff" + RAW, None, SchemaId(2**31 - 1)),
+        (b"\0" + (9).to_bytes(8, "big") + RAW, None, SchemaId(9)),
+        (RAW, {"apicurio.value.globalId": (2**40).to_bytes(8, "big")}, SchemaId(2**40, is_content=False)),
+        (
+            RAW,
+            {"apicurio.value.contentId": (5).to_bytes(8, "big"), "other": b"x"},
+            SchemaId(5, is_content=True),
+        ),
         (
             RAW,
             {"apicurio.value.globalId": b"5"},
@@ -536,7 +547,16 @@ def test_ids(raw: bytes, headers: dict[str, bytes] | None, wanted: Any) -> None:
 
 def test_messages() -> None:
     key = json.dumps("string")
-    decode = MessageDecoder({7: json.dumps(ROW), 8: key, 9: '{"type":"x"}'})
+    global_7, global_8 = SchemaId(7, is_content=False), SchemaId(8, is_content=False)
+    decode = MessageDecoder(
+        {
+            SchemaId(7): json.dumps(ROW),
+            global_7: json.dumps(ROW),
+            SchemaId(8): key,
+            SchemaId(9): '{"type":"x"}',
+            SchemaId(5): None,
+        }
+    )
     found = decode(b"\0\0\0\0\x07" + RAW)
     assert isinstance(found, Decoded)
     assert found.value == VALUE
@@ -547,16 +567,17 @@ def test_messages() -> None:
     in_header = decode(RAW, {"apicurio.value.globalId": (7).to_bytes(8, "big")})
     assert isinstance(in_header, Decoded)
     assert in_header.value == VALUE
-    raw_decode = MessageDecoder({7: json.dumps(ROW)}, is_connect=True)
+    raw_decode = MessageDecoder({SchemaId(7): json.dumps(ROW)}, is_connect=True)
     raw = raw_decode(b"\0\0\0\0\x07" + RAW)
     assert isinstance(raw, Decoded)
     assert raw.value["at"] == int(VALUE["at"].timestamp() * 1000)  # type: ignore[attr-defined]
-    of_key = MessageDecoder({8: key}, part="key")
+    of_key = MessageDecoder({global_8: key}, part="key")
     kept = of_key(b"\x02x", {"apicurio.key.globalId": (8).to_bytes(8, "big"), "apicurio.value.globalId": b""})
     assert isinstance(kept, Decoded)
     assert kept.value == "x"
     for body, reason in (
         (b"\0\0\0\0\x05" + RAW, "not Avro: the registry has no schema 5"),
+        (b"\0\0\0\0\x06" + RAW, "schema 6 was not requested: the batch names more than 1000"),
         (b"\0\0\0\0\x07" + RAW + b"!", "not Avro as schema 7 says: 1 bytes after the value"),
         (b"\0\0\0\0\x07" + RAW[:-1], f"not Avro as schema 7 says: {END}"),
         (b"\0\0\0\0\x07", f"not Avro as schema 7 says: {END}"),
@@ -704,117 +725,6 @@ def test_other_files() -> None:
 
 
 # -- registries ---------------------------------------------------------------------------------
-class Served:
-    """A registry that speaks the documented calls of Confluent's and Apicurio's."""
-
-    def __init__(self) -> None:
-        self.schemas: list[dict[str, Any]] = []
-        self.subjects: dict[str, list[int]] = {}
-        self.requests: list[str] = []
-        self.headers: list[dict[str, str]] = []
-        self.url = ""
-
-    def register(self, subject: str, schema: str, **more: Any) -> int:
-        entry = {"schema": schema, **more}
-        if entry not in self.schemas:
-            self.schemas.append(entry)
-        number = self.schemas.index(entry) + 1
-        versions = self.subjects.setdefault(subject, [])
-        if number not in versions:
-            versions.append(number)
-        return number
-
-    def answer(self, method: str, path: str, body: bytes) -> tuple[int, str]:
-        parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
-        unknown = 404, json.dumps({"error_code": 40403, "message": "Schema not found"})
-        if method == "POST" and parts[0] == "subjects":
-            given = json.loads(body)
-            number = self.register(parts[1], given.pop("schema"), **given)
-            return 200, json.dumps({"id": number, "version": 1, "schema": self.schemas[number - 1]["schema"]})
-        if parts[:2] == ["schemas", "ids"]:
-            at = int(parts[2]) - 1
-            return (200, json.dumps(self.schemas[at])) if 0 <= at < len(self.schemas) else unknown
-        if parts[0] == "subjects" and len(parts) == 4:
-            versions = self.subjects.get(parts[1], [])
-            at = int(parts[3]) - 1
-            return (200, json.dumps(self.schemas[versions[at] - 1])) if at < len(versions) else unknown
-        if parts[:2] == ["apis", "registry"]:
-            wanted = "dereference=true" if parts[2] == "v2" else "references=DEREFERENCE"
-            if parts[3:5] in (["ids", "globalIds"], ["ids", "contentIds"]) and wanted in path:
-                at = int(parts[5]) - (1 if parts[4] == "globalIds" else 101)
-                if 0 <= at < len(self.schemas):
-                    return 200, self.schemas[at]["schema"]
-                return 404, json.dumps({"error_code": 404, "name": "ArtifactNotFoundException"})
-        if parts[0] == "status":
-            return int(parts[1]), "no"
-        if parts[0] == "text":
-            return 200, {
-                "html": "<html>",
-                "list": "[]",
-                "none": "{}",
-                "long": "x" * (17 << 20),
-                "wrong": '{"schema":5}',
-            }[parts[1]]
-        if parts[0] == "bytes":
-            return 200, "\udcff"
-        return 404, json.dumps({"error_code": 404, "message": "HTTP 404 Not Found"})
-
-
-class Quiet(ThreadingHTTPServer):
-    """A server that keeps to itself which clients went away."""
-
-    def handle_error(self, *_: Any) -> None:
-        pass
-
-
-@contextmanager
-def serving() -> Iterator[Served]:
-    served = Served()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self.reply("GET")
-
-        def do_POST(self) -> None:
-            self.reply("POST")
-
-        def reply(self, method: str) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            served.requests.append(f"{method} {self.path}")
-            served.headers.append(dict(self.headers))
-            if self.path.startswith("/hang"):
-                clock.sleep(1)
-            if self.path.startswith("/drop"):
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nx")
-                self.close_connection = True
-                return
-            code, text = served.answer(method, self.path, body)
-            data = text.encode(errors="surrogateescape")
-            self.send_response(code)
-            if code in (301, 307):
-                self.send_header("Location", f"{served.url}/schemas/ids/1")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = Quiet(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    served.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 @pytest.fixture
 def served() -> Iterator[Served]:
     with serving() as found:
@@ -824,20 +734,20 @@ def served() -> Iterator[Served]:
 def test_confluents_serializer(served: Served) -> None:
     """What Confluent's own client writes, by the schemas that it registered."""
     client = SchemaRegistryClient({"url": served.url})
-    schemas: dict[int, str] = {}
+    schemas: dict[SchemaId, str | None] = {}
     for topic, value in (("a", VALUE), ("b", {**VALUE, "id": -1, "v": None})):
         schema = {**ROW, "name": f"shop.{topic}"}
         write = AvroSerializer(client, json.dumps(schema))
         raw = write(value, SerializationContext(topic, MessageField.VALUE))
         number = schema_id(raw)
-        assert isinstance(number, int)
-        text = Registry(served.url).schema(number)
+        assert isinstance(number, SchemaId)
+        text = Registry(served.url).schema(number.number, is_content=number.is_content)
         assert text is not None
         schemas[number] = text
         found = MessageDecoder(schemas)(raw)
         assert isinstance(found, Decoded)
         assert found.value == value
-    assert sorted(schemas) == [1, 2]
+    assert sorted(schemas) == [SchemaId(1), SchemaId(2)]
 
 
 def test_confluents_registry(served: Served) -> None:
@@ -920,10 +830,30 @@ def test_references_with_many_levels(served: Served) -> None:
 
 @pytest.mark.parametrize("version", ["v2", "v3"])
 def test_apicurios_registry(served: Served, version: str) -> None:
-    number = served.register("x", json.dumps(ROW))
-    found = Registry(f"{served.url}/apis/registry/{version}")
-    assert found.schema(number) == found.schema(100 + number, is_content=True) == json.dumps(ROW)
-    assert found.schema(99) is None
+    number, schema = served.register("x", json.dumps(ROW)), json.dumps(ROW)
+    url = f"{served.url}/apis/registry/{version}"
+    found = Registry(url)
+    assert found.schema(number, is_content=False) == found.schema(100 + number, is_content=True) == schema
+    assert found.schema(99, is_content=False) is None
+    # Where a message does not say which id it has, it is the one that serializers of this version write.
+    usual = number if version == "v2" else 100 + number
+    assert found.schema(usual) == schema
+    assert found.schema(201 - usual) is None
+    assert Registry.of({"url": url, "use-id": "globalId"}).schema(number) == schema
+    assert Registry.of({"url": url, "use-id": "contentId"}).schema(100 + number) == schema
+
+
+def test_options(served: Served) -> None:
+    served.register("x", json.dumps(ROW))
+    for options in ({"basic.auth.user.info": "me:geh:eim"}, {"bearer.auth.token": "geheim"}, {}):
+        assert Registry.of({"url": f" {served.url}/ ", **options}).schema(1) == json.dumps(ROW)
+    assert [headers.get("Authorization") for headers in served.headers] == [
+        "Basic bWU6Z2VoOmVpbQ==",
+        "Bearer geheim",
+        None,
+    ]
+    with pytest.raises(InvalidConfiguration, match="cannot be read"):
+        Registry.of({"url": served.url, "ssl.ca.location": "/nowhere.pem"})
 
 
 def test_credentials(served: Served) -> None:
