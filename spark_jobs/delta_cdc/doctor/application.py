@@ -80,6 +80,8 @@ class Spark:
         self._is_given_up = False
         #: The value of :data:`FEED_OF_NEW_TABLES`; None before an application has read it.
         self._feed: str | None = None
+        #: What :mod:`delta_cdc.doctor.probe` found of Python on the executors; empty before it looked.
+        self._versions: Mapping[str, str] = {}
 
     @property
     def _is_connect(self) -> bool:
@@ -91,6 +93,7 @@ class Spark:
         return [
             Check(f"{name}-address", self._address),
             Check(f"{name}-job", self._job, self._give_up),
+            Check(f"{name}-python", self._python),
             Check(f"{name}-defaults", self._defaults),
         ]
 
@@ -140,7 +143,22 @@ class Spark:
             answer, log = self._run(folder)
         leftover = self._forget(is_made="merged" in answer)
         self._feed = answer.get("feed")
+        self._versions = answer.get("python", {})
         return self._judged(answer, log, leftover)
+
+    def _python(self) -> Result:
+        """Check whether Python runs on the executors, with pyarrow: an ingest decodes records there."""
+        found = self._versions
+        if not found:
+            return skipped("no application has looked at Python on the executors")
+        if "error" in found:
+            why = _reason({"error": [found["name"], found["error"]]})
+            return warning(
+                f"Python functions do not run on the executors, so no ingest does: {why}",
+                "give the executors the Python and the pyarrow of the driver (spark.pyspark.python, or an "
+                "archive with a virtual environment).",
+            )
+        return ok(f"executors have Python {found['python']} with pyarrow {found['pyarrow']}")
 
     def _defaults(self) -> Result:
         """Check whether tables that sessions of this Spark create have a change data feed."""

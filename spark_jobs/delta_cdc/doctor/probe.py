@@ -42,6 +42,9 @@ def main() -> None:
             if request["extension"] in answer["extensions"]:
                 # Spark continues without an extension whose class is missing.
                 answer["delta"] = _delta(spark, request)
+            came_to("python")
+            answer["python"] = _python(spark)
+            came_to("delta")
             answer["feed"] = spark.conf.get(request["feed"], "") or ""
             if request.get("folder"):
                 came_to("merge")
@@ -77,6 +80,25 @@ def _delta(spark: SparkSession, request: dict[str, Any]) -> str | None:
         except Exception:  # noqa: BLE001 - what every JVM has is refused, too
             return None
         raise
+
+
+def _python(spark: SparkSession) -> dict[str, str]:
+    """Run a function on an executor; return its Python and its pyarrow, or why it does not run."""
+
+    def versions(batches: Any) -> Any:
+        import platform
+
+        import pyarrow  # type: ignore[import-untyped]
+
+        for _ in batches:
+            found = [[platform.python_version()], [pyarrow.__version__]]
+            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(column) for column in found], ["p", "a"])
+
+    try:
+        row = spark.range(0, 1, 1, 1).mapInArrow(versions, "p string, a string").collect()[0]
+    except Exception as error:  # noqa: BLE001 - the reader of the answer reports it
+        return {"name": type(error).__name__, "error": str(error)}
+    return {"python": row[0], "pyarrow": row[1]}
 
 
 def _merge(spark: SparkSession, folder: str) -> int:

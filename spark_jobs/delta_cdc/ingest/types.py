@@ -78,6 +78,12 @@ def struct(fields: Sequence[tuple[str, Type]]) -> Type:
     return Type("struct", fields=tuple(fields))
 
 
+def inner_names(kind: Type) -> set[str]:
+    """Return the names of a type and of all types inside of it."""
+    parts = (*filter(None, (kind.element, kind.key)), *(part for _, part in kind.fields))
+    return {kind.name}.union(*map(inner_names, parts))
+
+
 # -- Spark's JSON -------------------------------------------------------------------------------
 def of_json(value: Any) -> Type:
     """Return a type from Spark's JSON of it (``DataType.jsonValue``), without lengths and collations."""

@@ -11,6 +11,8 @@ from delta_cdc.core.properties import feed_on
 from delta_cdc.core.topics import is_topics, parse
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.ingest import formats
+from delta_cdc.ingest.ddl import of_ddl
+from delta_cdc.ingest.types import Type, inner_names
 from delta_cdc.planning.file_listing import check_glob, hides, read_source
 from delta_cdc.planning.request import epoch_ms, refuse_same
 from delta_cdc.planning.taken_files import INGESTED, QUARANTINE, beside
@@ -97,6 +99,7 @@ class IngestRequest:
             check_glob(self.glob)
             self._refuse_overlap()
         formats.check(self.options.format, self.options.format_options)
+        _refuse_inner_variant(self.options.schema)
         return replace(self.options, adapter_options=_adapted(self.options))
 
     def _refuse_overlap(self) -> None:
@@ -113,6 +116,19 @@ class IngestRequest:
                 f"the folder of the source {self.source} or of the change log {self.log} contains the other",
                 "use separate folders, neither of which contains the other.",
                 "source",
+            )
+
+
+def _refuse_inner_variant(schema: str | None) -> None:
+    """Refuse a VARIANT inside of a struct, an array or a map: its values come from Python as texts."""
+    columns = of_ddl(schema) if schema else None
+    # The job reports a text that is no list of columns.
+    for name, kind in columns.fields if isinstance(columns, Type) else ():
+        if kind.is_nested and "variant" in inner_names(kind):
+            raise validation.invalid(
+                f"schema gives the column {name} the type {str(kind)[:200]}, which has a VARIANT inside",
+                f"make the whole column {name} a VARIANT, or the inner one a STRING.",
+                "schema",
             )
 
 

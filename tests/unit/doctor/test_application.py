@@ -42,7 +42,7 @@ def test_whoever_loses_patience_leaves_nothing_behind(
     monkeypatch.setattr("delta_cdc.doctor.application.submit_binary", lambda: submit)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     asked = Questions(confs={"spark.jars": "/mine.jar"})
-    address, job, _ = asked.checks_of_spark("local[1]")
+    address, job, *_ = asked.checks_of_spark("local[1]")
     assert address.look().status == "skipped"
 
     started: list[int] = []
@@ -70,6 +70,22 @@ def test_whether_new_tables_record_their_changes(value: str | None, status: str)
     if value is not None:
         assert f"{FEED_OF_NEW_TABLES} is {value or 'not set'}" in result.found
     assert ("DeltaEnableChangeDataFeedOperator" in result.remedy) == (status == "warning")
+
+
+def test_python_on_the_executors() -> None:
+    spark = Spark("local[1]", Questions())
+    assert spark._python().status == "skipped"
+    spark._versions = {"python": "3.12.1", "pyarrow": "20.0.0"}
+    assert spark._python().found == "executors have Python 3.12.1 with pyarrow 20.0.0"
+    text = (
+        "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call "
+        "last):\n  File \"/x.py\", line 1, in f\nModuleNotFoundError: No module named 'pyarrow'\n"
+    )
+    spark._versions = {"name": "PythonException", "error": text}
+    result = spark._python()
+    assert result.status == "warning"
+    assert result.found.endswith("the Python worker: ModuleNotFoundError: No module named 'pyarrow'")
+    assert "spark.pyspark.python" in result.remedy
 
 
 @pytest.mark.parametrize("java", [True, False])

@@ -651,6 +651,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"source": "kafka://h/t", "options": replace(OPTIONS, source_kind="kafka", format="csv")},
         "the format of a topic",
     ),
+    (
+        {"source": "kafka://h/t", "options": replace(OPTIONS, source_kind="kafka", format="avro")},
+        "schema.registry.url is not given",
+    ),
+    (
+        {"options": replace(OPTIONS, schema="id INT, v STRUCT<a: ARRAY<MAP<STRING, VARIANT>>>")},
+        "column v the type .* which has a VARIANT inside",
+    ),
+    (
+        {"options": replace(OPTIONS, format="avro", format_options={"header": "true"})},
+        "cannot be given for avro",
+    ),
     ({"source": "kafka://h", "options": replace(OPTIONS, source_kind="kafka")}, "kafka://"),
     ({"options": replace(OPTIONS, keys=())}, "keys are missing"),
     ({"options": replace(OPTIONS, insert_only=True)}, "insert_only and keys"),
