@@ -88,11 +88,11 @@ def _python(spark: SparkSession) -> dict[str, str]:
     def versions(batches: Any) -> Any:
         import platform
 
-        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow as pa  # type: ignore[import-untyped]
 
         for _ in batches:
-            found = [[platform.python_version()], [pyarrow.__version__]]
-            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(column) for column in found], ["p", "a"])
+            found = [[platform.python_version()], [pa.__version__]]
+            yield pa.RecordBatch.from_arrays([pa.array(column) for column in found], ["p", "a"])
 
     try:
         row = spark.range(0, 1, 1, 1).mapInArrow(versions, "p string, a string").collect()[0]
