@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core.change_log import log_properties
 from delta_cdc.core.concurrency import both, gathered
+from delta_cdc.core.kafka_options import for_registry
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.retention import LOG_RETENTION, milliseconds_of
 from delta_cdc.core.retention import readable as readable_time
@@ -26,9 +27,10 @@ from delta_cdc.planning.plan import readable
 from delta_cdc.planning.quarantine import holds_records
 from delta_cdc.planning.request import Memory
 from delta_cdc.planning.taken_files import INGESTED, QUARANTINE, beside, same
+from delta_cdc.planning.unfinished_files import finished
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from delta_cdc.planning.reconcile import RecordedWatermark
     from delta_cdc.planning.taken_files import Identity
@@ -131,6 +133,8 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
     """
     # The check reads the disk: a source that looks like a pattern may be an existing folder.
     request = replace(request, options=await asyncio.to_thread(request.checked))
+    if request.is_kafka and request.options.format == "avro":
+        for_registry(request.kafka_options)
     state = memory or Memory()
     now = time.time_ns() // 1_000_000 if state.now_ms is None else state.now_ms
     no_list = request.is_kafka or request.lexical_order or request.replay
@@ -241,7 +245,12 @@ async def _files(observed: _Observed) -> Chosen:
         )
     if not new:
         return Chosen(None, tuple(notes), looked=len(listed))
-    chosen, left = _bounded(request, new)
+    bounded, rest = _bounded(request, new)
+    batch = await finished(bounded, request, observed.now_ms)
+    notes += batch.notes
+    chosen, left = batch.files, _left((*batch.held, *rest))
+    if not chosen:
+        return Chosen(None, tuple(notes), left=left, looked=len(listed))
     changed = sum(1 for file in chosen if file.uri in counted.files)
     if changed and not observed.standing.doubtful:
         notes.append(
@@ -288,8 +297,8 @@ def _new(observed: _Observed, listed: Iterable[SourceFile]) -> tuple[list[Source
     return new, older
 
 
-def _bounded(request: IngestRequest, new: list[SourceFile]) -> tuple[list[SourceFile], dict[str, int]]:
-    """Return the files that the limits allow, in order, and what they leave for another run.
+def _bounded(request: IngestRequest, new: list[SourceFile]) -> tuple[list[SourceFile], list[SourceFile]]:
+    """Return the files that the limits allow, and those that they leave for another run, in order.
 
     The order is by time of modification, the oldest first; with ``lexical_order``, by name.
     """
@@ -304,8 +313,12 @@ def _bounded(request: IngestRequest, new: list[SourceFile]) -> tuple[list[Source
         if request.max_bytes is not None and count and size > request.max_bytes:
             break
         count += 1
-    rest = ordered[count:]
-    return ordered[:count], {"files": len(rest), "bytes": sum(file.size for file in rest)} if rest else {}
+    return ordered[:count], ordered[count:]
+
+
+def _left(files: Sequence[SourceFile]) -> dict[str, int]:
+    """Return how much is left for another run; empty if it is nothing."""
+    return {"files": len(files), "bytes": sum(file.size for file in files)} if files else {}
 
 
 async def _described(request: IngestRequest, files: list[SourceFile]) -> tuple[SourceFile, ...]:
@@ -335,8 +348,7 @@ async def _pending(observed: _Observed, memory: Memory) -> Chosen:
     vanished = (without,) if gone else ()
     listed = {file.uri for file in observed.listed}
     waiting = [file for file in _new(observed, observed.listed)[0] if file.uri not in dict(batch.files)]
-    left = {"files": len(waiting), "bytes": sum(file.size for file in waiting)} if waiting else {}
-    return Chosen("ingest", (note, *vanished), files, recorded=True, left=left, looked=len(listed))
+    return Chosen("ingest", (note, *vanished), files, recorded=True, left=_left(waiting), looked=len(listed))
 
 
 async def _recorded(
