@@ -82,7 +82,7 @@ def json_records(
             [None] * count, pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
         ),
         sources.FILE: pa.array([file] * count, pa.string()),
-        sources.START: pa.array([0] * count, pa.int64()),
+        **{name: pa.array([0] * count, pa.int64()) for name in (sources.SIZE, sources.START)},
     }
     batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
     # A blank line of a file is skipped: to see one, the records are messages, which have no file.
@@ -111,7 +111,7 @@ def table_records(
         }
         columns[sources.FILE] = pa.array([places[at] for at in numbers], pa.string())
         columns[sources.PUBLISHED] = pa.array([None] * len(numbers), pa.int64())
-        columns[sources.START] = pa.array([0] * len(numbers), pa.int64())
+        columns |= {name: pa.array([0] * len(numbers), pa.int64()) for name in (sources.SIZE, sources.START)}
         columns[sources.ROW] = pa.array(numbers, pa.int64())
         batches.append(pa.RecordBatch.from_arrays(list(columns.values()), list(columns)))
     return Records(tuple(batches), given=fields)

@@ -62,6 +62,7 @@ class Reading:
     :param numbered: records of files get their row numbers
     :param is_again: the records are raw texts of the quarantine; each row keeps its text
     :param reads: for Parquet: the columns that the adapter reads, in lower case
+    :param sizes: for CSV: the planned sizes of the files, by name
     :param schemas: for messages of Avro: the schemas that they name, as JSON; None for one that the registry
         does not have
     """
@@ -83,6 +84,7 @@ class Reading:
     numbered: bool = False
     is_again: bool = False
     reads: frozenset[str] = frozenset()
+    sizes: Mapping[str, int] = field(default_factory=dict)
     schemas: Mapping[SchemaId, str | None] = field(default_factory=dict)
 
     def made_adapter(self) -> Adapter:

@@ -72,9 +72,9 @@ def _placed(
         *columns,
         pa.array([path] * count, pa.string()),
         pa.array([modified] * count, pa.int64()),
-        pa.array([0] * count, pa.int64()),
+        *[pa.array([0] * count, pa.int64())] * 2,
     ]
-    names = [*names, sources.FILE, sources.PUBLISHED, sources.START]
+    names = [*names, sources.FILE, sources.PUBLISHED, sources.SIZE, sources.START]
     if rows is not None:
         arrays, names = [*arrays, rows], [*names, sources.ROW]
     return pa.RecordBatch.from_arrays(arrays, names)

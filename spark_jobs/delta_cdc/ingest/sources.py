@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from delta_cdc.ingest.batch import Reading
 
 #: Columns of the Arrow batches that Spark brings, besides the columns of Parquet files.
-#: START is the offset in the file at which the task's part of it begins.
-VALUE, FILE, PUBLISHED, ROW, START = "_value", "_file", "_published", "_row", "_start"
+#: SIZE is the file's, in bytes, and START where the task's part of it begins.
+VALUE, FILE, PUBLISHED, ROW, SIZE, START = "_value", "_file", "_published", "_row", "_size", "_start"
 KEY, HEADERS, TOPIC, PARTITION, OFFSET = "_key", "_headers", "_topic", "_partition", "_offset"
 #: Of these, those of rows of Parquet files.
-PLACES = (FILE, PUBLISHED, START, ROW)
+PLACES = (FILE, PUBLISHED, SIZE, START, ROW)
 #: The prefix of the raw text of bytes that are not UTF-8.
 BASE64 = "base64:"
 
@@ -50,7 +50,7 @@ GREW, DAMAGED = "grew while it was read", "is a damaged file"
 
 
 class FileGrew(Exception):
-    """A file is longer than planned, so that the part of a task does not begin at its first byte."""
+    """A file is longer than planned: its last line may be incomplete, or another task has its first byte."""
 
     def __init__(self, file: str) -> None:
         super().__init__(f"{file} {GREW}")
@@ -135,8 +135,13 @@ def bytes_of(text: str) -> bytes:
 class _Files:
     """What sources of files share: the names, and the rows so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Mapping[str, int] | None = None) -> None:
+        """Begin at no file.
+
+        :param sizes: the planned sizes of files; a file of another size raises :class:`FileGrew`
+        """
         self._names: dict[str, str] = {}
+        self._sizes = sizes or {}
         self._file = ""
         self._row = -1
 
@@ -144,6 +149,13 @@ class _Files:
         name = self._names.get(path)
         if name is None:
             name = self._names[path] = planned_name(path)
+        return name
+
+    def _begin(self, path: str, size: int, start: int) -> str:
+        """Return the name of a file of which each task must see all that was planned."""
+        name = self._named(path)
+        if start or self._sizes.get(name, size) != size:
+            raise FileGrew(name)
         return name
 
     def last(self) -> Iterator[Item]:
@@ -167,14 +179,12 @@ class _Lines(_Files):
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
         decode, numbered = self._decoder, self._numbered
         path, position = None, Position()
-        for raw, file, published, start in _lines(batch, self._dialect):
+        for raw, file, published, size, start in _lines(batch, self._dialect):
             if file != path:
-                path, name = file, self._named(file)
+                path, name = file, self._begin(file, size, start) if numbered else self._named(file)
                 position = Position(name)
                 if name != self._file:
                     self._file, self._row = name, -1
-                if start and numbered:
-                    raise FileGrew(name)
             if numbered:
                 self._row += 1
                 position = Position(self._file, self._row)
@@ -222,7 +232,7 @@ class _Csv(_Files):
     """CSV; a file is never split, so that its header and its quotes are known."""
 
     def __init__(self, reading: Reading) -> None:
-        super().__init__()
+        super().__init__(reading.sizes)
         self._dialect = dialect = formats.dialect_of("csv", reading.format_options)
         converters = csv.converters(dialect, reading.types)
         self._reader = csv.Reader(dialect, None if dialect.header else reading.names, converters)
@@ -230,11 +240,9 @@ class _Csv(_Files):
 
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
         path = None
-        for line, file, published, start in _lines(batch, self._dialect, decodes=False):
+        for line, file, published, size, start in _lines(batch, self._dialect, decodes=False):
             if file != path:
-                path, name = file, self._named(file)
-                if start:
-                    raise FileGrew(name)
+                path, name = file, self._begin(file, size, start)
                 if name != self._file:
                     yield from self.last()
                     self._file, self._row, self._published = name, -1, published
@@ -509,12 +517,12 @@ class _Columns(_Files):
 
 def _lines(
     batch: pa.RecordBatch, dialect: csv.Dialect, *, decodes: bool = True
-) -> Iterator[tuple[bytes, str, int, int]]:
-    """Return lines with their file, its time, and where the task's part of it begins.
+) -> Iterator[tuple[bytes, str, int, int, int]]:
+    """Return lines with their file, its time and size, and where the task's part of it begins.
 
     :param decodes: return UTF-8; bytes that are not in the encoding stay as they are
     """
-    rows = _columns(batch, VALUE, FILE, PUBLISHED, START)
+    rows = _columns(batch, VALUE, FILE, PUBLISHED, SIZE, START)
     if dialect.is_whole:
         rows = (
             (line, *place)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -69,6 +71,34 @@ def test_over_columns(spark: SparkSession, tmp_path: Path) -> None:
         f"-{10**20 - 1 - 2:020d}/{1:020d}/{0:020d}/{9:020d}",
     ]
     assert sorted(row[SEQUENCE] for row in several) == [several[1][SEQUENCE], several[0][SEQUENCE]]
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("cast(v as bigint) + 1", [2, None, None]),
+        ("cast(v as decimal(38,0)) * 3", [Decimal(3), None, Decimal(9223372036854775807 * 3)]),
+        ("1 / (length(v) - 1)", [None, None, 1 / 18]),
+        ("concat('a', v, if(v = 'x', raise_error('b'), ''))", ["a1", None, "a9223372036854775807"]),
+        ("timestamp_seconds(1729990800 + cast(v as int))", ["2024-10-27 01:00:01", None, None]),
+        (
+            "cast(timestamp_seconds(1729990800 + cast(v as int)) as timestamp_ntz)",
+            ["2024-10-27 01:00:01", None, None],
+        ),
+        ("date_add(DATE'9999-12-30', cast(v as int))", ["9999-12-31", None, None]),
+    ],
+    ids=["bigint", "decimal", "double", "string", "timestamp", "ntz", "date"],
+)
+def test_a_record_for_which_an_expression_raises_has_no_order(
+    spark: SparkSession, tmp_path: Path, expression: str, wanted: list[Any]
+) -> None:
+    """It is invalid alone; all other values are those of Spark, in a zone with a repeated hour, too."""
+    lines = [{"id": 1, "v": "1"}, {"id": 2, "v": "x"}, {"id": 3, "v": "9223372036854775807"}]
+    options = {"sequence_by": expression, "source_timestamp": "to_timestamp(if(v = 'x', raise_error(''), v))"}
+    rows = rows_of(spark, tmp_path, lines, schema="id INT, v STRING", adapter_options=options)
+    found = [row[SEQUENCE] for row in rows]
+    assert [str(value) if isinstance(value, datetime | date) else value for value in found] == wanted
+    assert [row[SOURCE_TIMESTAMP] for row in rows] == [None] * 3
 
 
 def test_with_old_keys(spark: SparkSession, tmp_path: Path) -> None:

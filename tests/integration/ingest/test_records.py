@@ -195,3 +195,18 @@ def test_refused(spark: SparkSession, tmp_path: Path, form: str, options: dict[s
         decoding_of(session_like(spark), spec)
     assert isinstance(caught.value, DeltaCdcError)
     assert said in str(caught.value)
+
+
+def test_a_csv_file_that_grew_after_the_plan(spark: SparkSession, tmp_path: Path) -> None:
+    """The job compares its size with the planned one; the files of a recorded batch may have grown."""
+    path = tmp_path / "a b%20.csv"
+    path.write_text("1,x\n2,y\n")
+    spec = spec_of([path], "csv", schema="id INT, v STRING")
+    with path.open("a") as more:
+        more.write("3,z")
+    rows, _, _ = decoding_of(spark, spec).rows()
+    with pytest.raises(Exception, match="grew while it was read"):
+        rows.collect()
+    again = Decoding(spec.options, declared=records.declared(spec.options), known=None, log_sequence=None)
+    again.add_files(spark, spec.files, may_have_grown=True)
+    assert again.rows()[0].count() == 3

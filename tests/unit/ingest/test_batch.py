@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -122,6 +123,18 @@ def test_a_whole_file_whose_content_is_damaged(
     monkeypatch.setattr("delta_cdc.ingest.formats.MOST_BYTES_OF_A_FILE", 5)
     with pytest.raises(sources.FileDamaged, match="its content has more than 1 GiB"):
         read()
+
+
+def test_a_csv_file_that_grew_after_the_plan(tmp_path: Path) -> None:
+    """Its last line may be incomplete. A file of JSON may grow: its incomplete line is no record."""
+    path = tmp_path / "a.csv"
+    path.write_text("id,ts\n1,1\n2,2")
+    options = {"format_options": {"header": "true"}}
+    reading = local.complete(reading_of("csv", **options), path, None)
+    assert len(local.rows_of_file(reading, path)) == 2
+    with pytest.raises(sources.FileGrew, match=f"{path} grew while it was read"):
+        local.rows_of_file(replace(reading, sizes={str(path): 10}), path)
+    assert len(local.rows_of_file(replace(reading, sizes={"/other": 10}), path)) == 2
 
 
 def test_parquet_stays_in_columns() -> None:

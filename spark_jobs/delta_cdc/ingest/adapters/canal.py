@@ -15,21 +15,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.ingest.adapters.common import (
-    NO_OBJECT,
-    OFFSET,
-    Described,
-    Keys,
-    Names,
-    Order,
-    Tombstones,
-    ignored,
-    in_texts,
-    is_table,
-    key_change,
-    operations,
-    shown,
-)
+from delta_cdc.ingest.adapters.common import Enveloped, ignored
+from delta_cdc.ingest.adapters.members import Names, Remembered, shown
+from delta_cdc.ingest.adapters.sequence_by import OFFSET
 from delta_cdc.ingest.record import DELETE, IGNORE, TRUNCATE, UPSERT, Event, Invalid
 from delta_cdc.ingest.types import (
     BINARY,
@@ -49,7 +37,7 @@ from delta_cdc.ingest.values import Encoding, plain, timestamp_micros
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from delta_cdc.ingest.record import Record, Sequencer
+    from delta_cdc.ingest.record import Record
     from delta_cdc.ingest.types import Type
 
 OPERATIONS = {
@@ -62,11 +50,8 @@ OPERATIONS = {
 _FIELDS = ("type", "data", "old", "database", "table", "es", "isDdl", "mysqlType")
 _INDEX_DIGITS, _MOST_ROWS = 7, 5_000_000
 _TOO_MANY = Invalid(f"a message of more than {_MOST_ROWS:,} rows")
-_NO_ROWS, _NO_OLD = (
-    Invalid("data is no list of objects"),
-    Invalid("old is no list of as many objects as data"),
-)
-_MOST_TYPES, _MOST_NAMES = 1_000, 100_000
+_NO_ROWS = Invalid("data is no list of objects")
+_NO_OLD = Invalid("old is no list of as many objects as data")
 _TYPE = re.compile(r"\s*([a-z]+)\s*(?:\(([0-9]+)(?:\s*,\s*([0-9]+))?\))?([a-z ]*)", re.IGNORECASE)
 _WHOLE = {
     "tinyint": (BYTE, SHORT),
@@ -88,7 +73,7 @@ _OTHER = {
 }
 
 
-class Canal(Described):
+class Canal(Enveloped):
     """Reads messages of Canal.
 
     :param options: checked options
@@ -96,48 +81,27 @@ class Canal(Described):
     """
 
     def __init__(self, options: Mapping[str, Any], *, keys: Sequence[str]) -> None:
-        super().__init__()
+        super().__init__(options, keys, OPERATIONS, order=(OFFSET,))
         self._names = Names(_FIELDS)
-        self._keys = Keys(keys)
-        self._operation = operations(OPERATIONS, {})
-        self._is_table = None if options["table"] is None else is_table(options["table"])
-        self._order = Order(options["sequence_by"] or (OFFSET,))
-        self.needs_rows = self._order.needs_rows
-        self._tombstones = Tombstones(
-            options.get("tombstones"), keys, self._of_tombstone if self._order.is_offset else None
-        )
-        self._columns: dict[tuple[Any, ...], _Columns] = {}
+        self._columns = Remembered(_columns)
 
-    def sequence(self, types: Mapping[str, Type], log_type: Type | None) -> Sequencer:
-        """Return how sequences become values: they are texts."""
-        self._keys.learn(types)
-        return in_texts()
-
-    def events(self, record: Record) -> Sequence[Event] | Invalid:
-        """Return the events of a record."""
-        envelope = record.value
-        if envelope is None:
-            return self._tombstones.events(record)
-        if type(envelope) is not dict:
-            return NO_OBJECT
-        values = [None if name is None else envelope[name] for name in self._names.of(envelope)]
-        kind, data, old, database, table, es, is_ddl, types = values
-        if self._is_table is not None and not self._is_table(table, database):
-            return ignored()
-        op = self._operation(kind)
-        if is_ddl is True and op != TRUNCATE:
+    def _of(self, record: Record, value: dict[str, Any]) -> Sequence[Event] | Invalid:
+        kind, data, old, database, table, es, is_ddl, types = self._names.values(value)
+        op = self._op(kind, table, database)
+        if op == IGNORE or (is_ddl is True and op != TRUNCATE):
             return ignored()
         if isinstance(op, Invalid):
             return op
-        if op == IGNORE:
-            return ignored()
         base = self._order.text(record)
-        if base is None:
-            return self._order.lacking
+        if isinstance(base, Invalid):
+            return base
         moment = timestamp_micros(es)
         if op == TRUNCATE:
-            return (Event(TRUNCATE, {}, _sequence(base, 1), moment),)
+            return (Event(TRUNCATE, {}, self._place(base, 1), moment),)
         return self._of_rows(op, data, old, types, base, moment)
+
+    def _place(self, base: str, number: int) -> str:
+        return f"{base}/{number:0{_INDEX_DIGITS}d}"
 
     def _of_rows(
         self, op: str, data: Any, old: Any, types: Any, base: str, moment: int | None
@@ -157,33 +121,14 @@ class Canal(Described):
             flawed = columns.read(row) or (columns.read(changed) if changed else None)
             if flawed is not None:
                 return flawed
-            encodings = columns.encodings
-            sequence = _sequence(base, 2 * at + 1)
-            if changed and self._keys.differ(changed, row):
-                before = {**row, **changed}
-                events += key_change(before, row, (_sequence(base, 2 * at), sequence), moment, encodings)
-            else:
-                events.append(Event(op, row, sequence, moment, encodings=encodings))
+            events += self._of_row(op, row, changed, base, moment, at=at, encodings=columns.encodings)
         return events
-
-    def _of_tombstone(self, record: Record) -> str | Invalid:
-        found = self._order.text(record)
-        return self._order.lacking if found is None else _sequence(found, 1)
 
     def _of_types(self, types: Any) -> _Columns:
         """Return the columns that ``mysqlType`` describes. Messages of a table share one object."""
         if type(types) is not dict or not types:
             return _NO_COLUMNS
-        texts = tuple(shown(text) for text in types.values())
-        members = (*types, *texts)
-        found = self._columns.get(members)
-        if found is None:
-            found = _Columns(dict(zip(types, texts, strict=True)))
-            if sum(map(len, members)) <= _MOST_NAMES:
-                if len(self._columns) >= _MOST_TYPES:
-                    self._columns.clear()
-                self._columns[members] = found
-        return found
+        return self._columns.of((*types, *map(shown, types.values())))
 
 
 class _Columns:
@@ -214,6 +159,12 @@ class _Columns:
 _NO_COLUMNS = _Columns({})
 
 
+def _columns(texts: tuple[str, ...]) -> _Columns:
+    """Return the columns of as many names as types."""
+    count = len(texts) // 2
+    return _Columns(dict(zip(texts[:count], texts[count:], strict=True)))
+
+
 def type_of(text: str) -> Type | None:
     """Return the type of a column from MySQL's; None if it is unknown."""
     match = _TYPE.match(text) if len(text) <= 200 else None
@@ -229,7 +180,3 @@ def type_of(text: str) -> Type | None:
     if name == "bit":
         return decimal(20, 0) if size == "64" else LONG
     return _OTHER.get(name, STRING)
-
-
-def _sequence(base: str, index: int) -> str:
-    return f"{base}/{index:0{_INDEX_DIGITS}d}"

@@ -1,5 +1,6 @@
-"""Unpack Debezium's change events from CloudEvents: with all in the value, or with attributes in headers.
+"""Unpack Debezium's change events: from a payload with its schema, or from a CloudEvent.
 
+A CloudEvent has all in its value, or its attributes in headers.
 ``iodebeziumop`` is the operation, and other attributes ``iodebezium…`` are the members of ``source`` and
 ``transaction``. Names of attributes have only letters and digits (``commit_scn`` is ``iodebeziumcommitscn``),
 and their values may be texts. ``data`` has the images of the row, or the row itself if the connector unwraps
@@ -10,12 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from delta_cdc.ingest.adapters.common import NO_OBJECT
 from delta_cdc.ingest.adapters.debezium_order import SOURCE_FIELDS
 from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.records.json import value as json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from delta_cdc.ingest.record import Record
 
 _PREFIX, _HEADER = "iodebezium", "ce_"
 _OP, _VERSION = f"{_PREFIX}op", "specversion"
@@ -31,17 +35,33 @@ _NO_DATA = Invalid(
 class Unpacked(NamedTuple):
     """A change event.
 
-    :param envelope: the event, as Debezium writes it otherwise
-    :param schema: the schema of ``data``, or None
-    :param is_flat: ``data`` is the row itself, and not its images
+    :param envelope: the event, as Debezium writes it otherwise; without CloudEvent, the value of the message
+    :param schema: its schema, or that of ``data``; None without one
+    :param is_flat: ``data`` is the row itself, and not its images; None without CloudEvent
     """
 
     envelope: dict[str, Any]
     schema: Any
-    is_flat: bool
+    is_flat: bool | None = None
 
 
-def unpacked(
+def unpacked(record: Record) -> Unpacked | Invalid | None:
+    """Return the change event that a message contains, or why it has none; None without a value."""
+    message, schema = record.value, record.schema
+    if type(message) is dict and is_wrapped(message):
+        schema, message = message.get("schema"), message["payload"]
+    if message is None:
+        return None
+    if type(message) is not dict:
+        return NO_OBJECT
+    if "op" not in message or record.headers:
+        found = of_cloud_event(message, record.headers, schema)
+        if found is not None:
+            return found
+    return Unpacked(message, schema)
+
+
+def of_cloud_event(
     message: dict[str, Any], headers: Mapping[str, bytes], schema: Any = None
 ) -> Unpacked | Invalid | None:
     """Return the change event that a CloudEvent contains, or why it has none.
@@ -67,11 +87,10 @@ def unpacked(
     if type(data) is not dict:
         return _NO_DATA
     envelope, code = _described(attributes)
-    is_flat = "before" not in data and "after" not in data
-    if is_flat:
-        image = "before" if code == "d" else "after"
-        return Unpacked({**envelope, image: data}, schema, True)
-    return Unpacked({**data, **envelope}, schema, False)
+    if "before" in data or "after" in data:
+        return Unpacked({**data, **envelope}, schema, is_flat=False)
+    image = "before" if code == "d" else "after"
+    return Unpacked({**envelope, image: data}, schema, is_flat=True)
 
 
 def is_wrapped(message: Mapping[str, Any]) -> bool:

@@ -1,15 +1,15 @@
-"""What adapters share: members by name, operations, changes of a key, tombstones, and an order by members."""
+"""What adapters share: operations, tables, changes of a key, tombstones, and the way from record to event."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from delta_cdc.ingest.ordering import digits, numbers, part
+from delta_cdc.ingest.adapters.members import Names, member_name, shown
+from delta_cdc.ingest.adapters.sequence_by import OFFSET, Order
 from delta_cdc.ingest.record import DELETE, IGNORE, UPSERT, Event, Invalid, Sequencer
 from delta_cdc.ingest.records.json import NOT_JSON
 from delta_cdc.ingest.records.json import value as json_value
-from delta_cdc.ingest.types import STRING, TIMESTAMP
+from delta_cdc.ingest.types import STRING
 from delta_cdc.ingest.values import MISFIT, converter, json_text, plain
 
 if TYPE_CHECKING:
@@ -21,130 +21,14 @@ if TYPE_CHECKING:
 
 #: The record is no object. Its reader may have accepted it, for instance as a value of Avro.
 NO_OBJECT = Invalid(NOT_JSON)
-#: An option's names for the offset of a message, and for the row number of a record in its file.
-OFFSET, ROW = "_offset", "_row"
-#: What a bundled adapter does with a message without a value (the option ``tombstones``).
-TOMBSTONES = ("ignore", "delete")
 NO_DELETE = Invalid(
     "a message without a value, which tombstones makes a delete, has nothing that orders it: only the order "
     f"by {OFFSET} goes without a value"
 )
 _NO_KEY = Invalid("a message without a value, which tombstones makes a delete, has no key")
-_MOST_SHAPES, _MOST_NAMES = 1_000, 100_000
-_WIDTH = 20
-_T = TypeVar("_T")
 
 
-class Described:
-    """An adapter whose records have some members that describe the event, and are no columns of the row.
-
-    :param described: their names
-    """
-
-    reads: frozenset[str] = frozenset()
-    needs_rows: bool = False
-    expressions: tuple[str, ...] = ()
-    timestamp_expression: str | None = None
-    has_index: bool = False
-    is_connect: bool = False
-    problem: InvalidConfiguration | None = None
-
-    @property
-    def member_types(self) -> Mapping[str, Type]:
-        """Return nothing: expressions name columns."""
-        return {}
-
-    def __init__(self, described: Iterable[str] = ()) -> None:
-        self._described = frozenset(name.lower() for name in described)
-
-    def describes(self, name: str) -> bool:
-        """Return whether a column describes the event."""
-        return name.lower() in self._described
-
-    def encodings(self, types: Mapping[str, Type]) -> Mapping[str, Any]:
-        """Return nothing: values are written plainly."""
-        return {}
-
-
-def ignored() -> tuple[Event]:
-    """Return the event of a record that is left out."""
-    return (Event(IGNORE, {}),)
-
-
-def in_texts() -> Sequencer:
-    """Return the sequencer for sequences that are texts already."""
-    return Sequencer(STRING, _unchanged)
-
-
-def _unchanged(sequence: Any) -> Any:
-    return sequence
-
-
-# -- members by name ------------------------------------------------------------------------------
-class Remembered(Generic[_T]):
-    """Remembers what follows from the names of a row alone: most records have the same.
-
-    :param make: computes it
-    """
-
-    def __init__(self, make: Callable[[tuple[str, ...]], _T]) -> None:
-        self._make = make
-        self._known: dict[tuple[str, ...], _T] = {}
-
-    def of(self, row: Mapping[str, Any]) -> _T:
-        """Return what follows from the names of a row."""
-        members = tuple(row)
-        found = self._known.get(members)
-        if found is None:
-            found = self._make(members)
-            if sum(map(len, members)) <= _MOST_NAMES:
-                if len(self._known) >= _MOST_SHAPES:
-                    self._known.clear()
-                self._known[members] = found
-        return found
-
-
-class Names:
-    """Finds members by their names: exactly, else without regard to case.
-
-    :param wanted: the names
-    """
-
-    def __init__(self, wanted: Iterable[str]) -> None:
-        self._wanted = tuple(wanted)
-        self._lower = frozenset(name.lower() for name in self._wanted)
-        self._known = Remembered(self._found)
-        #: Returns for each wanted name how a row spells it; None if the row lacks it.
-        self.of = self._known.of
-
-    def _found(self, members: tuple[str, ...]) -> tuple[str | None, ...]:
-        exact = frozenset(members)
-        by_lower = {name.lower(): name for name in reversed(members) if name.lower() in self._lower}
-        return tuple(name if name in exact else by_lower.get(name.lower()) for name in self._wanted)
-
-
-def member_name(row: Mapping[str, Any], name: str) -> str | None:
-    """Return how a row spells a name: exactly, else without regard to case; None if the row lacks it."""
-    if name in row:
-        return name
-    lower = name.lower()
-    return next((other for other in row if other.lower() == lower), None)
-
-
-def member(row: Mapping[str, Any], name: str) -> Any:
-    """Return a member: by its exact name, else without regard to case; None if the row lacks it."""
-    found = member_name(row, name)
-    return None if found is None else row[found]
-
-
-# -- operations -----------------------------------------------------------------------------------
-def shown(value: Any) -> str:
-    """Return a value as text: what a text column would have; "" for none."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json_text(value)
-
-
+# -- operations and tables -------------------------------------------------------------------------
 def operations(usual: Mapping[str, str], given: Mapping[str, str] | None) -> Callable[[Any], str | Invalid]:
     """Return the function that finds the operation of a value, or why it has none.
 
@@ -164,6 +48,21 @@ def operations(usual: Mapping[str, str], given: Mapping[str, str] | None) -> Cal
         return Invalid(f"unknown operation '{text[:40]}'") if found is None else found
 
     return operation
+
+
+def is_table(name: str) -> Callable[[Any, Any], bool]:
+    """Return the function that compares a table and its schema or database with an option.
+
+    :param name: the table, optionally with its schema or database: ``schema.table``
+    """
+    *qualifiers, table = name.lower().split(".")
+
+    def is_same(given_table: Any, given_schema: Any) -> bool:
+        if shown(given_table).lower() != table:
+            return False
+        return not qualifiers or shown(given_schema).lower() == qualifiers[-1]
+
+    return is_same
 
 
 # -- changes of a key -----------------------------------------------------------------------------
@@ -244,18 +143,14 @@ class Tombstones:
 
     :param choice: the option ``tombstones``: ``ignore``, or ``delete`` of the row that the message key names
     :param keys: the key columns
-    :param sequence: returns the sequence of a message from its position; None if only a value orders events
+    :param sequence: returns the sequence of a message without a value, or why it has none
     :param prefix: what the members of the message key may have before the names of the key columns
     """
 
     def __init__(
-        self,
-        choice: str | None,
-        keys: Iterable[str],
-        sequence: Callable[[Record], Any] | None,
-        prefix: str = "",
+        self, choice: str | None, keys: Iterable[str], sequence: Callable[[Record], Any], prefix: str = ""
     ) -> None:
-        self._deletes = choice == "delete"
+        self._deletes = choice == DELETE
         self._keys = tuple(keys)
         self._sequence = sequence
         self._prefix = prefix
@@ -267,8 +162,6 @@ class Tombstones:
         row = self._row(record.key)
         if isinstance(row, Invalid):
             return row
-        if self._sequence is None:
-            return NO_DELETE
         sequence = self._sequence(record)
         return sequence if isinstance(sequence, Invalid) else (Event(DELETE, row, sequence),)
 
@@ -320,103 +213,165 @@ def _key_value(key: bytes) -> Any:
     return text
 
 
-# -- an order by members --------------------------------------------------------------------------
-_STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`")
-_PATH = re.compile(rf"(?:{_STEP.pattern})(?:\.(?:{_STEP.pattern}))*")
-_MOMENT = converter(plain(TIMESTAMP))
+# -- the steps from record to event -----------------------------------------------------------------
+def ignored() -> tuple[Event]:
+    """Return the event of a record that is left out."""
+    return (Event(IGNORE, {}),)
 
 
-def path_of(text: str) -> tuple[str, ...] | None:
-    """Return the names of a member inside of members (``source.lsn``); None if the text is something else.
+def in_texts() -> Sequencer:
+    """Return the sequencer for sequences that are texts already."""
+    return Sequencer(STRING, _unchanged)
 
-    Names are quoted as in SQL.
+
+def _unchanged(sequence: Any) -> Any:
+    return sequence
+
+
+class Described:
+    """An adapter whose records have some members that describe the event, and are no columns of the row.
+
+    :param described: their names
     """
-    if _PATH.fullmatch(text) is None:
-        return None
-    return tuple(step[1:-1].replace("``", "`") if step[0] == "`" else step for step in _STEP.findall(text))
+
+    reads: frozenset[str] = frozenset()
+    needs_rows: bool = False
+    expressions: tuple[str, ...] = ()
+    timestamp_expression: str | None = None
+    has_index: bool = False
+    is_connect: bool = False
+    problem: InvalidConfiguration | None = None
+
+    @property
+    def member_types(self) -> Mapping[str, Type]:
+        """Return nothing: expressions name columns."""
+        return {}
+
+    def __init__(self, described: Iterable[str] = ()) -> None:
+        self._described = frozenset(name.lower() for name in described)
+
+    def describes(self, name: str) -> bool:
+        """Return whether a column describes the event."""
+        return name.lower() in self._described
+
+    def encodings(self, types: Mapping[str, Type]) -> Mapping[str, Any]:
+        """Return nothing: values are written plainly."""
+        return {}
 
 
-def inside(value: Any, path: Iterable[str]) -> Any:
-    """Return a member inside of members; None if it does not exist."""
-    for name in path:
+class OfTable(Described):
+    """An adapter for the changes of one table. A subclass finds the events of a record that has a value.
+
+    :param options: checked options; ``table``, ``operations`` and ``tombstones`` are read here
+    :param keys: the key columns
+    :param usual: the operations of values, in lower case, that the option does not list
+    :param described: names of members that describe the event
+    :param prefix: what the members of a message key may have before the names of the key columns
+    """
+
+    #: Why a change without an operation is invalid; None says it as of any other operation.
+    _absent: Invalid | None = None
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        keys: Sequence[str],
+        usual: Mapping[str, str],
+        *,
+        described: Iterable[str] = (),
+        prefix: str = "",
+    ) -> None:
+        super().__init__(described)
+        self._keys = Keys(keys)
+        self._operation = operations(usual, options.get("operations"))
+        table = options.get("table")
+        self._is_table = None if table is None else is_table(table)
+        self._tombstones = Tombstones(options.get("tombstones"), keys, self._of_tombstone, prefix)
+
+    def sequence(self, types: Mapping[str, Type], log_type: Type | None) -> Sequencer:
+        """Return how sequences become values: they are texts."""
+        self._keys.learn(types)
+        return in_texts()
+
+    def events(self, record: Record) -> Sequence[Event] | Invalid:
+        """Return the events of a record."""
+        value = record.value
+        if value is None:
+            return self._tombstones.events(record)
         if type(value) is not dict:
-            return None
-        value = member(value, name)
-    return value
+            return NO_OBJECT
+        return self._of(record, value)
+
+    def _of(self, record: Record, value: dict[str, Any]) -> Sequence[Event] | Invalid:
+        """Return the events of a record that has a value."""
+        raise NotImplementedError
+
+    def _is_other(self, table: Any, schema: Any) -> bool:
+        """Return whether a change is one of another table."""
+        return self._is_table is not None and not self._is_table(table, schema)
+
+    def _op(self, code: Any, table: Any, schema: Any) -> str | Invalid:
+        """Return the operation of a change, or why it has none; changes of other tables are ignored."""
+        if self._is_other(table, schema):
+            return IGNORE
+        return self._absent if code is None and self._absent is not None else self._operation(code)
+
+    def _of_tombstone(self, record: Record) -> Any:
+        """Return the sequence of a message without a value, or why it has none."""
+        return NO_DELETE
 
 
-def offset_text(record: Record) -> str | None:
-    """Return the offset of a message as a part of a sequence."""
-    offset = record.position.offset
-    return None if offset is None else digits(offset, _WIDTH)
+class Enveloped(OfTable):
+    """An adapter whose records have the row, the operation and what orders the event in an envelope.
 
-
-def row_text(record: Record) -> str | None:
-    """Return the row number of a record in its file as a part of a sequence."""
-    row = record.position.row
-    return None if row is None else digits(row, _WIDTH)
-
-
-class Order:
-    """The option ``sequence_by`` of an adapter whose records have an envelope.
-
-    A part is ``_offset``, ``_row``, or a member of the record (``metadata.commit-timestamp``). Members whose
-    names end with ``timestamp`` are moments; all others are whole numbers. So all sequences of a log have the
-    same form.
-
-    :param texts: the parts
+    :param order: what orders events if the option ``sequence_by`` does not say it
     """
 
-    def __init__(self, texts: Iterable[str]) -> None:
-        self.texts = tuple(texts)
-        self.needs_rows = ROW in self.texts
-        self.is_offset = set(self.texts) == {OFFSET}
-        self.lacking = Invalid(
-            "no offset of a message to order by: give adapter_options sequence_by"
-            if self.texts == (OFFSET,)
-            else f"no value for sequence_by, or a text that is no number ({', '.join(self.texts)})"
-        )
-        self._parts = [_order_part(text) for text in self.texts]
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        keys: Sequence[str],
+        usual: Mapping[str, str],
+        *,
+        order: Sequence[str] = (),
+        described: Iterable[str] = (),
+        prefix: str = "",
+    ) -> None:
+        super().__init__(options, keys, usual, described=described, prefix=prefix)
+        self._has_order = bool(options["sequence_by"])
+        self._order = Order(options["sequence_by"] or order)
+        self.needs_rows = self._order.needs_rows
 
-    def text(self, record: Record) -> str | None:
-        """Return the sequence of a record; None if a part is missing, or has another form."""
-        found = []
-        for make in self._parts:
-            made = make(record)
-            if made is None:
-                return None
-            found.append(made)
-        return "/".join(found)
+    def _of_tombstone(self, record: Record) -> Any:
+        if not self._order.is_offset:
+            return NO_DELETE
+        base = self._order.text(record)
+        return base if isinstance(base, Invalid) else self._place(base, 1)
 
+    def _place(self, base: str, number: int) -> str:
+        """Return the sequence of an event from that of its record, and its number in the record."""
+        return f"{base}/{number}"
 
-def _order_part(text: str) -> Callable[[Record], str | None]:
-    if text == OFFSET:
-        return offset_text
-    if text == ROW:
-        return row_text
-    path = text.split(".")
-    if path[-1].lower().endswith("timestamp"):
-        return lambda record: moment_text(inside(record.value, path))
-    return lambda record: numbers(inside(record.value, path))
+    def _of_row(
+        self,
+        op: str,
+        row: dict[str, Any],
+        old: Mapping[str, Any] | None,
+        base: str,
+        moment: int | None,
+        *,
+        at: int = 0,
+        encodings: Mapping[str, Any] | None = None,
+    ) -> Sequence[Event]:
+        """Return the event of a row; of a changed key, a delete of the old row and a whole new one.
 
-
-def moment_text(value: Any) -> str | None:
-    """Return a moment as a part of a sequence; None if the value is no moment."""
-    found = _MOMENT(value)
-    return None if found is MISFIT else part(found, TIMESTAMP)
-
-
-def is_table(name: str) -> Callable[[Any, Any], bool]:
-    """Return the function that compares a table and its schema or database with an option.
-
-    :param name: the table, optionally with its schema or database: ``schema.table``
-    """
-    *qualifiers, table = name.lower().split(".")
-    schema = qualifiers[-1] if qualifiers else None
-
-    def is_same(given_table: Any, given_schema: Any) -> bool:
-        if not isinstance(given_table, str) or given_table.lower() != table:
-            return False
-        return schema is None or (isinstance(given_schema, str) and given_schema.lower() == schema)
-
-    return is_same
+        :param old: the former values of columns that an update changed, if they are known
+        :param base: the sequence of the record
+        :param moment: when the source committed it
+        :param at: the number of the row in its record
+        """
+        sequence = self._place(base, 2 * at + 1)
+        if old and op == UPSERT and self._keys.differ(old, row):
+            both = self._place(base, 2 * at), sequence
+            return key_change({**row, **old}, row, both, moment, encodings)
+        return (Event(op, row, sequence, moment, encodings=encodings),)

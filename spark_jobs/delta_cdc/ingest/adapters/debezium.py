@@ -12,41 +12,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.ingest.adapters import debezium_order as order
-from delta_cdc.ingest.adapters.cloudevents import header_value, is_wrapped, unpacked
-from delta_cdc.ingest.adapters.common import (
-    NO_DELETE,
-    NO_OBJECT,
-    OFFSET,
-    Described,
-    Keys,
-    Remembered,
-    Tombstones,
-    ignored,
-    in_texts,
-    inside,
-    key_change,
-    operations,
-    shown,
-)
+from delta_cdc.ingest.adapters.cloudevents import header_value, unpacked
+from delta_cdc.ingest.adapters.common import OfTable, ignored, in_texts, key_change
 from delta_cdc.ingest.adapters.debezium_types import Placeholders, Schemas, bare_encoding, row_encodings
+from delta_cdc.ingest.adapters.members import Remembered, inside, shown
+from delta_cdc.ingest.adapters.sequence_by import OFFSET, sequencer
 from delta_cdc.ingest.record import DELETE, IGNORE, TRUNCATE, UPSERT, Event, Invalid
 from delta_cdc.ingest.records.json import value as json_value
 from delta_cdc.ingest.types import STRING, struct
 from delta_cdc.ingest.values import epoch_micros
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from delta_cdc.ingest.record import Record, Sequencer
     from delta_cdc.ingest.types import Type
     from delta_cdc.ingest.values import Encoding
 
-OPERATIONS = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": IGNORE}
 #: The members of the envelope that order or describe an event, besides ``source``.
 ENVELOPE = ("op", "ts_ms", "ts_us", "ts_ns", "transaction")
 NOT_WHOLE = Invalid("a key change without the whole row")
 _LACKING = Invalid("no value for sequence_by")
-_NO_OPERATION = Invalid("no value for op: no change event")
 _NO_IMAGE = Invalid("no value for after, or of a delete for before or a key")
 _NO_ROW = Invalid("before or after is no object")
 _DOCUMENT = Invalid("before or after is no object, but text: documents of MongoDB need the adapter 'mongodb'")
@@ -74,21 +60,18 @@ class _Change(NamedTuple):
 
 
 class _Fields(NamedTuple):
-    """Where the fields are that the connector's options ``add.fields`` and ``add.headers`` added.
+    """The fields that the connector's options ``add.fields`` and ``add.headers`` added.
 
     :param all: their names
-    :param envelope: names of members of the envelope, each with the field
-    :param source: the same for ``source``; a later one takes precedence
-    :param transaction: the same for ``transaction``
+    :param known: of those that are members of the envelope: the object that has the member (``envelope``,
+        ``source`` or ``transaction``), the member, and the field. A later one takes precedence
     """
 
     all: tuple[str, ...]
-    envelope: tuple[tuple[str, str], ...]
-    source: tuple[tuple[str, str], ...]
-    transaction: tuple[tuple[str, str], ...]
+    known: tuple[tuple[str, str, str], ...]
 
 
-class Debezium(Described):
+class Debezium(OfTable):
     """Reads change events of Debezium.
 
     :param options: checked options
@@ -96,19 +79,17 @@ class Debezium(Described):
     """
 
     is_connect = True
+    _absent = order.NO_OPERATION
 
     def __init__(self, options: Mapping[str, Any], *, keys: Sequence[str]) -> None:
-        super().__init__()
+        super().__init__(options, keys, order.OPERATIONS)
         #: Why messages without schema cannot be read.
         self.problem: InvalidConfiguration | None = None
         self._options = options
         self._unwrapped: bool = options["unwrapped"]
         self._prefix: str = options["field_prefix"]
         self._connector: str | None = options["connector"]
-        self._table: str | None = options["table"].lower() if options["table"] is not None else None
         self._in_order = options["snapshot_reads"] == "in_order"
-        self._keys = Keys(keys)
-        self._operation = operations(OPERATIONS, {})
         self._placeholders = Placeholders(options["unavailable_value_placeholder"])
         self._texts = tuple(options["sequence_by"] or ())
         parts = [order.part_of(text) for text in self._texts]
@@ -116,10 +97,9 @@ class Debezium(Described):
         self.expressions = self._texts if len(members) < len(parts) else ()
         self._parts = members if not self.expressions else []
         self._is_offset = {part.path for part in self._parts} == {(OFFSET,)}
-        self._tombstones = Tombstones(options.get("tombstones"), keys, self._of_tombstone)
         #: The envelope of the last event, and its source.
         self._envelope: tuple[Mapping[str, Any], Mapping[str, Any]] = {}, {}
-        self._schemas = Schemas(lambda schema: row_encodings(schema, options, self._unwrapped))
+        self._schemas = Schemas(lambda schema: row_encodings(schema, options, False))
         self._flat_schemas = Schemas(lambda schema: row_encodings(schema, options, True))
         self._fields = Remembered(self._found_fields)
 
@@ -147,7 +127,9 @@ class Debezium(Described):
         """
         if not self._parts:
             return in_texts()
-        return order.sequencer(self._texts, [part.kind for part in self._parts], log_type, _LACKING)
+        kinds = [part.kind for part in self._parts]
+        way_out = "leave out the cast, or start a new log."
+        return sequencer(self._texts, kinds, log_type, lacking=_LACKING, way_out=way_out)
 
     @property
     def member_types(self) -> Mapping[str, Type]:
@@ -170,68 +152,63 @@ class Debezium(Described):
         return found
 
     def _events(self, record: Record) -> Sequence[Event] | Invalid:
-        message, schema = record.value, record.schema
-        if type(message) is dict and is_wrapped(message):
-            schema, message = message.get("schema"), message["payload"]
+        message = unpacked(record)
         if message is None:
             return self._of_nothing(record)
-        if type(message) is not dict:
-            return NO_OBJECT
-        if "op" not in message or record.headers:
-            cloud = unpacked(message, record.headers, schema)
-            if isinstance(cloud, Invalid):
-                return cloud
-            if cloud is not None:
-                return self._of_cloud(record, cloud.envelope, cloud.schema, cloud.is_flat)
+        if isinstance(message, Invalid):
+            return message
+        envelope, schema, is_flat = message
+        row = envelope if self._unwrapped and is_flat is None else None
         encodings = None
         if schema is not None:
-            encodings = self._schemas.of(schema)
-            if isinstance(encodings, Invalid):
-                return encodings
-        found = (self._of_flat if self._unwrapped else self._of_images)(record, message, encodings or None)
-        return found if encodings or self.problem is None else self._checked(found)
-
-    def _of_cloud(
-        self, record: Record, envelope: dict[str, Any], schema: Any, is_flat: bool
-    ) -> Sequence[Event] | Invalid:
-        encodings = None
-        if schema is not None:
-            encodings = (self._flat_schemas if is_flat else self._schemas).of(schema)
+            schemas = self._schemas if row is None and not is_flat else self._flat_schemas
+            encodings = schemas.of(schema)
             if isinstance(encodings, Invalid):
                 return encodings
         if is_flat and self._unwrapped:
             for image in filter(None, (envelope.get("before"), envelope.get("after"))):
-                for name in self._fields.of(image).all:
-                    del image[name]
-        found = self._of_images(record, envelope, encodings or None)
-        return found if encodings or self.problem is None else self._checked(found)
-
-    def _checked(self, found: Sequence[Event] | Invalid) -> Sequence[Event] | Invalid:
-        """Return the events of a message without schema, if the options say how its values are written."""
-        if self.problem is None or isinstance(found, Invalid):
+                self._without_fields(image)
+        found = self._of_message(record, envelope, encodings or None, row)
+        if encodings or self.problem is None or isinstance(found, Invalid):
             return found
+        # Without schema, only the options could say how the values of a row are written.
         has_row = any(event.op in (UPSERT, DELETE) for event in found)
         return Invalid(self.problem.message) if has_row else found
 
-    # -- events with an envelope --------------------------------------------------------------------
-    def _of_images(
-        self, record: Record, message: dict[str, Any], encodings: Mapping[str, Encoding] | None
+    def _of_message(
+        self,
+        record: Record,
+        envelope: dict[str, Any],
+        encodings: Mapping[str, Encoding] | None,
+        row: dict[str, Any] | None,
     ) -> Sequence[Event] | Invalid:
-        """Return the events of an envelope. A changed key yields two."""
-        code, source = message.get("op"), message.get("source")
-        if type(source) is not dict:
-            source = {}
-        if self._table is not None and not order.is_table(source, self._table):
-            return ignored()
-        op = _NO_OPERATION if code is None else self._operation(code)
+        """Return the events of an envelope with images, or of a row with added fields."""
+        if row is not None:
+            envelope = self._meta_of(record, row)
+        source, code = order.source_of(envelope), envelope.get("op")
+        table = order.table_of(source)
+        if row is None:
+            op = self._op(code, *table)
+        elif self._is_other(*table):
+            op = IGNORE
+        else:
+            op = self._flat_operation(code, envelope.get("deleted"))
         if isinstance(op, Invalid):
             return op
         if op == IGNORE:
             return ignored()
-        change = _Change(record, message, source, _lowered(code), encodings)
+        change = _Change(record, envelope, source, _lowered(code), encodings)
         if op == TRUNCATE:
-            return self._of_truncate(change)
-        before, after = message.get("before"), message.get("after")
+            place = self._place(change, 1)
+            return place if isinstance(place, Invalid) else (Event(TRUNCATE, {}, place, _moment(source)),)
+        if row is None:
+            return self._of_images(change, op)
+        return self._of_row(change, op, self._without_fields(row))
+
+    # -- events with an envelope --------------------------------------------------------------------
+    def _of_images(self, change: _Change, op: str) -> Sequence[Event] | Invalid:
+        """Return the events of the rows before and after a change. A changed key yields two."""
+        before, after = change.message.get("before"), change.message.get("after")
         if type(before) not in _IMAGE or type(after) not in _IMAGE:
             return _DOCUMENT if isinstance(before, str) or isinstance(after, str) else _NO_ROW
         # The image before is never the new row.
@@ -249,10 +226,6 @@ class Debezium(Described):
             return _NO_IMAGE
         encodings = change.encodings or self._of_key_schema(schema)
         return self._of_row(change._replace(encodings=encodings), DELETE, row)
-
-    def _of_truncate(self, change: _Change) -> Sequence[Event] | Invalid:
-        place = self._place(change, 1)
-        return place if isinstance(place, Invalid) else (Event(TRUNCATE, {}, place, _moment(change.source)),)
 
     def _of_row(self, change: _Change, op: str, row: dict[str, Any]) -> Sequence[Event] | Invalid:
         """Return the event of a row, without the columns whose values are unavailable."""
@@ -290,64 +263,41 @@ class Debezium(Described):
 
     # -- unwrapped events ---------------------------------------------------------------------------
     def _found_fields(self, names: tuple[str, ...]) -> _Fields:
-        prefix = self._prefix
-        added = tuple(name for name in names if name.startswith(prefix))
-        envelope, source, fallback, transaction = [], [], [], []
+        added = tuple(name for name in names if name.startswith(self._prefix))
+        first, known = [], []
         for name in added:
-            field = name[len(prefix) :]
+            field = name[len(self._prefix) :]
             if field in ENVELOPE or field == "deleted":
-                envelope.append((field, name))
+                first.append(("envelope", field, name))
             if field.startswith("source_"):
-                source.append((field.removeprefix("source_"), name))
+                known.append(("source", field.removeprefix("source_"), name))
             elif field.startswith("transaction_"):
-                transaction.append((field.removeprefix("transaction_"), name))
+                known.append(("transaction", field.removeprefix("transaction_"), name))
             elif field in order.SOURCE_FIELDS:
-                fallback.append((field, name))
-        return _Fields(added, tuple(envelope), (*fallback, *source), tuple(transaction))
+                first.append(("source", field, name))
+        return _Fields(added, (*first, *known))
+
+    def _without_fields(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Remove the added fields from a row."""
+        for name in self._fields.of(row).all:
+            del row[name]
+        return row
 
     def _meta_of(self, record: Record, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is known of the envelope of an unwrapped event: from its row, else from headers."""
-        envelope: dict[str, Any] = {}
-        source: dict[str, Any] = {}
-        transaction: dict[str, Any] = {}
-        headers = record.headers
-        if headers:
-            found = self._fields.of(headers)
-            _take(headers, found.envelope, envelope, header_value)
-            _take(headers, found.source, source, header_value)
-            _take(headers, found.transaction, transaction, header_value)
-        found = self._fields.of(row)
-        _take(row, found.envelope, envelope)
-        _take(row, found.source, source)
-        if found.transaction:
-            _take(row, found.transaction, transaction)
+        objects: dict[str, dict[str, Any]] = {"envelope": {}, "source": {}, "transaction": {}}
+        for given, is_header in ((record.headers, True), (row, False)):
+            for place, member, name in self._fields.of(given).known:
+                value = header_value(given[name]) if is_header else given[name]
+                if value is not None:
+                    objects[place][member] = value
+        envelope, source, transaction = objects.values()
         if self._connector is not None:
             source["connector"] = self._connector
         envelope["source"] = source
         if transaction:
             envelope["transaction"] = transaction
         return envelope
-
-    def _of_flat(
-        self, record: Record, row: dict[str, Any], encodings: Mapping[str, Encoding] | None
-    ) -> Sequence[Event] | Invalid:
-        """Return the event of a row with the fields that the connector's option ``add.fields`` added."""
-        message = self._meta_of(record, row)
-        source: dict[str, Any] = message["source"]
-        if self._table is not None and not order.is_table(source, self._table):
-            return ignored()
-        code = message.get("op")
-        op = self._flat_operation(code, message.get("deleted"))
-        if isinstance(op, Invalid):
-            return op
-        if op == IGNORE:
-            return ignored()
-        change = _Change(record, message, source, _lowered(code), encodings)
-        if op == TRUNCATE:
-            return self._of_truncate(change)
-        for name in self._fields.of(row).all:
-            del row[name]
-        return self._of_row(change, op, row)
 
     def _flat_operation(self, code: Any, deleted: Any) -> str | Invalid:
         if deleted is None and code is not None:
@@ -368,10 +318,9 @@ class Debezium(Described):
         found = self._tombstones.events(record)
         if isinstance(found, Invalid) or found[0].op == IGNORE:
             return found
-        if self._table is not None:
-            source = self._meta_of(record, {})["source"]
-            if "table" in source and not order.is_table(source, self._table):
-                return ignored()
+        source = self._meta_of(record, {})["source"]
+        if "table" in source and self._is_other(*order.table_of(source)):
+            return ignored()
         for event in found:
             event.encodings = self._of_key_schema(_key(record.key)[1])
         return found
@@ -380,12 +329,12 @@ class Debezium(Described):
         """Return the sequence of a message without a value: from its offset, or from its headers."""
         if self._is_offset:
             offset = record.position.offset
-            return _LACKING if offset is None else (offset,) * len(self._parts)
-        if not self._unwrapped or not self._fields.of(record.headers).source:
-            return NO_DELETE
+            return offset if len(self._parts) == 1 else (offset,) * len(self._parts)
+        fields = self._fields.of(record.headers).known
+        if not self._unwrapped or not any(place == "source" for place, *_ in fields):
+            return super()._of_tombstone(record)
         message = self._meta_of(record, {})
-        code = _lowered(message.get("op"))
-        return self._place(_Change(record, message, message["source"], code), 1)
+        return self._place(_Change(record, message, message["source"], _lowered(message.get("op"))), 1)
 
     def _of_key_schema(self, schema: Any) -> Mapping[str, Encoding] | None:
         """Return how the values of a message key are written; None if it does not say it."""
@@ -402,24 +351,13 @@ class Debezium(Described):
             offset = change.record.position.offset
             message = change.message
             found = [offset if path == (OFFSET,) else inside(message, path) for path, _ in self._parts]
-            return _LACKING if None in found else tuple(found)
+            if None in found:
+                return _LACKING
+            return found[0] if len(found) == 1 else tuple(found)
         source = change.source
         connector = self._connector if self._connector is not None else source.get("connector")
         place = order.place(connector, change.code, source, self._in_order, change.message.get("transaction"))
         return place if isinstance(place, Invalid) else f"{place}/{index}"
-
-
-def _take(
-    given: Mapping[str, Any],
-    fields: Sequence[tuple[str, str]],
-    taken: dict[str, Any],
-    read: Callable[[Any], Any] | None = None,
-) -> None:
-    """Take the values of fields as members, if they are not NULL."""
-    for member, name in fields:
-        value = given[name] if read is None else read(given[name])
-        if value is not None:
-            taken[member] = value
 
 
 def _is_member(path: tuple[str, ...]) -> bool:

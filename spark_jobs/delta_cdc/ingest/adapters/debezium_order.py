@@ -22,21 +22,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from delta_cdc.core.errors import InvalidExpression
-from delta_cdc.ingest.adapters.common import path_of, shown
-from delta_cdc.ingest.adapters.plain import of_texts
+from delta_cdc.ingest.adapters.members import path_of, shown
 from delta_cdc.ingest.ddl import of_ddl
-from delta_cdc.ingest.ordering import digits, joined, numbers, part
-from delta_cdc.ingest.record import Invalid, Sequencer
+from delta_cdc.ingest.ordering import digits, joined
+from delta_cdc.ingest.record import DELETE, IGNORE, TRUNCATE, UPSERT, Invalid
 from delta_cdc.ingest.records.json import value as json_value
-from delta_cdc.ingest.types import STRING, Type
-from delta_cdc.ingest.values import MISFIT, converter, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
+
+    from delta_cdc.ingest.types import Type
 
     Place = Callable[[bool, Mapping[str, Any], bool], str | None]
 
+OPERATIONS = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": IGNORE}
+NO_OPERATION = Invalid("no value for op: no change event")
 #: The members of ``source`` that order events or identify their table.
 SOURCE_FIELDS = (
     "connector", "db", "schema", "table", "collection", "snapshot", "ts_ms", "ts_us", "ts_ns", "sequence",
@@ -58,15 +58,15 @@ def is_read(op: str, source: Mapping[str, Any]) -> bool:
     return op == "r" and shown(source.get("snapshot")).lower() != "incremental"
 
 
-def is_table(source: Mapping[str, Any], name: str) -> bool:
-    """Return whether an event belongs to a table.
+def source_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the member ``source`` of an event; {} without one."""
+    source = message.get("source")
+    return source if type(source) is dict else {}
 
-    :param name: the table in lower case, optionally with its schema or database: ``schema.table``
-    """
-    *qualifiers, table = name.split(".")
-    if shown(source.get("table") or source.get("collection")).lower() != table:
-        return False
-    return not qualifiers or shown(source.get("schema") or source.get("db")).lower() == qualifiers[-1]
+
+def table_of(source: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the table of an event, and its schema or database."""
+    return source.get("table") or source.get("collection"), source.get("schema") or source.get("db")
 
 
 def _postgresql(read: bool, source: Mapping[str, Any], in_order: bool) -> str | None:
@@ -221,54 +221,3 @@ def part_of(text: str) -> Part | None:
         kind = columns.fields[0][1]
     names = path_of(path)
     return None if names is None else Part(names, kind)
-
-
-def sequencer(
-    texts: Sequence[str], kinds: Sequence[Type | None], log_type: Type | None, lacking: Invalid
-) -> Sequencer:
-    """Return the sequencer of tuples of members.
-
-    :param texts: what the user wrote
-    :param kinds: the types of casts; None for a member that is a whole number as text
-    :param log_type: the type of the log's sequence; None before its first batch
-    :param lacking: why an event without such a sequence is invalid
-    :raises InvalidExpression: it cannot be compared with the log's sequences
-    """
-    if not any(kinds):
-        return of_texts(texts, log_type, lacking)
-    if len(kinds) == 1:
-        (kind,) = kinds
-        assert kind is not None
-        if log_type == STRING:
-            raise InvalidExpression(
-                f"sequence_by is of type {kind}, but the log's sequences are texts: the two cannot be "
-                "compared.",
-                remedy="leave out the cast, or start a new log.",
-            )
-        wanted = log_type or kind
-        convert = converter(plain(wanted))
-
-        def one(parts: Any) -> Any:
-            found = MISFIT if parts is None else convert(parts[0])
-            return lacking if found is None or found is MISFIT else found
-
-        return Sequencer(wanted, one)
-    makers = [numbers if kind is None else _fixed(kind) for kind in kinds]
-
-    def several(parts: Any) -> Any:
-        if parts is None:
-            return lacking
-        found = joined([make(value) for make, value in zip(makers, parts, strict=True)])
-        return lacking if found is None else found
-
-    return Sequencer(STRING, several)
-
-
-def _fixed(kind: Type) -> Callable[[Any], str | None]:
-    convert = converter(plain(kind))
-
-    def made(value: Any) -> str | None:
-        found = convert(value)
-        return None if found is MISFIT else part(found, kind)
-
-    return made

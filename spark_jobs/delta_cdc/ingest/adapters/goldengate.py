@@ -11,17 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.ingest.adapters.common import (
-    NO_OBJECT,
-    Described,
-    Keys,
-    Names,
-    Remembered,
-    ignored,
-    in_texts,
-    key_change,
-    operations,
-)
+from delta_cdc.ingest.adapters.common import OfTable, ignored, key_change
+from delta_cdc.ingest.adapters.members import Names, Remembered
 from delta_cdc.ingest.ordering import digits
 from delta_cdc.ingest.record import DELETE, TRUNCATE, UPSERT, Event, Invalid
 from delta_cdc.ingest.types import BOOLEAN
@@ -45,7 +36,7 @@ _NO_IMAGE = Invalid("no value for after, or of a delete for before")
 _BOOLEAN = converter(plain(BOOLEAN))
 
 
-class Goldengate(Described):
+class Goldengate(OfTable):
     """Reads records of GoldenGate.
 
     :param options: checked options
@@ -55,15 +46,14 @@ class Goldengate(Described):
 
     def __init__(self, options: Mapping[str, Any], *, keys: Sequence[str], format: str) -> None:  # noqa: A002
         self._by_row = options["model"] == "row"
-        super().__init__((*META, options["sequence_column"]) if self._by_row else ())
-        self._keys = Keys(keys)
+        described = (*META, options["sequence_column"])
+        super().__init__(options, keys, OPERATIONS, described=described if self._by_row else ())
         self._is_columnar = format == "parquet"
         wanted = ("op_type", "table", "op_ts", options["sequence_column"])
-        self._names = Names(wanted if self._by_row else (*wanted, "before", "after"))
-        self._meta = Names((*META, options["sequence_column"]))
+        self._names = Names((*wanted, "before", "after"))
+        self._meta = Names(described)
         self.reads = frozenset(name.lower() for name in wanted)
-        self._table = None if options["table"] is None else options["table"].lower()
-        self._operation = operations(OPERATIONS, options["operations"])
+        self._table: str | None = None if options["table"] is None else options["table"].lower()
         self._lacking = Invalid(f"no value for {options['sequence_column']}, or no whole number in it")
         self._flags = Remembered(_flags)
 
@@ -76,38 +66,29 @@ class Goldengate(Described):
 
         :raises InvalidConfiguration: Parquet files have flags, which only a reader of all columns can follow
         """
-        self._keys.learn(types)
         if self._is_columnar and any(map(_is_flag, types)):
             raise InvalidConfiguration(
                 "The Parquet files have columns of flags (…_isMissing), and the adapter 'goldengate' needs "
                 "JSON or delimited text for these.",
                 remedy="let GoldenGate write JSON or delimited text.",
             )
-        return in_texts()
+        return super().sequence(types, log_type)
 
     # -- events -----------------------------------------------------------------------------------
-    def events(self, record: Record) -> Sequence[Event] | Invalid:
-        """Return the events of a record."""
-        row = record.value
-        if row is None:
+    def _of(self, record: Record, value: dict[str, Any]) -> Sequence[Event] | Invalid:
+        code, table, time, place, before, after = self._names.values(value)
+        # The option has the schema, if the records have it.
+        if self._table is not None and (not isinstance(table, str) or table.lower() != self._table):
             return ignored()
-        if type(row) is not dict:
-            return NO_OBJECT
-        op_name, table, moment_name, pos_name, *images = self._names.of(row)
-        if self._table is not None:
-            given = None if table is None else row[table]
-            if not isinstance(given, str) or given.lower() != self._table:
-                return ignored()
-        op = self._operation(None if op_name is None else row[op_name])
+        op = self._operation(code)
         if isinstance(op, Invalid):
             return op
-        pos = None if pos_name is None else digits(row[pos_name], _POS_DIGITS)
+        pos = digits(place, _POS_DIGITS)
         if pos is None:
             return self._lacking
-        moment = None if moment_name is None else timestamp_micros(row[moment_name])
+        moment = timestamp_micros(time)
         if self._by_row:
-            return self._of_row(op, row, f"{pos}/1", moment)
-        before, after = (None if name is None else row[name] for name in images)
+            return self._of_row(op, value, f"{pos}/1", moment)
         return self._of_images(op, before, after, pos, moment)
 
     def _of_row(

@@ -15,16 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.validation import invalid
 from delta_cdc.ingest.adapters import debezium_order as order
-from delta_cdc.ingest.adapters.cloudevents import is_wrapped, unpacked
-from delta_cdc.ingest.adapters.common import (
-    NO_DELETE,
-    NO_OBJECT,
-    Described,
-    Order,
-    ignored,
-    in_texts,
-    operations,
-)
+from delta_cdc.ingest.adapters.cloudevents import unpacked
+from delta_cdc.ingest.adapters.common import NO_DELETE, Enveloped, ignored, in_texts
+from delta_cdc.ingest.adapters.members import shown
 from delta_cdc.ingest.record import DELETE, IGNORE, TRUNCATE, UPSERT, Event, Invalid
 from delta_cdc.ingest.records.json import value as json_value
 from delta_cdc.ingest.types import STRING
@@ -37,7 +30,6 @@ if TYPE_CHECKING:
     from delta_cdc.ingest.record import Record, Sequencer
     from delta_cdc.ingest.types import Type
 
-OPERATIONS = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": IGNORE}
 ID = "_id"
 _EXTENDED = Encoding(STRING, "extended")
 _WAY_OUT = "set capture.mode to change_streams_update_full in the connector"
@@ -47,7 +39,7 @@ _NO_ID = Invalid("the document and the key of the message have no _id")
 _NO_KEY = Invalid("a delete without before and without a key of the message")
 
 
-class Mongodb(Described):
+class Mongodb(Enveloped):
     """Reads change events of MongoDB.
 
     :param options: checked options
@@ -55,8 +47,10 @@ class Mongodb(Described):
         document can be read, and :attr:`problem` says why
     """
 
+    _absent = order.NO_OPERATION
+
     def __init__(self, options: Mapping[str, Any], *, typed: Collection[str] = ()) -> None:
-        super().__init__()
+        super().__init__(options, (ID,), order.OPERATIONS)
         self._document: str | None = options["document"]
         #: Why no document can be read.
         self.problem: InvalidConfiguration | None = None
@@ -65,10 +59,6 @@ class Mongodb(Described):
                 "adapter_options of 'mongodb' has no 'document', and there is no schema",
                 "name a column for the whole document, or give its fields as columns in schema.",
             )
-        self._table = None if options["table"] is None else options["table"].lower()
-        self._operation = operations(OPERATIONS, {})
-        self._order = Order(options["sequence_by"]) if options["sequence_by"] else None
-        self.needs_rows = self._order is not None and self._order.needs_rows
         self._deletes = options["tombstones"] == DELETE
         #: How values are written where the first batch decides on the types: both columns are texts.
         self._own = None if self._document is None else {ID: _EXTENDED, self._document: plain(STRING)}
@@ -90,52 +80,36 @@ class Mongodb(Described):
     # -- events -----------------------------------------------------------------------------------
     def events(self, record: Record) -> Sequence[Event] | Invalid:
         """Return the events of a message."""
-        message = record.value
-        if type(message) is dict and is_wrapped(message):
-            message = message["payload"]
+        message = unpacked(record)
         if message is None:
-            return self._of_tombstone(record)
-        if type(message) is not dict:
-            return NO_OBJECT
-        if "op" not in message or record.headers:
-            cloud = unpacked(message, record.headers)
-            if isinstance(cloud, Invalid):
-                return cloud
-            message = message if cloud is None else cloud.envelope
-        return self._of_envelope(record, message)
+            return self._of_nothing(record)
+        return message if isinstance(message, Invalid) else self._of(record, message.envelope)
 
-    def _of_envelope(self, record: Record, message: Mapping[str, Any]) -> Sequence[Event] | Invalid:
-        source, code = message.get("source"), message.get("op")
-        if type(source) is not dict:
-            source = {}
-        if self._table is not None and not order.is_table(source, self._table):
-            return ignored()
-        op = Invalid("no value for op: no change event") if code is None else self._operation(code)
+    def _of(self, record: Record, value: dict[str, Any]) -> Sequence[Event] | Invalid:
+        source, code = order.source_of(value), value.get("op")
+        op = self._op(code, *order.table_of(source))
         if isinstance(op, Invalid):
             return op
         if op == IGNORE:
             return ignored()
         if self.problem is not None and op != TRUNCATE:
             return Invalid(self.problem.message)
-        place = self._place(record, message, source, code)
+        place: str | Invalid
+        if self._has_order:
+            record.value = value
+            place = self._order.text(record)
+        else:
+            place = order.place("mongodb", shown(code), source, False, value.get("transaction"))
         if isinstance(place, Invalid):
             return place
         row: dict[str, Any] | Invalid = {}
         if op == DELETE:
-            row = self._of_delete(record, message)
+            row = self._of_delete(record, value)
         elif op == UPSERT:
-            row = self._of_upsert(record, message)
+            row = self._of_upsert(record, value)
         if isinstance(row, Invalid):
             return row
         return (Event(op, row, place, epoch_micros(source.get("ts_ms"), "ms"), encodings=self._own),)
-
-    def _place(self, record: Record, message: Mapping[str, Any], source: Mapping[str, Any], code: Any) -> Any:
-        """Return the sequence of an event, or why it has none."""
-        if self._order is not None:
-            record.value = message
-            found = self._order.text(record)
-            return self._order.lacking if found is None else found
-        return order.place("mongodb", code, source, False, message.get("transaction"))
 
     # -- rows -------------------------------------------------------------------------------------
     def _of_upsert(self, record: Record, message: Mapping[str, Any]) -> dict[str, Any] | Invalid:
@@ -143,14 +117,9 @@ class Mongodb(Described):
         text = message.get("after")
         if text is None:
             return self._of_update(record, message.get("updateDescription"))
-        document = _document(text, "after")
+        document = _with_id(_document(text, "after"), record.key)
         if isinstance(document, Invalid):
             return document
-        if ID not in document:
-            key = _id_of(record.key)
-            if isinstance(key, Invalid):
-                return key
-            document[ID] = key
         if self._document is None:
             return {**self._blank, **document}
         return {ID: document[ID], self._document: text}
@@ -184,25 +153,21 @@ class Mongodb(Described):
 
     def _of_delete(self, record: Record, message: Mapping[str, Any]) -> dict[str, Any] | Invalid:
         """Return the key of a deleted document, and what else is known of it."""
-        key = _id_of(record.key)
         text = message.get("before")
         if text is None:
+            key = _id_of(record.key)
             return _NO_KEY if key is _NO_ID else key if isinstance(key, Invalid) else {ID: key}
-        document = _document(text, "before")
-        if isinstance(document, Invalid):
+        document = _with_id(_document(text, "before"), record.key)
+        if isinstance(document, Invalid) or self._document is None:
             return document
-        if ID not in document:
-            if isinstance(key, Invalid):
-                return key
-            document[ID] = key
-        return document if self._document is None else {ID: document[ID]}
+        return {ID: document[ID]}
 
     # -- messages without a value -------------------------------------------------------------------
-    def _of_tombstone(self, record: Record) -> Sequence[Event] | Invalid:
+    def _of_nothing(self, record: Record) -> Sequence[Event] | Invalid:
         """Return the events of a message without a value. Records of files are blank lines."""
         if not self._deletes or record.position.offset is None:
             return ignored()
-        if self._order is None or not self._order.is_offset:
+        if not self._order.is_offset:
             return NO_DELETE
         key = _id_of(record.key)
         if isinstance(key, Invalid):
@@ -220,6 +185,14 @@ def _id_of(key: Any) -> Any:
         return _NO_ID
     text = key["id"]
     return json_value(_utf8(text)) if type(text) is str else text
+
+
+def _with_id(document: dict[str, Any] | Invalid, key: Any) -> dict[str, Any] | Invalid:
+    """Return a document with its id, which the key of the message has if the document does not."""
+    if isinstance(document, Invalid) or ID in document:
+        return document
+    own = _id_of(key)
+    return own if isinstance(own, Invalid) else {**document, ID: own}
 
 
 def _document(text: Any, name: str) -> dict[str, Any] | Invalid:

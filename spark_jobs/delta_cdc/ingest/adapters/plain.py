@@ -10,28 +10,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from delta_cdc.core.errors import InvalidExpression
-from delta_cdc.ingest.adapters.common import (
-    NO_OBJECT,
-    OFFSET,
-    ROW,
-    Described,
-    Keys,
-    Names,
-    Tombstones,
-    in_texts,
-    inside,
-    operations,
-    path_of,
-)
-from delta_cdc.ingest.ordering import has_part, joined, numbers, part
-from delta_cdc.ingest.record import DELETE, UPSERT, Event, Invalid, Sequencer
+from delta_cdc.ingest.adapters.common import OfTable, in_texts
+from delta_cdc.ingest.adapters.members import Names, inside, path_of
+from delta_cdc.ingest.adapters.sequence_by import OFFSET, ROW, lacking_of, sequencer
+from delta_cdc.ingest.record import DELETE, IGNORE, UPSERT, Event, Invalid, Sequencer
 from delta_cdc.ingest.records.json import value as json_value
-from delta_cdc.ingest.types import BITS, LONG, STRING
-from delta_cdc.ingest.values import MISFIT, converter, json_text, plain, timestamp_micros
+from delta_cdc.ingest.types import BITS, LONG
+from delta_cdc.ingest.values import json_text, timestamp_micros
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from delta_cdc.ingest.record import Record
     from delta_cdc.ingest.types import Type
@@ -47,8 +35,10 @@ OPERATIONS = {
     "delete": DELETE,
 }
 _ROW_NUMBER = re.compile(rf"\b{ROW}\b", re.IGNORECASE)
-#: Types whose values have no order.
-_NO_ORDER = ("array", "map", "struct", "variant")
+_WAY_OUT = (
+    "give the column in schema the type that it had when the log was created (or no type), or start a new "
+    "log."
+)
 
 
 class _Part(NamedTuple):
@@ -64,7 +54,7 @@ class _Part(NamedTuple):
     at: int = -1
 
 
-class Plain(Described):
+class Plain(OfTable):
     """Reads rows with an operation column.
 
     ``expressions`` (of ``sequence_by``) and ``timestamp_expression`` are SQL that Spark computes on the typed
@@ -87,11 +77,14 @@ class Plain(Described):
         self._old_keys: dict[str, str] = dict(options["old_keys"] or {})
         operation, changed = options["operation_column"], options["columns_to_update"]
         super().__init__(
-            [*(name for name in (operation, changed) if name is not None), *self._old_keys.values()]
+            {**options, "tombstones": IGNORE} if insert_only else options,
+            keys,
+            OPERATIONS,
+            described=[*filter(None, (operation, changed)), *self._old_keys.values()],
         )
         texts = tuple(options["sequence_by"] or ())
         self._texts, self._typed = texts, typed
-        is_sql = any(_is_sql(text) for text in texts)
+        is_sql = any(path_of(text) is None for text in texts)
         self.expressions = texts if is_sql else ()
         moment = options["source_timestamp"]
         self._moment: tuple[str, ...] | None = None
@@ -100,16 +93,9 @@ class Plain(Described):
             self.timestamp_expression = moment if self._moment is None else None
         self.needs_rows = any(_ROW_NUMBER.search(text) for text in texts)
         self._has_operation, self._has_list = operation is not None, changed is not None
-        self._operation = operations(OPERATIONS, options["operations"])
-        self._keys = Keys(keys)
         self.has_index = bool(self._old_keys)
         self._find(operation, changed, is_sql)
-        is_offset = bool(texts) and all(text.lower() == OFFSET for text in texts)
-        self._tombstones = Tombstones(
-            "ignore" if insert_only else options.get("tombstones"),
-            keys,
-            (lambda record: self._sequence(record, {}, (), 1)) if is_offset else None,
-        )
+        self._is_offset = bool(texts) and all(text.lower() == OFFSET for text in texts)
         self._columns: frozenset[str] | None = None
 
     def _find(self, operation: str | None, changed: str | None, is_sql: bool) -> None:
@@ -134,41 +120,36 @@ class Plain(Described):
         self._meta = Names([name for name in wanted[: self._first_key] if name])
 
     # -- events -----------------------------------------------------------------------------------
-    def events(self, record: Record) -> Sequence[Event] | Invalid:
-        """Return the events of a record."""
-        row = record.value
-        if row is None:
-            return self._tombstones.events(record)
-        if type(row) is not dict:
-            return NO_OBJECT
-        names = self._names.of(row)
+    def _of(self, record: Record, value: dict[str, Any]) -> Sequence[Event] | Invalid:
+        names = self._names.of(value)
         op = UPSERT
         if self._has_operation:
             name = names[0]
-            found = self._operation(None if name is None else row[name])
+            found = self._operation(None if name is None else value[name])
             if isinstance(found, Invalid):
                 return found
             op = found
         carried = None
         if self._has_list:
-            listed = self._carried(row, names[1])
+            listed = self._carried(value, names[1])
             if isinstance(listed, Invalid):
                 return listed
             carried = listed
-        sequence = self._sequence(record, row, names, 1)
+        sequence = self._sequence(record, value, names, 1)
         moment = None
-        if self._moment is not None and names[self._moment_at] is not None:
-            moment = timestamp_micros(inside(row[names[self._moment_at]], self._moment[1:]))
-        old = self._old_key(row, names) if self.has_index and op == UPSERT else None
+        at = names[self._moment_at]
+        if self._moment is not None and at is not None:
+            moment = timestamp_micros(inside(value[at], self._moment[1:]))
+        old = self._old_key(value, names) if self.has_index and op == UPSERT else None
         # Spark evaluates expressions over the whole record, also for the delete of an old key.
-        others = dict(row) if self.expressions and old is not None else None
-        for name in self._meta.of(row):
+        others = dict(value) if self.expressions and old is not None else None
+        for name in filter(None, self._meta.of(value)):
             # Two options may name one column.
-            row.pop(name, None)
+            value.pop(name, None)
         if old is not None:
-            event = _whole(row, carried, sequence, moment, self._keys.names)
-            return [Event(DELETE, old, self._sequence_of_old(sequence), moment, others=others), event]
-        return (Event(op, row, sequence, moment, carried if op == UPSERT else None),)
+            event = _whole(value, carried, sequence, moment, self._keys.names)
+            return [Event(DELETE, old, (*sequence[:-1], 0), moment, others=others), event]
+        return (Event(op, value, sequence, moment, carried if op == UPSERT else None),)
 
     def _sequence(
         self, record: Record, row: Mapping[str, Any], names: tuple[str | None, ...], index: int
@@ -186,8 +167,8 @@ class Plain(Described):
             return (*values, index)
         return values[0] if len(values) == 1 else tuple(values) or None
 
-    def _sequence_of_old(self, sequence: Any) -> Any:
-        return (*sequence[:-1], 0)
+    def _of_tombstone(self, record: Record) -> Any:
+        return self._sequence(record, {}, (), 1) if self._is_offset else super()._of_tombstone(record)
 
     def _old_key(self, row: dict[str, Any], names: tuple[str | None, ...]) -> dict[str, Any] | None:
         """Return the old key of a record; None if the key did not change."""
@@ -232,19 +213,15 @@ class Plain(Described):
             if self.has_index:
                 return in_texts()._replace(value=lambda sequence: str(sequence[-1]))
             return Sequencer(log_type or LONG, lambda sequence: None)
-        lacking = Invalid(f"no value for sequence_by, or a text that is no number ({', '.join(self._texts)})")
         kinds = [self._kind(one, types, log_type) for one in self._parts]
-        if len(kinds) == 1 and not self.has_index:
-            return _one(self._texts[0], kinds[0], log_type, lacking)
-        makers = [_fixed(one.text, kind) for one, kind in zip(self._parts, kinds, strict=True)]
-        has_old = self.has_index
-
-        def value(sequence: Any) -> Any:
-            parts = [make(raw) for make, raw in zip(makers, sequence, strict=False)]
-            found = joined([*parts, str(sequence[-1])] if has_old else parts)
-            return lacking if found is None else found
-
-        return in_texts()._replace(value=value)
+        return sequencer(
+            self._texts,
+            kinds,
+            log_type,
+            lacking=lacking_of(self._texts),
+            way_out=_WAY_OUT,
+            has_index=self.has_index,
+        )
 
     def _kind(self, one: _Part, types: Mapping[str, Type], log_type: Type | None) -> Type | None:
         """Return the type of a part; None for whole numbers that are texts (:func:`numbers`)."""
@@ -261,10 +238,6 @@ class Plain(Described):
         return None if is_number and root.lower() not in self._typed else kind
 
 
-def _is_sql(text: str) -> bool:
-    return path_of(text) is None
-
-
 def _of_name(fields: Iterable[tuple[str, Type]], name: str) -> Type | None:
     """Return the type of a name: the exact one, else without regard to case."""
     found = None
@@ -274,93 +247,6 @@ def _of_name(fields: Iterable[tuple[str, Type]], name: str) -> Type | None:
         if found is None and other.lower() == name.lower():
             found = kind
     return found
-
-
-def _one(text: str, kind: Type | None, log_type: Type | None, lacking: Invalid) -> Sequencer:
-    """Return the sequencer of one part."""
-    if kind is None and (log_type is None or log_type == STRING):
-
-        def number(sequence: Any) -> Any:
-            found = numbers(sequence)
-            return lacking if found is None else found
-
-        return Sequencer(STRING, number)
-    if kind is not None and kind.name in _NO_ORDER:
-        raise InvalidExpression(
-            f"sequence_by is of type {kind}, whose values have no order.",
-            remedy="name a column of whole numbers, dates, timestamps or texts.",
-        )
-    if kind is not None and log_type == STRING and kind != STRING:
-        raise InvalidExpression(
-            f"sequence_by is of type {kind}, but the log's sequences are texts: the two cannot be compared.",
-            remedy="give the column in schema the type that it had when the log was created (or no type), or "
-            "start a new log.",
-        )
-    wanted = log_type or kind
-    assert wanted is not None
-    convert = converter(plain(wanted))
-
-    def value(sequence: Any) -> Any:
-        found = convert(sequence)
-        return lacking if found is None or found is MISFIT else found
-
-    return Sequencer(wanted, value)
-
-
-def of_texts(texts: Sequence[str], log_type: Type | None, lacking: Invalid) -> Sequencer:
-    """Return the sequencer of tuples of members that are texts: whole numbers, unless the log has a type.
-
-    :param texts: what the user wrote
-    :param lacking: why an event without such a sequence is invalid
-    """
-    if len(texts) == 1:
-        found = _one(texts[0], None, log_type, lacking)
-        return found._replace(value=lambda parts: lacking if parts is None else found.value(parts[0]))
-
-    def joined_numbers(parts: Any) -> Any:
-        return joined(map(numbers, parts or (None,))) or lacking
-
-    return in_texts()._replace(value=joined_numbers)
-
-
-def one_sequencer(texts: Sequence[str], log_type: Type | None) -> Sequencer:
-    """Return the sequencer of members that are whole numbers without a type.
-
-    It takes a tuple of them, and gives one text; of one member, a value of the log's type.
-    """
-    lacking = Invalid(f"no value for sequence_by, or a text that is no number ({', '.join(texts)})")
-    one = _one(texts[0], None, log_type if len(texts) == 1 else None, lacking)
-    if len(texts) == 1:
-        return one._replace(value=lambda sequence: one.value(sequence[0]))
-
-    def value(sequence: Any) -> Any:
-        found = joined(map(numbers, sequence))
-        return lacking if found is None else found
-
-    return one._replace(value=value)
-
-
-def _fixed(text: str, kind: Type | None) -> Callable[[Any], str | None]:
-    """Return what makes a text of a fixed width of a part.
-
-    :raises InvalidExpression: values of the type have no such text
-    """
-    if kind is None:
-        return numbers
-    if not has_part(kind):
-        raise InvalidExpression(
-            f"sequence_by has the part {text!r} of type {kind}, which has no text of "
-            "a fixed width; with several parts (or old_keys), each needs one.",
-            remedy="use whole numbers, dates and timestamps as parts, or write one expression whose text "
-            "order is the order, for instance with lpad.",
-        )
-    convert = converter(plain(kind))
-
-    def made(raw: Any) -> str | None:
-        found = convert(raw)
-        return None if found is MISFIT else part(found, kind)
-
-    return made
 
 
 def _whole(

@@ -122,10 +122,13 @@ class Decoding:
         )
         self._frames.append((raw, replace(self._reading, is_again=True, schemas=schemas)))
 
-    def add_files(self, session: SparkSession, files: Sequence[SourceFile]) -> None:
+    def add_files(
+        self, session: SparkSession, files: Sequence[SourceFile], *, may_have_grown: bool = False
+    ) -> None:
         """Add the records of files.
 
         :param session: a private session, because this changes its confs
+        :param may_have_grown: files may be longer than their sizes, which an earlier run recorded
         """
         set_where_allowed(session, {_TASKS_OF_LISTING: "16"})
         options, format_options = self._options, self._options.format_options
@@ -149,6 +152,9 @@ class Decoding:
         reading = replace(
             self._reading,
             numbered=numbered,
+            sizes={}
+            if options.format != "csv" or may_have_grown
+            else {file.uri: file.size for file in files},
             is_whole=formats.is_whole(options.format, options.format_options),
         )
         self._frames.append((raw, reading))

@@ -373,7 +373,7 @@ def _decoding(
     elif is_kafka:
         decoding.add_messages(kafka.read(session, spec, secrets), registry)
     else:
-        decoding.add_files(session, files)
+        decoding.add_files(session, files, may_have_grown=spec.recorded)
     return decoding
 
 

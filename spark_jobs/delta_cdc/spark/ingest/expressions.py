@@ -53,7 +53,7 @@ def evaluated(
     if adapter.expressions:
         sequence = _sequence(frame, adapter.expressions, typed, log_type, adapter.has_index)
     if adapter.timestamp_expression is not None:
-        (found,) = _resolved(frame, "source_timestamp", [adapter.timestamp_expression])
+        ((found, _),) = _resolved(frame, "source_timestamp", [adapter.timestamp_expression])
         moment = found.try_cast("timestamp")
     computed = {SEQUENCE: sequence, SOURCE_TIMESTAMP: moment}
     return frame.select(
@@ -65,9 +65,29 @@ def evaluated(
     )
 
 
-def _resolved(frame: DataFrame, option: str, texts: Sequence[str]) -> list[Column]:
+def _resolved(frame: DataFrame, option: str, texts: Sequence[str]) -> list[tuple[Column, T.DataType]]:
+    """Return the values of expressions, with their types. Where one raises for a row, its value is NULL."""
     states.resolve(frame, f"adapter_options {option}", texts)
-    return [F.expr(text) for text in texts]
+    columns = [F.expr(text) for text in texts]
+    kinds = [field.dataType for field in frame.select(*columns).schema.fields]
+    return [
+        (column if _NAME.fullmatch(text) else _tried(column, kind), kind)
+        for text, column, kind in zip(texts, columns, kinds, strict=True)
+    ]
+
+
+def _tried(value: Column, kind: T.DataType) -> Column:
+    """Return a value; NULL where it raises. One bad record must not stop its batch.
+
+    Of Spark's functions that try, only this one also covers what its argument raises. So the value goes
+    through it as bytes of its text, which gives back the same value for each type that has an order.
+    """
+    if isinstance(kind, T.TimestampType):
+        # As a text of the session's zone, an hour that a clock change repeats would be ambiguous.
+        return F.timestamp_micros(_tried(F.unix_micros(value), T.LongType()))
+    if not isinstance(kind, T.StringType | T.NumericType | T.DateType | T.TimestampNTZType):
+        return value
+    return F.decode(F.try_to_binary(value.cast("string"), F.lit("utf-8")), "utf-8").cast(kind)
 
 
 def _sequence(
@@ -78,19 +98,20 @@ def _sequence(
     has_index: bool,
 ) -> Column:
     parts = _resolved(frame, "sequence_by", texts)
-    types = [field.dataType for field in frame.select(*parts).schema.fields]
     # If the sequences of the log are such texts, whole numbers get the same format.
     as_texts = (T.StringType, T.IntegralType) if isinstance(log_type, T.StringType) else (T.StringType,)
     fixed = []
-    for text, column, kind in zip(texts, parts, types, strict=True):
+    for text, (column, kind) in zip(texts, parts, strict=True):
         if isinstance(kind, as_texts) and _NAME.fullmatch(text) and text.lower() not in typed:
             fixed.append(_numbers(column.cast("string")))
         elif len(parts) == 1 and not has_index:
             return _in_type(column, kind, log_type)
         else:
             fixed.append(_part(text, column, kind))
-    parts = [*fixed, F.col(_INDEX)] if has_index else fixed
-    return parts[0] if len(parts) == 1 else F.concat(*[x for p in parts for x in (F.lit("/"), p)][1:])
+    all_parts = [*fixed, F.col(_INDEX)] if has_index else fixed
+    if len(all_parts) == 1:
+        return all_parts[0]
+    return F.concat(*[each for part in all_parts for each in (F.lit("/"), part)][1:])
 
 
 def _in_type(sequence: Column, kind: T.DataType, log_type: T.DataType | None) -> Column:

@@ -45,6 +45,7 @@ def raw(
             F.col("content").alias(sources.VALUE),
             F.col("path").alias(sources.FILE),
             F.unix_micros("modificationTime").alias(sources.PUBLISHED),
+            F.col("length").alias(sources.SIZE),
             F.lit(0).cast("bigint").alias(sources.START),
         )
     reader = session.read if line_sep is None else session.read.option("lineSep", line_sep)
@@ -58,5 +59,6 @@ def place(rows: DataFrame) -> list[Column]:
     return [
         meta.getField("file_path").alias(sources.FILE),
         F.unix_micros(meta.getField("file_modification_time")).alias(sources.PUBLISHED),
+        meta.getField("file_size").alias(sources.SIZE),
         meta.getField("file_block_start").alias(sources.START),
     ]

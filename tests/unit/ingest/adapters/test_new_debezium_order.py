@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.ingest.adapters.debezium_order import PLACES, is_table, part_of, place
+from delta_cdc.ingest.adapters.common import is_table
+from delta_cdc.ingest.adapters.debezium_order import PLACES, part_of, place, table_of
 from delta_cdc.ingest.record import Invalid, Number
 from delta_cdc.ingest.types import LONG, decimal
 
@@ -261,7 +262,7 @@ def test_unknown_connectors(connector: Any) -> None:
     ],
 )
 def test_names_of_tables(source: dict[str, Any], name: str, wanted: bool) -> None:
-    assert is_table(source, name) is wanted
+    assert is_table(name)(*table_of(source)) is wanted
 
 
 @pytest.mark.parametrize(

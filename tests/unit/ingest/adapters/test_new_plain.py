@@ -12,8 +12,8 @@ import pytest
 
 from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression
 from delta_cdc.ingest import adapters
-from delta_cdc.ingest.adapters.common import Keys, Names, is_table, member, operations
-from delta_cdc.ingest.adapters.plain import one_sequencer
+from delta_cdc.ingest.adapters.common import Keys, is_table, operations
+from delta_cdc.ingest.adapters.members import Names, member
 from delta_cdc.ingest.record import Event, Invalid, Number, Position, Record
 from delta_cdc.ingest.records.json import Decoder
 from delta_cdc.ingest.types import (
@@ -634,13 +634,3 @@ def test_damaged_columns_of_csv_against_the_model(kind: Kind) -> None:
         values = [chance.choice(texts) for _ in names]
         wanted = kind.read(list(values))
         assert compared(kind, adapter, dict(zip(names, values, strict=True)), wanted) or kind.adapter == "dms"
-
-
-def test_members_without_types_that_are_whole_numbers() -> None:
-    """Adapters with an envelope order by these."""
-    assert one_sequencer(("a",), LONG).value(("7",)) == 7
-    assert one_sequencer(("a",), None).value((7,)) == f"{7:020d}"
-    assert one_sequencer(("a", "b"), None).value((7, "8")) == f"{7:020d}/{8:020d}"
-    lacking = Invalid("no value for sequence_by, or a text that is no number (a, b)")
-    assert one_sequencer(("a", "b"), STRING).value((7, "x")) == lacking
-    assert one_sequencer(("a", "b"), STRING).type == STRING
