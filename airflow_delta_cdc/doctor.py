@@ -126,10 +126,10 @@ class Connections:
         if self._server is not None:
             yield from self._questions.checks_of_spark(self._server)
         elif self._hook is not None:
-            address, job, defaults = self._questions.checks_of_spark(self._hook.master)
+            address, job, *others = self._questions.checks_of_spark(self._hook.master)
             yield address
             if not self._hook.is_cluster:
-                yield from (job, defaults)
+                yield from (job, *others)
                 return
             yield engine.Check("results-folder", self._results_folder)
             yield engine.Check(

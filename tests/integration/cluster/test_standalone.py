@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from delta_cdc.api.changes import apply_changes
+from delta_cdc.core.errors import EnvironmentNotReady
 from tests.support.engine import newest_seal, table_rows, versions
 from tests.support.spark_cluster import SMALL
 
@@ -160,6 +162,40 @@ def _is_alike(
 
 
 @pytest.mark.slow
+def test_an_ingest_needs_pyarrow_on_the_executors(connected: str, tmp_path: Path) -> None:
+    """Where it is missing, the run fails by name before anything is written."""
+    from airflow_delta_cdc.operators import DeltaIngestChangesOperator
+
+    hidden, python = tmp_path / "hidden" / "pyarrow", tmp_path / "python"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'pyarrow'\")\n")
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={hidden.parent}:$PYTHONPATH exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    landing, log = tmp_path / "landing", tmp_path / "log"
+    landing.mkdir()
+    (landing / "1.json").write_text('{"id":1,"ts":1}\n{"id":2,"ts":2}\n{"id":3}\n')
+
+    def ingest(**confs: str) -> Any:
+        return DeltaIngestChangesOperator(
+            task_id="ingest",
+            pipeline="p",
+            source=str(landing),
+            log=str(log),
+            keys=["id"],
+            schema="id INT, ts BIGINT",
+            adapter_options={"sequence_by": "ts"},
+            spark_conn_id=connected,
+            conf={**SMALL, **confs},
+        ).execute(context())
+
+    with pytest.raises(EnvironmentNotReady, match=r"Python on the executors .*No module named 'pyarrow'"):
+        ingest(**{"spark.pyspark.python": str(python), "spark.pyspark.driver.python": sys.executable})
+    assert not log.exists()
+    published = ingest()
+    assert (published["counts"]["events"], published["counts"]["quarantined"]) == (2, 1)
+
+
+@pytest.mark.slow
 def test_the_doctor_merges_on_it(cluster: SparkCluster, connected: str, tmp_path: Path) -> None:
     """With the connection of Airflow, where executors and driver see the folder."""
     from airflow_delta_cdc.doctor import Connections
@@ -173,6 +209,7 @@ def test_the_doctor_merges_on_it(cluster: SparkCluster, connected: str, tmp_path
     assert entries["spark-connection"].found == f"cluster is {cluster.url}, deploy mode client"
     assert entries["master-address"].status == "ok"
     assert entries["master-job"].status == "ok", entries["master-job"]
+    assert entries["master-python"].status == "ok", entries["master-python"]
     assert list((tmp_path / "lake").iterdir()) == [], "nothing is left behind"
 
 
@@ -182,8 +219,8 @@ def test_the_doctor_of_a_cluster_without_a_free_core(cluster: SparkCluster, tmp_
     from delta_cdc.doctor import Questions, examined
 
     asked = Questions(confs={**SMALL, "spark.executor.memory": "64g"}, timeout=45)
-    job, defaults = list(examined(asked.checks_of_spark(cluster.url), timeout=45, secrets=()))[-2:]
-    assert (job.status, defaults.status) == ("failed", "skipped")
+    job, python, defaults = list(examined(asked.checks_of_spark(cluster.url), timeout=45, secrets=()))[-3:]
+    assert (job.status, python.status, defaults.status) == ("failed", "skipped", "skipped")
     assert "did not end within 45 s, at the step 'query'" in job.found
     assert "Initial job has not accepted any resources" in job.found
     assert "free cores and memory" in job.remedy
