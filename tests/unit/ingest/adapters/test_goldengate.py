@@ -1,234 +1,187 @@
-"""Oracle GoldenGate's JSON by operation and by row, and its delimited text."""
+"""The adapter ``goldengate``: JSON by operation and by row, and delimited text."""
 
 from __future__ import annotations
 
-import json
-from decimal import Decimal
+import random
 from typing import Any
 
-from tests.support.change_sets import Event, adapted, by_row, json_records, table_records
+import pytest
 
-SCHEMA = "ID bigint, NAME string, PRICE decimal(38,10), BORN timestamp"
-AT = "1969-11-05 18:45:36"
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.ingest.record import Event, Number
+from delta_cdc.ingest.types import LONG, STRING
+from tests.support import adapters
+from tests.support.adapters import IGNORED, check, events
+
+AT = -4_857_264_000_000
+OP_TS = "1969-11-05 18:45:36.000000"
+UNKNOWN_OLD = "a key change without the image before it: its old key is unknown"
+NO_IMAGE = "no value for after, or of a delete for before"
+NO_POS = "no value for pos, or no whole number in it"
+
+
+def made(options: dict[str, Any] | None = None, **more: Any) -> Any:
+    return adapters.made("goldengate", options, **{"keys": ("ID",), **more})
+
+
+def op(kind: Any, pos: Any = "00000000000000002928", **more: Any) -> dict[str, Any]:
+    return {"table": "S.T", "op_type": kind, "op_ts": OP_TS, "pos": pos, **more}
 
 
 def place(pos: int, index: int = 1) -> str:
     return f"{pos:024d}/{index}"
 
 
-def op(kind: str | None, pos: Any, **more: Any) -> str:
-    """Return a record as the JSON formatter models an operation."""
-    told = {
-        "table": "SHOP.ORDERS",
-        "op_type": kind,
-        "op_ts": "1969-11-05 18:45:36.000000",
-        "current_ts": "2024-10-05T10:15:51.267000",
-        "pos": pos,
-        "primary_keys": ["ID"],
-        "tokens": {"R": "AAAW"},
-        **more,
-    }
-    return json.dumps({name: value for name, value in told.items() if value is not ...}, ensure_ascii=False)
-
-
-EMPTY: dict[str, Any] = {"ID": None, "NAME": None, "PRICE": None, "BORN": None}
-FULL = {"ID": "1", "NAME": "ünï", "PRICE": -0.0000000001, "BORN": "0001-01-02 00:00:00.000001"}
-ROW: dict[str, Any] = {
-    "NAME": "ünï",
-    "PRICE": Decimal("-1E-10"),
-    "BORN": "0001-01-02 00:00:00.000001",
-}
+FULL = {"ID": 1, "V": "a"}
 #: Case, record, events.
-GOLDEN: list[tuple[str, str | None, list[Event]]] = [
-    (
-        "insert",
-        op("I", "00000000000000002928", after=FULL),
-        [
-            Event(
-                "upsert",
-                {
-                    **EMPTY,
-                    "ID": 1,
-                    "NAME": "ünï",
-                    "PRICE": Decimal("-1E-10"),
-                    "BORN": "0001-01-02 00:00:00.000001",
-                },
-                place(2928),
-                ("BORN", "ID", "NAME", "PRICE"),
-                None,
-                AT,
-            )
-        ],
-    ),
+OPERATIONS: list[tuple[str, dict[str, Any], Any]] = [
+    ("insert", op("I", after=FULL), [Event("upsert", FULL, place(2928), AT)]),
     (
         "update with what changed alone",
-        op("U", "2929", before={"ID": "1", "NAME": "a"}, after={"ID": "1", "NAME": None}),
-        [Event("upsert", {**EMPTY, "ID": 1}, place(2929), ("ID", "NAME"), None, AT)],
+        op("U", "7", before=FULL, after={"ID": 1, "V": None}),
+        [Event("upsert", {"ID": 1, "V": None}, place(7), AT)],
     ),
     (
-        "update with flags",
-        op("U", "2930", after={"ID": 1, "ID_isMissing": False, "NAME": None, "NAME_isMissing": True}),
-        [Event("upsert", {**EMPTY, "ID": 1}, place(2930), ("ID",), None, AT)],
+        "flags",
+        op(
+            "U", 7, after={"ID": 1, "ID_isMissing": False, "V": None, "V_isMissing": True, "W_ISMISSING": "t"}
+        ),
+        [Event("upsert", {"ID": 1}, place(7), AT)],
     ),
     (
-        "delete with its key alone",
-        op("D", "2931", before={"ID": "1"}),
-        [Event("delete", {**EMPTY, "ID": 1}, place(2931), None, None, AT)],
+        "a flag of another case than its column",
+        op("U", 7, after={"ID": 1, "v": 2, "V_isMissing": 1}),
+        [Event("upsert", {"ID": 1}, place(7), AT)],
     ),
-    ("truncate", op("T", "2932"), [Event("truncate", {}, place(2932), None, None, AT)]),
+    (
+        "a flag that is a word",
+        op("U", 7, after={"ID": 1, "V_isMissing": "x"}),
+        "column V_isMissing is no boolean",
+    ),
+    (
+        "a flag that is null",
+        op("U", 7, after={**FULL, "V_isMissing": None}),
+        [Event("upsert", FULL, place(7), AT)],
+    ),
+    ("delete", op("D", 7, before={"ID": 1}), [Event("delete", {"ID": 1}, place(7), AT)]),
+    ("delete, of its row after", op("D", 7, after={"ID": 1}), [Event("delete", {"ID": 1}, place(7), AT)]),
+    ("truncate", op("T", 7), [Event("truncate", {}, place(7), AT)]),
+    ("truncate, whatever it has", op("T", 7, before=7, after=FULL), [Event("truncate", {}, place(7), AT)]),
     (
         "key change",
-        op("U", "2933", before={"ID": "1", "NAME": "a", "BORN": None}, after={"ID": "2", "PRICE": "1.5"}),
+        op("U", 7, before={"ID": "1", "V": "a"}, after={"ID": "2", "V": "b"}),
         [
-            Event("delete", {**EMPTY, "ID": 1, "NAME": "a"}, place(2933, 0), None, None, AT),
-            Event(
-                "upsert",
-                {**EMPTY, "ID": 2, "NAME": "a", "PRICE": Decimal("1.5")},
-                place(2933),
-                ("BORN", "ID", "NAME", "PRICE"),
-                None,
-                AT,
-            ),
+            Event("delete", {"ID": "1", "V": "a"}, place(7, 0), AT),
+            Event("upsert", {"ID": "2", "V": "b"}, place(7), AT, whole=True),
         ],
     ),
     (
-        "key change of a part of the row",
-        op("U", "2933", before={"ID": "1", "NAME": "a"}, after={"ID": "2", "NAME": "a"}),
-        [Event(error="a key change without the whole row")],
-    ),
-    (
-        "key change, named",
-        op("K", "2934", before={**FULL, "ID": "2"}, after={"ID": "3", "BORN_isMissing": True, "BORN": None}),
+        "key change, filled from before, where after lacks it or calls it missing",
+        op(
+            "K",
+            7,
+            before={"ID": 1, "V": "a", "W": None, "X": 5, "X_isMissing": True},
+            after={"ID": 2, "W": "w", "V": None, "V_isMissing": True},
+        ),
         [
-            Event("delete", {**ROW, "ID": 2}, place(2934, 0), None, None, AT),
-            Event("upsert", {**ROW, "ID": 3}, place(2934), ("BORN", "ID", "NAME", "PRICE"), None, AT),
+            Event("delete", {"ID": 1, "V": "a", "W": None}, place(7, 0), AT),
+            Event("upsert", {"ID": 2, "W": "w", "V": "a"}, place(7), AT, whole=True),
         ],
     ),
     (
-        "key change without its old key",
-        op("K", "2935", after={"ID": "3"}),
-        [Event(error="a key change without the image before it: its old key is unknown")],
+        "the same key, named",
+        op("K", 7, before={"ID": "1"}, after=FULL),
+        [Event("upsert", FULL, place(7), AT)],
     ),
-    ("unknown operation", op("Q", "2936", after=FULL), [Event(error="unknown operation 'Q'")]),
+    ("no old key", op("K", 7, after=FULL), UNKNOWN_OLD),
+    ("no old key in the image", op("K", 7, before={"V": "a"}, after=FULL), UNKNOWN_OLD),
+    ("a null old key in the image", op("K", 7, before={"ID": None}, after=FULL), UNKNOWN_OLD),
     (
-        "no image",
-        op("I", "2937"),
-        [Event(error="no value for after, or of a delete for before")],
+        "an old key that is missing",
+        op("K", 7, before={"ID": 1, "ID_isMissing": True}, after=FULL),
+        UNKNOWN_OLD,
     ),
-    (
-        "no place in the trail",
-        op("I", ..., after=FULL),
-        [Event(error="no value for pos, or no whole number in it")],
-    ),
-    (
-        "a place that is no number",
-        op("I", "a1", after=FULL),
-        [Event(error="no value for pos, or no whole number in it")],
-    ),
-    (
-        "a value that does not fit",
-        op("I", "2938", after={**FULL, "PRICE": "1.00000000001"}),
-        [Event(error="column PRICE is no decimal(38,10)")],
-    ),
-    (
-        "cut in half",
-        op("I", "2939", after=FULL)[:-30],
-        [Event(error="not JSON")],
-    ),
-    ("an empty line", "", [Event("ignore")]),
-    ("another table", op("I", "2940", after=FULL, table="SHOP.LINES"), [Event("ignore")]),
+    ("no new key", op("K", 7, before=FULL), NO_IMAGE),
+    ("no image", op("I", 7), NO_IMAGE),
+    ("no new row", op("U", 7, before=FULL), NO_IMAGE),
+    ("no old row", op("D", 7), NO_IMAGE),
+    ("an image that is a text", op("I", 7, after="x"), "after is no object"),
+    ("an old image that is a list", op("U", 7, before=[1], after=FULL), "before is no object"),
+    ("unknown operation", op("Q", 7, after=FULL), "unknown operation 'Q'"),
+    ("no operation", {"pos": 7, "after": FULL}, "unknown operation ''"),
+    ("no place", op("I", None, after=FULL), NO_POS),
+    ("a place that is no number", op("I", "a1", after=FULL), NO_POS),
+    ("a place with a fraction", op("I", Number("1.5"), after=FULL), NO_POS),
+    ("a place beyond", op("I", "1" * 25, after=FULL), NO_POS),
+    ("another time", {**op("I", 7, after=FULL), "op_ts": "x"}, [Event("upsert", FULL, place(7), None)]),
 ]
 
 
-def shown(event: Event) -> Event:
-    from dataclasses import replace
-
-    row = dict(event.row)
-    if row.get("BORN") is not None:
-        row["BORN"] = row["BORN"].isoformat(sep=" ")
-    error = event.error
-    if error is not None and error.startswith("not JSON:"):
-        # The reader says more behind the colon.
-        error = "not JSON"
-    return replace(event, row=row, error=error)
+@pytest.mark.parametrize(
+    ("record", "wanted"), [case[1:] for case in OPERATIONS], ids=[c[0] for c in OPERATIONS]
+)
+def test_operations(record: dict[str, Any], wanted: Any) -> None:
+    adapter = made()
+    assert adapter.sequence({"ID": LONG}, None).type == STRING
+    check(events(adapter, record), wanted)
 
 
-def test_golden_operations() -> None:
-    records = json_records([line for _, line, _ in GOLDEN])
-    options = {"table": "shop.orders"}
-    # Keys are found however they are spelt.
-    found = by_row(adapted(records, "goldengate", options, keys=["id"], schema=SCHEMA))
-    wrong = {
-        case: [shown(one) for one in found[at]]
-        for at, (case, _, wanted) in enumerate(GOLDEN)
-        if [shown(one) for one in found[at]] != wanted
-    }
-    assert wrong == {}
+def test_tables_and_operations_of_the_user() -> None:
+    adapter = made({"table": "s.t", "operations": {"X": "key_change", "Q": "ignore"}})
+    assert len(events(adapter, op("X", 7, before={"ID": 1}, after={"ID": 2}))) == 2
+    assert events(adapter, op("Q", 7, after=FULL))[0].op == "ignore"
+    for other in ("S.U", None, 5):
+        assert events(adapter, {**op("?", "?"), "table": other}) == IGNORED
 
 
-def test_types_that_nobody_declared() -> None:
-    """The envelope is no column; flags are none either."""
-    lines = [
-        op("I", "1", after={"ID": 1, "ID_isMissing": False, "V": 1.5}),
-        op("U", "2", after={"ID": 1, "W": "x", "NONE": None, "NONE_isMissing": True}),
-    ]
-    events = adapted(json_records(lines), "goldengate", {}, keys=["ID"])
-    assert events.type == "struct<ID:bigint,V:double,W:string>"
-    assert [by_row(events)[at][0].columns for at in range(2)] == [("ID", "V"), ("ID", "W")]
+#: Case, record, row of the event or reason.
+ROWS: list[tuple[str, dict[str, Any], Any]] = [
+    ("insert", op("I", ID=1, V="a", V_isMissing=False, csn=5, xid="x", tokens={"R": 1}), [("upsert", FULL)]),
+    ("missing", op("U", ID=1, V=None, V_isMissing=True), [("upsert", {"ID": 1})]),
+    ("delimited text", op("U", ID="1", V="", V_isMissing="true"), [("upsert", {"ID": "1"})]),
+    ("absent", op("U", ID="1"), [("upsert", {"ID": "1"})]),
+    ("null", op("U", ID="1", V=None), [("upsert", {"ID": "1", "V": None})]),
+    ("delete", op("D", ID=1), [("delete", {"ID": 1})]),
+    ("truncate", op("T"), [("truncate", {})]),
+    ("fields in another case", {"OP_TYPE": "I", "POS": 7, "Current_Ts": 1, "ID": 1}, [("upsert", {"ID": 1})]),
+    ("key change", op("K", ID=1), UNKNOWN_OLD),
+    (
+        "a flag that is a word",
+        op("I", ID=1, V_isMissing="maybe"),
+        "column V_isMissing is no boolean",
+    ),
+]
 
 
-def test_rows() -> None:
-    """Modelled by row, an operation has one image; a changed key cannot be told, unless it is named."""
+@pytest.mark.parametrize(("record", "wanted"), [case[1:] for case in ROWS], ids=[case[0] for case in ROWS])
+def test_rows(record: dict[str, Any], wanted: Any) -> None:
+    found = events(made({"model": "row"}), record)
+    check([(event.op, event.row) for event in found] if isinstance(found, list) else found, wanted)
 
-    def row(kind: str, pos: str, **columns: Any) -> str:
-        return json.dumps(
-            {"table": "T", "op_type": kind, "op_ts": "2024-01-01 00:00:00", "pos": pos, **columns}
+
+def test_the_model_says_what_describes_the_event() -> None:
+    by_row = made({"model": "row", "sequence_column": "csn"})
+    (event,) = events(by_row, op("I", "x", csn=7, ID=1))
+    assert (event.row, event.sequence) == ({"ID": 1}, place(7))
+    names = ("OP_TYPE", "pos", "csn", "ID_ISMISSING", "_isMissing", "ID", "after")
+    assert [name for name in names if by_row.describes(name)] == list(names[:4])
+    assert [name for name in names if made().describes(name)] == ["ID_ISMISSING"]
+    assert by_row.reads == {"op_type", "table", "op_ts", "csn"}
+    with pytest.raises(InvalidConfiguration, match="isMissing"):
+        made(format="parquet").sequence({"ID": LONG, "V_isMissing": STRING}, None)
+    made(format="csv").sequence({"ID": LONG, "V_isMissing": STRING}, None)
+    made(format="parquet").sequence({"ID": LONG}, None)
+
+
+def test_the_order_of_texts_is_the_order_of_places() -> None:
+    chance = random.Random(20261126)
+    adapter = made()
+    places = [chance.choice([chance.randint(0, 10**24 - 1), chance.randint(0, 500)]) for _ in range(2_000)]
+    texts = {}
+    for pos in places:
+        before, after = {"ID": 1}, {"ID": 2}
+        old, new = events(
+            adapter, op("U", f"{pos:020d}" if pos < 10**20 else str(pos), before=before, after=after)
         )
-
-    lines = [
-        row("I", "00000000000000002928", ID="1", NAME="a", NAME_isMissing=False),
-        row("U", "00000000000000002929", ID="1", NAME=None, NAME_isMissing=True),
-        row("D", "00000000000000002930", ID="1"),
-        row("T", "00000000000000002931"),
-        row("K", "00000000000000002932", ID="2"),
-        row("I", "00000000000000002933", ID="1", NAME="a")[:-4],
-        row("U", "99999999999999999999", ID="1", NAME="é"),
-    ]
-    found = by_row(adapted(json_records(lines), "goldengate", {"model": "row"}, keys=["ID"]))
-    assert [found[at][0].op for at in range(7)] == [
-        "upsert",
-        "upsert",
-        "delete",
-        "truncate",
-        None,
-        None,
-        "upsert",
-    ]
-    assert [found[at][0].columns for at in (0, 1, 6)] == [("ID", "NAME"), ("ID",), ("ID", "NAME")]
-    assert found[0][0].row == {"ID": "1", "NAME": "a"}
-    assert found[4][0].error == "a key change without the image before it: its old key is unknown"
-    assert found[5][0].error.startswith("not JSON: ")
-    ordered = [found[at][0].sequence for at in (0, 1, 2, 3, 6)]
-    assert ordered == sorted(ordered)
-
-
-def test_delimited_text() -> None:
-    rows = [
-        ("I", "T", "2024-01-01 00:00:00.5", "x", "00000000000000002928", "1", "a"),
-        ("D", "T", "2024-01-01 00:00:00.5", "x", "00000000000000002929", "1", None),
-        ("x", "T", "2024-01-01 00:00:00.5", "x", "00000000000000002929", "1", None),
-    ]
-    columns = (
-        "op_type string, table string, op_ts string, current_ts string, pos string, ID string, NAME string"
-    )
-    records = table_records(columns, rows)
-    schema = columns.replace("ID string", "ID int")
-    events = adapted(records, "goldengate", {}, keys=["ID"], schema=schema, format="csv")
-    assert events.type == "struct<ID:int,NAME:string>"
-    found = by_row(events)
-    assert found[0] == [
-        Event(
-            "upsert", {"ID": 1, "NAME": "a"}, place(2928), ("ID", "NAME"), None, "2024-01-01 00:00:00.500000"
-        )
-    ]
-    assert (found[1][0].op, found[2][0].error) == ("delete", "unknown operation 'x'")
+        texts[pos, 0], texts[pos, 1] = old.sequence, new.sequence
+    assert sorted(texts, key=texts.__getitem__) == sorted(texts)

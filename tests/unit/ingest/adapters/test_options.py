@@ -116,24 +116,7 @@ def test_every_connector_that_can_be_named_has_an_order() -> None:
 
 def test_an_unknown_name_is_told_the_nearest() -> None:
     with pytest.raises(InvalidConfiguration, match="did you mean 'debezium'"):
-        made.named("debesium", {}, keys=(), format="json")
-    with pytest.raises(InvalidConfiguration, match="did you mean 'debezium'"):
         check("debesium", {})
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("no_such_package.adapter", "cannot be imported"),
-        ("no_such_package:adapter", "cannot be imported"),
-        ("delta_cdc.ingest.adapters.plain.evnts", "has no function 'evnts'"),
-        ("delta_cdc.core.change_log", "has no function 'events'"),
-    ],
-)
-def test_a_dotted_name_that_is_nothing(name: str, told: str) -> None:
-    for find in (made.named, made.check):
-        with pytest.raises(InvalidConfiguration, match=told):
-            find(name, {}, keys=(), format="json")
 
 
 def test_checking_needs_no_spark() -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.ingest.adapters.common import is_table
-from delta_cdc.ingest.adapters.debezium_order import PLACES, part_of, place, table_of
+from delta_cdc.ingest.adapters.debezium_order import PLACES, part_of, place, source_of, table_of
 from delta_cdc.ingest.record import Invalid, Number
 from delta_cdc.ingest.types import LONG, decimal
+from tests.support import debezium as d
+from tests.support.adapters import events, made
 
 #: Draws a position: what orders it, the operation, its source, and the transaction.
 _Draw = Callable[[random.Random], tuple[tuple[Any, ...], str, dict[str, Any], Any]]
@@ -140,6 +141,83 @@ def test_texts_sort_as_positions(connector: str) -> None:
         assert (one == other) == (first == second)
 
 
+def my(file: str, pos: int, row: int, **more: Any) -> dict[str, Any]:
+    return {"file": file, "pos": pos, "row": row, "snapshot": "false", **more}
+
+
+def ms(commit: str, change: str | None, serial: int | None) -> dict[str, Any]:
+    return {"commit_lsn": commit, "change_lsn": change, "event_serial_no": serial}
+
+
+def ora(scn: int, commit: int | None, rs_id: str | None = None, ssn: int | None = None) -> dict[str, Any]:
+    return {
+        "scn": str(scn),
+        "commit_scn": None if commit is None else str(commit),
+        "rs_id": rs_id,
+        "ssn": ssn,
+    }
+
+
+#: Per connector, events in the order in which they happened.
+ORDERS: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "postgresql": [
+        ("r", d.postgresql(None, 900, snapshot="true")),
+        # Written before the snapshot was taken, and committed after it.
+        ("u", d.postgresql(None, 899)),
+        ("u", d.postgresql(950, 901)),
+        ("u", d.postgresql(950, 902)),
+        ("u", d.postgresql(1000, 960)),
+        # Another snapshot, later on: the connector knows its last commit.
+        ("r", d.postgresql(9999, 10_000, snapshot="last")),
+        ("u", d.postgresql(9999, 9_990)),
+        ("r", d.postgresql(9999, 9_995, snapshot="incremental")),
+        ("u", d.postgresql(10_500, 10_001)),
+        ("u", d.postgresql(2**63, 2**63 + 5)),
+    ],
+    "mysql": [
+        ("r", my("bin.000009", 154, 0, snapshot="true")),
+        ("u", my("bin.000009", 154, 0)),
+        ("u", my("bin.000009", 154, 1)),
+        ("u", my("bin.000009", 154, 10)),
+        ("u", my("bin.000009", 1000, 0)),
+        ("u", my("bin.000010", 4, 0)),
+        ("u", my("bin.1000000", 4, 0)),
+    ],
+    "sqlserver": [
+        ("r", ms("00000027:00000758:0005", None, None)),
+        ("u", ms("00000027:00000758:0005", "00000027:00000758:0003", 1)),
+        ("u", ms("00000027:00000758:0005", "00000027:00000758:0003", 2)),
+        ("u", ms("00000027:00000758:0005", "00000027:00000758:0004", 1)),
+        ("u", ms("00000027:00000ac0:0002", "00000027:00000ab0:0002", 1)),
+        ("u", ms("0000002A:00000001:0001", "0000002A:00000001:0001", 10)),
+    ],
+    "oracle": [
+        ("r", ora(1000, None)),
+        # Began before the snapshot.
+        ("u", ora(999, 1001, "0x000074.00007e8a.0010", 0)),
+        ("u", ora(999, 1001, "0x000074.00007e8a.0010", 1)),
+        ("u", ora(999, 1001, " 0x000074.00007e8b.0000 ", 0)),
+        ("u", ora(1000, 1001, "0x000074.00007e8b.0010", 0)),
+        ("u", ora(900, 1002)),
+        ("u", ora(10**15, 10**15 + 1)),
+    ],
+}
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["by the option", "in the event"])
+@pytest.mark.parametrize("connector", ORDERS)
+def test_what_happened_later_is_above(connector: str, is_told: bool) -> None:
+    adapter = made("debezium", {"connector": connector} if is_told else {})
+    named = {} if is_told else {"connector": connector}
+    texts = [
+        events(adapter, d.change(op, None, {"id": 1}, {**source, **named}))[0].sequence
+        for op, source in ORDERS[connector]
+    ]
+    assert texts == sorted(texts)
+    assert len(set(texts)) == len(texts)
+    assert len({len(text) for text in texts}) == 1
+
+
 @pytest.mark.parametrize(
     ("connector", "op", "source", "wanted"),
     [
@@ -183,49 +261,37 @@ def test_a_second_snapshot_in_order() -> None:
         assert sorted(range(3), key=lambda at, found=texts: found[at]) == wanted
 
 
-LACKING = {
+LSN = "00000027:00000758:0005"
+LACKING: dict[str, list[dict[str, Any]]] = {
     "postgresql": [
-        *(
-            {"sequence": text}
-            for text in (None, "", "[]", '["1"]', '["1","2","3"]', '["1",null]', '["x","2"]')
-        ),
-        *(
-            {"sequence": text}
-            for text in ('["1","-2"]', '{"0":"1"}', '["1","2"', 7, ["1", [2]], '["1.5","2"]')
-        ),
-        {"sequence": f'["1","{"9" * 21}"]'},
-        {"sequence": '["\\u0661","2"]'},
+        {"sequence": text}
+        for text in (
+            *(None, "", "[]", '["1"]', '["1","2","3"]', '["1",null]', '["x","2"]', '["1","-2"]', '{"0":"1"}'),
+            *(
+                '["1","2"',
+                7,
+                ["1", [2]],
+                '["1.5","2"]',
+                f'["1","{"9" * 21}"]',
+                '["\\u0661","2"]',
+                '("1","2"]',
+            ),
+            *('["1","2")', '["1";"2"]', '["1"2"3"]'),
+        )
     ],
     "mysql": [
-        {"file": "bin", "pos": 1},
-        {"file": "bin.x", "pos": 1},
-        {"file": "bin.1"},
-        {"file": 7, "pos": 1},
-        {"file": "bin. 7", "pos": 1},
-        {"file": "bin.1", "pos": -1},
-        {"file": "bin.1", "pos": Number("1e3")},
+        *({"file": name, "pos": 1} for name in ("bin", "bin.x", 7, "bin. 7", "bin.٣")),
+        *({"file": "bin.1", "pos": pos} for pos in (None, -1, Number("1e3"), True)),
         {"file": "bin.1", "pos": 1, "row": "x"},
-        {"file": "bin.1", "pos": True},
-        {"file": "bin.٣", "pos": 1},
     ],
     "sqlserver": [
-        {"commit_lsn": "00000027:00000758:0005", "event_serial_no": 1},
-        {"commit_lsn": "27:758:5", "change_lsn": "00000027:00000758:0005", "event_serial_no": 1},
-        {
-            "commit_lsn": "00000027:00000758:0005\n",
-            "change_lsn": "00000027:00000758:0005",
-            "event_serial_no": 1,
-        },
-        {"commit_lsn": "00000027:00000758:0005", "change_lsn": "00000027:00000758:0005"},
+        ms(LSN, None, 1),
+        ms("27:758:5", LSN, 1),
+        ms(f"{LSN}\n", LSN, 1),
+        ms(LSN, LSN, None),
     ],
     "oracle": [{"scn": "1"}, {"commit_scn": "1"}, {"commit_scn": "1:a,2:b", "scn": "1"}, {"commit_scn": [1]}],
-    "mongodb": [
-        {"ts_ms": 1000},
-        {"ord": 1},
-        {"ts_ms": "x", "ord": 1},
-        {"ts_ms": -1000, "ord": 1},
-        {"ts_ms": 10**20, "ord": 1},
-    ],
+    "mongodb": [{"ts_ms": 1000}, *({"ts_ms": millis, "ord": 1} for millis in (None, "x", -1000, 10**20))],
 }
 LACKING["mariadb"] = LACKING["mysql"]
 
@@ -248,21 +314,11 @@ def test_unknown_connectors(connector: Any) -> None:
     assert len(found.reason) < 120
 
 
-@pytest.mark.parametrize(
-    ("source", "name", "wanted"),
-    [
-        ({"table": "T"}, "t", True),
-        ({"table": "t", "schema": "S"}, "s.t", True),
-        ({"table": "t", "db": "S"}, "s.t", True),
-        ({"collection": "t", "db": "s"}, "s.t", True),
-        ({"table": "t", "schema": "a", "db": "s"}, "s.t", False),
-        ({"table": "x"}, "t", False),
-        ({}, "t", False),
-        ({"table": ["t"]}, "t", False),
-    ],
-)
-def test_names_of_tables(source: dict[str, Any], name: str, wanted: bool) -> None:
-    assert is_table(name)(*table_of(source)) is wanted
+def test_the_table_of_an_event() -> None:
+    assert table_of({"table": "t", "collection": "c", "schema": "s", "db": "d"}) == ("t", "s")
+    assert table_of({"table": None, "collection": "c", "db": "d"}) == ("c", "d")
+    assert table_of({}) == (None, None)
+    assert [source_of(given) for given in ({"source": {"db": 1}}, {"source": "x"}, {})] == [{"db": 1}, {}, {}]
 
 
 @pytest.mark.parametrize(

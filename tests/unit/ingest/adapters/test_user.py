@@ -11,9 +11,10 @@ import pytest
 
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.ingest import adapters
-from delta_cdc.ingest.record import Event, Invalid, Number, Position, Record
+from delta_cdc.ingest.record import Event, Invalid, Number, Record
 from delta_cdc.ingest.types import LONG, STRING, Type, decimal
 from delta_cdc.ingest.values import Encoding
+from tests.support.adapters import made
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,11 +74,6 @@ def of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     yield
     for name in [name for name in sys.modules if name.startswith("own_of_user")]:
         del sys.modules[name]
-
-
-def made(name: str, options: dict[str, Any] | None = None, **more: Any) -> Any:
-    facts = {"keys": ("id",), "format": "json", **more}
-    return adapters.named(name, adapters.check(name, options or {}, **facts), **facts)
 
 
 def returning(value: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -141,7 +137,7 @@ def test_an_error_without_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys.modules[__name__], "given", given, raising=False)
         found = made(f"{__name__}:given").events(Record({}))
         assert found.reason.startswith(f"the adapter raised {reason}")
-        assert found.reason.endswith("of test_custom.py")
+        assert found.reason.endswith("of test_user.py")
 
 
 @pytest.mark.usefixtures("of_a_user")
@@ -285,17 +281,3 @@ def test_sequences(options: dict[str, Any], log: Type | None, value: Any, wanted
     found = sequencer.value(value)
     assert isinstance(found, Invalid) if wanted is Invalid else found == wanted
     assert type(found) is not bool
-
-
-def test_all_adapters_have_what_the_rim_asks_for() -> None:
-    for name, options in (
-        ("plain", {"sequence_by": "ts"}),
-        ("dms", {}),
-        ("goldengate", {}),
-        ("maxwell", {}),
-        ("canal", {}),
-    ):
-        adapter = made(name, options)
-        assert isinstance(adapter.reads, frozenset)
-        assert (adapter.expressions, adapter.timestamp_expression, adapter.has_index) == ((), None, False)
-        assert adapter.events(Record(None, Position("/f"))) == (Event("ignore", {}),)
