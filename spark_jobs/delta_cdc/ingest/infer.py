@@ -49,7 +49,8 @@ _KINDS: dict[type, str] = {str: _TEXT, bool: "boolean", bytes: "binary", date: "
 _MOST_LEVELS, _MOST_MEMBERS = 50, 2_000
 #: Digits before and after the point of a number; more are not counted.
 _MOST_DIGITS = 10_000
-_MANY = 10**38
+#: The least whole numbers with one digit more than their place.
+_POWERS = [10**digits for digits in range(40)]
 #: The type for fractions that DOUBLE does not hold.
 _EXACT = types.decimal(38, 18)
 _FITS_DOUBLE = converter(plain(DOUBLE))
@@ -160,9 +161,14 @@ def observe(seen: Seen, value: Any, level: int = 0) -> None:
     """
     if value is None:
         return
-    known = _KINDS.get(type(value))
+    kind = type(value)
+    known = _KINDS.get(kind)
     if known is not None:
         seen.kinds.add(known)
+    elif kind is int:
+        _observe_whole(seen, value)
+    elif kind is Number:
+        _observe_number(seen, value)
     elif isinstance(value, dict | list | tuple):
         if level >= _MOST_LEVELS:
             seen.kinds.add(_TEXT)
@@ -192,16 +198,8 @@ def _observe_members(seen: Seen, value: Mapping[Any, Any], level: int) -> None:
 
 
 def _observe_scalar(seen: Seen, value: Any) -> None:
-    if isinstance(value, bool):
-        seen.kinds.add("boolean")
-    elif isinstance(value, int):
-        seen.kinds.add(_WHOLE)
-        if not -(2**63) <= value < 2**63:
-            seen.long = False
-        count = 39 if abs(value) >= _MANY else len(str(abs(value)))
-        seen.digits = max(seen.digits, count)
-    elif isinstance(value, Number):
-        _observe_number(seen, value)
+    if isinstance(value, int):
+        _observe_whole(seen, value)
     elif isinstance(value, float):
         seen.exponent = True
         if isfinite(value):
@@ -215,6 +213,15 @@ def _observe_scalar(seen: Seen, value: Any) -> None:
         seen.kinds.add("timestamp_ntz" if value.tzinfo is None else "timestamp")
     else:
         seen.kinds.add(_TEXT)
+
+
+def _observe_whole(seen: Seen, value: int) -> None:
+    seen.kinds.add(_WHOLE)
+    if not -(2**63) <= value < 2**63:
+        seen.long = False
+    size = abs(value)
+    if size >= _POWERS[min(seen.digits, 39)]:
+        seen.digits = max(seen.digits, 39 if size >= _POWERS[38] else len(str(size)))
 
 
 def _observe_number(seen: Seen, text: Number) -> None:

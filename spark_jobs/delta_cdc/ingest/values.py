@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from functools import lru_cache
+from functools import lru_cache, partial
 from json.encoder import encode_basestring, encode_basestring_ascii
 from math import isfinite
 from typing import Any, Final
@@ -134,6 +134,18 @@ _DOUBLE_NORMAL, _FLOAT_NORMAL = 2.0**-1022, 2.0**-126
 _MOST_BITS = 10_000
 
 
+def _fitting(read: _Convert) -> _Convert:
+    """Return the converter of a reader, which returns None for what does not fit."""
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        found = read(value)
+        return MISFIT if found is None else found
+
+    return convert
+
+
 def _decimal(text: str) -> Decimal | None:
     """Return a text in decimal notation as a number; None if it is no number, or has an absurd exponent."""
     text = text.strip(_BLANKS)
@@ -151,13 +163,19 @@ def _decimal_of(value: Any) -> Decimal | None:
     """Return a finite number as a decimal, a float by its shortest text; None for all else."""
     if isinstance(value, str):
         return _decimal(value)
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return Decimal(value) if value.bit_length() <= _MOST_BITS else None
     if isinstance(value, float):
         value = Decimal(repr(float(value)))
     return value if isinstance(value, Decimal) and value.is_finite() else None
+
+
+def _exactly(number: Decimal | None, unit: Decimal, context: Context) -> Decimal | None:
+    """Return a number with the digits after the point of a unit; None if it has more, or is too long."""
+    try:
+        return None if number is None else number.quantize(unit, None, context)
+    except _UNFIT:
+        return None
 
 
 def _integer(value: Any) -> int | None:
@@ -166,13 +184,8 @@ def _integer(value: Any) -> int | None:
         return None if isinstance(value, bool) else int(value)
     if isinstance(value, str) and len(value) < 20 and value.isdigit() and value.isascii():
         return int(value)
-    found = _decimal_of(value)
-    if found is None:
-        return None
-    try:
-        return int(found.quantize(_ONE, None, _WHOLE))
-    except _UNFIT:
-        return None
+    found = _exactly(_decimal_of(value), _ONE, _WHOLE)
+    return None if found is None else int(found)
 
 
 def _whole(kind: Type) -> _Convert:
@@ -191,23 +204,26 @@ def _whole(kind: Type) -> _Convert:
 
 
 def _decimals(kind: Type) -> _Convert:
-    unit = Decimal((0, (1,), -kind.scale))
+    scale, most = kind.scale, kind.precision - kind.scale
+    unit = Decimal((0, (1,), -scale))
     context = Context(prec=kind.precision, traps=list(_UNFIT))
 
     def convert(value: Any) -> Any:
-        if value is None:
+        if isinstance(value, str):
+            whole, _, places = value.partition(".")
+            if whole.removeprefix("-").isdigit() and (places.isdigit() or not places) and value.isascii():
+                found: Decimal | None = Decimal(value)
+                if len(places) == scale and len(whole) <= most:
+                    # These are digits of the type.
+                    return found
+            else:
+                found = _decimal(value)
+        elif value is None:
             return None
-        # The texts of a decoder are numbers, so they need no look.
-        try:
-            found = Decimal(value) if type(value) is Number else _decimal_of(value)
-        except InvalidOperation:
-            found = _decimal(value)
-        if found is None or not found.is_finite():
-            return MISFIT
-        try:
-            return found.quantize(unit, None, context)
-        except _UNFIT:
-            return MISFIT
+        else:
+            found = _decimal_of(value)
+        found = _exactly(found, unit, context)
+        return MISFIT if found is None else found
 
     return convert
 
@@ -222,103 +238,78 @@ def _double(value: Any) -> Any:
         if places.isdigit() and whole.isdigit() and len(whole.lstrip("0")) + len(places) <= _DOUBLE_DIGITS:
             # A fraction of few digits: neither its size nor its digits are beyond a double.
             return float(value)
-    if kind is int and -_DOUBLE_WHOLE <= value <= _DOUBLE_WHOLE:
+    if isinstance(value, float) or (kind is int and -_DOUBLE_WHOLE <= value <= _DOUBLE_WHOLE):
         return float(value)
+    found = _floated(value, float, _DOUBLE_DIGITS, _DOUBLE_NORMAL)
+    return MISFIT if found is None else found
+
+
+def _single(value: Any) -> float | None:
     if isinstance(value, float):
-        return float(value)
-    return _floated(value, float, _DOUBLE_DIGITS, _DOUBLE_NORMAL)
+        found = _rounded(value)
+        return found if found == value or value != value else None
+    return _floated(value, _rounded, _FLOAT_DIGITS, _FLOAT_NORMAL)
 
 
-def _single(value: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, float):
-        try:
-            found = _rounded(value)
-        except OverflowError:
-            return MISFIT
-        return found if found == value or value != value else MISFIT
-    return _floated(value, _to_single, _FLOAT_DIGITS, _FLOAT_NORMAL)
-
-
-def _rounded(value: float) -> float:
-    """Return the nearest number of 32 bits.
-
-    :raises OverflowError: it is too large
-    """
-    return float(struct.unpack("f", struct.pack("f", value))[0])
-
-
-def _to_single(text: str) -> float:
+def _rounded(value: str | float) -> float:
+    """Return the nearest number of 32 bits; infinity if it is too large."""
     try:
-        return _rounded(float(text))
+        return float(struct.unpack("f", struct.pack("f", float(value)))[0])
     except OverflowError:
         return float("inf")
 
 
-def _floated(value: Any, read: Callable[[str], float], digits: int, normal: float) -> Any:
+def _floated(value: Any, read: Callable[[str], float], digits: int, normal: float) -> float | None:
     """Return the floating point number for a text or an exact number, if it is this number.
 
     It is if it is equal, or if its first digits are all those of the text. A fraction may also have as many
     digits as restore each number of the type, because it may be written with more digits than needed.
     """
     text = _number_text(value)
-    if text is None:
-        return MISFIT
     named = _NAMED.get(text.lower()) if len(text) < 10 else None
-    if named is not None:
-        return named
     match = _NUMBER.fullmatch(text)
-    if match is None:
-        return MISFIT
+    if named is not None or match is None:
+        return named
     found = read(text)
-    significant = match[1].lstrip("+-0.").replace(".", "").rstrip("0")
+    mantissa = match[1]
+    significant = mantissa.lstrip("+-0.").replace(".", "").rstrip("0")
     if not significant:
         return found
     exact = _decimal(text)
     if exact is None or found in (float("inf"), float("-inf")):
-        return MISFIT
+        return None
     if Decimal(found) == exact:
         return found
-    return found if _is_identified(text, match[1], significant, exact, found, digits, normal) else MISFIT
-
-
-def _is_identified(
-    text: str, mantissa: str, significant: str, exact: Decimal, found: float, digits: int, normal: float
-) -> bool:
-    """Return whether a text that is not exactly a floating point number still means only this one."""
     count = len(significant)
     if count > _DOUBLE_DIGITS or len(text) == len(mantissa.replace(".", "")):
         # Whole numbers without point and exponent are exact, or do not fit.
-        return False
+        return None
     if count <= digits and abs(found) >= normal and exact.adjusted() - count + 1 < 0:
-        return True
-    return f"{abs(found):.{count - 1}e}".partition("e")[0].replace(".", "") == significant
+        return found
+    first = f"{abs(found):.{count - 1}e}".partition("e")[0].replace(".", "")
+    return found if first == significant else None
 
 
-def _number_text(value: Any) -> str | None:
+def _number_text(value: Any) -> str:
+    """Return the text of what may be a number; "" for all else."""
     if isinstance(value, str):
         return value.strip(_BLANKS)
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _MOST_BITS:
-        return str(value)
-    return None
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _MOST_BITS
+    return str(value) if is_number or isinstance(value, Decimal) else ""
 
 
 # -- booleans and texts -------------------------------------------------------------------------
-_TRUE, _FALSE = frozenset(("true", "t", "yes", "y", "1")), frozenset(("false", "f", "no", "n", "0"))
+_BOOLEANS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "0"), False),
+}
 
 
-def _boolean(value: Any) -> Any:
-    if value is None or type(value) is bool:
-        return value
+def _boolean(value: Any) -> bool | None:
     if isinstance(value, str):
         text = value.strip(_BLANKS)
-        text = text.lower() if len(text) <= 5 else ""
-    else:
-        text = str(value) if type(value) is int and value in (0, 1) else ""
-    return True if text in _TRUE else False if text in _FALSE else MISFIT
+        return _BOOLEANS.get(text.lower()) if len(text) <= 5 else None
+    return bool(value) if type(value) in (bool, int) and value in (0, 1) else None
 
 
 def _string(value: Any) -> Any:
@@ -329,8 +320,8 @@ def _string(value: Any) -> Any:
         return None
     make = _TEXTS.get(kind)
     if make is None:
-        make = next((make for base, make in _TEXTS.items() if isinstance(value, base)), None)
-    return MISFIT if make is None else make(value)
+        make = next((make for base, make in _TEXTS.items() if isinstance(value, base)), _never)
+    return make(value)
 
 
 def _is_text(text: str) -> bool:
@@ -340,18 +331,6 @@ def _is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _string_of(text: str) -> Any:
-    return str(text) if _is_text(text) else MISFIT
-
-
-def _int_text(value: int) -> Any:
-    return str(int(value)) if value.bit_length() <= _MOST_BITS else MISFIT
-
-
-def _float_text(value: float) -> str:
-    return repr(float(value)) if isfinite(value) else _not_finite(value)
 
 
 def _decimal_text(value: Decimal) -> str:
@@ -372,48 +351,45 @@ def _base64_text(data: bytes) -> str:
     return b64encode(data).decode()
 
 
+def _never(value: Any) -> Any:
+    return None if value is None else MISFIT
+
+
 # -- bytes --------------------------------------------------------------------------------------
 _WITHOUT_BLANKS = dict.fromkeys(map(ord, _BLANKS))
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
-def _base64(text: str) -> bytes | None:
-    """Return the bytes of base64, with or without line breaks and padding."""
+def _base64(text: str) -> bytes:
+    """Return the bytes of base64, with or without line breaks and padding.
+
+    :raises ValueError: it is not base64
+    """
     try:
         return a2b_base64(text, strict_mode=True)
     except ValueError:
         text = text.translate(_WITHOUT_BLANKS)
-        if "=" not in text:
-            text += "=" * (-len(text) % 4)
-    try:
-        return a2b_base64(text, strict_mode=True)
-    except ValueError:
-        return None
+    return a2b_base64(text if "=" in text else text + "=" * (-len(text) % 4), strict_mode=True)
 
 
-def _base64url(text: str) -> bytes | None:
-    return _base64(text.translate(_URL_SAFE))
+#: How texts write bytes.
+_BYTES: dict[str, Callable[[str], bytes]] = {
+    "base64": _base64,
+    "base64url": lambda text: _base64(text.translate(_URL_SAFE)),
+    "hex": unhexlify,
+}
 
 
-def _hex(text: str) -> bytes | None:
-    try:
-        return unhexlify(text)
-    except ValueError:
-        return None
-
-
-def _bytes_of(value: Any, read: Callable[[str], bytes | None]) -> bytes | None:
+def _bytes_of(value: Any, read: Callable[[str], bytes] = _base64) -> bytes | None:
     if isinstance(value, bytes):
         return value
     # A number is not base64, though its digits may look like it.
-    return read(value) if isinstance(value, str) and not isinstance(value, Number) else None
-
-
-def _binary(value: Any) -> Any:
-    if value is None:
+    if not isinstance(value, str) or isinstance(value, Number):
         return None
-    data = _bytes_of(value, _base64)
-    return MISFIT if data is None else data
+    try:
+        return read(value)
+    except ValueError:
+        return None
 
 
 # -- dates and times ----------------------------------------------------------------------------
@@ -435,12 +411,14 @@ _MOMENT = re.compile(
     rf"{_DATE}(?:[T ]([0-9]{{1,2}}):([0-9]{{1,2}})(?::([0-9]{{1,2}})(?:[.,]([0-9]*+))?)?"
     rf"(?:[ \t]?({_ZONE}))?)?"
 )
+#: Python reads more than this: 24 o'clock, and what is between the seconds and a zone.
+_USUAL = re.compile(r"(\d{4}-\d\d-\d\d[T ](?!24)\d\d:\d\d:\d\d(?:\.\d++)?)(Z|[+-]\d\d:\d\d)?", re.ASCII)
 _OFFSET = re.compile(r"([+-])([0-9]{1,2})(?::?([0-9]{2}))?(?::?([0-9]{2}))?(?:\[(.*)\])?")
 _MOST_OFFSET = 18 * 3600
 #: The longest text of a moment: all parts, and a fraction. A longer one is no moment.
 _MOST_MOMENT = 200
 #: The microseconds of one unit, as a fraction (numerator, denominator).
-_UNITS: dict[str, tuple[int, int]] = {"s": (_SECOND, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
+_UNITS = {"d": (_DAY, 1), "s": (_SECOND, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
 def _within(micros: int) -> int | None:
@@ -458,47 +436,40 @@ def _read_moment(text: str, zoned: bool) -> int | None:
 
     :param zoned: the text may name a zone; without one, it is in UTC
     """
-    if len(text) >= 19 and text[13] == ":" == text[16] and text[10] in "T " and text[4] == "-" == text[7]:
-        found = _usual_moment(text)
-        if found is not None:
-            return _within(_since(found)) if zoned or found.tzinfo is None else None
-    match = _MOMENT.fullmatch(text.strip(_BLANKS)) if len(text) <= _MOST_MOMENT else None
-    if match is None or (match[9] and not zoned):
-        return None
-    local = _local(match)
+    local, zone = _usual_moment(text)
     if local is None:
+        match = _MOMENT.fullmatch(text.strip(_BLANKS)) if len(text) <= _MOST_MOMENT else None
+        if match is None:
+            return None
+        local, zone = _local(match), match[9]
+    if local is None or (zone and not zoned):
         return None
-    offset = _offset(match[9], local) if match[9] else 0
+    if not zone or zone == "Z":
+        return _since(local)
+    offset = _offset(zone, local)
     return None if offset is None else _within(_since(local) - offset * _SECOND)
 
 
-def _usual_moment(text: str) -> datetime | None:
-    """Return a moment that Python itself reads, if its text is also one for :data:`_MOMENT`."""
-    if text[11:13] == "24":
-        # Python 3.13 reads the end of a day.
-        return None
+def _usual_moment(text: str) -> tuple[datetime | None, str | None]:
+    """Return a moment that Python itself reads, and its zone."""
+    match = _USUAL.fullmatch(text)
+    if match is None:
+        return None, None
+    moment, zone = match.groups()
     try:
-        found = datetime.fromisoformat(text)
+        return datetime.fromisoformat(moment), zone
     except ValueError:
-        return None
-    if found.tzinfo is None or text[-1] == "Z":
-        return found
-    # Python also reads offsets of more than 59 minutes, and with fractions of a second.
-    is_usual = text[-6] in "+-" and text[-3] == ":" and text[-2:] < "60" and text[-5:] <= "18:00"
-    return found if is_usual else None
+        return None, None
 
 
 def _local(match: re.Match[str]) -> datetime | None:
-    sign, year, month, day, hour, minute, second, fraction, _ = match.groups()
-    if sign == "-":
-        return None
-    micros = int(f"{fraction:0<6.6}") if fraction else 0
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.group(2, 3, 4, 5, 6, 7))
+    micros = int(f"{match[8]:0<6.6}") if match[8] else 0
     try:
-        return datetime(  # noqa: DTZ001
-            int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), micros
-        )
+        found = datetime(year, month, day, hour, minute, second, micros)  # noqa: DTZ001
     except ValueError:
         return None
+    return None if match[1] == "-" else found
 
 
 def _offset(text: str, local: datetime) -> int | None:
@@ -507,13 +478,8 @@ def _offset(text: str, local: datetime) -> int | None:
     """
     if text in ("Z", "UTC", "GMT"):
         return 0
-    match = _OFFSET.fullmatch(text)
-    if match is not None:
-        hours, minutes, seconds = (int(part or 0) for part in match.group(2, 3, 4))
-        size = hours * 3600 + minutes * 60 + seconds
-        if minutes > 59 or seconds > 59 or size > _MOST_OFFSET or (match[5] and _zone(match[5]) is None):
-            return None
-        return -size if match[1] == "-" else size
+    if text[0] in "+-":
+        return _fixed_offset(text)
     zone = _zone(text.strip("[]"))
     if zone is None:
         return None
@@ -527,6 +493,18 @@ def _offset(text: str, local: datetime) -> int | None:
 
 
 @lru_cache(maxsize=1_000)
+def _fixed_offset(text: str) -> int | None:
+    match = _OFFSET.fullmatch(text)
+    if match is None:
+        return None
+    hours, minutes, seconds = (int(part or 0) for part in match.group(2, 3, 4))
+    size = hours * 3600 + minutes * 60 + seconds
+    if minutes > 59 or seconds > 59 or size > _MOST_OFFSET or (match[5] and _zone(match[5]) is None):
+        return None
+    return -size if match[1] == "-" else size
+
+
+@lru_cache(maxsize=1_000)
 def _zone(name: str) -> ZoneInfo | None:
     try:
         return ZoneInfo(name)
@@ -537,29 +515,25 @@ def _zone(name: str) -> ZoneInfo | None:
 
 def _timestamps(zoned: bool) -> _Convert:
     def convert(value: Any) -> Any:
-        if value is None:
-            return None
-        found = None
         if isinstance(value, str):
             found = _read_moment(value, zoned)
         elif isinstance(value, datetime):
             found = _within(_since(value))
         elif isinstance(value, date):
             found = (value.toordinal() - _EPOCH_DAY) * _DAY
+        else:
+            return _never(value)
         return MISFIT if found is None else found
 
     return convert
 
 
-def _day(value: Any) -> Any:
+def _day(value: Any) -> int | None:
     if isinstance(value, str):
-        found = _read_day(value)
-        return MISFIT if found is None else found
-    if value is None:
-        return None
+        return _read_day(value)
     if isinstance(value, datetime):
         return _midnight(_since(value))
-    return value.toordinal() - _EPOCH_DAY if isinstance(value, date) else MISFIT
+    return value.toordinal() - _EPOCH_DAY if isinstance(value, date) else None
 
 
 def _read_day(text: str) -> int | None:
@@ -573,14 +547,13 @@ def _read_day(text: str) -> int | None:
     local = None if match is None else _local(match)
     if match is None or local is None or (match[8] or "").strip("0"):
         return None
-    days, rest = divmod(_since(local), _DAY)
-    return None if rest else days
+    return _midnight(_since(local))
 
 
-def _midnight(micros: int) -> Any:
+def _midnight(micros: int) -> int | None:
     """Return the day of a moment; any other time of day than midnight would be lost."""
     days, rest = divmod(micros, _DAY)
-    return MISFIT if rest or not _FIRST_DAY <= days <= _LAST_DAY else days
+    return None if rest or not _FIRST_DAY <= days <= _LAST_DAY else days
 
 
 def _day_text(days: int) -> str:
@@ -590,9 +563,8 @@ def _day_text(days: int) -> str:
 def _moment_text(micros: int) -> str:
     """Return a moment within the years 1 to 9999 as Spark shows it, in UTC."""
     days, rest = divmod(micros, _DAY)
-    seconds, rest = divmod(rest, _SECOND)
-    fraction = f".{rest:06d}".rstrip("0") if rest else ""
-    return f"{_day_text(days)} {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}"
+    clock = _clock_text(rest)
+    return f"{_day_text(days)} {clock.rstrip('0') if rest % _SECOND else clock[:8]}"
 
 
 def _clock_text(micros: int) -> str:
@@ -674,36 +646,19 @@ def _json(value: Any, quoted: Callable[[str], str]) -> str:
     while waiting:
         item = waiting.pop()
         if isinstance(item, dict):
-            waiting.extend(_object_parts(item, quoted))
+            parts = [(f",{quoted(str(name))}:", member) for name, member in item.items()]
         elif isinstance(item, list | tuple):
-            waiting.extend(_list_parts(item))
+            parts = [(",", element) for element in item]
         else:
             written.append(_scalar_json(item, quoted))
+            continue
+        begin, end = "{}" if isinstance(item, dict) else "[]"
+        written.append(begin)
+        waiting.append(_Written(end))
+        for at in range(len(parts) - 1, -1, -1):
+            mark, part = parts[at]
+            waiting += (part, _Written(mark if at else mark[1:]))
     return "".join(written)
-
-
-def _object_parts(value: dict[Any, Any], quoted: Callable[[str], str]) -> list[Any]:
-    """Return the parts of an object, the last one first."""
-    parts: list[Any] = [_Written("{")]
-    mark = ""
-    for name, member in value.items():
-        parts += (_Written(f"{mark}{quoted(str(name))}:"), member)
-        mark = ","
-    parts.append(_Written("}"))
-    parts.reverse()
-    return parts
-
-
-def _list_parts(value: list[Any] | tuple[Any, ...]) -> list[Any]:
-    """Return the parts of a list, the last one first."""
-    parts: list[Any] = [_Written("[")]
-    for element in value:
-        if len(parts) > 1:
-            parts.append(_Written(","))
-        parts.append(element)
-    parts.append(_Written("]"))
-    parts.reverse()
-    return parts
 
 
 def _scalar_json(value: Any, quoted: Callable[[str], str]) -> str:
@@ -711,50 +666,38 @@ def _scalar_json(value: Any, quoted: Callable[[str], str]) -> str:
         return str(value) if isinstance(value, _Written | Number) else quoted(value)
     if value is None:
         return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(int(value)) if value.bit_length() <= _MOST_BITS else f'"{hex(value)}"'
-    if isinstance(value, float | Decimal):
-        is_finite = isfinite(value) if isinstance(value, float) else value.is_finite()
-        return (
-            str(Decimal(value) if isinstance(value, Decimal) else float(value))
-            if is_finite
-            else quoted(_not_finite(value))
-        )
-    return quoted(_other_text(value))
-
-
-def _other_text(value: Any) -> str:
-    if isinstance(value, bytes):
-        return _base64_text(value)
     if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, time):
-        return _clock_text(_clock(value))
-    if isinstance(value, timedelta):
-        return _clock_text(value // timedelta(microseconds=1))
-    return str(value) if isinstance(value, UUID) else f"<{type(value).__name__}>"
+        return quoted(value.isoformat().replace("+00:00", "Z"))
+    if isinstance(value, Decimal) and value.is_finite():
+        return str(Decimal(value))
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f'"{hex(value)}"'
+    text = _string(value)
+    if text is MISFIT:
+        return quoted(f"<{type(value).__name__}>")
+    is_bare = isinstance(value, int) or (isinstance(value, float) and isfinite(value))
+    return str(text) if is_bare else quoted(text)
+
+
+def _moment_or_misfit(value: datetime) -> Any:
+    micros = _within(_since(value))
+    return MISFIT if micros is None else _moment_text(micros)
 
 
 #: How values of each class become text. A class comes before its base.
 _TEXTS: dict[type, _Convert] = {
     Number: str,
-    str: _string_of,
+    str: lambda value: str(value) if _is_text(value) else MISFIT,
     bool: lambda value: "true" if value else "false",
-    int: _int_text,
-    float: _float_text,
+    int: lambda value: str(int(value)) if value.bit_length() <= _MOST_BITS else MISFIT,
+    float: lambda value: repr(float(value)) if isfinite(value) else _not_finite(value),
     Decimal: _decimal_text,
-    dict: json_text,
-    list: json_text,
-    tuple: json_text,
+    **dict.fromkeys((dict, list, tuple), json_text),
     bytes: _base64_text,
-    datetime: lambda value: _moment_text(_since(value)) if _within(_since(value)) is not None else MISFIT,
-    date: lambda value: value.isoformat(),
-    time: _other_text,
-    timedelta: _other_text,
+    datetime: _moment_or_misfit,
+    date: date.isoformat,
+    time: lambda value: _clock_text(_clock(value)),
+    timedelta: lambda value: _clock_text(value // timedelta(microseconds=1)),
     UUID: str,
 }
 #: Spark's parser refuses longer numbers, and its variants hold decimals of this number of digits.
@@ -773,10 +716,7 @@ def _variant(value: Any) -> Any:
 
 def _parsed(text: str) -> Any:
     """Return the value of a JSON text."""
-    try:
-        found = json_value(text.encode())
-    except UnicodeEncodeError:
-        return MISFIT
+    found = json_value(text.encode(errors="surrogatepass"))
     return MISFIT if isinstance(found, Invalid) else found
 
 
@@ -816,12 +756,9 @@ def _is_variant_number(value: Any) -> bool:
 # -- nested values ------------------------------------------------------------------------------
 def _opened(value: Any, kind: type) -> Any:
     """Return an object or a list; a text may be its JSON."""
-    if isinstance(value, kind):
-        return value
     if isinstance(value, str) and value.lstrip(_BLANKS)[:1] in ("{", "["):
-        found = _parsed(value)
-        return found if isinstance(found, kind) else MISFIT
-    return MISFIT
+        value = _parsed(value)
+    return value if isinstance(value, kind) else MISFIT
 
 
 def _structs(encoding: Encoding) -> _Convert:
@@ -913,17 +850,13 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]] | None:
     return None if value is MISFIT else value.items()
 
 
-def _never(value: Any) -> Any:
-    return None if value is None else MISFIT
-
-
 _SCALARS: dict[str, _Convert] = {
-    "boolean": _boolean,
-    "float": _single,
+    "boolean": _fitting(_boolean),
+    "float": _fitting(_single),
     "double": _double,
     "string": _string,
-    "binary": _binary,
-    "date": _day,
+    "binary": _fitting(_bytes_of),
+    "date": _fitting(_day),
     "timestamp": _ZONED,
     "timestamp_ntz": _timestamps(zoned=False),
     "variant": _variant,
@@ -949,15 +882,16 @@ def _text(encoding: Encoding, _: str = "") -> _Convert:
 _MOST_UNSCALED, _MOST_SCALE = 1_024, 20_000
 
 
-def _unscaled(kind: Type, places: int) -> Callable[[bytes | None, int | None], Any]:
+def _unscaled(kind: Type, places: int) -> Callable[[Any, int | None], Any]:
     """Return what makes a value of a whole number's bytes (two's complement) and its digits after the point.
 
     :param places: digits after the point of a text
     """
     convert = _text(plain(kind))
-    scaled = _decimals(Type("decimal", 38, min(max(places, 0), 38)))
+    unit, context = Decimal((0, (1,), -min(max(places, 0), 38))), Context(prec=38, traps=list(_UNFIT))
 
-    def made(data: bytes | None, scale: int | None) -> Any:
+    def made(value: Any, scale: int | None) -> Any:
+        data = _bytes_of(value)
         if not data or len(data) > _MOST_UNSCALED or scale is None or not -(2**31) <= scale < 2**31:
             return MISFIT
         whole = int.from_bytes(data, "big", signed=True)
@@ -967,117 +901,71 @@ def _unscaled(kind: Type, places: int) -> Callable[[bytes | None, int | None], A
             number = Decimal(f"{whole}E{-scale}")
         if kind.name != "string":
             return convert(number)
-        found = scaled(number)
-        if found is MISFIT:
-            return f"{number:f}" if -_MOST_SCALE <= scale <= _MOST_SCALE else MISFIT
-        return f"{found:f}"
+        found = _exactly(number, unit, context)
+        if found is None and not -_MOST_SCALE <= scale <= _MOST_SCALE:
+            return MISFIT
+        return f"{number if found is None else found:f}"
 
     return made
 
 
-def _decimal_bytes(encoding: Encoding, detail: str) -> _Convert:
-    scale = int(detail)
-    made, convert = _unscaled(encoding.type, scale), _text(plain(encoding.type))
+def _unscaleds(coding: str, encoding: Encoding, detail: str) -> _Convert:
+    """Return what reads decimals of Connect: bytes of a known scale, objects of scale and value, or both."""
+    convert, scale = _text(plain(encoding.type)), int(detail or 0)
+    bare, scaled = _unscaled(encoding.type, scale), _unscaled(encoding.type, 18)
 
     def decode(value: Any) -> Any:
         if value is None or isinstance(value, Decimal):
             return convert(value)
-        return made(_bytes_of(value, _base64), scale)
-
-    return decode
-
-
-def _scaled(encoding: Encoding, _: str) -> _Convert:
-    made, convert = _unscaled(encoding.type, 18), _text(plain(encoding.type))
-
-    def decode(value: Any) -> Any:
-        if value is None or isinstance(value, Decimal):
-            return convert(value)
-        found = _opened(value, dict)
-        if found is MISFIT:
-            return MISFIT
-        return made(_bytes_of(found.get("value"), _base64), _integer(found.get("scale")))
-
-    return decode
-
-
-def _decimal_or_scaled(encoding: Encoding, detail: str) -> _Convert:
-    bare, scaled = _decimal_bytes(encoding, detail), _scaled(encoding, "")
-
-    def decode(value: Any) -> Any:
         is_object = isinstance(value, dict) or (isinstance(value, str) and value[:1] == "{")
-        return scaled(value) if is_object else bare(value)
+        if coding == "decimal" or not (is_object or coding == "scaled"):
+            return bare(value, scale)
+        found = _opened(value, dict)
+        return MISFIT if found is MISFIT else scaled(found.get("value"), _integer(found.get("scale")))
 
     return decode
 
 
 def _bytes(encoding: Encoding, detail: str) -> _Convert:
-    read = {"base64": _base64, "base64url": _base64url, "hex": _hex}[detail]
     makes: dict[str, Callable[[bytes], Any]] = {"binary": bytes, "string": _base64_text}
-    make = makes.get(encoding.type.name)
+    read, make = _BYTES[detail], makes.get(encoding.type.name)
 
     def decode(value: Any) -> Any:
-        if value is None:
-            return None
         data = _bytes_of(value, read)
-        return MISFIT if data is None or make is None else make(data)
+        return None if data is None or make is None else make(data)
 
-    return decode
+    return _fitting(decode)
 
 
-def _counted(encoding: Encoding, made: _Convert) -> _Convert:
+#: What microseconds are in a column: of a moment, of a day, of a time of day.
+_OF_MOMENT: dict[str, _Convert] = {
+    "timestamp": int,
+    "timestamp_ntz": int,
+    "date": _midnight,
+    "string": _moment_text,
+}
+_OF_DAY: dict[str, _Convert] = {**_OF_MOMENT, "string": lambda micros: _day_text(micros // _DAY)}
+_OF_TIME: dict[str, _Convert] = {"string": _clock_text}
+
+
+def _counted(makes: dict[str, _Convert], encoding: Encoding, unit: str) -> _Convert:
     """Return what reads a count of units. A column of whole numbers keeps the count."""
     convert = _text(plain(encoding.type))
     if encoding.type.name in BITS:
         return convert
+    make, read = makes.get(encoding.type.name), _in_micros if makes is _OF_TIME else epoch_micros
 
     def decode(value: Any) -> Any:
         if value is None or isinstance(value, date | time | timedelta):
             return convert(value)
-        found = made(value)
+        micros = read(value, unit)
+        found = None if micros is None or make is None else make(micros)
         return MISFIT if found is None else found
 
     return decode
 
 
-def _days(encoding: Encoding, _: str) -> _Convert:
-    name = encoding.type.name
-
-    def made(value: Any) -> Any:
-        days = _integer(value)
-        if days is None or not _FIRST_DAY <= days <= _LAST_DAY:
-            return None
-        if name == "date":
-            return days
-        if name == "string":
-            return _day_text(days)
-        return days * _DAY if name in ("timestamp", "timestamp_ntz") else None
-
-    return _counted(encoding, made)
-
-
-def _epoch(encoding: Encoding, unit: str) -> _Convert:
-    name = encoding.type.name
-
-    def made(value: Any) -> Any:
-        micros = epoch_micros(value, unit)
-        if micros is None or name in ("timestamp", "timestamp_ntz"):
-            return micros
-        if name == "string":
-            return _moment_text(micros)
-        return _midnight(micros) if name == "date" else None
-
-    return _counted(encoding, made)
-
-
-def _time(encoding: Encoding, unit: str) -> _Convert:
-    convert = _text(plain(encoding.type))
-
-    def made(value: Any) -> Any:
-        micros = _in_micros(value, unit)
-        return None if micros is None else convert(_clock_text(micros))
-
-    return _counted(encoding, made)
+_DAYS, _EPOCHS, _TIMES = (partial(_counted, makes) for makes in (_OF_DAY, _OF_MOMENT, _OF_TIME))
 
 
 def _or_text(make: Callable[[Encoding, str], _Convert]) -> Callable[[Encoding, str], _Convert]:
@@ -1087,11 +975,8 @@ def _or_text(make: Callable[[Encoding, str], _Convert]) -> Callable[[Encoding, s
         number, convert = make(encoding, detail), _text(plain(encoding.type))
 
         def decode(value: Any) -> Any:
-            if type(value) is str:
-                text = value.strip(_BLANKS)
-                is_count = text.removeprefix("-").isdigit() and text.isascii()
-                return number(value) if is_count else convert(value)
-            return number(value)
+            text = value.strip(_BLANKS) if type(value) is str else "0"
+            return (number if text.removeprefix("-").isdigit() and text.isascii() else convert)(value)
 
         return decode
 
@@ -1116,10 +1001,8 @@ def _extended(encoding: Encoding, _: str) -> _Convert:
         if type(value) is dict:
             wrapper = _wrapper(value)
             if wrapper is not None:
-                if special is not None:
-                    return special(wrapper, value)
-                value = _whole_of(wrapper, value) if is_whole else _unwrapped(wrapper, value)
-                return MISFIT if value is MISFIT else convert(value)
+                found = special(wrapper, value) if special else _unwrapped(wrapper, value[wrapper], is_whole)
+                return MISFIT if found is None else convert(found)
         elif type(value) is str and kind.name == "binary":
             return MISFIT
         return convert(value)
@@ -1148,105 +1031,82 @@ _OTHER_WRAPPERS = ("$regularExpression", "$regex", "$code", "$minKey", "$maxKey"
 _WRAPPERS = frozenset((*_TEXT_WRAPPERS, *_WHOLE_WRAPPERS, *_OTHER_WRAPPERS, "$date", "$binary", "$timestamp"))
 
 
-def _unwrapped(wrapper: str, value: dict[str, Any]) -> Any:
-    """Return a wrapped value as a decoded one."""
-    inner = value[wrapper]
+def _unwrapped(wrapper: str, inner: Any, is_whole: bool) -> Any:
+    """Return a wrapped value as a decoded one; None if it has none.
+
+    :param is_whole: for a column of whole numbers: the 64 bits that MongoDB stores
+    """
     if wrapper in _TEXT_WRAPPERS:
-        return inner if isinstance(inner, str) else MISFIT
+        return inner if isinstance(inner, str) else None
     if wrapper in _WHOLE_WRAPPERS:
-        number = _integer(inner)
-        return MISFIT if number is None else number
+        return _integer(inner)
     if wrapper == "$date":
-        micros = _date_micros(inner)
-        return MISFIT if micros is None else _EPOCH + timedelta(microseconds=micros)
-    if wrapper == "$timestamp":
-        return inner if isinstance(inner, dict) else MISFIT
-    return MISFIT
-
-
-def _millis(inner: Any) -> int | None:
-    """Return the milliseconds of a date that is not written as text."""
-    if isinstance(inner, dict):
-        inner = inner.get("$numberLong") if len(inner) == 1 else None
-    elif isinstance(inner, str) and not isinstance(inner, Number):
+        return _date(inner, is_whole)
+    if wrapper != "$timestamp" or not isinstance(inner, dict):
         return None
-    return _integer(inner)
-
-
-def _date_micros(inner: Any) -> int | None:
-    if type(inner) is str:
-        return _read_moment(inner, zoned=True)
-    return epoch_micros(_millis(inner), "ms")
-
-
-def _whole_of(wrapper: str, value: dict[str, Any]) -> Any:
-    """Return what a wrapper is in a column of whole numbers: the 64 bits that MongoDB stores."""
-    inner = value[wrapper]
-    if wrapper == "$date":
-        millis = _millis(inner)
-        if millis is None:
-            micros = _date_micros(inner)
-            millis = None if micros is None or micros % 1000 else micros // 1000
-        return MISFIT if millis is None else millis
-    if wrapper == "$timestamp":
-        return _timestamp_bits(inner)
-    return _unwrapped(wrapper, value)
-
-
-def _timestamp_bits(inner: Any) -> Any:
-    """Return MongoDB's internal timestamp (seconds, and a place in the second) as its 64 bits."""
-    if not isinstance(inner, dict):
-        return MISFIT
+    if not is_whole:
+        return inner
+    # Seconds, and a place in the second.
     seconds, place = _integer(inner.get("t")), _integer(inner.get("i"))
-    if seconds is None or place is None or not (0 <= seconds < 2**31 and 0 <= place < 2**32):
-        return MISFIT
-    return (seconds << 32) | place
+    is_stamp = seconds is not None and place is not None and 0 <= seconds < 2**31 and 0 <= place < 2**32
+    return (seconds << 32) | place if is_stamp else None  # type: ignore[operator]
+
+
+def _date(inner: Any, is_whole: bool) -> Any:
+    """Return a date of MongoDB (a text, milliseconds, or their wrapper) as a moment, or as milliseconds."""
+    if type(inner) is str:
+        micros, millis = _read_moment(inner, zoned=True), None
+        if micros is not None and micros % 1000 == 0:
+            millis = micros // 1000
+    else:
+        if isinstance(inner, dict):
+            inner = inner.get("$numberLong") if len(inner) == 1 else None
+        millis = _integer(inner)
+        micros = epoch_micros(millis, "ms")
+    if is_whole:
+        return millis
+    return None if micros is None else _EPOCH + timedelta(microseconds=micros)
 
 
 def _binary_of(value: dict[str, Any]) -> tuple[bytes | None, str]:
     """Return bytes, and their subtype."""
     inner = value["$binary"]
+    text, subtype = inner, value.get("$type")
     if isinstance(inner, dict):
         text, subtype = inner.get("base64"), inner.get("subType")
-    else:
-        text, subtype = inner, value.get("$type")
-    return _bytes_of(text, _base64), str(subtype) if isinstance(subtype, str | int) else ""
+    return _bytes_of(text), str(subtype) if isinstance(subtype, str | int) else ""
 
 
 def _extended_text(wrapper: str, value: dict[str, Any]) -> Any:
     """Return a wrapped value as text: the value itself, or the JSON of what no other type holds."""
     if wrapper == "$binary":
         data, subtype = _binary_of(value)
-        if data is None:
-            return MISFIT
-        return str(UUID(bytes=data)) if subtype in _UUID_SUBTYPES and len(data) == 16 else _base64_text(data)
-    if wrapper == "$timestamp" or wrapper in _OTHER_WRAPPERS:
-        return json_text(value)
-    return _string(_unwrapped(wrapper, value))
+        return (
+            UUID(bytes=data) if data is not None and subtype in _UUID_SUBTYPES and len(data) == 16 else data
+        )
+    is_json = wrapper == "$timestamp" or wrapper in _OTHER_WRAPPERS
+    return value if is_json else _unwrapped(wrapper, value[wrapper], is_whole=False)
 
 
-def _extended_bytes(wrapper: str, value: dict[str, Any]) -> Any:
+def _extended_bytes(wrapper: str, value: dict[str, Any]) -> bytes | None:
     """Return the bytes of a wrapped value."""
     inner = value[wrapper]
-    data = None
     if wrapper == "$binary":
-        data, _ = _binary_of(value)
-    elif isinstance(inner, str) and wrapper in ("$oid", "$uuid"):
-        data = _hex(inner.replace("-", "") if wrapper == "$uuid" else inner)
-    return MISFIT if data is None else data
+        return _binary_of(value)[0]
+    if isinstance(inner, str) and wrapper in ("$oid", "$uuid"):
+        return _bytes_of(inner.replace("-", "") if wrapper == "$uuid" else inner, unhexlify)
+    return None
 
 
 _CODINGS: dict[str, Callable[[Encoding, str], _Convert]] = {
     "text": _text,
-    "decimal": _decimal_bytes,
-    "scaled": _scaled,
-    "decimal_or_scaled": _decimal_or_scaled,
-    "days": _days,
-    "days_or_text": _or_text(_days),
-    "epoch": _epoch,
-    "epoch_or_text": _or_text(_epoch),
-    "time": _time,
-    "time_or_text": _or_text(_time),
+    **{name: partial(_unscaleds, name) for name in ("decimal", "scaled", "decimal_or_scaled")},
+    "days": lambda encoding, _: _DAYS(encoding, "d"),
+    "days_or_text": _or_text(lambda encoding, _: _DAYS(encoding, "d")),
+    "epoch": _EPOCHS,
+    "epoch_or_text": _or_text(_EPOCHS),
+    "time": _TIMES,
+    "time_or_text": _or_text(_TIMES),
     "bytes": _bytes,
     "extended": _extended,
 }
