@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.ingest.adapters.common import Enveloped, ignored
+from delta_cdc.ingest.adapters.common import NO_DELETE, Enveloped, ignored, key_change
 from delta_cdc.ingest.adapters.members import Names, Remembered, shown
 from delta_cdc.ingest.adapters.sequence_by import OFFSET
 from delta_cdc.ingest.record import DELETE, IGNORE, TRUNCATE, UPSERT, Event, Invalid
@@ -85,9 +85,15 @@ class Canal(Enveloped):
         self._names = Names(_FIELDS)
         self._columns = Remembered(_columns)
 
-    def _of(self, record: Record, value: dict[str, Any]) -> Sequence[Event] | Invalid:
+    def events(self, record: Record) -> Sequence[Event] | Invalid:
+        """Return the events of a record."""
+        value = record.value
+        if type(value) is not dict:
+            return self._of_other(record)
         kind, data, old, database, table, es, is_ddl, types = self._names.values(value)
-        op = self._op(kind, table, database)
+        if self._is_table is not None and not self._is_table(table, database):
+            return ignored()
+        op = self._operation(kind)
         if op == IGNORE or (is_ddl is True and op != TRUNCATE):
             return ignored()
         if isinstance(op, Invalid):
@@ -97,11 +103,12 @@ class Canal(Enveloped):
             return base
         moment = timestamp_micros(es)
         if op == TRUNCATE:
-            return (Event(TRUNCATE, {}, self._place(base, 1), moment),)
+            return (Event(TRUNCATE, {}, _place(base, 1), moment),)
         return self._of_rows(op, data, old, types, base, moment)
 
-    def _place(self, base: str, number: int) -> str:
-        return f"{base}/{number:0{_INDEX_DIGITS}d}"
+    def _of_tombstone(self, record: Record) -> Any:
+        base = self._order.text(record) if self._order.is_offset else NO_DELETE
+        return base if isinstance(base, Invalid) else _place(base, 1)
 
     def _of_rows(
         self, op: str, data: Any, old: Any, types: Any, base: str, moment: int | None
@@ -121,7 +128,12 @@ class Canal(Enveloped):
             flawed = columns.read(row) or (columns.read(changed) if changed else None)
             if flawed is not None:
                 return flawed
-            events += self._of_row(op, row, changed, base, moment, at=at, encodings=columns.encodings)
+            encodings, sequence = columns.encodings, _place(base, 2 * at + 1)
+            if changed and self._keys.differ(changed, row):
+                both = _place(base, 2 * at), sequence
+                events += key_change({**row, **changed}, row, both, moment, encodings)
+            else:
+                events.append(Event(op, row, sequence, moment, encodings=encodings))
         return events
 
     def _of_types(self, types: Any) -> _Columns:
@@ -180,3 +192,8 @@ def type_of(text: str) -> Type | None:
     if name == "bit":
         return decimal(20, 0) if size == "64" else LONG
     return _OTHER.get(name, STRING)
+
+
+def _place(base: str, number: int) -> str:
+    """Return the sequence of an event from that of its message, and its number in the message."""
+    return f"{base}/{number:0{_INDEX_DIGITS}d}"

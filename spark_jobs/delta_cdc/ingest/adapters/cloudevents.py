@@ -9,7 +9,7 @@ the events; both with or without a schema.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.ingest.adapters.common import NO_OBJECT
 from delta_cdc.ingest.adapters.debezium_order import SOURCE_FIELDS
@@ -32,17 +32,9 @@ _NO_DATA = Invalid(
 )
 
 
-class Unpacked(NamedTuple):
-    """A change event.
-
-    :param envelope: the event, as Debezium writes it otherwise; without CloudEvent, the value of the message
-    :param schema: its schema, or that of ``data``; None without one
-    :param is_flat: ``data`` is the row itself, and not its images; None without CloudEvent
-    """
-
-    envelope: dict[str, Any]
-    schema: Any
-    is_flat: bool | None = None
+#: A change event: the envelope as Debezium writes it otherwise, its schema or that of ``data``, and whether
+#: ``data`` is the row itself. Without CloudEvent, the value of the message, its schema, and None.
+Unpacked = tuple[dict[str, Any], Any, bool | None]
 
 
 def unpacked(record: Record) -> Unpacked | Invalid | None:
@@ -58,7 +50,7 @@ def unpacked(record: Record) -> Unpacked | Invalid | None:
         found = of_cloud_event(message, record.headers, schema)
         if found is not None:
             return found
-    return Unpacked(message, schema)
+    return message, schema, None
 
 
 def of_cloud_event(
@@ -88,9 +80,9 @@ def of_cloud_event(
         return _NO_DATA
     envelope, code = _described(attributes)
     if "before" in data or "after" in data:
-        return Unpacked({**data, **envelope}, schema, is_flat=False)
+        return {**data, **envelope}, schema, False
     image = "before" if code == "d" else "after"
-    return Unpacked({**envelope, image: data}, schema, is_flat=True)
+    return {**envelope, image: data}, schema, True
 
 
 def is_wrapped(message: Mapping[str, Any]) -> bool:

@@ -264,7 +264,7 @@ class Described:
 
 
 class OfTable(Described):
-    """An adapter for the changes of one table. A subclass finds the events of a record that has a value.
+    """An adapter for the changes of one table.
 
     :param options: checked options; ``table``, ``operations`` and ``tombstones`` are read here
     :param keys: the key columns
@@ -272,9 +272,6 @@ class OfTable(Described):
     :param described: names of members that describe the event
     :param prefix: what the members of a message key may have before the names of the key columns
     """
-
-    #: Why a change without an operation is invalid; None says it as of any other operation.
-    _absent: Invalid | None = None
 
     def __init__(
         self,
@@ -297,28 +294,9 @@ class OfTable(Described):
         self._keys.learn(types)
         return in_texts()
 
-    def events(self, record: Record) -> Sequence[Event] | Invalid:
-        """Return the events of a record."""
-        value = record.value
-        if value is None:
-            return self._tombstones.events(record)
-        if type(value) is not dict:
-            return NO_OBJECT
-        return self._of(record, value)
-
-    def _of(self, record: Record, value: dict[str, Any]) -> Sequence[Event] | Invalid:
-        """Return the events of a record that has a value."""
-        raise NotImplementedError
-
-    def _is_other(self, table: Any, schema: Any) -> bool:
-        """Return whether a change is one of another table."""
-        return self._is_table is not None and not self._is_table(table, schema)
-
-    def _op(self, code: Any, table: Any, schema: Any) -> str | Invalid:
-        """Return the operation of a change, or why it has none; changes of other tables are ignored."""
-        if self._is_other(table, schema):
-            return IGNORE
-        return self._absent if code is None and self._absent is not None else self._operation(code)
+    def _of_other(self, record: Record) -> Sequence[Event] | Invalid:
+        """Return the events of a record whose value is no object."""
+        return self._tombstones.events(record) if record.value is None else NO_OBJECT
 
     def _of_tombstone(self, record: Record) -> Any:
         """Return the sequence of a message without a value, or why it has none."""
@@ -350,11 +328,7 @@ class Enveloped(OfTable):
         if not self._order.is_offset:
             return NO_DELETE
         base = self._order.text(record)
-        return base if isinstance(base, Invalid) else self._place(base, 1)
-
-    def _place(self, base: str, number: int) -> str:
-        """Return the sequence of an event from that of its record, and its number in the record."""
-        return f"{base}/{number}"
+        return base if isinstance(base, Invalid) else f"{base}/1"
 
     def _of_row(
         self,
@@ -363,19 +337,13 @@ class Enveloped(OfTable):
         old: Mapping[str, Any] | None,
         base: str,
         moment: int | None,
-        *,
-        at: int = 0,
-        encodings: Mapping[str, Any] | None = None,
     ) -> Sequence[Event]:
         """Return the event of a row; of a changed key, a delete of the old row and a whole new one.
 
         :param old: the former values of columns that an update changed, if they are known
         :param base: the sequence of the record
         :param moment: when the source committed it
-        :param at: the number of the row in its record
         """
-        sequence = self._place(base, 2 * at + 1)
         if old and op == UPSERT and self._keys.differ(old, row):
-            both = self._place(base, 2 * at), sequence
-            return key_change({**row, **old}, row, both, moment, encodings)
-        return (Event(op, row, sequence, moment, encodings=encodings),)
+            return key_change({**row, **old}, row, (f"{base}/0", f"{base}/1"), moment)
+        return (Event(op, row, f"{base}/1", moment),)

@@ -25,6 +25,7 @@ from delta_cdc.ingest.values import epoch_micros
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from delta_cdc.ingest.adapters.cloudevents import Unpacked
     from delta_cdc.ingest.record import Record, Sequencer
     from delta_cdc.ingest.types import Type
     from delta_cdc.ingest.values import Encoding
@@ -63,12 +64,12 @@ class _Fields(NamedTuple):
     """The fields that the connector's options ``add.fields`` and ``add.headers`` added.
 
     :param all: their names
-    :param known: of those that are members of the envelope: the object that has the member (``envelope``,
-        ``source`` or ``transaction``), the member, and the field. A later one takes precedence
+    :param known: of those that are members of the envelope: which object has the member (0 the envelope, 1
+        ``source``, 2 ``transaction``), the member, and the field. A later one takes precedence
     """
 
     all: tuple[str, ...]
-    known: tuple[tuple[str, str, str], ...]
+    known: tuple[tuple[int, str, str], ...]
 
 
 class Debezium(OfTable):
@@ -79,7 +80,6 @@ class Debezium(OfTable):
     """
 
     is_connect = True
-    _absent = order.NO_OPERATION
 
     def __init__(self, options: Mapping[str, Any], *, keys: Sequence[str]) -> None:
         super().__init__(options, keys, order.OPERATIONS)
@@ -142,21 +142,19 @@ class Debezium(OfTable):
     # -- events -----------------------------------------------------------------------------------
     def events(self, record: Record) -> Sequence[Event] | Invalid:
         """Return the events of a message."""
-        found = self._events(record)
+        message = unpacked(record)
+        if isinstance(message, Invalid):
+            return message
+        found = self._of_nothing(record) if message is None else self._of_event(record, message)
         if self.expressions and not isinstance(found, Invalid):
-            message, source = self._envelope
-            others = {name: message.get(name) for name in ENVELOPE}
+            envelope, source = self._envelope
+            others = {name: envelope.get(name) for name in ENVELOPE}
             others["source"] = {name: source.get(name) for name in order.SOURCE_FIELDS}
             for event in found:
                 event.others = others
         return found
 
-    def _events(self, record: Record) -> Sequence[Event] | Invalid:
-        message = unpacked(record)
-        if message is None:
-            return self._of_nothing(record)
-        if isinstance(message, Invalid):
-            return message
+    def _of_event(self, record: Record, message: Unpacked) -> Sequence[Event] | Invalid:
         envelope, schema, is_flat = message
         row = envelope if self._unwrapped and is_flat is None else None
         encodings = None
@@ -185,14 +183,15 @@ class Debezium(OfTable):
         """Return the events of an envelope with images, or of a row with added fields."""
         if row is not None:
             envelope = self._meta_of(record, row)
-        source, code = order.source_of(envelope), envelope.get("op")
-        table = order.table_of(source)
-        if row is None:
-            op = self._op(code, *table)
-        elif self._is_other(*table):
-            op = IGNORE
-        else:
+        source, code = envelope.get("source"), envelope.get("op")
+        if type(source) is not dict:
+            source = {}
+        if self._is_table is not None and not self._is_table(*order.table_of(source)):
+            return ignored()
+        if row is not None:
             op = self._flat_operation(code, envelope.get("deleted"))
+        else:
+            op = order.NO_OPERATION if code is None else self._operation(code)
         if isinstance(op, Invalid):
             return op
         if op == IGNORE:
@@ -268,13 +267,13 @@ class Debezium(OfTable):
         for name in added:
             field = name[len(self._prefix) :]
             if field in ENVELOPE or field == "deleted":
-                first.append(("envelope", field, name))
+                first.append((0, field, name))
             if field.startswith("source_"):
-                known.append(("source", field.removeprefix("source_"), name))
+                known.append((1, field.removeprefix("source_"), name))
             elif field.startswith("transaction_"):
-                known.append(("transaction", field.removeprefix("transaction_"), name))
+                known.append((2, field.removeprefix("transaction_"), name))
             elif field in order.SOURCE_FIELDS:
-                first.append(("source", field, name))
+                first.append((1, field, name))
         return _Fields(added, (*first, *known))
 
     def _without_fields(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -285,19 +284,25 @@ class Debezium(OfTable):
 
     def _meta_of(self, record: Record, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is known of the envelope of an unwrapped event: from its row, else from headers."""
-        objects: dict[str, dict[str, Any]] = {"envelope": {}, "source": {}, "transaction": {}}
-        for given, is_header in ((record.headers, True), (row, False)):
-            for place, member, name in self._fields.of(given).known:
-                value = header_value(given[name]) if is_header else given[name]
-                if value is not None:
-                    objects[place][member] = value
-        envelope, source, transaction = objects.values()
+        objects: tuple[dict[str, Any], ...] = {}, {}, {}
+        if record.headers:
+            names = self._fields.of(record.headers).all
+            self._take({name: header_value(record.headers[name]) for name in names}, objects)
+        self._take(row, objects)
+        envelope, source, transaction = objects
         if self._connector is not None:
             source["connector"] = self._connector
         envelope["source"] = source
         if transaction:
             envelope["transaction"] = transaction
         return envelope
+
+    def _take(self, given: Mapping[str, Any], objects: Sequence[dict[str, Any]]) -> None:
+        """Take the values of added fields as members of an envelope, if they are not NULL."""
+        for place, member, name in self._fields.of(given).known:
+            value = given[name]
+            if value is not None:
+                objects[place][member] = value
 
     def _flat_operation(self, code: Any, deleted: Any) -> str | Invalid:
         if deleted is None and code is not None:
@@ -319,7 +324,7 @@ class Debezium(OfTable):
         if isinstance(found, Invalid) or found[0].op == IGNORE:
             return found
         source = self._meta_of(record, {})["source"]
-        if "table" in source and self._is_other(*order.table_of(source)):
+        if self._is_table is not None and "table" in source and not self._is_table(*order.table_of(source)):
             return ignored()
         for event in found:
             event.encodings = self._of_key_schema(_key(record.key)[1])
@@ -331,7 +336,7 @@ class Debezium(OfTable):
             offset = record.position.offset
             return offset if len(self._parts) == 1 else (offset,) * len(self._parts)
         fields = self._fields.of(record.headers).known
-        if not self._unwrapped or not any(place == "source" for place, *_ in fields):
+        if not self._unwrapped or not any(place == 1 for place, *_ in fields):
             return super()._of_tombstone(record)
         message = self._meta_of(record, {})
         return self._place(_Change(record, message, message["source"], _lowered(message.get("op"))), 1)

@@ -58,12 +58,6 @@ def is_read(op: str, source: Mapping[str, Any]) -> bool:
     return op == "r" and shown(source.get("snapshot")).lower() != "incremental"
 
 
-def source_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the member ``source`` of an event; {} without one."""
-    source = message.get("source")
-    return source if type(source) is dict else {}
-
-
 def table_of(source: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the table of an event, and its schema or database."""
     return source.get("table") or source.get("collection"), source.get("schema") or source.get("db")

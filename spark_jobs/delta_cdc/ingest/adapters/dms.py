@@ -20,7 +20,7 @@ from delta_cdc.ingest.adapters.common import NO_DELETE, Enveloped, ignored, oper
 from delta_cdc.ingest.adapters.members import Names
 from delta_cdc.ingest.adapters.sequence_by import OFFSET, moment_text
 from delta_cdc.ingest.ordering import digits
-from delta_cdc.ingest.record import DELETE, IGNORE, UPSERT, Event, Invalid
+from delta_cdc.ingest.record import DELETE, UPSERT, Event, Invalid
 from delta_cdc.ingest.values import timestamp_micros
 
 if TYPE_CHECKING:
@@ -79,7 +79,11 @@ class Dms(Enveloped):
             return True
         return not self._is_envelope and super().describes(name)
 
-    def _of(self, record: Record, value: dict[str, Any]) -> Sequence[Event] | Invalid:
+    def events(self, record: Record) -> Sequence[Event] | Invalid:
+        """Return the events of a record."""
+        value = record.value
+        if type(value) is not dict:
+            return self._of_other(record)
         names = self._names.of(value)
         if self._is_envelope or names[0] is None:
             metadata, data, before = self._message.values(value)
@@ -153,11 +157,11 @@ class Dms(Enveloped):
         if type(metadata) is not dict:
             return Invalid("metadata is no object")
         code, kind, table, schema = self._metadata.values(metadata)
-        op = IGNORE if kind == "control" else self._op(code, table, schema)
+        if kind == "control" or (self._is_table is not None and not self._is_table(table, schema)):
+            return ignored()
+        op = self._operation(code)
         if isinstance(op, Invalid):
             return op
-        if op == IGNORE:
-            return ignored()
         if type(data) is not dict:
             return Invalid("data is no object")
         if before is not None and type(before) is not dict:
@@ -176,14 +180,15 @@ class Dms(Enveloped):
         old = dict(before or {})
         if self._prefix:
             old.update(self._split_before(data))
-        return self._of_row(op, {**old, **data} if op == DELETE else data, old, base, moment)
+        row = {**old, **data} if op == DELETE else data
+        return self._of_row(op, row, old, base, moment)
 
     def _of_tombstone(self, record: Record) -> Any:
         # The order of files is another one.
         if self._change or self._stamp or not self._order.is_offset:
             return NO_DELETE
         base = self._in_phase(self._order.text(record), is_load=False)
-        return base if isinstance(base, Invalid) else self._place(base, 1)
+        return base if isinstance(base, Invalid) else f"{base}/1"
 
     def _split_before(self, row: dict[str, Any]) -> dict[str, Any]:
         """Remove the columns of the row before an update. Return them by their own names."""

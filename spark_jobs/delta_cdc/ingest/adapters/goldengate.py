@@ -75,7 +75,11 @@ class Goldengate(OfTable):
         return super().sequence(types, log_type)
 
     # -- events -----------------------------------------------------------------------------------
-    def _of(self, record: Record, value: dict[str, Any]) -> Sequence[Event] | Invalid:
+    def events(self, record: Record) -> Sequence[Event] | Invalid:
+        """Return the events of a record."""
+        value = record.value
+        if type(value) is not dict:
+            return self._of_other(record)
         code, table, time, place, before, after = self._names.values(value)
         # The option has the schema, if the records have it.
         if self._table is not None and (not isinstance(table, str) or table.lower() != self._table):

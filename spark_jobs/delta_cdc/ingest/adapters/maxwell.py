@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.ingest.adapters.common import Enveloped, ignored
 from delta_cdc.ingest.adapters.members import Names
-from delta_cdc.ingest.ordering import digits, joined
+from delta_cdc.ingest.ordering import digits
 from delta_cdc.ingest.record import DELETE, IGNORE, UPSERT, Invalid
 from delta_cdc.ingest.values import timestamp_micros
 
@@ -55,9 +55,15 @@ class Maxwell(Enveloped):
         super().__init__(options, keys, OPERATIONS, prefix="pk.")
         self._names = Names(_FIELDS)
 
-    def _of(self, record: Record, value: dict[str, Any]) -> Sequence[Event] | Invalid:
+    def events(self, record: Record) -> Sequence[Event] | Invalid:
+        """Return the events of a record."""
+        value = record.value
+        if type(value) is not dict:
+            return self._of_other(record)
         kind, data, old, database, table, ts, position, xoffset, commit = self._names.values(value)
-        op = self._op(kind, table, database)
+        if self._is_table is not None and not self._is_table(table, database):
+            return ignored()
+        op = self._operation(kind)
         if isinstance(op, Invalid):
             return op
         if op == IGNORE:
@@ -87,6 +93,8 @@ def _in_binlog(position: Any, xoffset: Any, commit: Any) -> str | Invalid:
     if not isinstance(position, str):
         return _NO_POSITION
     file, _, offset = position.rpartition(":")
+    number, place = digits(file.rpartition(".")[2], _NARROW), digits(offset, _WIDE)
     row = (_LAST if commit is True else _FIRST) if xoffset is None else digits(xoffset, _NARROW)
-    parts = _CHANGED, digits(file.rpartition(".")[2], _NARROW), digits(offset, _WIDE), row
-    return joined(parts) or _NO_POSITION
+    if number is None or place is None or row is None:
+        return _NO_POSITION
+    return f"{_CHANGED}/{number}/{place}/{row}"

@@ -17,7 +17,6 @@ from delta_cdc.core.validation import invalid
 from delta_cdc.ingest.adapters import debezium_order as order
 from delta_cdc.ingest.adapters.cloudevents import unpacked
 from delta_cdc.ingest.adapters.common import NO_DELETE, Enveloped, ignored, in_texts
-from delta_cdc.ingest.adapters.members import shown
 from delta_cdc.ingest.record import DELETE, IGNORE, TRUNCATE, UPSERT, Event, Invalid
 from delta_cdc.ingest.records.json import value as json_value
 from delta_cdc.ingest.types import STRING
@@ -46,8 +45,6 @@ class Mongodb(Enveloped):
     :param typed: the columns that ``schema`` types, in lower case. Without these and without ``document``, no
         document can be read, and :attr:`problem` says why
     """
-
-    _absent = order.NO_OPERATION
 
     def __init__(self, options: Mapping[str, Any], *, typed: Collection[str] = ()) -> None:
         super().__init__(options, (ID,), order.OPERATIONS)
@@ -80,36 +77,42 @@ class Mongodb(Enveloped):
     # -- events -----------------------------------------------------------------------------------
     def events(self, record: Record) -> Sequence[Event] | Invalid:
         """Return the events of a message."""
-        message = unpacked(record)
-        if message is None:
+        found = unpacked(record)
+        if found is None:
             return self._of_nothing(record)
-        return message if isinstance(message, Invalid) else self._of(record, message.envelope)
+        return found if isinstance(found, Invalid) else self._of_envelope(record, found[0])
 
-    def _of(self, record: Record, value: dict[str, Any]) -> Sequence[Event] | Invalid:
-        source, code = order.source_of(value), value.get("op")
-        op = self._op(code, *order.table_of(source))
+    def _of_envelope(self, record: Record, message: dict[str, Any]) -> Sequence[Event] | Invalid:
+        source, code = message.get("source"), message.get("op")
+        if type(source) is not dict:
+            source = {}
+        if self._is_table is not None and not self._is_table(*order.table_of(source)):
+            return ignored()
+        op = order.NO_OPERATION if code is None else self._operation(code)
         if isinstance(op, Invalid):
             return op
         if op == IGNORE:
             return ignored()
         if self.problem is not None and op != TRUNCATE:
             return Invalid(self.problem.message)
-        place: str | Invalid
-        if self._has_order:
-            record.value = value
-            place = self._order.text(record)
-        else:
-            place = order.place("mongodb", shown(code), source, False, value.get("transaction"))
+        place = self._place(record, message, source)
         if isinstance(place, Invalid):
             return place
         row: dict[str, Any] | Invalid = {}
         if op == DELETE:
-            row = self._of_delete(record, value)
+            row = self._of_delete(record, message)
         elif op == UPSERT:
-            row = self._of_upsert(record, value)
+            row = self._of_upsert(record, message)
         if isinstance(row, Invalid):
             return row
         return (Event(op, row, place, epoch_micros(source.get("ts_ms"), "ms"), encodings=self._own),)
+
+    def _place(self, record: Record, message: dict[str, Any], source: Mapping[str, Any]) -> str | Invalid:
+        """Return the sequence of an event, or why it has none."""
+        if self._has_order:
+            record.value = message
+            return self._order.text(record)
+        return order.place("mongodb", message["op"], source, False, message.get("transaction"))
 
     # -- rows -------------------------------------------------------------------------------------
     def _of_upsert(self, record: Record, message: Mapping[str, Any]) -> dict[str, Any] | Invalid:

@@ -120,7 +120,11 @@ class Plain(OfTable):
         self._meta = Names([name for name in wanted[: self._first_key] if name])
 
     # -- events -----------------------------------------------------------------------------------
-    def _of(self, record: Record, value: dict[str, Any]) -> Sequence[Event] | Invalid:
+    def events(self, record: Record) -> Sequence[Event] | Invalid:
+        """Return the events of a record."""
+        value = record.value
+        if type(value) is not dict:
+            return self._of_other(record)
         names = self._names.of(value)
         op = UPSERT
         if self._has_operation:
@@ -143,9 +147,10 @@ class Plain(OfTable):
         old = self._old_key(value, names) if self.has_index and op == UPSERT else None
         # Spark evaluates expressions over the whole record, also for the delete of an old key.
         others = dict(value) if self.expressions and old is not None else None
-        for name in filter(None, self._meta.of(value)):
+        for name in self._meta.of(value):
             # Two options may name one column.
-            value.pop(name, None)
+            if name is not None:
+                value.pop(name, None)
         if old is not None:
             event = _whole(value, carried, sequence, moment, self._keys.names)
             return [Event(DELETE, old, (*sequence[:-1], 0), moment, others=others), event]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from delta_cdc.ingest.adapters import canal
 from delta_cdc.ingest.adapters.canal import type_of
 from delta_cdc.ingest.record import Invalid, Position
 from delta_cdc.ingest.records.json import Decoder
@@ -125,6 +126,13 @@ def test_messages(record: dict[str, Any], wanted: Any) -> None:
         assert {event.source_timestamp for event in found} <= {AT, None}
         found = [(event.op, event.row, event.sequence, event.whole) for event in found]
     check(found, wanted)
+
+
+def test_a_message_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place of a row in its message has seven digits."""
+    monkeypatch.setattr(canal, "_MOST_ROWS", 2)
+    assert len(events(made(), message(data=[ROW] * 2))) == 2
+    check(events(made(), message(data=[ROW] * 3)), "a message of more than 5,000,000 rows")
 
 
 # -- types ----------------------------------------------------------------------------------------

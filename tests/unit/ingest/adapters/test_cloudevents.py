@@ -137,8 +137,8 @@ def test_members_of_the_source() -> None:
     found = of_cloud_event({**ATTRIBUTES, "iodebeziumtxid": None, "data": {}}, {})
     assert found is not None
     assert not isinstance(found, Invalid)
-    assert found.envelope["source"]["txId"] == "556"
-    assert found.envelope["transaction"] == {"total_order": "1", "data_collection_order": "1"}
+    assert found[0]["source"]["txId"] == "556"
+    assert found[0]["transaction"] == {"total_order": "1", "data_collection_order": "1"}
 
 
 def test_what_is_no_cloud_event() -> None:

@@ -113,6 +113,9 @@ def test_envelopes(value: Any, key: Any, wanted: Any) -> None:
         ({"ts_ms": 5, "ts_ns": 5_678_999}, 5_678),
         ({"ts_ms": 5, "ts_us": 5_678}, 5_678),
         ({"ts_ms": -1}, -1_000),
+        ({"ts_ms": 0}, 0),
+        ({"ts_ms": 253_402_300_799_999}, 253_402_300_799_999_000),
+        ({"ts_ms": 253_402_300_800_000}, None),
         ({"ts_ms": 10**18}, None),
         ({"ts_ms": "x", "ts_us": None}, None),
         ({}, None),
@@ -391,7 +394,9 @@ def test_members_that_order(texts: Any, log_type: Type | None, kind: Type, wante
     assert sequencer.type == kind
     found = events(adapter, CHANGE)
     value = found if isinstance(found, Invalid) else sequencer.value(found[0].sequence)
-    assert value == (Invalid("no value for sequence_by") if wanted is None else wanted)
+    lacking = Invalid("no value for sequence_by")
+    assert value == (lacking if wanted is None else wanted)
+    assert sequencer.value(None) == lacking
 
 
 @pytest.mark.parametrize(
@@ -411,6 +416,18 @@ def test_other_expressions_are_for_spark(text: str) -> None:
     }
     assert set(found.others) == set(adapter.member_types)
     assert set(dict(adapter.member_types["source"].fields)) == set(found.others["source"])
+
+
+def test_the_transaction_of_an_unwrapped_event() -> None:
+    adapter = made({**FLAT_OPTIONS, "sequence_by": "transaction.total_order"})
+    for value, headers in (
+        ({"__transaction_total_order": 7}, {}),
+        ({}, {"__transaction_total_order": b"7"}),
+        ({"__transaction_total_order": 7}, {"__transaction_total_order": b"8"}),
+    ):
+        (found,) = events(adapter, {"id": 1, "__op": "c", **value}, None, **headers)
+        assert (found.row, found.sequence) == ({"id": 1}, 7)
+    assert events(adapter, {"id": 1, "__op": "c"}) == Invalid("no value for sequence_by")
 
 
 def test_an_option_names_the_connector_of_unwrapped_events() -> None:

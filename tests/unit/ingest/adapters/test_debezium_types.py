@@ -17,11 +17,12 @@ from delta_cdc.ingest.types import (
     STRING,
     TIMESTAMP,
     Type,
+    array,
     decimal,
     map_of,
     struct,
 )
-from delta_cdc.ingest.values import converter
+from delta_cdc.ingest.values import Encoding, converter
 from tests.support import adapters
 from tests.support import debezium as d
 from tests.support.adapters import check, events
@@ -176,6 +177,7 @@ def test_a_schema_of_an_unwrapped_row() -> None:
 # -- without schema -----------------------------------------------------------------------------------
 def test_messages_without_schema_need_the_options_that_say_how_values_are_written() -> None:
     types = {"id": INTEGER, "price": decimal(10, 2), "at": TIMESTAMP, "day": DATE, "raw": BINARY}
+    types |= {"many": array(BINARY), "one": struct([("day", DATE)])}
     adapter = made()
     adapter.encodings(types)
     assert "decimal_handling_mode" in str(adapter.problem)
@@ -194,7 +196,10 @@ def test_messages_without_schema_need_the_options_that_say_how_values_are_writte
             "binary_handling_mode": "hex",
         }
     )
-    codings = {name: one.coding for name, one in adapter.encodings(types).items()}
+    found = adapter.encodings(types)
+    assert found["many"] == Encoding(types["many"], element=found["raw"])
+    assert found["one"] == Encoding(types["one"], fields=(("day", found["day"]),))
+    codings = {name: one.coding for name, one in found.items() if name not in ("many", "one")}
     assert codings == {
         "id": "text",
         "price": "decimal_or_scaled:2",

@@ -24,7 +24,7 @@ def check(adapter: str, options: dict[str, Any], **changes: Any) -> dict[str, An
 
 
 @pytest.mark.parametrize(
-    ("adapter", "options", "told"),
+    ("adapter", "options", "reason"),
     [
         ("plain", {"sequence_by": "ts", "operation_colum": "op"}, "did you mean 'operation_column'"),
         ("plain", {}, "has no 'sequence_by'"),
@@ -48,10 +48,12 @@ def check(adapter: str, options: dict[str, Any], **changes: Any) -> dict[str, An
         ("goldengate", {"operations": {"X": "keychange"}}, "did you mean 'key_change'"),
     ],
 )
-def test_refusals_name_the_option_and_what_is_near(adapter: str, options: dict[str, Any], told: str) -> None:
+def test_refusals_name_the_option_and_what_is_near(
+    adapter: str, options: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(InvalidConfiguration) as refused:
         check(adapter, options)
-    assert told.lower() in str(refused.value).lower()
+    assert reason.lower() in str(refused.value).lower()
 
 
 def test_what_goes_with_the_format_and_without_keys() -> None:
@@ -114,7 +116,7 @@ def test_every_connector_that_can_be_named_has_an_order() -> None:
     assert set(debezium_order.PLACES) == set(adapters.CONNECTORS)
 
 
-def test_an_unknown_name_is_told_the_nearest() -> None:
+def test_the_error_of_an_unknown_name_has_the_nearest() -> None:
     with pytest.raises(InvalidConfiguration, match="did you mean 'debezium'"):
         check("debesium", {})
 

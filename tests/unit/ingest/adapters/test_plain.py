@@ -252,7 +252,7 @@ def test_insert_only_needs_no_order() -> None:
 def test_a_list_of_columns_in_the_record(listed: Any, wanted: Any) -> None:
     adapter = plain(columns_to_update="changed", operation_column="op")
     record = {"op": "I", "ts": 1, "id": 1, "v": 1, "new": 2, "changed": listed}
-    # Before the types are known, nothing can be said of a name.
+    # Before the types are known, no name is wrong.
     assert isinstance(events(adapter, record), list)
     adapter.sequence({"id": LONG, "v": LONG, "w": LONG, "ts": LONG}, None)
     if isinstance(wanted, str):

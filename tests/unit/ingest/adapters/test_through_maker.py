@@ -113,7 +113,7 @@ PLAIN: dict[str, tuple[str | None, Event]] = {
 }
 
 
-def told(event: Event) -> Event:
+def plainly(event: Event) -> Event:
     """Return an event without NULLs, with times as texts, and without what readers say behind a colon."""
 
     def shown(value: Any) -> Any:
@@ -139,7 +139,7 @@ def bytewise(value: Any) -> Any:
 def test_plain() -> None:
     records = json_records([line for line, _ in PLAIN.values()])
     found = by_row(adapted(records, "plain", OPTIONS, schema=SCHEMA))
-    assert {case: [*map(told, found[number])] for number, case in enumerate(PLAIN)} == {
+    assert {case: [*map(plainly, found[number])] for number, case in enumerate(PLAIN)} == {
         case: [wanted] for case, (_, wanted) in PLAIN.items()
     }
 
