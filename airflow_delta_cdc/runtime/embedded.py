@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.runtime.submit_hook import CRASHES
 from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from airflow_delta_cdc.runtime.task import SparkTask
     from delta_cdc.core.spec import Spec
     from delta_cdc.launch.class_data_archive import ClassDataArchive, Training
-
-#: The exit codes after a crash of the JVM, as a parent process and as a shell see them.
-_CRASHES = (-6, -7, -11, 134, 135, 139)
 
 
 class EmbeddedStart:
@@ -104,7 +102,7 @@ class EmbeddedStart:
 
     def note_crash(self, hook: DeltaCdcSubmitHook) -> None:
         """Delete the archive if the JVM crashed, so that the next one starts without it."""
-        if hook.exit_code not in _CRASHES or self._archive is None:
+        if hook.exit_code not in CRASHES or self._archive is None:
             return
         if self._archive.status().state == "ready":
             self._operator.log.warning(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.openlineage.utils.spark import (
@@ -64,6 +65,9 @@ _ONE_COMMITS = (
     "(single_driver)."
 )
 
+#: The exit codes of an application that came to its own end, with or without an error.
+_ENDED_BY_ITSELF = (0, 1)
+
 #: The statuses that YARN and Kubernetes report for an application that has ended.
 _ENDED = frozenset({"SUCCEEDED", "FAILED", "NOTFOUND"})
 
@@ -85,6 +89,8 @@ class SubmitRuntime:
         #: The worker lost track of the application, which may still run.
         self.may_run = False
         self._killed = False
+        #: How the driver ended without a whole result.
+        self._died: JobFailed | None = None
 
     @property
     def master(self) -> str:
@@ -106,6 +112,8 @@ class SubmitRuntime:
                 with self._training(hook) as training:
                     self._start(context, hook, sha256(to_json(ready)), durable=durable)
                     result = self._read_result(hook)
+                    if self._died is not None:
+                        result = _until_death(result, self._died, hook.exit_code)
                     if training is not None and result.status != "failed":
                         training.succeeded()
             directory.keep_log = _is_unnamed_failure(result)
@@ -195,12 +203,13 @@ class SubmitRuntime:
             self._drop_older_result()
         try:
             hook.submit(self._exchange.application)
-        except JobFailed:
+        except JobFailed as error:
+            if self._embedded is not None:
+                self._embedded.note_crash(hook)
             # After a named error, the engine ends with an error code; its result holds the error to show.
-            if self._result_text(hook) is None:
-                if self._embedded is not None:
-                    self._embedded.note_crash(hook)
+            if hook.was_killed or self._result_text(hook) is None:
                 raise
+            self._died = error
 
     def _start_or_find(self, context: Context, hook: DeltaCdcSubmitHook, fingerprint: str) -> None:
         operator = self._operator
@@ -412,7 +421,27 @@ def hands_over_jars() -> bool:
     return choice == "auto"
 
 
+def _until_death(result: JobResult, died: JobFailed, exit_code: int | None) -> JobResult:
+    """Return the result of a batch whose application ended with an error code.
+
+    :param died: the error of the parts that have no outcome. A driver whose JVM dies may report errors that
+        only say so: these are no outcomes
+    """
+    lost_jvm = exit_code not in _ENDED_BY_ITSELF
+    parts = tuple(
+        replace(part, status="unreached", error=None) if lost_jvm and _is_unnamed(part) else part
+        for part in result.parts
+    )
+    if all(part.status != "unreached" for part in parts):
+        return result
+    return replace(result, status="failed", parts=parts, error=died.to_dict(), message=str(died))
+
+
+def _is_unnamed(result: JobResult) -> bool:
+    unnamed = (result.error or {}).get("class") in (None, JobFailed.__name__, JobRefused.__name__)
+    return result.status == "failed" and unnamed
+
+
 def _is_unnamed_failure(result: JobResult) -> bool:
     inner = (*result.parts, *((result.then,) if result.then is not None else ()))
-    unnamed = (result.error or {}).get("class") in (None, JobFailed.__name__, JobRefused.__name__)
-    return (result.status == "failed" and unnamed) or any(_is_unnamed_failure(part) for part in inner)
+    return _is_unnamed(result) or any(_is_unnamed_failure(part) for part in inner)

@@ -92,6 +92,17 @@ _WAITS_ON_YARN = "spark.yarn.submit.waitAppCompletion"
 _ACTIVE_ON_KUBERNETES = ("PENDING", "RUNNING")
 _ACTIVE_ON_YARN = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 
+#: The exit codes after a crash of the JVM, as a parent process and as a shell see them.
+CRASHES = (-6, -7, -11, 134, 135, 139)
+_KILLED = "it was killed, probably by the kernel, because the memory of the machine or container ran out"
+#: What exit codes show of the cause.
+_CAUSES = {
+    -9: _KILLED,
+    137: _KILLED,
+    52: "Spark ended it after an OutOfMemoryError of Java",
+    **dict.fromkeys(CRASHES, "the JVM crashed"),
+}
+
 _NOISE_STARTS = ("at ", "... ", ":: ", "Using Spark's default log4j", "Setting default log level")
 _NOISE_LEVELS = (" INFO ", " DEBUG ")
 
@@ -167,6 +178,11 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
     def exit_code(self) -> int | None:
         """Return the exit code of ``spark-submit``; None if it has not ended, or was never started."""
         return self._submit_sp.returncode if self._submit_sp is not None else None
+
+    @property
+    def was_killed(self) -> bool:
+        """Return whether :meth:`on_kill` stopped the application."""
+        return self._killed
 
     def of_connection(self, name: str) -> Any:
         """Return a setting: the argument, or else the value in the connection's extra."""
@@ -347,10 +363,17 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         code = process.returncode if process is not None else None
         where = f" The whole log of Spark is in {self._log_file}." if self._log_file else ""
         tail = "".join(f"\n    {line}" for line in self._tail)
+        cause = f" ({_CAUSES[code]})" if code in _CAUSES else ""
+        remedy = "see the lines above; a retry is safe, whatever the application had written."
+        if cause and code not in CRASHES:
+            remedy = (
+                "give the driver more memory (driver_memory), or the job less work at once; a retry is safe, "
+                "whatever the application had written."
+            )
         return JobFailed(
-            f"The Spark application on {self.master} ended with exit code {code} and without a result."
+            f"The Spark application on {self.master} ended with exit code {code}{cause} and without a result."
             f"{where}{tail}\n",
-            remedy="see the lines above; a retry is safe, whatever the application had written.",
+            remedy=remedy,
         )
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:

@@ -56,14 +56,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("delta_cdc").setLevel(logging.INFO)
     driver = _Driver()
 
+    is_local = "://" not in arguments.result
+
     def write(result: JobResult) -> None:
-        if "://" in arguments.result:
-            write_result(driver.session, arguments.result, result)
-        else:
+        if is_local:
             _write(Path(arguments.result), result)
+        else:
+            write_result(driver.session, arguments.result, result)
 
     try:
-        result = _run(driver, arguments.spec, arguments.sha256, write)
+        result = _run(driver, arguments.spec, arguments.sha256, write, is_local=is_local)
         write(result)
     finally:
         driver.stop()
@@ -76,17 +78,27 @@ def _write(path: Path, result: JobResult) -> None:
         file.write(result.to_json().encode())
 
 
-def _run(driver: _Driver, path: str, sha256: str, write: Callable[[JobResult], None]) -> JobResult:
+def _run(
+    driver: _Driver, path: str, sha256: str, write: Callable[[JobResult], None], *, is_local: bool
+) -> JobResult:
     """Run the spec of a file.
 
     :param write: writes the result; for a batch, also the partial result after each part, so that it survives
         a crash of the application
+    :param is_local: the result is a local file, so that the partial result may also say what is being read;
+        a folder on a store takes Spark seconds
     """
     try:
         private_files.take()
         work = spec.read(path, sha256)
         failpoints.install_from_environment()
-        return job.run(driver.session, work, part_done=lambda so_far: write(_unfinished(work, so_far)))
+
+        def write_so_far(so_far: JobResult) -> None:
+            write(_unfinished(work, so_far))
+
+        return job.run(
+            driver.session, work, part_done=write_so_far, part_reads=write_so_far if is_local else None
+        )
     except DeltaCdcError as error:
         return JobResult(status="failed", error=error.to_dict(), message=str(error))
     except Exception as error:  # noqa: BLE001 - the waiting operator must receive every error

@@ -65,6 +65,7 @@ def run(
     kafka_options: Mapping[str, str] | None = None,
     scratch: str | None = None,
     part_done: Callable[[JobResult], object] | None = None,
+    part_reads: Callable[[JobResult], object] | None = None,
 ) -> JobResult:
     """Run a spec.
 
@@ -74,15 +75,17 @@ def run(
     :param scratch: see :func:`apply_after`
     :param part_done: for a batch: called after each part except the last one, with the current result, in
         which the unfinished parts are ``unreached``
+    :param part_reads: for a batch: called in the same way before an ingest begins to read, and before each
+        file that it reads alone
     :return: the job's result; ``failed`` carries the named error
     """
 
-    def run_one(job: Job) -> JobResult:
+    def run_one(job: Job, reads: Callable[[str], object] = log.debug) -> JobResult:
         began = time.monotonic()
         failpoints.reached("started")
         try:
             if isinstance(job, IngestSpec):
-                result = _ingested(spark, job, storage_options, kafka_options, scratch)
+                result = _ingested(spark, job, storage_options, kafka_options, scratch, reads)
             else:
                 result = _RUNS[type(job)](spark, job)
         except Exception as error:  # noqa: BLE001 - the result names the error
@@ -94,7 +97,7 @@ def run(
     if not isinstance(spec, BatchSpec):
         return replace(run_one(spec), application=application)
     began = time.monotonic()
-    result = _run_parts(spec, run_one, part_done)
+    result = _run_parts(spec, run_one, part_done, part_reads)
     return replace(_worked(result, began), application=application)
 
 
@@ -124,12 +127,16 @@ _RUNS: dict[type, Callable[[SparkSession, Any], JobResult]] = {
 
 
 def _run_parts(
-    spec: BatchSpec, run_one: Callable[[Job], JobResult], done: Callable[[JobResult], object] | None
+    spec: BatchSpec,
+    run_one: Callable[[Job, Callable[[str], object]], JobResult],
+    done: Callable[[JobResult], object] | None,
+    reads: Callable[[JobResult], object] | None,
 ) -> JobResult:
     """Run the parts of a batch, several at a time; the result of a part does not affect the others.
 
     Each part has its own session (:func:`delta_cdc.spark.sessions.private_session`), which is independent of
-    the seals and confs of the other parts.
+    the seals and confs of the other parts. Parts that read each file alone come last, one at a time: if the
+    application ends meanwhile, nothing else can be the reason.
 
     :return: ``committed``: all parts ran; each part's own result shows how it ended
     """
@@ -140,21 +147,35 @@ def _run_parts(
     def run_part(index: int) -> None:
         part = spec.parts[index]
         log.info("%s: part %s of %s", part.pipeline, index + 1, count)
-        result = run_one(part)
+
+        def note(what: str) -> None:
+            with lock:
+                results[index] = replace(results[index], reading=what)
+                if reads is not None:
+                    reads(JobResult("committed", parts=tuple(results)))
+
+        result = run_one(part, note)
         if result.error is not None:
             # The caller shows the error itself.
             log.info("%s: failed: %s", part.pipeline, result.error["class"])
         with lock:
+            if result.status == "failed":
+                result = replace(result, reading=results[index].reading)
             results[index] = result
             if done is not None and any(other.status == "unreached" for other in results):
                 done(JobResult("committed", parts=tuple(results)))
 
-    if min(spec.parallel, count) <= 1:
-        for index in range(count):
-            run_part(index)
+    alone = [
+        index for index, part in enumerate(spec.parts) if isinstance(part, IngestSpec) and part.reads_alone
+    ]
+    others = [index for index in range(count) if index not in alone]
+    if min(spec.parallel, len(others)) <= 1:
+        alone = others + alone
     else:
-        with ThreadPoolExecutor(min(spec.parallel, count), thread_name_prefix="part") as pool:
-            list(pool.map(run_part, range(count)))
+        with ThreadPoolExecutor(min(spec.parallel, len(others)), thread_name_prefix="part") as pool:
+            list(pool.map(run_part, others))
+    for index in alone:
+        run_part(index)
     return JobResult("committed", parts=tuple(results))
 
 
@@ -164,6 +185,7 @@ def _ingested(
     storage_options: Mapping[str, str] | None,
     kafka_options: Mapping[str, str] | None,
     scratch: str | None,
+    reads: Callable[[str], object],
 ) -> JobResult:
     """Ingest a batch, then apply the log's new content, even if another driver already ingested the batch."""
     request = spec.after
@@ -171,7 +193,7 @@ def _ingested(
     if request is not None:
         after = partial(apply_after, request=request, storage_options=storage_options, scratch=scratch)
     try:
-        return ingest.run(spark, spec, kafka_options, after)
+        return ingest.run(spark, spec, kafka_options, after, reads)
     except Exception as error:
         known_error = kafka.named(error, spec)
         if known_error is None:

@@ -200,7 +200,7 @@ class World:
     def _read(self, spec: IngestSpec) -> list[Event] | JobResult:
         events: list[Event] = []
         for file in spec.files:
-            if file.missing:
+            if file.missing or file.unreadable:
                 continue
             path = Path(file.uri)
             if not path.exists():

@@ -339,6 +339,9 @@ class SparkRestricted(EnvironmentNotReady):
 class JobFailed(DeltaCdcError, retryable=True):
     """The Spark application ended without a result, or with an error that has no class here."""
 
+    #: What the job read (:attr:`delta_cdc.core.spec.JobResult.reading`); not part of the JSON form.
+    reading: str | None = None
+
 
 class JobRefused(DeltaCdcError):
     """Spark or Delta refused the work, and would refuse it again: because of rows, SQL, or a table."""

@@ -692,6 +692,8 @@ class IngestSpec:
     :param may_lack_layout: as for :class:`ApplySpec`, for the change log
     :param log_name: catalog name of the change log, "" if it was given by its location; not part of the
         fingerprint
+    :param reads_alone: read each file alone before the batch, because earlier applications failed; not part
+        of the fingerprint
     """
 
     pipeline: str
@@ -710,6 +712,7 @@ class IngestSpec:
     after: ApplyRequest | None = None
     may_lack_layout: bool = True
     log_name: str = ""
+    reads_alone: bool = False
     job: Literal["ingest"] = "ingest"
 
     @property
@@ -927,6 +930,8 @@ class JobResult:
     :param application: the id of the Spark application; "" if unknown
     :param seconds: ``work``: how long the job ran; ``start``: how long its caller waited besides, for the
         application's start and end
+    :param reading: of an ingest in a batch that is ``unreached`` or ``failed``: the file that it read alone,
+        or "" if it read the whole input; None if it had not begun
     """
 
     status: JobStatus
@@ -939,6 +944,7 @@ class JobResult:
     then: JobResult | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     application: str = ""
+    reading: str | None = None
 
     def to_json(self) -> str:
         """Return the text of ``result.json``."""
@@ -967,8 +973,9 @@ def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec) -> str:
     """Identify a plan: the same for every attempt, different for any other work."""
     if isinstance(spec, CommitSpec):
         return sha256(codec.dumps(spec))
-    work = replace(spec, log_name="") if isinstance(spec, IngestSpec) else _unprepared(spec)
-    return sha256(codec.dumps(work))
+    if isinstance(spec, IngestSpec):
+        return sha256(codec.dumps(replace(spec, log_name="", reads_alone=False)))
+    return sha256(codec.dumps(_unprepared(spec)))
 
 
 def _unprepared(spec: ApplySpec | ReadSpec) -> ApplySpec | ReadSpec:

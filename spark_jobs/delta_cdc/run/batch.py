@@ -337,7 +337,7 @@ def _executed(
     except Exception as error:  # noqa: BLE001 - each flow reads from its own log whether its job committed
         return [error] * len(specs)
     parts = [*result.parts, *[JobResult("unreached")] * (len(specs) - len(result.parts))]
-    return [part if part.status != "unreached" else _gone(result) for part in parts]
+    return [part if part.status != "unreached" else _gone(result, part) for part in parts]
 
 
 def _is_gone(answer: JobResult | Exception) -> bool:
@@ -346,14 +346,18 @@ def _is_gone(answer: JobResult | Exception) -> bool:
     return isinstance(answer, JobFailed) or not isinstance(answer, JobResult | DeltaCdcError)
 
 
-def _gone(result: JobResult) -> DeltaCdcError:
+def _gone(result: JobResult, part: JobResult) -> DeltaCdcError:
     """Return the error of a part that has no reported outcome; the part may still have committed."""
     if result.status == "failed" and result.error is not None:
-        return DeltaCdcError.from_dict(result.error)
-    return JobFailed(
-        "The application ended before it came to this table.",
-        remedy="run again; a retry is safe, whatever it had written.",
-    )
+        error = DeltaCdcError.from_dict(result.error)
+    else:
+        error = JobFailed(
+            "The application ended before it came to this table.",
+            remedy="run again; a retry is safe, whatever it had written.",
+        )
+    if isinstance(error, JobFailed):
+        error.reading = part.reading
+    return error
 
 
 class _Rounds:

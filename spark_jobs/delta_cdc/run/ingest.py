@@ -7,7 +7,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.spec import IngestSpec, JobResult
+from delta_cdc.core.errors import DeltaCdcError, JobFailed
+from delta_cdc.core.spec import IngestSpec, JobResult, SourceFile
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.planning.ingest import IngestPlan, plan_ingest_async
@@ -26,6 +27,16 @@ if TYPE_CHECKING:
     from delta_cdc.run.outbox import Announced, Sealed
 
 logger = logging.getLogger(__name__)
+
+#: After so many failures of a batch, its files are read alone; and how many of them one try sets aside.
+_FAILURES, _MOST_SET_ASIDE = 2, 5
+#: Errors of a task that needed more memory than there is, or that ended the process it ran in.
+_ENDS_PROCESSES = (
+    "OutOfMemoryError",
+    "Python worker exited unexpectedly",
+    "exited caused by one of the running tasks",
+)
+_MOST_RANGES = 10
 
 #: Kinds of steps that append a batch.
 _MOVING = ("ingest", "replay")
@@ -88,7 +99,14 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         done_by: str = "an earlier try",
         announced: Announced | None = None,
     ) -> None:
-        super().__init__(request, execute, saved_plans or PlansInMemory(), None, say, max_attempts, sleep)
+        kept = saved_plans or PlansInMemory()
+        super().__init__(request, self._executed, kept, None, say, max_attempts, sleep)
+        self._execute_job = execute
+        self._plan: IngestPlan | None = None
+        #: The files that ended an application of this try; and the newest one, which no plan knows yet.
+        #: People can edit the saved plans, so these do not name files.
+        self._set_aside: list[SourceFile] = []
+        self._killer: SourceFile | None = None
         self._then = then
         self._looks = looks
         self._left_behind = False
@@ -96,18 +114,123 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         self._announced = announced
 
     async def run(self) -> IngestResult:
-        done = await super().run()
+        done = await self._run_without_killers()
         # The request is the replay. If the first run appended an unfinished batch, the replay still has to
         # run.
-        return await super().run() if self.request.replay and self._left_behind else done
+        return await self._run_without_killers() if self.request.replay and self._left_behind else done
+
+    async def _run_without_killers(self) -> IngestResult:
+        while True:
+            try:
+                return await super().run()
+            except JobFailed as error:
+                killer = self._killer
+                if killer is None:
+                    raise
+                if len(self._set_aside) == _MOST_SET_ASIDE:
+                    raise _with(
+                        error,
+                        f"So did {_MOST_SET_ASIDE} other files in this try, which is the limit.",
+                        f"set max_files in limits to {_MOST_SET_ASIDE} until these files are ingested.",
+                    ) from error
+                self._set_aside.append(killer)
+                self.say(
+                    f"{killer.uri} goes to quarantine: {killer.unreadable}. The run starts again without it. "
+                    "Correct the file, or give the driver more memory (driver_memory), and deliver the file "
+                    "again."
+                )
 
     async def plan(self) -> IngestPlan:
         plan = await plan_ingest_async(self.request, replace(self.memory(), looks=self._looks))
         self._left_behind = plan.spec is not None and plan.spec.recorded and plan.spec.step.kind != "replay"
-        if self._then is None or plan.spec is None:
+        self._plan = plan
+        if plan.spec is None:
             return plan
 
-        return replace(plan, spec=replace(plan.spec, after=replace(self._then, storage_options=None)))
+        saved_plan, spec = self.saved(plan.plan_key), plan.spec
+        has_failed = saved_plan.failures >= _FAILURES and saved_plan.ending_version == plan.ending_version
+        spec = replace(
+            spec,
+            after=None if self._then is None else replace(self._then, storage_options=None),
+            files=tuple(self._marked(file) for file in spec.files),
+            reads_alone=has_failed and bool(spec.files),
+        )
+        if spec.reads_alone and not self._set_aside:
+            self.say(
+                f"Batch {spec.step.seal_number} failed twice. This run first reads each of its files alone, "
+                "to find one that ends the application."
+            )
+        return replace(plan, spec=spec)
+
+    def _marked(self, file: SourceFile) -> SourceFile:
+        """Return a file of a plan; as unreadable if it ended an application, and is the same since then."""
+        for killer in self._set_aside:
+            if replace(killer, again=file.again, unreadable=file.unreadable) == file:
+                return replace(file, unreadable=killer.unreadable)
+        return file
+
+    async def _executed(self, spec: IngestSpec) -> JobResult:
+        """Run a job. If it fails in a way that its input may have caused, count that, and say more of it."""
+        self._killer = None
+        try:
+            result = await self._execute_job(spec)
+        except JobFailed as error:
+            if error.reading is None:
+                # The job had not begun, or the application was killed on purpose.
+                raise
+            # Its first sentence; the lines of Spark's log follow.
+            ended = error.message.partition("\n")[0].partition(". ")[0]
+            raise self._after_failure(spec, error, error.reading, ended) from None
+        failure = _failure(result)
+        if failure is None or result.reading is None:
+            return result
+        ended = next((text for text in _ENDS_PROCESSES if text in failure.message), "")
+        failure = self._after_failure(spec, failure, result.reading, ended)
+        return replace(result, error=failure.to_dict(), message=str(failure))
+
+    def _after_failure(self, spec: IngestSpec, error: JobFailed, reading: str, ended: str) -> JobFailed:
+        """Count a failure, and return its error, with what it shows of the input.
+
+        :param reading: :attr:`delta_cdc.core.spec.JobResult.reading`
+        :param ended: how the application, or the process that read, ended; "" if it did not
+        """
+        assert self._plan is not None
+        key, number = self._plan.plan_key, spec.step.seal_number
+        saved_plan = self.saved(key)
+        saved_plan = replace(saved_plan, failures=min(saved_plan.failures + 1, _FAILURES))
+        self.saved_plans.set(key, saved_plan.to_dict())
+        file = next((file for file in spec.files if file.uri == reading), None)
+        if file is not None:
+            if ended:
+                reason = "the job failed while it read this file alone, after two failures of its batch"
+                self._killer = replace(file, unreadable=f"{reason}: {ended}")
+            return _with(error, f"It was reading {reading} alone.")
+        if spec.reads_alone:
+            return _with(
+                error,
+                f"Each file of batch {number} could be read alone, but not all {len(spec.files)} together.",
+                "ingest fewer files at once (max_files or max_bytes in limits), or give the driver more "
+                "memory (driver_memory).",
+            )
+        if spec.offsets:
+            ranges = [
+                f"{p.topic} {p.partition}: {p.starting_offset}-{p.ending_offset - 1}" for p in spec.offsets
+            ]
+            more = ", …" if len(ranges) > _MOST_RANGES else ""
+            return _with(
+                error,
+                f"It was reading the offsets of batch {number}: {', '.join(ranges[:_MOST_RANGES])}{more}.",
+                "if this happens again, set max_offsets in limits to a lower number, or give the driver more "
+                "memory (driver_memory).",
+            )
+        # Without a store for the saved plans, no try knows of this one.
+        if spec.files and self.saved(key).failures >= _FAILURES:
+            return _with(
+                error,
+                f"Batch {number} has failed twice. The next try reads each of its files alone, and puts one "
+                "that ends the application into quarantine.",
+            )
+        return error
 
     def written_table(self) -> str:
         return canonical_uri(self.request.log)
@@ -195,3 +318,15 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
             bytes_written=bytes_of(commit for _, commit in batches),
             effort=self.effort,
         )
+
+
+def _failure(result: JobResult) -> JobFailed | None:
+    """Return the error of a job that failed without a named error; None for every other result."""
+    error = DeltaCdcError.from_dict(result.error) if result.status == "failed" and result.error else None
+    return error if isinstance(error, JobFailed) else None
+
+
+def _with(error: JobFailed, text: str, remedy: str = "") -> JobFailed:
+    """Return an error with a sentence more, and with another remedy if one is given."""
+    space = "" if error.message.endswith("\n") else " "
+    return JobFailed(f"{error.message}{space}{text}", remedy=remedy or error.remedy)

@@ -86,6 +86,7 @@ class SavedPlan:
     :param asked: the work that was requested beside the changes after the watermark; "" for no such work
     :param lasts: fingerprints of the last step of every plan for that requested work
     :param run_id: the ``run_id`` of the tries, if the caller did not give one
+    :param failures: how many applications of this end failed in a way that their input may have caused
     """
 
     ending_version: int | None = None
@@ -95,6 +96,7 @@ class SavedPlan:
     asked: str = ""
     lasts: tuple[str, ...] = ()
     run_id: str = ""
+    failures: int = 0
 
     @classmethod
     def read(cls, value: dict[str, Any] | None) -> SavedPlan:
@@ -128,4 +130,5 @@ class SavedPlan:
             number if plan.recorded is None else None,
             asked,
             (*lasts, f"{name}:{plan.steps[-1].seal_number}")[-_KEPT_FINGERPRINTS:] if asked else (),
+            failures=self.failures if plan.ending_version == self.ending_version else 0,
         )

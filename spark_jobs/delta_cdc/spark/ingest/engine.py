@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 
 from delta_cdc.core import failpoints
 from delta_cdc.core.change_log import SEQUENCE, log_properties
-from delta_cdc.core.errors import SourceUnreadable
+from delta_cdc.core.errors import DeltaCdcError, SourceUnreadable
 from delta_cdc.core.properties import LATENESS_HORIZON, STATISTICS_COLUMNS
 from delta_cdc.core.reasons import causes, reason
 from delta_cdc.core.spec import ApplyOptions, JobResult, seal_of
@@ -97,12 +97,14 @@ def run(
     spec: IngestSpec,
     kafka_options: Mapping[str, str] | None = None,
     after: Callable[[SparkSession], JobResult] | None = None,
+    reads: Callable[[str], object] = log.debug,
 ) -> JobResult:
     """Ingest one batch.
 
     :param kafka_options: how to reach the brokers; None: use the options that this driver was started with
     :param after: runs in the same session once the batch is in the log, even if another driver ingested it;
         the session keeps the rows of the commit (:mod:`delta_cdc.spark.written_rows`). Its result is ``then``
+    :param reads: takes what is read next: the location of a file that is read alone, or "" for the batch
     :return: ``committed``; ``skipped`` or ``conflict`` if another driver recorded or committed a batch with
         this number; ``stale`` if files or the log changed after planning
     :raises DeltaCdcError: the input is bad; in this case the driver writes nothing
@@ -115,7 +117,7 @@ def run(
             catalog.require(session, spec.log_name, spec.log_uri)
         if spec.options.source_kind == "kafka":
             hide_statements(session)
-        result, rows = _ingested(session, spec, kafka_options)
+        result, rows = _ingested(session, spec, kafka_options, reads)
         if after is None or result.status not in ("committed", "skipped"):
             return result
         if rows is None:
@@ -125,7 +127,10 @@ def run(
 
 
 def _ingested(
-    session: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None
+    session: SparkSession,
+    spec: IngestSpec,
+    kafka_options: Mapping[str, str] | None,
+    reads: Callable[[str], object],
 ) -> tuple[JobResult, tuple[int, DataFrame] | None]:
     """Return the result, and the version and the rows of the commit, if there was one."""
     log.info("%s: ingesting %s", spec.pipeline, described(spec))
@@ -133,6 +138,9 @@ def _ingested(
     shuffle_for(session, few_rows=_has_few_rows(spec))
     written = [spec.log_uri, *([] if spec.recorded else [spec.ingested_uri])]
     with logs_loaded(session, *(written if planned_on is not None else [])):
+        if spec.reads_alone:
+            _read_alone(session, spec, reads)
+        reads("")
         batch = _read_batch(session, spec, kafka_options)
         if isinstance(batch, JobResult):
             return batch, None
@@ -245,6 +253,30 @@ def _read_batch(
             if attempt == _ATTEMPTS or not _is_damage(spec, error_text):
                 raise
             log.warning("files of %s may be damaged: %s", spec.source_uri, _cause(error))
+
+
+def _read_alone(session: SparkSession, spec: IngestSpec, reads: Callable[[str], object]) -> None:
+    """Read each file of a batch alone, and drop its events.
+
+    If a file ends the application, ``reads`` has its location. An error that the batch deals with does not
+    count here. After any other error this stops, because the JVM may be gone.
+    """
+    log_schema = events.known(session, spec.log_uri) if spec.step.planned_on is not None else None
+    for file in records.readable(spec):
+        log.info("%s: reading %s alone", spec.pipeline, file.uri)
+        reads(file.uri)
+        try:
+            decoding = _decoding(session, replace(spec, files=(file,)), log_schema, None)
+            assert decoding is not None
+            decoding.look()
+            rows, _, _ = decoding.rows()
+            rows.write.format("noop").mode("overwrite").save()
+        except Exception as error:
+            text = unquote(str(error))
+            is_dealt_with = _is_damage(spec, text) or _names_deleted(spec, text) or GREW in text
+            if not (is_dealt_with or isinstance(error, DeltaCdcError)):
+                raise
+            log.info("%s: %s", file.uri, _cause(error))
 
 
 def _names_deleted(spec: IngestSpec, error_text: str) -> bool:

@@ -152,6 +152,8 @@ def test_a_message_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         ("decimal(10,2)", "decimal(10,2)"),
         ("decimal(38, 30) unsigned", "decimal(38,30)"),
         ("numeric(5)", "decimal(5,0)"),
+        ("decimal(38,38)", "decimal(38,38)"),
+        ("decimal(39,0)", "string"),
         ("decimal(65,30)", "string"),
         ("decimal(2,3)", "string"),
         ("decimal(0,0)", "string"),

@@ -322,6 +322,7 @@ TOMBSTONES: list[tuple[dict[str, Any], Any, dict[str, bytes], str | None]] = [
     (BY_OFFSET, None, {}, "a message without a value, which tombstones makes a delete, has no key"),
     (BY_OFFSET, b'{"x":1}', {}, "the key of the message has no id"),
     (FLAT_DELETES, b'{"id":1}', {}, NO_DELETE),
+    (FLAT_DELETES, b'{"id":1}', {"__op": b"d"}, NO_DELETE),
     (FLAT_DELETES, b'{"id":1}', {**HEADERS, "__op": b"d"}, f"{HERE}/1"),
     ({**FLAT_DELETES, "connector": "mysql"}, b'{"id":1}', HEADERS, "no value for source.file"),
     ({**FLAT_DELETES, "table": "other"}, b'{"id":1}', {**HEADERS, "__source_table": b"t"}, None),

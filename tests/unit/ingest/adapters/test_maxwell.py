@@ -13,7 +13,7 @@ from delta_cdc.ingest.record import Event, Invalid
 from delta_cdc.ingest.records.json import Decoder
 from delta_cdc.ingest.types import LONG, STRING
 from tests.support import adapters
-from tests.support.adapters import IGNORED, check, events
+from tests.support.adapters import IGNORED, LINE, check, events
 from tests.support.mutated import damaged
 
 NO_POSITION = (
@@ -113,6 +113,10 @@ def test_another_order() -> None:
     reason = "no value for sequence_by, or a text that is no number (ts, xid)"
     check(events(adapter, message(xid=...)), reason)
     assert not made().needs_rows
+    adapter = made({"sequence_by": ["ts", "_row"]})
+    (event,) = events(adapter, message(), position=LINE)
+    assert event.sequence == f"{1_477_053_217:020d}/{7:020d}/1"
+    check(events(adapter, message()), "no value for sequence_by, or a text that is no number (ts, _row)")
 
 
 def test_the_key_of_a_tombstone() -> None:
