@@ -81,13 +81,13 @@ def test_a_process_of_python_that_ends(spark: SparkSession, tmp_path: Path) -> N
             }
         ),
     )
-    saved_plans, said = PlansInMemory(), list[str]()
+    saved_plans, notes = PlansInMemory(), list[str]()
     for try_number in (1, 2, 3):
         (result,) = run_batch(
             [PipelineJob(ingest=request)],
             execute=lambda spec: job.run(spark, spec),
             saved_plans=saved_plans,
-            say=said.append,
+            say=notes.append,
         )
         assert (result.error is None) == (try_number == 3)
     assert result.ingested is not None

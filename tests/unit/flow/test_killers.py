@@ -76,7 +76,7 @@ class Driver:
         return result
 
     @property
-    def asked(self) -> list[tuple[bool, int]]:
+    def starts(self) -> list[tuple[bool, int]]:
         """Return of each application: whether it read files alone, and how many it set aside."""
         return [(one.reads_alone, sum(bool(file.unreadable) for file in one.files)) for one in self.specs]
 
@@ -103,7 +103,7 @@ def test_the_third_try_sets_the_killer_aside(world: World) -> None:
     assert "has failed twice. The next try reads each of its files alone" in second.message
     third = driver.run()
     assert third.error is None
-    assert driver.asked == [(False, 0), (False, 0), (True, 0), (True, 1)]
+    assert driver.starts == [(False, 0), (False, 0), (True, 0), (True, 1)]
     assert {line for _, line in world.events} == {"1", "3"}
     (marked,) = [file for file in driver.specs[-1].files if file.unreadable]
     assert marked.uri.endswith("killer.json")
@@ -111,9 +111,9 @@ def test_the_third_try_sets_the_killer_aside(world: World) -> None:
         "the job failed while it read this file alone, after two failures of its batch: The Spark "
         "application on local[*] ended with exit code 52 and without a result"
     )
-    (told,) = [line for line in world.said if "goes to quarantine" in line]
-    assert marked.uri in told
-    assert "give the driver more memory (driver_memory), and deliver the file again" in told
+    (note,) = [line for line in world.said if "goes to quarantine" in line]
+    assert marked.uri in note
+    assert "give the driver more memory (driver_memory), and deliver the file again" in note
 
 
 def test_a_driver_that_lives_on_with_too_little_memory(world: World) -> None:
@@ -121,7 +121,7 @@ def test_a_driver_that_lives_on_with_too_little_memory(world: World) -> None:
     for _ in range(2):
         assert "OutOfMemoryError" in error_of(driver.run()).message
     assert driver.run().error is None
-    assert driver.asked[-1] == (True, 1)
+    assert driver.starts[-1] == (True, 1)
 
 
 def test_another_failure_sets_no_file_aside(world: World) -> None:
@@ -129,7 +129,7 @@ def test_another_failure_sets_no_file_aside(world: World) -> None:
     for _ in range(4):
         error = error_of(driver.run())
     assert f"It was reading {world.source / 'killer.json'} alone." in error.message
-    assert driver.asked == [(False, 0), (False, 0), (True, 0), (True, 0)]
+    assert driver.starts == [(False, 0), (False, 0), (True, 0), (True, 0)]
 
 
 def test_a_named_error_does_not_count(world: World) -> None:
@@ -138,14 +138,14 @@ def test_a_named_error_does_not_count(world: World) -> None:
     driver = Driver(world, end=lambda _: JobResult("committed", parts=(part,)))
     for _ in range(3):
         assert isinstance(driver.run().error, InvalidRecord)
-    assert driver.asked == [(False, 0)] * 3
+    assert driver.starts == [(False, 0)] * 3
 
 
 def test_an_application_that_did_not_begin_does_not_count(world: World) -> None:
     driver = Driver(world, end=lambda _: died(None))
     for _ in range(3):
         assert error_of(driver.run()).message == ENDED
-    assert driver.asked == [(False, 0)] * 3
+    assert driver.starts == [(False, 0)] * 3
 
 
 def test_a_killed_application_does_not_count(world: World) -> None:
@@ -155,7 +155,7 @@ def test_a_killed_application_does_not_count(world: World) -> None:
     driver = Driver(world, end=kill)
     for _ in range(3):
         assert error_of(driver.run()).message == "The Spark application was killed."
-    assert driver.asked == [(False, 0)] * 3
+    assert driver.starts == [(False, 0)] * 3
 
 
 def test_the_next_batch_begins_at_zero(world: World) -> None:
@@ -169,7 +169,7 @@ def test_the_next_batch_begins_at_zero(world: World) -> None:
     driver.specs.clear()
     for _ in range(3):
         driver.run()
-    assert driver.asked == [(False, 0), (False, 0), (True, 0), (True, 1)]
+    assert driver.starts == [(False, 0), (False, 0), (True, 0), (True, 1)]
 
 
 def test_a_file_that_is_corrected_is_read(world: World) -> None:
@@ -186,7 +186,7 @@ def test_a_file_that_is_corrected_is_read(world: World) -> None:
     driver.end = corrected
     error = driver.run().error
     assert error is None
-    assert driver.asked[-3:] == [(True, 0), (True, 0), (True, 1)]
+    assert driver.starts[-3:] == [(True, 0), (True, 0), (True, 1)]
 
 
 def test_a_start_that_fails_afterwards_ends_the_try(world: World) -> None:
@@ -201,7 +201,7 @@ def test_a_start_that_fails_afterwards_ends_the_try(world: World) -> None:
 
     driver.end = once
     assert error_of(driver.run()).message == ENDED
-    assert driver.asked == [(True, 0), (True, 1)]
+    assert driver.starts == [(True, 0), (True, 1)]
 
 
 def test_more_killers_than_one_try_sets_aside(world: World) -> None:
@@ -212,14 +212,14 @@ def test_more_killers_than_one_try_sets_aside(world: World) -> None:
     driver.run()
     driver.specs.clear()
     error = error_of(driver.run())
-    assert [n_aside for _, n_aside in driver.asked] == [0, 1, 2, 3, 4, 5]
+    assert [n_aside for _, n_aside in driver.starts] == [0, 1, 2, 3, 4, 5]
     assert "So did 5 other files in this try" in error.message
     assert error.remedy == "set max_files in limits to 5 until these files are ingested."
     assert not world.events
     # The remedy works.
     driver.specs.clear()
     assert driver.run(max_files=5).error is None
-    assert driver.asked[-1] == (True, 3)
+    assert driver.starts[-1] == (True, 3)
 
 
 def test_files_that_only_together_are_too_much(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_of_topics_the_error_names_the_offsets(tmp_path: Path, monkeypatch: pyte
     assert "t 0: 0-4, t 1: 0-4" in error.message
     assert error.message.endswith("t 9: 0-4, ….")
     assert "max_offsets" in error.remedy
-    assert driver.asked == [(False, 0)] * 3
+    assert driver.starts == [(False, 0)] * 3
 
 
 class Forgetful(PlansInMemory):
@@ -261,7 +261,7 @@ def test_without_a_store_nothing_is_promised(world: World) -> None:
     driver = Driver(world)
     for _ in range(3):
         assert error_of(driver.run(Forgetful())).message == ENDED
-    assert driver.asked == [(False, 0)] * 3
+    assert driver.starts == [(False, 0)] * 3
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_an_edited_store_sets_no_file_aside(world: World, edited: dict[str, Any]
     world.saved_plans.set(key, {**(world.saved_plans.get(key) or {}), **edited})
     driver.together = 100
     assert driver.run().error is None
-    assert driver.asked == [(False, 0), (edited == {"failures": 10**15}, 0)]
+    assert driver.starts == [(False, 0), (edited == {"failures": 10**15}, 0)]
 
 
 def test_reading_alone_is_the_same_work(world: World) -> None:
@@ -305,4 +305,4 @@ def test_the_file_is_delivered_again(world: World) -> None:
     driver.specs.clear()
     driver.run()
     assert [Path(file.uri).name for file in driver.specs[0].files] == ["killer.json"]
-    assert driver.asked == [(False, 0)]
+    assert driver.starts == [(False, 0)]
