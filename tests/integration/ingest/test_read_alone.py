@@ -99,6 +99,16 @@ def test_a_process_of_python_that_ends(spark: SparkSession, tmp_path: Path) -> N
     assert "Python worker exited unexpectedly" in reason
 
 
+def test_a_file_that_lacks_the_key_column(spark: SparkSession, tmp_path: Path) -> None:
+    """Alone it gives no columns of a log; in its batch it has invalid records."""
+    flow = Deliveries(spark, tmp_path, given={"schema": None})
+    flow.deliver("a.json", [{"op": "I", "seq": 1, "name": "a"}])
+    flow.deliver("b.json", [event("I", 2, 2, name="b")])
+    seen, part = names(flow, replace(flow.planned(), reads_alone=True))
+    assert seen == ["a.json", "b.json", ""]
+    assert part.counts == {"events": 1, "files": 2, "quarantined": 1}
+
+
 @pytest.mark.parametrize("format_", ["csv", "parquet"])
 def test_other_formats(spark: SparkSession, tmp_path: Path, format_: str) -> None:
     flow = Deliveries(spark, tmp_path, format=format_)
