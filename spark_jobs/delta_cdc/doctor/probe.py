@@ -42,10 +42,9 @@ def main() -> None:
             if request["extension"] in answer["extensions"]:
                 # Spark continues without an extension whose class is missing.
                 answer["delta"] = _delta(spark, request)
+            answer["feed"] = spark.conf.get(request["feed"], "") or ""
             came_to("python")
             answer["python"] = _python(spark)
-            came_to("delta")
-            answer["feed"] = spark.conf.get(request["feed"], "") or ""
             if request.get("folder"):
                 came_to("merge")
                 answer["merged"] = _merge(spark, request["folder"])

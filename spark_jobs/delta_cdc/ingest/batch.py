@@ -350,9 +350,10 @@ class Maker:
                 found = (Event(IGNORE, _NO_ROW),)
             else:
                 rows.several.append((len(rows), len(found)))
-        for event in found:
-            if event.encodings is None:
+        if record.encodings is not None:
+            for event in found:
                 event.encodings = _encodings(event, record)
+        for event in found:
             self._add(event, raw, position)
 
     def _reject(self, reason: str, raw: Any, position: Position) -> None:
@@ -681,8 +682,7 @@ def found_of(reading: Reading) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
                 events = () if isinstance(item.record, Invalid) else adapter.events(item.record)
                 for event in () if isinstance(events, Invalid) else events:
                     if event.op in (UPSERT, DELETE):
-                        encodings = _encodings(event, item.record)
-                        seen.look(event.row, shapes.of(event.row).unknown, encodings)
+                        seen.look(event.row, shapes.of(event.row).unknown, _encodings(event, item.record))
             if seen:
                 yield pa.RecordBatch.from_arrays([pa.array([seen.to_text()], pa.string())], [UNKNOWN])
 

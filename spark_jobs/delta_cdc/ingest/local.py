@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 #: Rows of an Arrow batch, as in Spark.
 _ROWS = 10_000
-_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
 def batches_of(path: Path, reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -37,7 +36,7 @@ def batches_of(path: Path, reading: Reading) -> Iterator[pa.RecordBatch]:
             yield _placed(batch.columns, batch.schema.names, str(path), modified, rows)
         return
     # Whole files are decompressed where their records are read.
-    codec = None if reading.is_whole else _CODECS.get(path.suffix)
+    codec = None if reading.is_whole else sources.CODECS.get(path.suffix)
     with pa.input_stream(str(path), compression=codec) as stream:
         data = stream.read()
     values = [data] if reading.is_whole else _lines(data, reading)
@@ -48,7 +47,7 @@ def batches_of(path: Path, reading: Reading) -> Iterator[pa.RecordBatch]:
 
 def first_lines(path: Path, count: int = 3) -> list[str]:
     """Return the first lines of a text file, for hints."""
-    with pa.input_stream(str(path), compression=_CODECS.get(path.suffix)) as stream:
+    with pa.input_stream(str(path), compression=sources.CODECS.get(path.suffix)) as stream:
         data = stream.read(64 * 1024)
     return str(data, "utf-8", "replace").splitlines()[:count]
 

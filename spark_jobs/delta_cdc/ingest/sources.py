@@ -7,6 +7,7 @@ made once per task. It sees the batches of the task in order, so it can number r
 from __future__ import annotations
 
 import base64
+import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote
@@ -25,7 +26,9 @@ from delta_cdc.ingest.records.avro import (
     SchemaId,
     object_file,
     schema_id,
+    snappy_size,
 )
+from delta_cdc.ingest.records.compression import BY_ENDING, COMPRESS_IT
 from delta_cdc.ingest.records.json import Decoder, array, without_prefix
 from delta_cdc.ingest.types import STRING, VOID, Type
 from delta_cdc.ingest.values import Encoding, json_text, plain
@@ -313,17 +316,17 @@ class _AvroMessages:
                 continue
             found = self._value(raw, by_name)
             if isinstance(found, Invalid):
-                yield Item(found, _with_id(raw, by_name), position)
+                yield Item(found, (raw, by_name), position)
                 continue
             record = self._records.record(found.value, found.schema, position)
             record.key, record.headers, record.published = key, by_name, published
-            yield Item(record, _with_id(raw, by_name), position)
+            yield Item(record, (raw, by_name), position)
 
     def last(self) -> Iterator[Item]:
         return iter(())
 
     def raw_text(self, raw: Any) -> str | None:
-        return None if raw is None else BASE64 + base64.b64encode(raw).decode()
+        return None if raw is None else BASE64 + base64.b64encode(_with_id(*raw)).decode()
 
 
 class _AvroFiles(_Files):
@@ -405,13 +408,7 @@ def _with_id(raw: bytes, headers: Mapping[str, bytes]) -> bytes:
 
 
 def _unsnapped(data: bytes) -> bytes:
-    size, shift = 0, 0
-    for byte in data[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    return _decompressed(lambda: pa.decompress(data, size, "snappy", asbytes=True))
+    return _decompressed(lambda: pa.decompress(data, snappy_size(data), "snappy", asbytes=True))
 
 
 def _unzstd(data: bytes) -> bytes:
@@ -449,19 +446,14 @@ class _Again:
     """Raw texts of the quarantine."""
 
     def __init__(self, reading: Reading, is_connect: bool) -> None:
-        self._decoded = _text_decoder(reading)
-        self._message = MessageDecoder(reading.schemas, is_connect=is_connect)
+        self._decoded = _text_decoder(reading, is_connect)
         self._records = _AvroRecords(is_connect)
-        self._is_avro = reading.format == "avro"
 
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
         names = (VALUE, FILE, ROW, TOPIC, PARTITION, OFFSET, PUBLISHED)
         for text, file, row, topic, partition, offset, published in _columns(batch, *names):
             position = Position(file, row, topic, partition, offset)
-            is_message = self._is_avro and topic is not None and text is not None
-            found = (
-                self._message(bytes_of(text)) if is_message else None if text is None else self._decoded(text)
-            )
+            found = None if text is None else self._decoded(text)
             if isinstance(found, Invalid):
                 yield Item(found, text, position)
                 continue
@@ -479,10 +471,14 @@ class _Again:
         return None if raw is None else str(raw)
 
 
-def _text_decoder(reading: Reading) -> Callable[[str], Any]:
+def _text_decoder(reading: Reading, is_connect: bool) -> Callable[[str], Any]:
     if reading.format != "csv":
         decode = Decoder()
-        return lambda text: decode(without_prefix(bytes_of(text)))
+        if reading.format != "avro":
+            return lambda text: decode(without_prefix(bytes_of(text)))
+        of_message = MessageDecoder(reading.schemas, is_connect=is_connect)
+        # A message is in base64, and a record of a file is JSON.
+        return lambda text: of_message(bytes_of(text)) if text.startswith(BASE64) else decode(text.encode())
     dialect = formats.dialect_of("csv", reading.format_options)
     names = None if dialect.header else reading.names
     converters = csv.converters(dialect, reading.types)
@@ -548,8 +544,8 @@ def _in_utf8(data: bytes, codec: str, encoding: str = "utf-8") -> bytes:
         return data
 
 
-#: The endings that Spark's reader of lines knows, and their codecs in Arrow.
-_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+#: The codecs in Arrow, by the ending.
+CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
 def _unpacked(data: bytes, name: str) -> bytes:
@@ -558,14 +554,23 @@ def _unpacked(data: bytes, name: str) -> bytes:
     :param name: its name, whose ending tells the container
     :raises FileDamaged: the content is damaged, or too large
     """
-    codec = _CODECS.get("." + name.rpartition(".")[2].lower())
-    if codec is None:
+    ending = "." + name.rpartition(".")[2]
+    if ending not in BY_ENDING:
         return data
+    most = formats.MOST_BYTES_OF_A_FILE + 1
     try:
-        with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
-            found = bytes(stream.read(formats.MOST_BYTES_OF_A_FILE + 1))
-    except OSError as error:
-        raise FileDamaged(name, f"its {codec} content cannot be decompressed ({error})") from error
+        if ending == ".deflate":
+            reader = zlib.decompressobj()
+            found = reader.decompress(data, most)
+            if not reader.eof and len(found) < most:
+                raise FileDamaged(name, "its content ends before its end mark")
+        elif ending in CODECS:
+            with pa.CompressedInputStream(pa.BufferReader(data), CODECS[ending]) as stream:
+                found = bytes(stream.read(most))
+        else:
+            raise FileDamaged(name, f"a file that is read as a whole cannot be {ending}; {COMPRESS_IT}")
+    except (OSError, zlib.error) as error:
+        raise FileDamaged(name, f"its content cannot be decompressed as {ending} ({error})") from error
     if len(found) > formats.MOST_BYTES_OF_A_FILE:
         raise FileDamaged(name, f"its content has {formats.TOO_LARGE}")
     return found

@@ -21,6 +21,7 @@ from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, local_path
 from delta_cdc.delta_log.requests import Storage
 from delta_cdc.ingest import formats
+from delta_cdc.ingest.records.compression import BY_ENDING
 from delta_cdc.planning.file_listing import find_file
 from delta_cdc.planning.taken_files import same
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 QUIET_MS = 60_000
 #: Seconds between the two looks at a file. An NFS client may keep the status of a file for 3 seconds.
 PAUSE = 5.0
-#: What Spark decompresses, by the ending of the name. The end of the text is not visible from outside.
-_COMPRESSED = (".gz", ".bz2", ".zst", ".deflate", ".snappy", ".lz4")
+#: Endings of compressed files. The end of their text is not visible from outside.
+_COMPRESSED = tuple(BY_ENDING)
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,21 @@ TYPES = {
 }
 
 
+def enveloped(image: Any) -> dict[str, Any]:
+    """Return the schema of Debezium's envelope for PostgreSQL.
+
+    :param image: the schema of a row, of the name ``Value``
+    """
+    source = record("Source", ("connector", "string"), ("sequence", "string"), ("table", "string"))
+    images = (("before", ["null", image]), ("after", ["null", "Value"]))
+    return record("Envelope", *images, ("source", source), ("op", "string"))
+
+
+def placed(lsn: int) -> dict[str, str]:
+    """Return the source of a change at a position of the log."""
+    return {"connector": "postgresql", "sequence": f'["1","{lsn}"]', "table": "t"}
+
+
 def reading_of(adapter: str = "plain", options: Mapping[str, Any] | None = None, **more: Any) -> Reading:
     given = {"sequence_by": "ts"} if options is None else dict(options)
     checked = adapters.check(adapter, given, keys=("id",), format="avro")
@@ -266,23 +281,13 @@ def test_debeziums_envelope_in_a_file(tmp_path: Path) -> None:
         ("day", {"type": "int", "connect.name": "io.debezium.time.Date"}),
         ("blob", "bytes"),
     )
-    source = record(
-        "Source", ("connector", "string"), ("sequence", "string"), ("ts_ms", "long"), ("table", "string")
-    )
-    envelope = record(
-        "Envelope",
-        ("before", ["null", image]),
-        ("after", ["null", "Value"]),
-        ("source", source),
-        ("op", "string"),
-    )
+    envelope = enveloped(image)
     micros = int(NOON.timestamp()) * 1_000_000 + NOON.microsecond
     row = {"id": 1, "price": Decimal("12.34"), "at": micros, "day": 20455, "blob": b"\x01"}
-    where = {"connector": "postgresql", "sequence": '["1","5"]', "ts_ms": 1000, "table": "t"}
     values = [
-        {"before": None, "after": row, "source": where, "op": "c"},
-        {"before": row, "after": None, "source": {**where, "sequence": '["1","6"]'}, "op": "d"},
-        {"before": None, "after": row, "source": where, "op": "?"},
+        {"before": None, "after": row, "source": placed(5), "op": "c"},
+        {"before": row, "after": None, "source": placed(6), "op": "d"},
+        {"before": None, "after": row, "source": placed(5), "op": "?"},
     ]
     path = file_of(tmp_path / "a.avro", envelope, values)
     types, rows = rows_of(path, reading_of("debezium", {}))
@@ -399,17 +404,9 @@ def test_a_tombstone_deletes_by_the_key_in_avro() -> None:
 
 def test_debezium_finds_the_row_of_a_delete_in_the_key() -> None:
     image = record("Value", ("id", "int"), ("v", "string"))
-    source = record("Source", ("connector", "string"), ("sequence", "string"), ("table", "string"))
-    envelope = record(
-        "Envelope",
-        ("before", ["null", image]),
-        ("after", ["null", "Value"]),
-        ("source", source),
-        ("op", "string"),
-    )
-    where = {"connector": "postgresql", "sequence": '["1","5"]', "table": "t"}
-    create = {"before": None, "after": {"id": 1, "v": "x"}, "source": where, "op": "c"}
-    delete = {"before": None, "after": None, "source": {**where, "sequence": '["1","6"]'}, "op": "d"}
+    envelope = enveloped(image)
+    create = {"before": None, "after": {"id": 1, "v": "x"}, "source": placed(5), "op": "c"}
+    delete = {"before": None, "after": None, "source": placed(6), "op": "d"}
     schemas = {SchemaId(1): json.dumps(envelope), SchemaId(3): json.dumps(KEY)}
     key = prefixed(3, KEY, {"id": 1})
     batch = messages([(prefixed(1, envelope, create), key, {}), (prefixed(1, envelope, delete), key, {})])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -115,14 +117,39 @@ def test_a_whole_file_whose_content_is_damaged(
     assert read() == [0]
     for damaged in (data[:-12], b"\x1f\x8b noise"):
         path.write_bytes(damaged)
-        with pytest.raises(
-            sources.FileDamaged, match=f"{path} is a damaged file: its gzip content cannot be"
-        ):
+        with pytest.raises(sources.FileDamaged, match=f"{path} is a damaged file: its content cannot be"):
             read()
     path.write_bytes(data)
     monkeypatch.setattr("delta_cdc.ingest.formats.MOST_BYTES_OF_A_FILE", 5)
     with pytest.raises(sources.FileDamaged, match="its content has more than 1 GiB"):
         read()
+
+
+def test_containers_of_whole_files(tmp_path: Path) -> None:
+    """Each that the reader of lines decompresses is read, or named: none becomes noise."""
+    text = b'[{"id": 1, "ts": 1}, {"id": 2, "ts": 2}]'
+    reading = reading_of(is_whole=True, format_options={"multiLine": "true"})
+    packed = {
+        "": text,
+        ".gz": gzip.compress(text),
+        ".bz2": bz2.compress(text),
+        ".zst": pa.compress(text, "zstd", asbytes=True),
+        ".deflate": zlib.compress(text),
+    }
+    for ending, data in packed.items():
+        path = tmp_path / f"a.json{ending}"
+        path.write_bytes(data)
+        complete = local.complete(reading, path, None)
+        assert [row["id"] for row in local.rows_of_file(complete, path)] == [1, 2], ending
+        if ending:
+            path.write_bytes(data[:-8])
+            with pytest.raises(sources.FileDamaged):
+                local.rows_of_file(complete, path)
+    for ending in (".snappy", ".lz4"):
+        path = tmp_path / f"a.json{ending}"
+        path.write_bytes(text)
+        with pytest.raises(sources.FileDamaged, match=f"cannot be {ending}; compress it with gzip"):
+            local.complete(reading, path, None)
 
 
 def test_a_csv_file_that_grew_after_the_plan(tmp_path: Path) -> None:

@@ -743,17 +743,22 @@ def _unxz(data: bytes) -> bytes:
     return found
 
 
+def snappy_size(data: bytes) -> int:
+    """Return the size that data in snappy's raw form says it has once it is decompressed."""
+    size, shift = 0, 0
+    for byte in data[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return size
+
+
 def _checked_snappy(decompress: Decompress) -> Decompress:
     """Return the function for blocks of Avro: behind the data is its CRC."""
 
     def read(data: bytes) -> bytes:
-        size, shift = 0, 0
-        for byte in data[:5]:
-            size |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        if len(data) < 5 or size > MOST_BLOCK_BYTES:
+        if len(data) < 5 or snappy_size(data) > MOST_BLOCK_BYTES:
             raise _Damaged("a block that is incomplete, or larger than the limit")
         found = decompress(data[:-4])
         if zlib.crc32(found).to_bytes(4, "big") != data[-4:]:

@@ -35,8 +35,8 @@ _SURE = (
     (b"ARROW1\x00\x00", ARROW),
 )
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
-#: What Spark's reader reads, by the ending, which it compares exactly.
-_BY_ENDING = {
+#: What Spark's reader of lines decompresses, by the ending, which it compares exactly.
+BY_ENDING = {
     ".gz": (GZIP,),
     ".bz2": (BZIP2,),
     ".zst": (ZSTD,),
@@ -64,7 +64,7 @@ _PHRASES = {
     ORC: "an ORC file",
     ARROW: "an Arrow file",
 }
-_COMPRESS_IT = "compress it with gzip or zstd, and name it .gz or .zst"
+COMPRESS_IT = "compress it with gzip or zstd, and name it .gz or .zst"
 
 
 def container(first: bytes) -> str | None:
@@ -216,8 +216,8 @@ def flaw(name: str, first: bytes, format: str) -> str:  # noqa: A002
         return "" if found == wanted else _not_binary(wanted, found)
     if name.lower().endswith(_ARCHIVES) or found in (TAR, ZIP, SEVEN_ZIP):
         return f"it is {_phrase(found or TAR)} of files; unpack it, and deliver the files in it"
-    ending = next((end for end in _BY_ENDING if name.endswith(end)), "")
-    if found in _BY_ENDING.get(ending, (None,)):
+    ending = next((end for end in BY_ENDING if name.endswith(end)), "")
+    if found in BY_ENDING.get(ending, (None,)):
         return ""
     if found is None:
         return f"it is named {ending}, but is not compressed; name it without {ending}"
@@ -229,8 +229,8 @@ def flaw(name: str, first: bytes, format: str) -> str:  # noqa: A002
     if found in (ORC, ARROW):
         return f"it is {_phrase(found)}, which is not read; deliver JSON, CSV, Avro or Parquet"
     if found == HADOOP_BLOCKS:
-        return f"it is {_phrase(found)}; name it .snappy or .lz4 (whichever it is), or {_COMPRESS_IT}"
-    return f"it is {_phrase(found)}, which Spark does not read; {_COMPRESS_IT}"
+        return f"it is {_phrase(found)}; name it .snappy or .lz4 (whichever it is), or {COMPRESS_IT}"
+    return f"it is {_phrase(found)}, which Spark does not read; {COMPRESS_IT}"
 
 
 def _phrase(found: str) -> str:
