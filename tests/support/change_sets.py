@@ -172,7 +172,6 @@ def adapted(
         # Rows of CSV files come as Parquet does here: these tests are about what an adapter makes of values.
         reading = replace(reading, format="parquet")
     made = reading.made_adapter()
-    reading = replace(reading, reads=made.reads)
     log = None if known is None else typed(known)
     found = Found()
     excluded = checked.get("except_column_list") or ()

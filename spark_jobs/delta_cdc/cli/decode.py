@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.cli.common import json_object
 from delta_cdc.core.errors import ColumnNotFound, InvalidConfiguration, SourceUnreadable
 from delta_cdc.core.reader_options import is_true
+from delta_cdc.core.spec import SourceFile
 from delta_cdc.core.text_table import clipped, grid, plural
+from delta_cdc.delta_log.table import run_sync
 from delta_cdc.ingest import adapters, ddl, formats, local
 from delta_cdc.ingest.adapters.guess import likely_adapter
 from delta_cdc.ingest.batch import COLUMNS, OP, POSITION, RAW, REASON, SEQUENCE, Reading
 from delta_cdc.ingest.record import IGNORE, Invalid
+from delta_cdc.ingest.records.compression import FIRST_BYTES, flaw
 from delta_cdc.ingest.sources import FileDamaged
+from delta_cdc.ingest.values import json_text
+from delta_cdc.planning.parquet_footers import footers
 
 if TYPE_CHECKING:
     import argparse
@@ -58,6 +64,7 @@ def add(commands: Any) -> None:
 def _decode(arguments: argparse.Namespace) -> int:
     reading, declared = _reading(arguments)
     try:
+        _refuse_container(arguments.file, arguments.format)
         try:
             reading = local.complete(reading, arguments.file, declared)
         except ColumnNotFound as error:
@@ -79,7 +86,7 @@ def _decode(arguments: argparse.Namespace) -> int:
     columns = {name: str(kind) for name, kind in reading.columns}
     if arguments.json:
         print(json.dumps({"columns": columns, "events": events, "ignored": ignored, "rejects": rejects},
-                         default=str, indent=2))  # fmt: skip
+                         default=_text, indent=2))  # fmt: skip
         return 1 if rejects else 0
     print(
         f"{plural(len(events), 'event')}, {ignored} ignored, {plural(len(rejects), 'record')} for quarantine"
@@ -141,11 +148,44 @@ def _reading(arguments: argparse.Namespace) -> tuple[Reading, Type | None]:
     return reading, declared
 
 
+def _refuse_container(file: Path, format_: str) -> None:
+    """Refuse a file that no ingest would read as what it is.
+
+    :raises SourceUnreadable: says what the file is
+    """
+    with file.open("rb") as opened:
+        found = flaw(file.name, opened.read(FIRST_BYTES), format_)
+    if not found and format_ == "parquet":
+        (looked,) = run_sync(footers([SourceFile(str(file.absolute()), file.stat().st_size, 0)]))
+        found = looked.unreadable
+    if found:
+        what, _, remedy = found.partition("; ")
+        raise SourceUnreadable(
+            f"An ingest does not read {file}: {what}.", remedy=f"{remedy or 'deliver a correct file'}."
+        )
+
+
 def _shown(row: dict[str, Any], columns: dict[str, str]) -> dict[str, Any]:
     """Return an event for the table: a column that it does not carry has a dash."""
     carried = row[COLUMNS]
-    values = {name: row[name] if carried is None or name in carried else "-" for name in columns}
+    values = {
+        name: _cell(row[name], kind) if carried is None or name in carried else "-"
+        for name, kind in columns.items()
+    }
     return {"event": row[OP], "sequence": row[SEQUENCE], **values}
+
+
+def _cell(value: Any, kind: str) -> Any:
+    """Return a value for the table: nested ones as JSON, binary ones in base64."""
+    if isinstance(value, list | dict):
+        # Arrow gives the entries of a map as pairs.
+        return json_text(dict(value) if kind.startswith("map<") else value)
+    return _text(value) if isinstance(value, bytes) else value
+
+
+def _text(value: Any) -> str:
+    """Return a value that JSON does not have."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 def _place(row: dict[str, Any]) -> str:

@@ -19,7 +19,20 @@ from delta_cdc.core import codec
 from delta_cdc.ingest import adapters, infer, values
 from delta_cdc.ingest.record import DELETE, IGNORE, UPSERT, Adapter, Event, Invalid, Position
 from delta_cdc.ingest.sources import PLACES, Item, Source, schema_ids, source_of
-from delta_cdc.ingest.types import STRING, Type, of_json, to_json
+from delta_cdc.ingest.types import (
+    BINARY,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    VOID,
+    Type,
+    array,
+    decimal,
+    map_of,
+    of_json,
+    struct,
+    to_json,
+)
 from delta_cdc.ingest.values import MISFIT, Encoding
 
 if TYPE_CHECKING:
@@ -61,7 +74,6 @@ class Reading:
     :param is_whole: a file is one record, or one array of records
     :param numbered: records of files get their row numbers
     :param is_again: the records are raw texts of the quarantine; each row keeps its text
-    :param reads: for Parquet: the columns that the adapter reads, in lower case
     :param sizes: for CSV: the planned sizes of the files, by name
     :param schemas: for messages of Avro: the schemas that they name, as JSON; None for one that the registry
         does not have
@@ -83,7 +95,6 @@ class Reading:
     is_whole: bool = False
     numbered: bool = False
     is_again: bool = False
-    reads: frozenset[str] = frozenset()
     sizes: Mapping[str, int] = field(default_factory=dict)
     schemas: Mapping[SchemaId, str | None] = field(default_factory=dict)
 
@@ -304,7 +315,7 @@ class Maker:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.adapter = reading.made_adapter()
-        self.source: Source = source_of(reading, is_connect=self.adapter.is_connect)
+        self.source: Source = source_of(reading, self.adapter)
         types = reading.types
         self.sequencer = self.adapter.sequence(types, reading.log_sequence)
         self.schema = output_schema(reading, self.sequencer.type)
@@ -674,7 +685,7 @@ def found_of(reading: Reading) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         adapter, shapes = reading.made_adapter(), Shapes(reading)
-        source = source_of(reading, is_connect=adapter.is_connect)
+        source = source_of(reading, adapter)
 
         def found(items: Iterable[Item]) -> Iterator[pa.RecordBatch]:
             seen = Found()
@@ -706,7 +717,7 @@ def read_of(reading: Reading) -> Callable[[Iterator[pa.RecordBatch]], Iterator[p
     """Return the function that only reads records to their end. Its batches have no rows."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        source = source_of(reading)
+        source = source_of(reading, None)
         for batch in batches:
             for _ in source.items(batch):
                 pass
@@ -760,6 +771,19 @@ _ARROW = {
 }
 
 
+#: Unsigned numbers get a type with more bits, as in Spark.
+_OF_ARROW = {
+    **{kind: Type(name) for name, kind in _ARROW.items() if name not in ("variant", "void")},
+    pa.string(): STRING,
+    pa.null(): VOID,
+    pa.date64(): Type("date"),
+    pa.uint8(): Type("short"),
+    pa.uint16(): Type("integer"),
+    pa.uint32(): Type("long"),
+    pa.uint64(): decimal(20, 0),
+}
+
+
 def arrow_type(kind: Type) -> pa.DataType:
     """Return the Arrow type of a column; a variant travels as text."""
     if kind.name == "decimal":
@@ -774,6 +798,23 @@ def arrow_type(kind: Type) -> pa.DataType:
     if kind.name == "struct":
         return _struct(kind.fields)
     return _ARROW.get(kind.name, pa.string())
+
+
+def of_arrow(kind: pa.DataType) -> Type:
+    """Return the type of a column of a Parquet file, as Spark reads it."""
+    if pa.types.is_decimal(kind):
+        return decimal(kind.precision, kind.scale)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return array(of_arrow(kind.value_type))
+    if pa.types.is_map(kind):
+        return map_of(of_arrow(kind.key_type), of_arrow(kind.item_type))
+    if pa.types.is_struct(kind):
+        return struct([(field.name, of_arrow(field.type)) for field in kind])
+    if pa.types.is_dictionary(kind):
+        return of_arrow(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return TIMESTAMP_NTZ if kind.tz is None else TIMESTAMP
+    return _OF_ARROW.get(kind, BINARY if "binary" in str(kind) else STRING)
 
 
 def _struct(fields: Iterable[tuple[str, Type]]) -> pa.DataType:

@@ -8,7 +8,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from delta_cdc.ingest import sources
-from delta_cdc.ingest.batch import Found, Maker, Reading, found_of
+from delta_cdc.ingest.batch import Found, Maker, Reading, arrow_type, found_of, of_arrow
 from delta_cdc.ingest.layout import layout
 
 if TYPE_CHECKING:
@@ -30,10 +30,12 @@ def batches_of(path: Path, reading: Reading) -> Iterator[pa.RecordBatch]:
     modified = path.stat().st_mtime_ns // 1_000
     if reading.is_columnar:
         at = 0
+        schema = pa.schema([(name, arrow_type(kind)) for name, kind in _columns_of(path)])
         for batch in pq.ParquetFile(path).iter_batches(_ROWS):
             rows = pa.array(range(at, at + len(batch)), pa.int64())
             at += len(batch)
-            yield _placed(batch.columns, batch.schema.names, str(path), modified, rows)
+            columns = pa.Table.from_batches([batch]).cast(schema).combine_chunks().columns
+            yield _placed([column.chunk(0) for column in columns], schema.names, str(path), modified, rows)
         return
     # Whole files are decompressed where their records are read.
     codec = None if reading.is_whole else sources.CODECS.get(path.suffix)
@@ -43,6 +45,11 @@ def batches_of(path: Path, reading: Reading) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(values), _ROWS):
         part = values[start : start + _ROWS]
         yield _placed([pa.array(part, pa.binary())], [sources.VALUE], str(path), modified, None)
+
+
+def _columns_of(path: Path) -> list[tuple[str, Type]]:
+    """Return the columns of a Parquet file."""
+    return [(field.name, of_arrow(field.type)) for field in pq.ParquetFile(path).schema_arrow]
 
 
 def first_lines(path: Path, count: int = 3) -> list[str]:
@@ -82,8 +89,8 @@ def _placed(
 def complete(reading: Reading, path: Path, declared: Type | None) -> Reading:
     """Return the reading with the columns that a first batch of the file alone would have."""
     found = Found()
-    given: dict[str, Type] = {}
-    if declared is None:
+    given = dict(_columns_of(path)) if reading.is_columnar and declared is None else {}
+    if declared is None and not given:
         for batch in found_of(reading)(batches_of(path, reading)):
             for text in batch.column(0).to_pylist():
                 found.merge(Found.of_text(text))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from delta_cdc.ingest.batch import Reading
+    from delta_cdc.ingest.record import Adapter
 
 #: Columns of the Arrow batches that Spark brings, besides the columns of Parquet files.
 #: SIZE is the file's, in bytes, and START where the task's part of it begins.
@@ -91,15 +92,16 @@ class Source(Protocol):
         """Return the text by which a record can be read again; None for a tombstone."""
 
 
-def source_of(reading: Reading, *, is_connect: bool = False) -> Source:
+def source_of(reading: Reading, adapter: Adapter | None) -> Source:
     """Return what gives the records of a reading.
 
-    :param is_connect: of its adapter
+    :param adapter: takes the records; None if they are only read
     """
+    is_connect = adapter is not None and adapter.is_connect
     if reading.is_again:
         return _Again(reading, is_connect)
     if reading.format == "parquet":
-        return _Columns(reading)
+        return _Columns(frozenset() if adapter is None else adapter.reads)
     if reading.is_messages:
         return _AvroMessages(reading, is_connect) if reading.format == "avro" else _Messages()
     if reading.format == "avro":
@@ -488,9 +490,9 @@ def _text_decoder(reading: Reading, is_connect: bool) -> Callable[[str], Any]:
 class _Columns(_Files):
     """Rows of Parquet files: only the columns that the adapter reads become values of Python."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reads: frozenset[str]) -> None:
         super().__init__()
-        self._reads = reading.reads
+        self._reads = reads
         self._batch: pa.RecordBatch | None = None
 
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:

@@ -13,9 +13,11 @@ import pytest
 from delta_cdc.core.change_log import POSITION, RAW
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, SourceUnreadable
 from delta_cdc.core.spec import IngestOptions, IngestSpec, SourceFile
-from delta_cdc.ingest.batch import COLUMNS, REASON
+from delta_cdc.ingest.batch import COLUMNS, REASON, of_arrow
+from delta_cdc.ingest.types import struct
 from delta_cdc.spark.ingest import records
 from delta_cdc.spark.ingest.decoding import Decoding
+from delta_cdc.spark.ingest.widening import of_spark
 from tests.support.engine import session_like
 from tests.support.ingest_specs import ingest_spec
 
@@ -210,3 +212,25 @@ def test_a_csv_file_that_grew_after_the_plan(spark: SparkSession, tmp_path: Path
     again = Decoding(spec.options, declared=records.declared(spec.options), known=None, log_sequence=None)
     again.add_files(spark, spec.files, may_have_grown=True)
     assert again.rows()[0].count() == 3
+
+
+def test_the_types_of_parquet_files_without_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """``delta-cdc decode`` gives columns the types that Spark gives them."""
+    kinds = {
+        **{str(kind): kind for kind in (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+        **{str(kind): kind for kind in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())},
+        **{str(kind): kind for kind in (pa.float32(), pa.float64(), pa.string(), pa.large_string())},
+        **{str(kind): kind for kind in (pa.binary(), pa.large_binary(), pa.date32(), pa.date64())},
+        "fixed": pa.binary(3),
+        "millis": pa.timestamp("ms"),
+        "micros": pa.timestamp("us", "Europe/Berlin"),
+        "decimal": pa.decimal128(20, 3),
+        "list": pa.list_(pa.struct([("a", pa.uint8()), ("b", pa.timestamp("us", "UTC"))])),
+        "map": pa.map_(pa.string(), pa.decimal128(5, 2)),
+        "coded": pa.dictionary(pa.int32(), pa.string()),
+    }
+    path = tmp_path / "a.parquet"
+    schema = pa.schema(list(kinds.items()))
+    pq.write_table(schema.empty_table(), path)
+    found = [(field.name, of_arrow(field.type)) for field in pq.read_schema(path)]
+    assert str(struct(found)) == str(of_spark(spark.read.parquet(str(path)).schema))

@@ -134,7 +134,7 @@ class Decoding:
         options, format_options = self._options, self._options.format_options
         if options.format == "parquet":
             parts, widest = columnar.read(session, files, format_options)
-            self._frames += [(rows, replace(self._reading, reads=self.adapter.reads)) for _, rows in parts]
+            self._frames += [(rows, self._reading) for _, rows in parts]
             self._given = {field.name: of_spark(field.dataType) for field in widest.fields}
             return
         if options.format == "csv" and not is_true(format_options, "header") and self._declared is None:
