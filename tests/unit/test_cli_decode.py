@@ -153,7 +153,7 @@ def test_what_is_refused(
         path.write_bytes(data)
     is_usage = "--schema" in given or "csv" in given
     assert decode(path, *given) == (2 if is_usage else 1)
-    captured = capsys.readouterr()
-    assert captured.out == ""
+    output = capsys.readouterr()
+    assert output.out == ""
     for message in messages:
-        assert message in captured.err
+        assert message in output.err
