@@ -18,8 +18,6 @@ from tests.support import debezium as d
 if TYPE_CHECKING:
     from pathlib import Path
 
-    Output = pytest.CaptureFixture[str]
-
 SCHEMA = "id BIGINT, state STRING, price DECIMAL(10,2)"
 OPTIONS = {"operation_column": "op", "sequence_by": "lsn"}
 LINES = [
@@ -41,7 +39,7 @@ def lines_of(path: Path, lines: list[Any]) -> Path:
     return path
 
 
-def test_the_table(tmp_path: Path, capsys: Output) -> None:
+def test_the_table(tmp_path: Path, capsys: Any) -> None:
     """Columns, events and, by reason, what is no event; a column that an event lacks has a dash."""
     path = lines_of(tmp_path / "orders.json", LINES)
     assert decode(path, "--schema", SCHEMA, options=OPTIONS) == 1
@@ -59,7 +57,7 @@ def test_the_table(tmp_path: Path, capsys: Output) -> None:
     assert "paid" not in text
 
 
-def test_nested_and_binary_values(tmp_path: Path, capsys: Output) -> None:
+def test_nested_and_binary_values(tmp_path: Path, capsys: Any) -> None:
     """They are shown as JSON and in base64, in a table as in JSON."""
     schema = {
         "type": "record",
@@ -89,7 +87,7 @@ def test_nested_and_binary_values(tmp_path: Path, capsys: Output) -> None:
     assert (found["events"][0]["blob"], found["events"][0]["inner"]) == ("/wA=", {"a": None})
 
 
-def test_other_formats(tmp_path: Path, capsys: Output) -> None:
+def test_other_formats(tmp_path: Path, capsys: Any) -> None:
     csv, parquet = tmp_path / "a.csv.gz", tmp_path / "a.parquet"
     csv.write_bytes(gzip.compress(b"id;lsn\n1;2\n"))
     header = json.dumps({"header": "true", "sep": ";"})
@@ -114,13 +112,20 @@ def test_other_formats(tmp_path: Path, capsys: Output) -> None:
     }
 
 
-def test_the_likely_adapter(tmp_path: Path, capsys: Output) -> None:
+def test_the_likely_adapter(tmp_path: Path, capsys: Any) -> None:
     change = d.change("c", None, {"id": 1, "v": "x"}, d.postgresql(100, 120))
     path = lines_of(tmp_path / "a.json", [change])
     assert decode(path, options={"operation_column": "kind", "sequence_by": "ts_ms"}) == 1
     assert "The records look as if they were for --adapter debezium." in capsys.readouterr().out
     assert decode(path, options={"sequence_by": "ts_ms"}) == 1
     assert "Remedy: use --adapter debezium" in capsys.readouterr().err
+
+
+def test_a_type_that_spark_does_not_read(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1], "lsn": pa.array([1], pa.timestamp("ns"))}), path)
+    assert decode(path, "--format", "parquet") == 1
+    assert "its column lsn holds timestamps in nanoseconds" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -145,7 +150,7 @@ def test_the_likely_adapter(tmp_path: Path, capsys: Output) -> None:
     ids=["avro", "no avro", "no gz", "gz", "damaged", "end of gz", "header", "parquet", "schema", "missing"],
 )
 def test_what_is_refused(
-    tmp_path: Path, capsys: Output, name: str, data: bytes, given: list[str], messages: list[str]
+    tmp_path: Path, capsys: Any, name: str, data: bytes, given: list[str], messages: list[str]
 ) -> None:
     """With the reason and the way out that the planner and the quarantine give."""
     path = tmp_path / (name or "missing.json")

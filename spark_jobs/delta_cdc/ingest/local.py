@@ -8,7 +8,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from delta_cdc.ingest import sources
-from delta_cdc.ingest.batch import Found, Maker, Reading, arrow_type, found_of, of_arrow
+from delta_cdc.ingest.batch import Found, Maker, Reading, found_of, of_arrow
 from delta_cdc.ingest.layout import layout
 
 if TYPE_CHECKING:
@@ -30,12 +30,10 @@ def batches_of(path: Path, reading: Reading) -> Iterator[pa.RecordBatch]:
     modified = path.stat().st_mtime_ns // 1_000
     if reading.is_columnar:
         at = 0
-        schema = pa.schema([(name, arrow_type(kind)) for name, kind in _columns_of(path)])
         for batch in pq.ParquetFile(path).iter_batches(_ROWS):
             rows = pa.array(range(at, at + len(batch)), pa.int64())
             at += len(batch)
-            columns = pa.Table.from_batches([batch]).cast(schema).combine_chunks().columns
-            yield _placed([column.chunk(0) for column in columns], schema.names, str(path), modified, rows)
+            yield _placed(batch.columns, batch.schema.names, str(path), modified, rows)
         return
     # Whole files are decompressed where their records are read.
     codec = None if reading.is_whole else sources.CODECS.get(path.suffix)

@@ -21,6 +21,7 @@ from delta_cdc.ingest.batch import (
     RAW,
     REASON,
     SEQUENCE,
+    UNKNOWN,
     Found,
     Maker,
     Reading,
@@ -30,6 +31,7 @@ from delta_cdc.ingest.batch import (
 )
 from delta_cdc.ingest.layout import layout
 from delta_cdc.ingest.records.avro import SchemaId
+from delta_cdc.ingest.types import LONG, STRING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -431,3 +433,26 @@ def test_a_replay_knows_the_schema_that_a_header_named() -> None:
     again = messages([(kept, None, {})])
     ids = pa.Table.from_batches(ids_of([again])).to_pylist()
     assert ids == [{"number": 9, "is_content": None}]
+    places = {name: pa.nulls(1, pa.int64()) for name in (sources.ROW, sources.PARTITION, sources.PUBLISHED)}
+    texts = pa.RecordBatch.from_pydict(
+        {
+            sources.VALUE: pa.array([rows[0][RAW]]),
+            sources.FILE: pa.nulls(1, pa.string()),
+            sources.TOPIC: pa.array(["t"]),
+            sources.OFFSET: pa.array([0], pa.int64()),
+            **places,
+        }
+    )
+    columns = (("id", LONG), ("ts", LONG), ("v", STRING))
+    fine = reading_of(is_again=True, schemas={SchemaId(9): json.dumps(OLD)}, columns=columns)
+    (replayed,) = [row for part in Maker(fine).batches([texts]) for row in part.to_pylist()]
+    assert (replayed[OP], replayed["id"], replayed["v"], replayed[REASON]) == ("upsert", 1, "a", None)
+
+
+def test_a_new_column_gets_the_type_of_its_schema(tmp_path: Path) -> None:
+    """Not the type that the values of the batch seem to have."""
+    path = file_of(tmp_path / "a.avro", ROW, [{**VALUE, "amount": Decimal("1.0000")}])
+    reading = reading_of(columns=(("id", LONG), ("ts", LONG)))
+    (batch,) = Maker(reading).batches(local.batches_of(path, reading))
+    found = Found.of_text(batch.column(UNKNOWN)[0].as_py())
+    assert str(found.typed["amount"]) == "decimal(20,4)"
