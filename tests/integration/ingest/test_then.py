@@ -233,7 +233,8 @@ def test_parts_of_one_application(
 
     write = partial(driver._write, result)
     with hooked(look), caplog.at_level("INFO", logger="delta_cdc"):
-        done = driver._run(Driver(), str(tmp_path / "spec.json"), sha256(text), write)  # type: ignore[arg-type]
+        spec = str(tmp_path / "spec.json")
+        done = driver._run(Driver(), spec, sha256(text), write, is_local=True)  # type: ignore[arg-type]
     assert (done.status, [part.status for part in done.parts]) == (
         "committed",
         ["committed", "failed", "committed"],
