@@ -13,7 +13,7 @@ from airflow.sdk.definitions._internal.types import ArgNotSet
 
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import flat, parameters
+from delta_cdc.core.option import flat, kinds, parameters
 from delta_cdc.core.variables import expand, has_variable
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import BaseOperator as _Base
 
-    from delta_cdc.core.option_schema import Kind, Option
+    from delta_cdc.core.option import Kind, Option
 
 if not TYPE_CHECKING:
     _Base = object
@@ -34,7 +34,7 @@ __all__ = [
     "is_template",
     "named_tables",
     "pipeline_name",
-    "take",
+    "renderers",
     "taken",
 ]
 
@@ -170,14 +170,10 @@ def _refuse_unresolved(name: str, value: Any) -> None:
         )
 
 
-def take(operator: Any, names: Iterable[str], given: Mapping[str, Any]) -> None:
-    """Set the attributes of an operator for its parameters.
-
-    :param names: the names of the parameters
-    :param given: the parameters of its constructor by their names
-    """
-    for name in names:
-        setattr(operator, _ATTRIBUTES.get(name, name), given[name])
+def renderers(options: Mapping[str, Option]) -> dict[str, str]:
+    """Return the languages in which Airflow shows options, by their attributes."""
+    shown = {_ATTRIBUTES.get(name, name): kind.shown_as for name, kind in kinds(options).items()}
+    return {name: language for name, language in shown.items() if language}
 
 
 def taken(operator: Any, options: Mapping[str, Option]) -> dict[str, Any]:

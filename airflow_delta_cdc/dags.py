@@ -27,7 +27,7 @@ from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
 from airflow_delta_cdc.tables import source_of
 from airflow_delta_cdc.triggers import watched_asset
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY
+from delta_cdc.core.options import APPLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from airflow_delta_cdc.compat import AsyncCallback, accepted
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY
+from delta_cdc.core.options import APPLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,15 +17,16 @@ from airflow.sdk import Param
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.failures import log_named_errors, show_outside_group
 from delta_cdc.core import arguments as given
+from delta_cdc.core import rules
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY, in_group
+from delta_cdc.core.option import in_group
+from delta_cdc.core.options import APPLY, BOUNDS, RunOptions
+from delta_cdc.core.rules import ONWARDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
-
-    Rules = Iterator[tuple[bool, str, str]]
 
 #: The modes of a run, in the order of the form.
 MODES = ("incremental", "backfill", "repair", "reload", "dry_run")
@@ -40,16 +41,11 @@ _LABELS = {
 }
 # Airflow shows fields without a section in its default section, the only one that is open at first.
 _TIMES_ALONE, _REPAIR = "Times instead of versions", "Repair only: keys instead of versions"
-_VERSIONS = ("starting_version", "ending_version")
-_TIMES = ("starting_timestamp", "ending_timestamp")
-_BOUNDS = (*_VERSIONS, *_TIMES)
 #: The fields of the form other than mode and tables.
-_OF_A_RUN = (*_BOUNDS, "repair_keys", "versions_per_commit", "repair_quarantined")
+_FIELDS = (*BOUNDS, "versions_per_commit", "repair_keys", "repair_quarantined")
 #: Fields that turn the mode incremental into backfill.
-_OF_A_RANGE = (*_BOUNDS, "versions_per_commit")
-#: Modes that make one commit, and the options of a task that do not apply in them.
-_AT_ONCE = ("repair", "reload", "interval")
-_LIMITS = tuple(in_group(APPLY, "limits"))
+_OF_A_RANGE = (*BOUNDS, "versions_per_commit")
+_TIMES = ("starting_timestamp", "ending_timestamp")
 #: The condition, for templates, that a run belongs to a backfill by dates.
 _BY_DATE = "dag_run.run_type == 'backfill'"
 #: The mode of other runs, for templates.
@@ -179,7 +175,7 @@ def range_params() -> dict[str, Param]:
 
 def range_arguments() -> dict[str, str]:
     """Return templates that pass the values of :func:`range_params` to an operator that takes a range."""
-    return {name: f"{{{{ params.{name} }}}}" for name in _BOUNDS}
+    return {name: f"{{{{ params.{name} }}}}" for name in BOUNDS}
 
 
 def run_arguments(*, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -195,7 +191,7 @@ def run_arguments(*, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
         groups.setdefault(APPLY[name].group, {})[APPLY[name].key] = f"{{{{ params.{name} }}}}"
     return {
         "mode": f"{{{{ 'interval' if {_BY_DATE} else {_MEANT} }}}}",
-        **{name: f"{{{{ params.{name} }}}}" for name in _VERSIONS},
+        **{name: f"{{{{ params.{name} }}}}" for name in BOUNDS if name not in _TIMES},
         "starting_timestamp": _time("start"),
         "ending_timestamp": _time("end"),
         **groups,
@@ -219,8 +215,8 @@ def checked(context: Context) -> None:
     run = _form_for_hook(context)
     task: Any = context.get("task")
     limits = given.mapping("limits", getattr(task, "limits", None))
-    if run.mode in _AT_ONCE and limits:
-        task.limits = {name: value for name, value in limits.items() if name not in _LIMITS}
+    if run.mode not in (*ONWARDS, given.DRY_RUN) and limits:
+        task.limits = {name: value for name, value in limits.items() if name not in in_group(APPLY, "limits")}
 
 
 def skip_waiting(context: Context) -> None:
@@ -316,20 +312,27 @@ def _parsed(params: Mapping[str, Any], tables: Sequence[str]) -> Run:
     if mode == "incremental" and any(name in values for name in _OF_A_RANGE):
         mode = "backfill"
     chosen = _chosen(params.get("tables"), tables)
-    rules = (*_ranges(mode, values), *_fields(mode, values), *_for_one_table(values, chosen))
-    broken = [(reason, remedy) for is_broken, reason, remedy in rules if is_broken]
+    options = RunOptions(mode=mode, **values)
+    broken = [
+        (rule.problem, rule.form_remedy or rule.remedy)
+        for rule in (*rules.of_bounds(options), *rules.of_modes(options))
+        if rule.is_broken
+    ]
+    alone = [name for name in values if APPLY[name].of_one]
+    if len(chosen) > 1 and alone:
+        remedy = "choose exactly one table, because each has its own versions and keys; or use times."
+        broken.append((f"{len(chosen)} tables are chosen, and {_and(alone)} fits only one", remedy))
     if broken:
         reasons = "; ".join(reason for reason, _ in broken)
         raise InvalidConfiguration(
-            f"In the form, {reasons}.",
-            remedy=" ".join(dict.fromkeys(remedy for _, remedy in broken)),
+            f"In the form, {reasons}.", remedy=" ".join(dict.fromkeys(remedy for _, remedy in broken))
         )
     return Run(mode, chosen, {"mode": mode, **values} if mode != "incremental" else values)
 
 
 def _values(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the filled-in fields other than mode and tables."""
-    values = {name: APPLY[name].read(params.get(name)) for name in _OF_A_RUN}
+    values = {name: APPLY[name].read(params.get(name)) for name in _FIELDS}
     values |= {name: engine.iso_time(name, params.get(name)) for name in _TIMES}
     return {name: value for name, value in values.items() if value is not None and value is not False}
 
@@ -352,80 +355,6 @@ def _refuse_unknown(field_name: str, value: str, choices: Sequence[str]) -> None
         remedy=f"choose among {shown}{hint}."
         if choices
         else f"leave {field_name} empty: there is no choice.",
-    )
-
-
-def _ranges(mode: str, values: Mapping[str, Any]) -> Rules:
-    """Yield the rules about bounds, each as: whether it is broken, the message, the remedy."""
-    bounds = [name for name in _BOUNDS if name in values]
-    starts = [name for name in bounds if name.startswith("starting")]
-    yield (
-        mode == "reload" and bool(starts),
-        f"{_and(starts)} is filled in, and mode is reload, which compares all keys",
-        "leave the start empty; or choose mode repair, which computes the keys of a range again.",
-    )
-    for bound in ("starting", "ending"):
-        both = [f"{bound}_version", f"{bound}_timestamp"]
-        yield (
-            all(name in values for name in both),
-            f"{_and(both)} are both filled in",
-            "leave one of them empty: both set the same bound of the range.",
-        )
-    for kind in ("version", "timestamp"):
-        first, last = values.get(f"starting_{kind}"), values.get(f"ending_{kind}")
-        yield (
-            first is not None and last is not None and _is_later(kind, first, last),
-            f"starting_{kind} {first} lies after ending_{kind} {last}",
-            "exchange them, or leave one of them empty.",
-        )
-
-
-def _is_later(kind: str, first: Any, last: Any) -> bool:
-    if kind == "timestamp":
-        first, last = engine.moment("starting_timestamp", first), engine.moment("ending_timestamp", last)
-    return bool(first > last)
-
-
-def _fields(mode: str, values: Mapping[str, Any]) -> Rules:
-    """Yield the rules about fields of one mode, in the same form."""
-    key_fields = [name for name in ("repair_keys", "repair_quarantined") if name in values]
-    has_range = any(name in values for name in _BOUNDS)
-    yield (
-        mode != "backfill" and "versions_per_commit" in values,
-        f"versions_per_commit is filled in, and mode is {mode}",
-        "leave it empty: only mode backfill makes several commits.",
-    )
-    yield (
-        mode != "repair" and bool(key_fields),
-        f"{_and(key_fields)} is filled in, and mode is {mode}",
-        "choose mode repair, or leave it empty.",
-    )
-    if mode != "repair":
-        return
-    yield (
-        not key_fields and not has_range,
-        "mode is repair, and no field selects keys",
-        "fill in a first version; or fill in repair_keys; or choose repair_quarantined.",
-    )
-    yield (
-        len(key_fields) + has_range > 1,
-        f"mode is repair, and {_and([*key_fields, *(['a range'] if has_range else [])])} are both filled in",
-        "fill in one of them: each selects the keys.",
-    )
-    yield (
-        has_range and not any(f"starting_{kind}" in values for kind in ("version", "timestamp")),
-        "mode is repair, and the range has no start",
-        "fill in the first version, or its time; without an end, the range ends at the watermark.",
-    )
-
-
-def _for_one_table(values: Mapping[str, Any], chosen: Sequence[str]) -> Rules:
-    """Yield the rule about fields that make sense for one table only, in the same form."""
-    alone = [name for name in (*_VERSIONS, "repair_keys") if name in values]
-    yield (
-        len(chosen) > 1 and bool(alone),
-        f"{_and(alone)} is filled in for {len(chosen)} tables",
-        "choose exactly one table, because each has its own versions and keys; or use times.",
     )
 
 

@@ -25,7 +25,7 @@ from delta_cdc.core.errors import (
     TablesRefused,
 )
 from delta_cdc.core.metrics import is_late
-from delta_cdc.core.option_schema import APPLY
+from delta_cdc.core.options import APPLY
 from delta_cdc.core.spec import TargetName
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import is_name
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
-    from delta_cdc.core.spec import ApplyRequest
-    from delta_cdc.planning.ingest_request import IngestRequest
+    from delta_cdc.core.requests import ApplyRequest, IngestRequest
     from delta_cdc.run.batch import PipelineJob, PipelineResult
     from delta_cdc.run.saved_plans import SavedPlans
 

@@ -33,8 +33,8 @@ from report import circumstances, conclude, shared_arguments
 from summary import compared, markdown_table, median, spread
 
 from delta_cdc import get_session
+from delta_cdc.core.requests import IngestRequest
 from delta_cdc.planning.ingest import plan_ingest
-from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.batch import PipelineJob, run_batch
 from delta_cdc.run.table_arguments import ingest_options
 

@@ -28,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from logs import file_name, sealed, write_log
 
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.apply import plan_apply_async
 from tests.support.http_store import BUCKET, HttpStore

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from logs import sealed, write_log
 
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.run.apply import run_apply
 
 LIMIT_MS = 50.0

@@ -14,9 +14,9 @@ from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.api.changes import _INGEST_ALONE
 from delta_cdc.core import errors
-from delta_cdc.core.option_schema import APPLY, GROUPS, INGEST, READ, Option, in_group
+from delta_cdc.core.option import GROUPS, Option, in_group
+from delta_cdc.core.options import APPLY, INGEST, INGEST_ALONE, READ
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ _OPTIONS = {
     "DeltaIngestChangesOperator": INGEST,
     "DeltaReadChangesOperator": READ,
     "apply_changes": APPLY,
-    "ingest_changes": _INGEST_ALONE,
+    "ingest_changes": INGEST_ALONE,
     "read_changes": READ,
     "plan_changes": READ,
 }
@@ -342,7 +342,7 @@ def _error(line: str) -> str:
 def _markdown(text: str) -> str:
 
     text = re.sub(r":(?:class|func|meth|data|mod):`~?([^`]+)`", r"`\1`", text)
-    text = re.sub(r"`delta_cdc\.core\.option_schema\.[A-Z]+`", "[Options](../options.md)", text)
+    text = re.sub(r"`delta_cdc\.core\.options\.[A-Z]+`", "[Options](../options.md)", text)
     text = text.replace("``", "`").replace("|", "\\|")
     text = _CODE.sub(lambda found: f"```py\n{dedent(found[1]).strip()}\n```\n\n", f"{text}\n").strip()
     text = re.sub(r"`docs/([\w/-]+)\.md`", _page_link, text)

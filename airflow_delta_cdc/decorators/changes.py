@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pyspark.sql import DataFrame
 
+    from delta_cdc.core.requests import CommitRequest
     from delta_cdc.core.spec import JobResult, Spec
-    from delta_cdc.planning.request import CommitRequest
     from delta_cdc.run.outcomes import ReadResult
 
 #: A parameter of this name gets a dict about the batch: its range, counts and staging table.

@@ -12,7 +12,8 @@ from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import ConfigurationChanged, DeltaCdcError, InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY, SETTINGS, TEXT, in_group
+from delta_cdc.core.option import SETTINGS, TEXT, in_group
+from delta_cdc.core.options import APPLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_delta_cdc.form import Run
     from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
     from airflow_delta_cdc.groups.work import Item
-    from delta_cdc.core.option_schema import Kind
+    from delta_cdc.core.option import Kind
     from delta_cdc.run.batch import PipelineJob
     from delta_cdc.run.saved_plans import SavedPlans
 

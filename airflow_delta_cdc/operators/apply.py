@@ -6,28 +6,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
-from airflow_delta_cdc.arguments import attributes, pipeline_name, take, taken
+from airflow_delta_cdc.arguments import attributes, pipeline_name, renderers, taken
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
-from delta_cdc.core.option_schema import APPLY, GROUPS, kinds, parameters
+from delta_cdc.core.option import kinds, parameters
+from delta_cdc.core.options import APPLY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from delta_cdc.core.option_schema import Kind
-
-#: How the UI shows the options of an apply.
-RENDERERS = {
-    "where": "sql",
-    "select": "py",
-    "apply_as_deletes": "sql",
-    "apply_as_truncates": "sql",
-    **dict.fromkeys(GROUPS, "json"),
-}
+    from delta_cdc.core.option import Kind
 
 
 class DeltaApplyChangesOperator(DeltaCdcOperator):
@@ -46,7 +38,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     ``docs/reference/results.md`` describes the XCom ``return_value`` (a dict) and the asset event. Metrics,
     freshness, lineage and links: ``docs/howto/monitoring.md``.
 
-    :data:`delta_cdc.core.option_schema.APPLY` documents all options, and which of them belong in ``limits``,
+    :data:`delta_cdc.core.options.APPLY` documents all options, and which of them belong in ``limits``,
     ``policies``, ``layout`` and ``repair``.
 
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
@@ -58,64 +50,102 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         **DeltaCdcOperator.kinds,
     }
     template_fields = (*attributes(parameters(APPLY, templated=True)), *DeltaCdcOperator.template_fields)
-    template_fields_renderers: ClassVar[dict[str, str]] = RENDERERS
+    template_fields_renderers: ClassVar[dict[str, str]] = renderers(APPLY)
     ui_color = "#cfe8fc"
     operator_extra_links = TABLE_LINKS
 
-    pipeline: str
-    source: str
-    target: str
+    #: Hides ``BaseOperator.dry_run()``, which prints template fields, and which Airflow does not call.
+    dry_run: Any
 
     def __init__(
         self,
         *,
+        # -- options: APPLY
         pipeline: str | None = None,
         source: str,
         target: str,
-        source_kind: str | None = None,
         keys: Sequence[str] | str | None = None,
         insert_only: bool = False,
+        source_kind: str | None = None,
         stored_as_scd_type: int | str = 1,
         sequence_by: Sequence[str] | str | None = None,
         delete_sequence: str | None = None,
-        starting_version: int | str | None = None,
-        ending_version: int | str | None = None,
-        starting_timestamp: str | None = None,
-        ending_timestamp: str | None = None,
         where: str | None = None,
         select: Sequence[str] | str | None = None,
         apply_as_deletes: str | None = None,
         apply_as_truncates: str | None = None,
-        column_list: Sequence[str] | None = None,
-        except_column_list: Sequence[str] | None = None,
-        track_history_column_list: Sequence[str] | None = None,
-        track_history_except_column_list: Sequence[str] | None = None,
+        column_list: Sequence[str] | str | None = None,
+        except_column_list: Sequence[str] | str | None = None,
+        track_history_column_list: Sequence[str] | str | None = None,
+        track_history_except_column_list: Sequence[str] | str | None = None,
         ignore_null_updates: bool | str = False,
-        ignore_null_updates_column_list: Sequence[str] | None = None,
-        ignore_null_updates_except_column_list: Sequence[str] | None = None,
+        ignore_null_updates_column_list: Sequence[str] | str | None = None,
+        ignore_null_updates_except_column_list: Sequence[str] | str | None = None,
         columns_to_update: str | None = None,
         delete_mode: str = "hard",
+        snapshot_version_column: str | None = None,
+        starting_version: int | str | None = None,
+        ending_version: int | str | None = None,
+        starting_timestamp: str | None = None,
+        ending_timestamp: str | None = None,
+        single_driver: bool = False,
         initial_load: str | Mapping[str, int | str] = "snapshot",
-        mode: str | None = "incremental",
+        mode: str = "incremental",
         discard_history: bool | str = False,
         take_over_from: str | None = None,
-        snapshot_version_column: str | None = None,
-        freshness: float | str | None = None,
-        single_driver: bool = False,
         dry_run: bool | str = False,
+        staging: str | None = None,
+        freshness: float | str | None = None,
         limits: Mapping[str, Any] | str | None = None,
         policies: Mapping[str, Any] | str | None = None,
         layout: Mapping[str, Any] | str | None = None,
         repair: Mapping[str, Any] | str | None = None,
-        staging: str | None = None,
+        # -- end
         **kwargs: Any,
     ) -> None:
-        constructor_arguments = locals()
         super().__init__(**kwargs)
-        # dry_run hides BaseOperator.dry_run(), which prints template fields, and which Airflow does not call.
-        take(self, parameters(APPLY), constructor_arguments)
-        self.check_literals()
+        # -- assigned: APPLY without pipeline
+        self.source = source
+        self.target = target
+        self.keys = keys
+        self.insert_only = insert_only
+        self.source_kind = source_kind
+        self.stored_as_scd_type = stored_as_scd_type
+        self.sequence_by = sequence_by
+        self.delete_sequence = delete_sequence
+        self.where = where
+        self.select = select
+        self.apply_as_deletes = apply_as_deletes
+        self.apply_as_truncates = apply_as_truncates
+        self.column_list = column_list
+        self.except_column_list = except_column_list
+        self.track_history_column_list = track_history_column_list
+        self.track_history_except_column_list = track_history_except_column_list
+        self.ignore_null_updates = ignore_null_updates
+        self.ignore_null_updates_column_list = ignore_null_updates_column_list
+        self.ignore_null_updates_except_column_list = ignore_null_updates_except_column_list
+        self.columns_to_update = columns_to_update
+        self.delete_mode = delete_mode
+        self.snapshot_version_column = snapshot_version_column
+        self.starting_version = starting_version
+        self.ending_version = ending_version
+        self.starting_timestamp = starting_timestamp
+        self.ending_timestamp = ending_timestamp
+        self.single_driver = single_driver
+        self.initial_load = initial_load
+        self.mode = mode
+        self.discard_history = discard_history
+        self.take_over_from = take_over_from
+        self.dry_run = dry_run
+        self.staging = staging
+        self.freshness = freshness
+        self.limits = limits
+        self.policies = policies
+        self.layout = layout
+        self.repair = repair
+        # -- end
         self.pipeline = pipeline_name(pipeline, target)
+        self.check_literals()
         self.producing = declare_assets(self, source, self.pipeline, written=(target,))
 
     def table_arguments(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import BaseOperator, ResumableJobMixin
 from airflow.providers.common.compat.sdk import conf as configuration
 
 from airflow_delta_cdc import lineage, names
-from airflow_delta_cdc.arguments import RenderedArguments, attributes, take
+from airflow_delta_cdc.arguments import RenderedArguments, attributes
 from airflow_delta_cdc.assets import pipeline_alias
 from airflow_delta_cdc.compat import of_base_operator
 from airflow_delta_cdc.failures import log_named_errors
@@ -21,9 +21,8 @@ from airflow_delta_cdc.runtime import runtime_for
 from airflow_delta_cdc.runtime.exchange import results_uri
 from airflow_delta_cdc.runtime.slices import is_here
 from airflow_delta_cdc.runtime.submit import SUCCEEDED_KEY, SubmitRuntime, drop_stored_job
-from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
-from delta_cdc.core.option_schema import LISTED, NAMES, SETTINGS, TEXT, choice
+from delta_cdc.core.option import LISTED, NAMES, SETTINGS, TEXT, choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from requests.auth import AuthBase
 
     from airflow_delta_cdc.runtime import SparkRuntime
-    from delta_cdc.core.option_schema import Kind
+    from delta_cdc.core.option import Kind
     from delta_cdc.core.spec import JobResult, Spec
 
 #: The default name of an application.
@@ -145,15 +144,6 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
     #: The outlets that :meth:`pre_execute` drops.
     producing: Sequence[Asset] = ()
 
-    # The SUBMIT_ARGUMENTS that this class or a runtime reads.
-    name: str
-    conf: dict[str, Any] | None
-    driver_class_path: str | None
-    files: str | None
-    jars: str | None
-    packages: str | None
-    py_files: str | None
-
     def __init__(
         self,
         *,
@@ -195,7 +185,6 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
         durable: bool = True,
         **kwargs: Any,
     ) -> None:
-        constructor_arguments = locals()
         reserved = {"application", "application_args", "java_class", "conn_id"} & set(kwargs)
         if reserved:
             raise InvalidConfiguration(
@@ -206,7 +195,36 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
         self.spark_conn_id = spark_conn_id
         self.delta_conn_id = delta_conn_id
         self.storage_options = storage_options
-        take(self, SUBMIT_ARGUMENTS, constructor_arguments)
+        self.archives = archives
+        self.conf = conf
+        self.deploy_mode = deploy_mode
+        self.driver_class_path = driver_class_path
+        self.driver_memory = driver_memory
+        self.env_vars = env_vars
+        self.exclude_packages = exclude_packages
+        self.executor_cores = executor_cores
+        self.executor_memory = executor_memory
+        self.files = files
+        self.jars = jars
+        self.keytab = keytab
+        self.name = name
+        self.num_executors = num_executors
+        self.packages = packages
+        self.post_submit_commands = post_submit_commands
+        self.principal = principal
+        self.properties_file = properties_file
+        self.proxy_user = proxy_user
+        self.py_files = py_files
+        self.repositories = repositories
+        self.spark_binary = spark_binary
+        self.status_poll_interval = status_poll_interval
+        self.total_executor_cores = total_executor_cores
+        self.track_driver_via_k8s_api = track_driver_via_k8s_api
+        self.use_krb5ccache = use_krb5ccache
+        self.verbose = verbose
+        self.yarn_queue = yarn_queue
+        self.yarn_rm_auth = yarn_rm_auth
+        self.yarn_track_via_rm_api = yarn_track_via_rm_api
         self.openlineage_inject_parent_job_info = _configured(
             openlineage_inject_parent_job_info, "spark_inject_parent_job_info"
         )

@@ -13,7 +13,7 @@ from airflow_delta_cdc.names import each_located, located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError
-from delta_cdc.core.option_schema import FLAG, MAPPINGS, NAMES, OPTIONAL_TABLE, TEXT
+from delta_cdc.core.option import FLAG, MAPPINGS, NAMES, OPTIONAL_TABLE, TEXT
 from delta_cdc.core.text_table import grid
 from delta_cdc.core.variables import expand
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from delta_cdc.core.option_schema import Kind
+    from delta_cdc.core.option import Kind
     from delta_cdc.core.spec import CareSpec
     from delta_cdc.planning.consumers import Consumer
     from delta_cdc.planning.plan import JobPlan

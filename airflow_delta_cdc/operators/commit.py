@@ -8,12 +8,12 @@ from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
-from delta_cdc.core.option_schema import COUNT, NAME, TABLE
+from delta_cdc.core.option import COUNT, NAME, TABLE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from delta_cdc.core.option_schema import Kind
+    from delta_cdc.core.option import Kind
 
 
 class DeltaCommitWatermarkOperator(DeltaCdcOperator):

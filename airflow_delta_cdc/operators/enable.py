@@ -8,7 +8,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes, named_tables
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
-from delta_cdc.core.option_schema import FLAG, NAME, NAMES, OPTIONAL_TABLE, TEXT
+from delta_cdc.core.option import FLAG, NAME, NAMES, OPTIONAL_TABLE, TEXT
 from delta_cdc.core.spec import EnableSpec
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from delta_cdc.core.option_schema import Kind
+    from delta_cdc.core.option import Kind
 
 
 class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):

@@ -6,21 +6,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import tables
-from airflow_delta_cdc.arguments import attributes, pipeline_name, take, taken
+from airflow_delta_cdc.arguments import attributes, pipeline_name, renderers, taken
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.links import TABLE_LINKS
-from airflow_delta_cdc.operators.apply import RENDERERS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core import arguments
-from delta_cdc.core.option_schema import INGEST, SETTINGS, TEXT, kinds, parameters
+from delta_cdc.core.option import SETTINGS, TEXT, kinds, parameters
+from delta_cdc.core.options import INGEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from delta_cdc.core.option_schema import Kind
+    from delta_cdc.core.option import Kind
 
 
 class DeltaIngestChangesOperator(DeltaCdcOperator):
@@ -47,7 +47,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
     A dry run shows what an ingest would read now, and how the apply would process the events that the log
     already has.
 
-    :data:`delta_cdc.core.option_schema.INGEST` documents all options, and which of them belong in ``limits``,
+    :data:`delta_cdc.core.options.INGEST` documents all options, and which of them belong in ``limits``,
     ``policies``, ``layout`` and ``repair``.
 
     :param kafka_options: options of the Kafka client, with librdkafka's names, which override those of
@@ -70,76 +70,124 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         "kafka_conn_id",
         *DeltaCdcOperator.template_fields,
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **RENDERERS,
-        "adapter_options": "json",
-        "format_options": "json",
-    }
+    template_fields_renderers: ClassVar[dict[str, str]] = renderers(INGEST)
     ui_color = "#f7dce0"
     operator_extra_links = TABLE_LINKS
+
+    #: See :class:`DeltaApplyChangesOperator`.
+    dry_run: Any
 
     def __init__(
         self,
         *,
+        # -- options: INGEST
         pipeline: str | None = None,
         source: str,
-        log: str,
         target: str | None = None,
-        format: str = "json",  # noqa: A002 - the option's name everywhere
-        adapter: str = "plain",
-        adapter_options: Mapping[str, Any] | None = None,
+        log: str,
         keys: Sequence[str] | str | None = None,
-        schema: str | None = None,
-        format_options: Mapping[str, str] | None = None,
         insert_only: bool = False,
-        starting_timestamp: str | None = None,
-        glob: str | None = None,
-        lexical_order: bool | str = False,
-        follow_links: bool | str = False,
-        replay: bool | str = False,
         source_kind: str | None = None,
         stored_as_scd_type: int | str = 1,
         sequence_by: Sequence[str] | str | None = None,
         delete_sequence: str | None = None,
-        starting_version: int | str | None = None,
-        ending_version: int | str | None = None,
-        ending_timestamp: str | None = None,
         where: str | None = None,
         select: Sequence[str] | str | None = None,
         apply_as_deletes: str | None = None,
         apply_as_truncates: str | None = None,
-        column_list: Sequence[str] | None = None,
-        except_column_list: Sequence[str] | None = None,
-        track_history_column_list: Sequence[str] | None = None,
-        track_history_except_column_list: Sequence[str] | None = None,
+        column_list: Sequence[str] | str | None = None,
+        except_column_list: Sequence[str] | str | None = None,
+        track_history_column_list: Sequence[str] | str | None = None,
+        track_history_except_column_list: Sequence[str] | str | None = None,
         ignore_null_updates: bool | str = False,
-        ignore_null_updates_column_list: Sequence[str] | None = None,
-        ignore_null_updates_except_column_list: Sequence[str] | None = None,
+        ignore_null_updates_column_list: Sequence[str] | str | None = None,
+        ignore_null_updates_except_column_list: Sequence[str] | str | None = None,
         columns_to_update: str | None = None,
         delete_mode: str = "hard",
+        snapshot_version_column: str | None = None,
+        starting_version: int | str | None = None,
+        ending_version: int | str | None = None,
+        starting_timestamp: str | None = None,
+        ending_timestamp: str | None = None,
+        single_driver: bool = False,
         initial_load: str | Mapping[str, int | str] = "snapshot",
-        mode: str | None = "incremental",
+        mode: str = "incremental",
         discard_history: bool | str = False,
         take_over_from: str | None = None,
-        snapshot_version_column: str | None = None,
-        freshness: float | str | None = None,
-        single_driver: bool = False,
         dry_run: bool | str = False,
+        freshness: float | str | None = None,
+        format: str = "json",  # noqa: A002 - the option's name everywhere
+        adapter: str = "plain",
+        adapter_options: Mapping[str, Any] | str | None = None,
+        schema: str | None = None,
+        format_options: Mapping[str, Any] | str | None = None,
+        glob: str | None = None,
+        lexical_order: bool | str = False,
+        follow_links: bool | str = False,
+        replay: bool | str = False,
         limits: Mapping[str, Any] | str | None = None,
         policies: Mapping[str, Any] | str | None = None,
         layout: Mapping[str, Any] | str | None = None,
         repair: Mapping[str, Any] | str | None = None,
+        # -- end
         kafka_options: Mapping[str, str] | None = None,
         kafka_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
-        constructor_arguments = locals()
         super().__init__(**kwargs)
-        take(self, parameters(INGEST), constructor_arguments)
+        # -- assigned: INGEST without pipeline
+        self.source = source
+        self.target = target
+        self.log_table = log
+        self.keys = keys
+        self.insert_only = insert_only
+        self.source_kind = source_kind
+        self.stored_as_scd_type = stored_as_scd_type
+        self.sequence_by = sequence_by
+        self.delete_sequence = delete_sequence
+        self.where = where
+        self.select = select
+        self.apply_as_deletes = apply_as_deletes
+        self.apply_as_truncates = apply_as_truncates
+        self.column_list = column_list
+        self.except_column_list = except_column_list
+        self.track_history_column_list = track_history_column_list
+        self.track_history_except_column_list = track_history_except_column_list
+        self.ignore_null_updates = ignore_null_updates
+        self.ignore_null_updates_column_list = ignore_null_updates_column_list
+        self.ignore_null_updates_except_column_list = ignore_null_updates_except_column_list
+        self.columns_to_update = columns_to_update
+        self.delete_mode = delete_mode
+        self.snapshot_version_column = snapshot_version_column
+        self.starting_version = starting_version
+        self.ending_version = ending_version
+        self.starting_timestamp = starting_timestamp
+        self.ending_timestamp = ending_timestamp
+        self.single_driver = single_driver
+        self.initial_load = initial_load
+        self.mode = mode
+        self.discard_history = discard_history
+        self.take_over_from = take_over_from
+        self.dry_run = dry_run
+        self.freshness = freshness
+        self.format = format
+        self.adapter = adapter
+        self.adapter_options = adapter_options
+        self.schema = schema
+        self.format_options = format_options
+        self.glob = glob
+        self.lexical_order = lexical_order
+        self.follow_links = follow_links
+        self.replay = replay
+        self.limits = limits
+        self.policies = policies
+        self.layout = layout
+        self.repair = repair
+        # -- end
         self.kafka_options = kafka_options
         self.kafka_conn_id = kafka_conn_id
-        self.check_literals()
         self.pipeline = pipeline_name(pipeline, target, log)
+        self.check_literals()
         self.producing = declare_assets(self, log, self.pipeline, written=(log, target))
 
     def table_arguments(self) -> dict[str, Any]:

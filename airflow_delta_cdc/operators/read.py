@@ -7,24 +7,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.arguments import attributes, take, taken
+from airflow_delta_cdc.arguments import attributes, renderers, taken
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.names import located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
-from delta_cdc.core.option_schema import READ, filled, kinds, parameters
-from delta_cdc.core.spec import QueryOptions
+from delta_cdc.core.option import filled, kinds, parameters
+from delta_cdc.core.options import READ, QueryOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from delta_cdc.core.option_schema import Kind
+    from delta_cdc.core.option import Kind
+    from delta_cdc.core.requests import ReadRequest
     from delta_cdc.core.spec import JobResult, ReadSpec
-    from delta_cdc.planning.request import ReadRequest
     from delta_cdc.run.outcomes import ReadResult
 
 
@@ -36,37 +36,24 @@ class StagingOperator(DeltaCdcOperator):
         **DeltaCdcOperator.kinds,
     }
     template_fields = (*attributes(parameters(READ, templated=True)), *DeltaCdcOperator.template_fields)
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        "where": "sql",
-        "select": "py",
-        "limits": "json",
-        "policies": "json",
-    }
+    template_fields_renderers: ClassVar[dict[str, str]] = renderers(READ)
     ui_color = "#e3f2d9"
     operator_extra_links = TABLE_LINKS
-
-    pipeline: str
-    table: str
-    staging: str
-    starting_timestamp: str | None
-    ending_timestamp: str | None
-    single_driver: bool
 
     def __init__(
         self,
         *,
+        # -- options: READ
         pipeline: str,
         table: str,
         staging: str,
         target: str | None = None,
         query: str = "full_delta",
-        keys: Sequence[str] | None = None,
+        keys: Sequence[str] | str | None = None,
         method: str = "auto",
-        where: str | None = None,
-        select: Sequence[str] | None = None,
         raw: bool = False,
-        output_path: str | None = None,
-        output_format: str = "parquet",
+        where: str | None = None,
+        select: Sequence[str] | str | None = None,
         starting_version: int | str | None = None,
         ending_version: int | str | None = None,
         starting_timestamp: str | None = None,
@@ -74,11 +61,29 @@ class StagingOperator(DeltaCdcOperator):
         single_driver: bool = False,
         limits: Mapping[str, Any] | str | None = None,
         policies: Mapping[str, Any] | str | None = None,
+        # -- end
         **kwargs: Any,
     ) -> None:
-        constructor_arguments = locals()
         super().__init__(**kwargs)
-        take(self, parameters(READ), constructor_arguments)
+        # -- assigned: READ
+        self.pipeline = pipeline
+        self.table = table
+        self.staging = staging
+        self.target = target
+        self.query = query
+        self.keys = keys
+        self.method = method
+        self.raw = raw
+        self.where = where
+        self.select = select
+        self.starting_version = starting_version
+        self.ending_version = ending_version
+        self.starting_timestamp = starting_timestamp
+        self.ending_timestamp = ending_timestamp
+        self.single_driver = single_driver
+        self.limits = limits
+        self.policies = policies
+        # -- end
         self.check_literals()
         declare_assets(self, table)
 
@@ -146,7 +151,7 @@ class DeltaReadChangesOperator(StagingOperator):
     ``counts`` has ``rows``, insert, update_preimage, update_postimage and delete. If an earlier try or run
     staged the batch, ``counts`` has only ``rows``, unless the read also wrote files (``output_path``).
 
-    :data:`delta_cdc.core.option_schema.READ` documents all options, and which of them belong in ``limits``
+    :data:`delta_cdc.core.options.READ` documents all options, and which of them belong in ``limits``
     and ``policies``.
 
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings

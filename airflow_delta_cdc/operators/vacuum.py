@@ -8,7 +8,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.operators.care import DeltaConsumedTableOperator
 from delta_cdc.core import arguments
-from delta_cdc.core.option_schema import FLAG
+from delta_cdc.core.option import FLAG
 from delta_cdc.core.spec import VacuumSpec
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from delta_cdc.core.option_schema import Kind
+    from delta_cdc.core.option import Kind
     from delta_cdc.planning.consumers import Consumer
     from delta_cdc.planning.plan import JobPlan
 

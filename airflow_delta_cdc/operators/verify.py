@@ -18,14 +18,14 @@ from airflow_delta_cdc.tables import source_of
 from delta_cdc.core import arguments
 from delta_cdc.core.checks import CHECKS, SEAL, Verification, finding, ok
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, TableNotFound
-from delta_cdc.core.option_schema import CONFLICT, NAME, NAMES, OPTIONAL_TABLE, POSITIVE, TEXT, choice
+from delta_cdc.core.option import CONFLICT, NAME, NAMES, OPTIONAL_TABLE, POSITIVE, TEXT, choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from delta_cdc.core.option_schema import Kind
+    from delta_cdc.core.option import Kind
     from delta_cdc.planning.verify import VerifyRequest
 
 #: The most bytes of the XCom.

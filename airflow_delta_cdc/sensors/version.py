@@ -30,24 +30,14 @@ from airflow_delta_cdc.triggers.patience import is_final, message_of
 from airflow_delta_cdc.triggers.sensor import DeltaVersionSensorTrigger
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, NotADeltaTable, TableNotFound
-from delta_cdc.core.option_schema import (
-    COUNT,
-    MAPPING,
-    NAME,
-    NAMES,
-    OPTIONAL_TABLE,
-    POSITIVE,
-    SETTINGS,
-    TABLE,
-    TEXT,
-)
+from delta_cdc.core.option import COUNT, MAPPING, NAME, NAMES, OPTIONAL_TABLE, POSITIVE, SETTINGS, TABLE, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from delta_cdc.core.option_schema import Kind
+    from delta_cdc.core.option import Kind
     from delta_cdc.core.watermark import Seal
     from delta_cdc.planning.reconcile import RecordedWatermark
     from delta_cdc.planning.waiting import Condition, News, Position

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.core.spec import ApplyRequest, Spec
+    from delta_cdc.core.requests import ApplyRequest
+    from delta_cdc.core.spec import Spec
 
     #: All specs except a batch.
     Job = ApplySpec | ReadSpec | CommitSpec | IngestSpec | VerifySpec | CareSpec | EnableSpec | ResolveSpec

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_cdc import apply_changes, ingest_changes
+from delta_cdc.core.requests import IngestRequest
 from delta_cdc.planning.ingest import plan_ingest
-from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.table_arguments import ingest_options
 from tests.support.grouped import grouped
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, JobResult, ReadRange, ReadSpec, Staging, Step
+from delta_cdc.core.spec import ApplySpec, JobResult, ReadRange, ReadSpec, Staging, Step
 from delta_cdc.core.watermark import Seal, TableVersion
 from delta_cdc.spark.sessions import private_session
 from tests.support.steps import step as made_step
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
+
+    from delta_cdc.core.options import ApplyOptions
 
 FIRST_SEAL = 1_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.option_schema import APPLY, INGEST, READ
+from delta_cdc.core.options import APPLY, INGEST, READ
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_cdc.core.change_log import LOG_COLUMNS
-from delta_cdc.core.spec import IngestOptions, IngestSpec, JobResult, step_fingerprint
+from delta_cdc.core.options import IngestOptions
+from delta_cdc.core.requests import IngestRequest
+from delta_cdc.core.spec import IngestSpec, JobResult, step_fingerprint
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, app_id
 from delta_cdc.planning.ingest import plan_ingest
-from delta_cdc.planning.ingest_request import IngestRequest
-from delta_cdc.planning.request import Memory
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.topics import Bounds
 from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.saved_plans import PlansInMemory

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.spec import IngestOptions, IngestSpec, IngestStep
+from delta_cdc.core.spec import IngestSpec, IngestStep
+
+if TYPE_CHECKING:
+    from delta_cdc.core.options import IngestOptions
 
 
 def ingest_spec(options: IngestOptions, source: str = "/in", log: str = "/log", **more: Any) -> IngestSpec:

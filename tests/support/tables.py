@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest, ReadRequest
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.apply import plan_apply
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.read import plan_read
-from delta_cdc.planning.request import Memory, ReadRequest
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, changed, seal
 
 if TYPE_CHECKING:

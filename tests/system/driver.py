@@ -16,7 +16,8 @@ from typing import Any
 
 from delta_cdc import get_session, job
 from delta_cdc.core import failpoints
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.run.apply import run_apply
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from delta_cdc.core import validation
 from delta_cdc.core.errors import ColumnNotFound, ConfigurationDrift, ReservedColumnName
-from delta_cdc.core.options import check_options
-from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.rules import check_options
 from tests.support.logs import seal
 
 COLUMNS = ("id", "name", "at", "Info")

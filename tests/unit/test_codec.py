@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from delta_cdc.core import codec
 from delta_cdc.core.codec import UNWRITTEN, UnreadableJson
+from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.spec import (
-    ApplyRequest,
     ApplySpec,
     BatchSpec,
     CommitSpec,

@@ -10,8 +10,9 @@ import pytest
 
 from delta_cdc.core import arguments, errors
 from delta_cdc.core.errors import DeltaCdcError
-from delta_cdc.core.options import check_options
-from delta_cdc.core.spec import ApplyOptions, JobResult
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.rules import check_options
+from delta_cdc.core.spec import JobResult
 from delta_cdc.run import batch
 
 if TYPE_CHECKING:

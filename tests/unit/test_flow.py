@@ -19,9 +19,9 @@ from delta_cdc.core.errors import (
     StoreUnavailable,
     TargetChangedUnderneath,
 )
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest, CommitRequest, ReadRequest
 from delta_cdc.core.spec import (
-    ApplyOptions,
-    ApplyRequest,
     ApplySpec,
     CommitSpec,
     JobResult,
@@ -34,9 +34,9 @@ from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import Seal, SealStep, TableVersion
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning import read_methods
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.read import plan_read
 from delta_cdc.planning.reconcile import WatermarkBackup, seal_of
-from delta_cdc.planning.request import CommitRequest, Memory, ReadRequest
 from delta_cdc.run import apply as apply_flow
 from delta_cdc.run.apply import run_apply
 from delta_cdc.run.commit import committed_by_run, run_commit

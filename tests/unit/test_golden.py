@@ -23,7 +23,9 @@ from delta_cdc.core import maintenance_tags, properties, reserved_columns, reten
 from delta_cdc.core import spec as specs
 from delta_cdc.core.change_log import DESCRIPTION, LOG_COLUMNS
 from delta_cdc.core.checks import finding, ok
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest, IngestOptions, JobResult, QueryOptions, Spec, Step
+from delta_cdc.core.options import ApplyOptions, IngestOptions, QueryOptions
+from delta_cdc.core.requests import ApplyRequest, CommitRequest, ReadRequest
+from delta_cdc.core.spec import JobResult, Spec, Step
 from delta_cdc.core.watermark import Seal, TableVersion
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.apply import plan_apply
@@ -33,7 +35,6 @@ from delta_cdc.planning.ingest import plan_ingest
 from delta_cdc.planning.optimize import plan_optimize
 from delta_cdc.planning.plan import JobPlan
 from delta_cdc.planning.read import plan_read
-from delta_cdc.planning.request import CommitRequest, ReadRequest
 from delta_cdc.planning.vacuum import plan_vacuum
 from delta_cdc.planning.verify import VerifyRequest
 from delta_cdc.run import maintain

@@ -8,7 +8,7 @@ import pytest
 
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.key_predicates import DEEPEST, LONGEST, MOST, check_key_predicate
-from delta_cdc.core.option_schema import APPLY
+from delta_cdc.core.options import APPLY
 from tests.support.drawn_predicates import KEYS, drawn, mutated
 
 ACCEPTED = """\

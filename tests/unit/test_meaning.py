@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from delta_cdc.core import validation
 from delta_cdc.core.errors import ConfigurationDrift
-from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.delta_log.schema_changes import leaf_paths
 from tests.support.logs import seal
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY
-from delta_cdc.core.options import check_options
-from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.core.options import APPLY, ApplyOptions
+from delta_cdc.core.rules import check_options
 
 FEED = ApplyOptions(keys=("id",))
 TYPE_2 = replace(FEED, stored_as_scd_type=2)

@@ -9,9 +9,9 @@ import pytest
 
 from delta_cdc.core.change_log import DESCRIPTION, completed, description
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY, INGEST
-from delta_cdc.core.spec import ApplyOptions, IngestOptions
-from delta_cdc.planning.request import check_apply
+from delta_cdc.core.options import APPLY, INGEST, ApplyOptions, IngestOptions
+from delta_cdc.core.rules import check_apply
+from delta_cdc.planning.ingest_request import checked
 from delta_cdc.run.batch import pipeline_job
 from delta_cdc.run.table_arguments import ingest_options, is_ingested, pipeline_of, requests
 
@@ -38,7 +38,7 @@ def test_a_log_stands_between() -> None:
     assert (ingest.source, ingest.log, apply.source, apply.target) == ("/landing", "/log", "/log", "/t")
     # They bound what is taken, and not what is applied of it.
     assert (ingest.max_bytes, apply.max_bytes, apply.starting_timestamp) == (5, None, None)
-    ingest.check()
+    checked(ingest)
     check_apply(apply)
     assert requests({**LOGGED, "target": None})[1] is None
 

@@ -10,7 +10,7 @@ import pytest
 
 from delta_cdc.core.arguments import seconds, span
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.run.times import iso, moment, start
+from delta_cdc.core.times import iso, moment, start
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
-from delta_cdc.core.option_schema import APPLY, INGEST, READ, filled, flat
-from delta_cdc.core.spec import IngestOptions, QueryOptions, TargetName
+from delta_cdc.core.option import filled, flat
+from delta_cdc.core.options import APPLY, INGEST_ALONE, READ, QueryOptions
+from delta_cdc.core.requests import ChangesRequest, IngestRequest
+from delta_cdc.core.spec import TargetName
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.delta_log.file_manifests import write_manifests
 from delta_cdc.manifest_folder import folder_for, is_local
-from delta_cdc.planning.changes import ChangesRequest
 from delta_cdc.planning.changes import plan_changes as planned_changes
-from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.apply import run_apply
 from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.table_arguments import apply_request, ingest_request, pipeline_of, placed
@@ -28,18 +27,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from delta_cdc.core.spec import ApplyRequest, IngestSpec, JobResult
+    from delta_cdc.core.requests import ApplyRequest
+    from delta_cdc.core.spec import IngestSpec, JobResult
     from delta_cdc.planning.changes import ChangesPlan
     from delta_cdc.run.outcomes import ApplyResult, IngestResult
 
 logger = logging.getLogger(__name__)
-
-#: The options of an ingest, without those of the apply that may follow it.
-_INGEST_ALONE = {
-    field.name: INGEST[field.name]
-    for field in (*fields(IngestOptions), *fields(IngestRequest))
-    if field.name in INGEST and field.name != "source_kind"
-}
 
 
 def apply_changes(
@@ -47,41 +40,43 @@ def apply_changes(
     source: str,
     target: str,
     *,
+    # -- options: APPLY without source, target, freshness, staging
     pipeline: str | None = None,
-    source_kind: str | None = None,
     keys: Sequence[str] | str | None = None,
     insert_only: bool = False,
+    source_kind: str | None = None,
     stored_as_scd_type: int = 1,
     sequence_by: Sequence[str] | str | None = None,
     delete_sequence: str | None = None,
-    starting_version: int | None = None,
-    ending_version: int | None = None,
-    starting_timestamp: str | None = None,
-    ending_timestamp: str | None = None,
     where: str | None = None,
     select: Sequence[str] | str | None = None,
     apply_as_deletes: str | None = None,
     apply_as_truncates: str | None = None,
-    column_list: Sequence[str] | None = None,
-    except_column_list: Sequence[str] | None = None,
-    track_history_column_list: Sequence[str] | None = None,
-    track_history_except_column_list: Sequence[str] | None = None,
+    column_list: Sequence[str] | str | None = None,
+    except_column_list: Sequence[str] | str | None = None,
+    track_history_column_list: Sequence[str] | str | None = None,
+    track_history_except_column_list: Sequence[str] | str | None = None,
     ignore_null_updates: bool = False,
-    ignore_null_updates_column_list: Sequence[str] | None = None,
-    ignore_null_updates_except_column_list: Sequence[str] | None = None,
+    ignore_null_updates_column_list: Sequence[str] | str | None = None,
+    ignore_null_updates_except_column_list: Sequence[str] | str | None = None,
     columns_to_update: str | None = None,
     delete_mode: str = "hard",
-    initial_load: str | Mapping[str, int] = "snapshot",
+    snapshot_version_column: str | None = None,
+    starting_version: int | None = None,
+    ending_version: int | None = None,
+    starting_timestamp: str | None = None,
+    ending_timestamp: str | None = None,
+    single_driver: bool = False,
+    initial_load: str | Mapping[str, int | str] = "snapshot",
     mode: str = "incremental",
     discard_history: bool = False,
     take_over_from: str | None = None,
-    snapshot_version_column: str | None = None,
-    single_driver: bool = False,
     dry_run: bool = False,
     limits: Mapping[str, Any] | str | None = None,
     policies: Mapping[str, Any] | str | None = None,
     layout: Mapping[str, Any] | str | None = None,
     repair: Mapping[str, Any] | str | None = None,
+    # -- end
     scratch: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     run_id: str = "",
@@ -92,7 +87,7 @@ def apply_changes(
     applies the changes after the watermark: the last version of the source that the target contains. The
     target's log records the watermark. If there are no changes, Spark reads and writes nothing.
 
-    Expressions and predicates are Spark SQL. :data:`delta_cdc.core.option_schema.APPLY` documents all
+    Expressions and predicates are Spark SQL. :data:`delta_cdc.core.options.APPLY` documents all
     options, and which of them belong in ``limits``, ``policies``, ``layout`` and ``repair``.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
@@ -104,7 +99,48 @@ def apply_changes(
     :return: the applied versions, the watermark, counts and the target's version
     :raises DeltaCdcError: the call failed, and the failing step wrote nothing; the error names the remedy
     """
-    given = flat(APPLY, locals())
+    arguments = {
+        "source": source,
+        "target": target,
+        # -- given: APPLY without source, target, freshness, staging
+        "pipeline": pipeline,
+        "keys": keys,
+        "insert_only": insert_only,
+        "source_kind": source_kind,
+        "stored_as_scd_type": stored_as_scd_type,
+        "sequence_by": sequence_by,
+        "delete_sequence": delete_sequence,
+        "where": where,
+        "select": select,
+        "apply_as_deletes": apply_as_deletes,
+        "apply_as_truncates": apply_as_truncates,
+        "column_list": column_list,
+        "except_column_list": except_column_list,
+        "track_history_column_list": track_history_column_list,
+        "track_history_except_column_list": track_history_except_column_list,
+        "ignore_null_updates": ignore_null_updates,
+        "ignore_null_updates_column_list": ignore_null_updates_column_list,
+        "ignore_null_updates_except_column_list": ignore_null_updates_except_column_list,
+        "columns_to_update": columns_to_update,
+        "delete_mode": delete_mode,
+        "snapshot_version_column": snapshot_version_column,
+        "starting_version": starting_version,
+        "ending_version": ending_version,
+        "starting_timestamp": starting_timestamp,
+        "ending_timestamp": ending_timestamp,
+        "single_driver": single_driver,
+        "initial_load": initial_load,
+        "mode": mode,
+        "discard_history": discard_history,
+        "take_over_from": take_over_from,
+        "dry_run": dry_run,
+        "limits": limits,
+        "policies": policies,
+        "layout": layout,
+        "repair": repair,
+        # -- end
+    }
+    given = flat(APPLY, arguments)
     request = apply_request(
         given,
         pipeline=pipeline_of(given),
@@ -122,6 +158,7 @@ def read_changes(
     spark: SparkSession,
     table: str,
     *,
+    # -- options: CHANGES
     starting_version: int | None = None,
     ending_version: int | None = None,
     starting_timestamp: str | None = None,
@@ -133,6 +170,7 @@ def read_changes(
     where: str | None = None,
     select: Sequence[str] | str | None = None,
     policies: Mapping[str, Any] | str | None = None,
+    # -- end
     scratch: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
@@ -142,7 +180,7 @@ def read_changes(
     DataFrame. If Spark then finds an error in the rows, such as a duplicated key, it raises its own
     exception. Pass this exception to :func:`delta_cdc.named_in_plan`, which returns the named error in it.
 
-    :data:`delta_cdc.core.option_schema.READ` documents all options, and which of them belong in a mapping.
+    :data:`delta_cdc.core.options.READ` documents all options, and which of them belong in a mapping.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param table: path, URI or catalog name
@@ -163,7 +201,23 @@ def read_changes(
     :raises RangeTooLong: the range has too many versions for one DataFrame
     :raises DeltaCdcError: the read failed; the error names the remedy. The call never writes to the table
     """
-    given = flat(READ, locals())
+    arguments = {
+        "table": table,
+        # -- given: CHANGES
+        "starting_version": starting_version,
+        "ending_version": ending_version,
+        "starting_timestamp": starting_timestamp,
+        "ending_timestamp": ending_timestamp,
+        "query": query,
+        "keys": keys,
+        "method": method,
+        "raw": raw,
+        "where": where,
+        "select": select,
+        "policies": policies,
+        # -- end
+    }
+    given = flat(READ, arguments)
     request = filled(
         ChangesRequest,
         READ,
@@ -210,6 +264,7 @@ def read_changes(
 def plan_changes(
     table: str,
     *,
+    # -- options: CHANGES
     starting_version: int | None = None,
     ending_version: int | None = None,
     starting_timestamp: str | None = None,
@@ -221,6 +276,7 @@ def plan_changes(
     where: str | None = None,
     select: Sequence[str] | str | None = None,
     policies: Mapping[str, Any] | str | None = None,
+    # -- end
     storage_options: Mapping[str, str] | None = None,
 ) -> ChangesPlan:
     """Plan how :func:`read_changes` would read a range, from the log alone, without Spark.
@@ -234,7 +290,23 @@ def plan_changes(
     :return: the whole range and its parts (``segments``), each with its read method (``method``), the reason
         and its size in bytes; ``print`` shows the plan
     """
-    given = flat(READ, locals())
+    arguments = {
+        "table": table,
+        # -- given: CHANGES
+        "starting_version": starting_version,
+        "ending_version": ending_version,
+        "starting_timestamp": starting_timestamp,
+        "ending_timestamp": ending_timestamp,
+        "query": query,
+        "keys": keys,
+        "method": method,
+        "raw": raw,
+        "where": where,
+        "select": select,
+        "policies": policies,
+        # -- end
+    }
+    given = flat(READ, arguments)
     options = filled(QueryOptions, READ, given)
     storage = dict(storage_options) if storage_options else None
     return planned_changes(filled(ChangesRequest, READ, given, options=options, storage_options=storage))
@@ -245,24 +317,26 @@ def ingest_changes(
     source: str,
     log: str,
     *,
+    # -- options: INGEST_ALONE without source, log
     pipeline: str | None = None,
     keys: Sequence[str] | str | None = None,
-    format: str = "json",  # noqa: A002 - as Spark's readers name it
+    insert_only: bool = False,
+    format: str = "json",  # noqa: A002 - the option's name everywhere
     adapter: str = "plain",
     adapter_options: Mapping[str, Any] | None = None,
     schema: str | None = None,
     format_options: Mapping[str, Any] | None = None,
-    insert_only: bool = False,
     starting_timestamp: str | None = None,
     glob: str | None = None,
     lexical_order: bool = False,
     follow_links: bool = False,
     replay: bool = False,
+    single_driver: bool = False,
     limits: Mapping[str, Any] | str | None = None,
     policies: Mapping[str, Any] | str | None = None,
     layout: Mapping[str, Any] | str | None = None,
+    # -- end
     kafka_options: Mapping[str, str] | None = None,
-    single_driver: bool = False,
     storage_options: Mapping[str, str] | None = None,
     run_id: str = "",
 ) -> IngestResult:
@@ -272,7 +346,7 @@ def ingest_changes(
     table ``<log>__ingested`` records the batches. If there is no new file or record, the call does not use
     Spark, and writes nothing. If an earlier batch is unfinished, the call finishes only that batch.
 
-    :data:`delta_cdc.core.option_schema.INGEST` documents all options, and which of them belong in a mapping.
+    :data:`delta_cdc.core.options.INGEST` documents all options, and which of them belong in a mapping.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param kafka_options: options of the Kafka client, for the plan and for the job
@@ -283,7 +357,30 @@ def ingest_changes(
     :raises DeltaCdcError: the call failed, and the log has no event of the failing batch; the error names the
         remedy
     """
-    given = flat(_INGEST_ALONE, locals())
+    arguments = {
+        "source": source,
+        "log": log,
+        # -- given: INGEST_ALONE without source, log
+        "pipeline": pipeline,
+        "keys": keys,
+        "insert_only": insert_only,
+        "format": format,
+        "adapter": adapter,
+        "adapter_options": adapter_options,
+        "schema": schema,
+        "format_options": format_options,
+        "starting_timestamp": starting_timestamp,
+        "glob": glob,
+        "lexical_order": lexical_order,
+        "follow_links": follow_links,
+        "replay": replay,
+        "single_driver": single_driver,
+        "limits": limits,
+        "policies": policies,
+        "layout": layout,
+        # -- end
+    }
+    given = flat(INGEST_ALONE, arguments)
     request = ingest_request(
         given,
         log=located(spark, log),

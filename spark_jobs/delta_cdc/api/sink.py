@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from delta_cdc import job
-from delta_cdc.planning.request import CommitRequest
+from delta_cdc.core.requests import CommitRequest
 from delta_cdc.run.commit import run_commit
 
 if TYPE_CHECKING:

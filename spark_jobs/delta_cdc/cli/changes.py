@@ -12,8 +12,8 @@ from delta_cdc.cli.common import bounds, named, newest_seal, refuse, session
 from delta_cdc.cli.pipelines import is_configuration, is_pair, source_of, takes_pipelines, the_one
 from delta_cdc.core.arguments import names
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.options import Query, ReadMethod
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS
-from delta_cdc.core.spec import Query, ReadMethod
 from delta_cdc.core.validation import options_of
 from delta_cdc.spark.changes.states import match
 

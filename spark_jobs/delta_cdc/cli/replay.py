@@ -22,7 +22,8 @@ from delta_cdc.cli.pipelines import chosen, takes_pipelines
 from delta_cdc.core import sql
 from delta_cdc.core.arguments import conflict
 from delta_cdc.core.errors import TableNotFound
-from delta_cdc.core.spec import ApplyRequest, IngestOptions
+from delta_cdc.core.options import IngestOptions
+from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.validation import ingest_options_of, options_of
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.quarantine import holds_records

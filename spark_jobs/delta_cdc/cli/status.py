@@ -12,7 +12,7 @@ from delta_cdc.cli.pipelines import chosen, takes_pipelines
 from delta_cdc.core.arguments import seconds
 from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.metrics import METRICS, Sample, prometheus_text
-from delta_cdc.core.option_schema import APPLY
+from delta_cdc.core.options import APPLY
 from delta_cdc.core.retention import readable as span
 from delta_cdc.core.text_table import plural
 from delta_cdc.delta_log.table import run_sync

@@ -9,11 +9,11 @@ from delta_cdc.cli.common import bounds, newest_seal, refuse
 from delta_cdc.cli.pipelines import at_its_place, source_of, takes_pipelines
 from delta_cdc.core.arguments import MODES
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY, INGEST, filled
-from delta_cdc.core.spec import ApplyOptions, IngestOptions, SourceKind
+from delta_cdc.core.option import filled, options_in
+from delta_cdc.core.options import APPLY, INGEST, ApplyOptions, IngestOptions, IngestRunOptions, SourceKind
+from delta_cdc.core.requests import IngestRequest
 from delta_cdc.core.topics import is_topics
 from delta_cdc.core.validation import ingest_options_of, options_of
-from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.batch import PipelineJob, pipeline_job
 from delta_cdc.run.table_arguments import apply_request, is_ingested
 
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 #: Arguments that replace a missing watermark, as attributes of the arguments.
 _FIRST_LOAD = ("source_kind", "keys", "sequence_by")
+_FLAGS = {name for table in (APPLY, INGEST) for name, one in table.items() if one.flag}
 #: Arguments that fit only one pipeline, because each has its own versions and keys.
-_OF_ONE = ("starting_version", "ending_version", "repair_keys")
-_OF_AN_APPLY = (*_OF_ONE, "ending_timestamp", "max_versions", "versions_per_commit", "bytes_per_commit",
-                "repair_quarantined", "discard_history")  # fmt: skip
-OF_AN_INGEST = ("max_files", "max_offsets", "glob")
-_OF_BOTH = ("starting_timestamp", "max_bytes")
+_OF_ONE = tuple(name for name in APPLY if APPLY[name].of_one)
+#: Arguments that only an ingest has, only an apply, and both.
+OF_AN_INGEST = tuple(name for name in INGEST if name in _FLAGS and name not in APPLY)
+_OF_BOTH = tuple(name for name in options_in(IngestRunOptions) if name in _FLAGS and name in APPLY)
+_OF_AN_APPLY = tuple(name for name in APPLY if name in _FLAGS and name not in _OF_BOTH)
 
 
 def takes_work(parser: argparse.ArgumentParser) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.config.findings import shown
 from delta_cdc.core.errors import DeltaCdcError, TableNameUnresolved
+from delta_cdc.core.rules import check_apply
 from delta_cdc.core.uris import canonical_uri
-from delta_cdc.planning.request import check_apply
+from delta_cdc.planning.ingest_request import checked
 from delta_cdc.run.table_arguments import requests
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def check(table: Table, places: dict[str, Place], place: Place, findings: Findin
         is_known = not _VARIABLE.match(table.arguments["source"])
         ingest, apply = requests(given, ingest=has_log and is_known)
         if ingest is not None:
-            ingest.check()
+            checked(ingest)
         if apply is not None:
             check_apply(apply)
     except (DeltaCdcError, OSError) as error:

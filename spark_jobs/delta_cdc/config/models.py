@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from delta_cdc.core.option_schema import APPLY, CONFLICT, GROUPS, INGEST, INITIAL_LOAD, SPAN, in_group
+from delta_cdc.core.option import CONFLICT, GROUPS, INITIAL_LOAD, SPAN, in_group
+from delta_cdc.core.options import APPLY, INGEST
 
 
 @dataclass(frozen=True)

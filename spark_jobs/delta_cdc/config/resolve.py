@@ -10,8 +10,8 @@ from delta_cdc.config import combine, models, values
 from delta_cdc.config.configuration import Configuration, Group, Table
 from delta_cdc.config.findings import Place, nearest, shown
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY, INGEST
-from delta_cdc.core.validation import check_pipeline
+from delta_cdc.core.options import APPLY, INGEST
+from delta_cdc.core.rules import check_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

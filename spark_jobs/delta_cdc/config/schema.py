@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from delta_cdc.config import models
-from delta_cdc.core.option_schema import GROUPS
+from delta_cdc.core.option import GROUPS
 
 _SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 

@@ -11,7 +11,9 @@ from delta_cdc.config import models
 from delta_cdc.config.findings import nearest, shown
 from delta_cdc.core.arguments import seconds
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.run.times import start
+from delta_cdc.core.option import SPAN
+from delta_cdc.core.options import INGEST
+from delta_cdc.core.times import start
 
 if TYPE_CHECKING:
     from delta_cdc.config.findings import Findings, Place
@@ -131,7 +133,7 @@ def _is_cron(text: str) -> bool:
 _FORMS = {
     "retry_delay": _span,
     "execution_timeout": _span,
-    "freshness": _span,
+    **{name: _span for name, one in INGEST.items() if one.kind is SPAN},
     "start_date": _date,
     "schedule": _schedule,
 }

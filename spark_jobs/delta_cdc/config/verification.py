@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
-from delta_cdc.core.options import check_options
+from delta_cdc.core.rules import check_options
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.validation import comparable, described
 from delta_cdc.core.variables import expand

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.change_log import DELETE, IGNORE, TRUNCATE, UPSERT
-from delta_cdc.core.validation import invalid
+from delta_cdc.core.errors import invalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -125,6 +124,8 @@ def required(adapter: str, name: str, why: str) -> InvalidConfiguration:
 
 
 # -- the bundled adapters -------------------------------------------------------------------------
+#: What an event is; an ``ignore`` is counted, not stored.
+UPSERT, DELETE, TRUNCATE, IGNORE = "upsert", "delete", "truncate", "ignore"
 KINDS_OF_EVENTS = (UPSERT, DELETE, TRUNCATE, IGNORE)
 #: GoldenGate's update of a key: a delete of the old key and an upsert of the new one.
 KEY_CHANGE = "key_change"

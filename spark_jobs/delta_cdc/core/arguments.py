@@ -29,13 +29,13 @@ _NOT_GIVEN = ("", "none", "null")
 _NO_CHOICE = ("", "None", "null")
 #: The work of a run: apply all new changes, all up to a bound, or those of a time interval; compute some keys
 #: again; compute all keys again; or load the target from the start.
-MODES = ("incremental", "backfill", "interval", "repair", "reload", "reset")
+MODES: tuple[str, ...] = ("incremental", "backfill", "interval", "repair", "reload", "reset")
 #: The same as ``incremental`` with ``dry_run``, for forms that have one field.
 DRY_RUN = "dry_run"
 #: The ways to handle conflicting events, besides ``{"last_by": [<column>, ...]}``.
-CONFLICTS = ("fail", "quarantine")
+CONFLICTS: tuple[str, ...] = ("fail", "quarantine")
 #: The ways to fill a new target, besides ``{"from_version": N}`` and ``{"none_at": V}``.
-INITIAL_LOADS = ("snapshot", "none")
+INITIAL_LOADS: tuple[str, ...] = ("snapshot", "none")
 #: The name of a custom adapter: a module, and a name in it.
 _DOTTED = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)+", re.ASCII)
 _DURATION = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(second|minute|hour|day)s?\s*", re.IGNORECASE)

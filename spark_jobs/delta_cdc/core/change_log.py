@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.adapters import DELETE, TRUNCATE
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.properties import CHANGE_LOG
-from delta_cdc.core.spec import ApplyOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from delta_cdc.core.spec import IngestOptions, SourceKind
+    from delta_cdc.core.options import IngestOptions, SourceKind
 
 # -- records --------------------------------------------------------------------------------------
 #: string: the raw record, a line or a message's value; NULL for a tombstone, and for an unreadable file.
@@ -26,9 +27,8 @@ POSITION = "_position"
 POSITION_DDL = "struct<file: string, row: bigint, topic: string, partition: int, offset: bigint>"
 
 # -- events: the output of an adapter; RAW and POSITION are passed on ----------------------------
-#: string: :data:`UPSERT`, :data:`DELETE`, :data:`TRUNCATE`, or :data:`IGNORE` (counted, not stored).
+#: string: one of :data:`delta_cdc.core.adapters.KINDS_OF_EVENTS`; ``ignore`` is counted, not stored.
 OP = "_op"
-UPSERT, DELETE, TRUNCATE, IGNORE = "upsert", "delete", "truncate", "ignore"
 #: the order of a key's events: any type with an order; text parts have a fixed width, so that they sort
 #: correctly as text. Where several events share a source position, the last part is the event's index.
 SEQUENCE = "_sequence"

@@ -373,3 +373,15 @@ class OutcomeUnknown(DeltaCdcError, retryable=True):
 
 class VerificationFailed(DeltaCdcError):
     """A verification found a problem."""
+
+
+def invalid(what: str, remedy: str, argument: str | None = None) -> InvalidConfiguration:
+    """Build the error for a configuration that cannot be used.
+
+    :param what: a clause without a full stop
+    :param remedy: a sentence
+    :param argument: the first argument that is wrong
+    """
+    return InvalidConfiguration(
+        f"The configuration cannot be used: {what}.", remedy=remedy, argument=argument
+    )

@@ -1,269 +1,765 @@
-"""Which options of an apply can be combined; checked without any I/O.
+"""Every option of an apply, an ingest and a read: its name, type, default, meaning, and where it belongs.
 
-Every rule is one row of a table: its condition, the wrong argument, the message, and the remedy. The first
-rule whose condition is true raises an error. The option schema checks single options.
+An option is one field here, and its use. From these fields come the parsing of arguments, the keys of a
+configuration and their JSON Schema, template fields, the tables of the documentation, the flags of commands,
+what a seal records, and the signatures of operators and functions, which ``tools/signatures.py`` writes.
+
+Which options go together: :mod:`delta_cdc.core.rules`.
 """
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
-from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION
-from delta_cdc.core.spec import ApplyOptions
-from delta_cdc.core.validation import invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    Rules = Iterator[tuple[bool, str, str, str]]
-
-#: For an event, when it arrived; for a state, when it was valid.
-_ARRIVAL = re.compile(rf"\b({COMMIT_VERSION}|{COMMIT_TIMESTAMP})\b", re.IGNORECASE)
-_RETENTION = "delta.setTransactionRetentionDuration"
-_NULL_LISTS = ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
-_PAIRS = (
-    ("column_list", "except_column_list"),
-    ("track_history_column_list", "track_history_except_column_list"),
-    _NULL_LISTS,
+from delta_cdc.core import codec
+from delta_cdc.core.option import (
+    ADAPTER,
+    COLUMNS,
+    CONFLICT,
+    COUNT,
+    FAIL_OR_RELOAD,
+    FLAG,
+    INITIAL_LOAD,
+    KEYS,
+    MAPPING,
+    MODE,
+    NAME,
+    OPTIONAL_TABLE,
+    PARTITIONS,
+    POSITIVE,
+    PREDICATE,
+    PROJECTIONS,
+    PROPERTIES,
+    SCD_TYPE,
+    SEQUENCE,
+    SPAN,
+    SQL,
+    TABLE,
+    TEXT,
+    Option,
+    choice,
+    option,
+    options_in,
 )
-#: Options only for events that have keys.
-_BY_KEY = (
-    "apply_as_deletes",
-    "apply_as_truncates",
-    "ignore_null_updates",
-    *_NULL_LISTS,
-    "columns_to_update",
-    "delete_sequence",
-    "snapshot_version_column",
+
+#: The change queries, as J. Vanlightly's comparison of table formats names them.
+Query = Literal["append_only", "upsert", "min_delta", "full_delta"]
+#: The read method: Delta's change data feed; files that were added or removed, with rows matched by row id;
+#: the same, with rows matched by key; files of commits that only add.
+ReadMethod = Literal["auto", "change_files", "row_tracking", "snapshot_diff", "added_files"]
+#: The kind of the source: a table with a change feed, an append-only table of events, or periodic full copies
+#: (one per version, or one per value of a column).
+SourceKind = Literal["change_feed", "change_log", "snapshot"]
+#: Which changes of the source's columns a target or a change log follows.
+SchemaEvolution = Literal["additive", "none", "widen", "keep_dropped", "mirror"]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Options of every pipeline that writes a table."""
+
+    keys: tuple[str, ...] = option(
+        KEYS,
+        "Columns that identify a row; may be empty only with ``insert_only``",
+        default=(),
+        recorded="fixed",
+    )
+    insert_only: bool = option(
+        FLAG,
+        "The source is append-only: it never updates or deletes rows",
+        default=False,
+        templated=False,
+        recorded="log",
+    )
+    schema_evolution: SchemaEvolution = option(
+        choice(*get_args(SchemaEvolution)),
+        "``additive``: the target gets new columns; ``none``: new columns are an error; ``widen``: as "
+        "``additive``, and column types widen as in the source, also in an ingest's change log; "
+        "``keep_dropped``: as ``widen``, and a column that the source drops stays, with NULL in new "
+        "rows; ``mirror``: as ``widen``, and the target drops and renames columns as the source does",
+        default="additive",
+        group="policies",
+    )
+    cluster_by: tuple[str, ...] | None = option(
+        COLUMNS,
+        "Clustering columns. None takes up to four keys, unless ``partition_by`` is set; an empty "
+        "list means no clustering",
+        group="layout",
+    )
+
+
+@dataclass(frozen=True)
+class ApplyOptions(TableOptions):
+    """The content of a target. Names follow Databricks AUTO CDC.
+
+    ``source_kind`` is None until the planner has read whether the source is a change log of an ingest.
+    """
+
+    source_kind: SourceKind | None = option(
+        choice(*get_args(SourceKind)),
+        "``change_feed``: a table whose rows are inserted, updated and deleted; ``change_log``: an "
+        "append-only table of events, which may come late and twice; ``snapshot``: full copies, one "
+        "per version or per value of ``snapshot_version_column``. None means ``change_log`` for a log "
+        "that an ingest made, and ``change_feed`` for any other table",
+        default="change_feed",
+        omitted=None,
+        recorded="fixed",
+    )
+    stored_as_scd_type: int = option(
+        SCD_TYPE,
+        "1 keeps the current rows, 2 keeps every version of each row",
+        default=1,
+        recorded="fixed",
+    )
+    sequence_by: str | tuple[str, ...] = option(
+        SEQUENCE,
+        "For a change log: one or more expressions that order the events of a key (the first one "
+        "decides first). Required unless an ingest made the log. For other sources, type 2 only: the "
+        "value for the start and end columns: ``_commit_version`` (default), ``_commit_timestamp``, "
+        "or an expression over the columns",
+        default="_commit_version",
+        omitted=None,
+        recorded="shown",
+    )
+    delete_sequence: str | None = option(
+        SQL,
+        "For a change feed, type 2: the value of the end column of a deleted row. Required if "
+        "``sequence_by`` is an expression over columns, because a deleted row has only its old "
+        "values. Both must have the same type. If ``sequence_by`` is a time, you can use "
+        "``_commit_timestamp``",
+        recorded="shown",
+    )
+    where: str | None = option(
+        SQL,
+        "Predicate on rows. The run deletes a row that no longer matches, and inserts a row that "
+        "matches now. From a change log, it ignores events that do not match",
+        recorded="changeable",
+    )
+    select: tuple[str, ...] = option(
+        PROJECTIONS,
+        "Expressions that compute the columns; ``*`` means all columns",
+        default=(),
+        recorded="changeable",
+    )
+    apply_as_deletes: str | None = option(
+        SQL,
+        "Predicate over the source's columns. In a change log, an event that matches is a delete. In "
+        "other sources, the run treats a row that matches as absent",
+        recorded="changeable",
+    )
+    apply_as_truncates: str | None = option(
+        SQL,
+        "Predicate: an event of a change log that matches is a truncate. It has no key, and deletes "
+        "all rows with a lower sequence",
+        recorded="changeable",
+    )
+    column_list: tuple[str, ...] | None = option(
+        COLUMNS,
+        "Columns, after ``select``, that the target gets; it always gets the keys",
+        recorded="changeable",
+    )
+    except_column_list: tuple[str, ...] | None = option(
+        COLUMNS,
+        "Columns, after ``select``, that the target does not get",
+        recorded="changeable",
+    )
+    track_history_column_list: tuple[str, ...] | None = option(
+        COLUMNS,
+        "Type 2: only a change of these columns makes a new version",
+        recorded="changeable",
+    )
+    track_history_except_column_list: tuple[str, ...] | None = option(
+        COLUMNS,
+        "Type 2: a change of only these columns makes no new version",
+        recorded="changeable",
+    )
+    ignore_null_updates: bool = option(
+        FLAG,
+        "A NULL in an event does not change the column",
+        default=False,
+        recorded="changeable",
+    )
+    ignore_null_updates_column_list: tuple[str, ...] | None = option(
+        COLUMNS,
+        "``ignore_null_updates`` only for these columns, or leaf fields of structs (``a.b``)",
+        recorded="changeable",
+    )
+    ignore_null_updates_except_column_list: tuple[str, ...] | None = option(
+        COLUMNS,
+        "``ignore_null_updates`` for all columns except these",
+        recorded="changeable",
+    )
+    columns_to_update: str | None = option(
+        TEXT,
+        "Column of the source whose array names the columns that an event contains. Other columns "
+        "keep their values. A NULL array means all columns",
+        recorded="changeable",
+    )
+    start_column: str = option(
+        NAME,
+        "Type 2: name of the start column",
+        default="__START_AT",
+        group="layout",
+        recorded="fixed",
+    )
+    end_column: str = option(
+        NAME,
+        "Type 2: name of the end column (NULL in the current version)",
+        default="__END_AT",
+        group="layout",
+        recorded="fixed",
+    )
+    on_conflict: str | tuple[str, ...] = option(
+        CONFLICT,
+        "If different events of one key in a change log have the same sequence: ``fail``, "
+        '``quarantine``, or ``{"last_by": [<column>, ...]}``, which applies the event with the '
+        "greatest values in these columns",
+        default="fail",
+        group="policies",
+    )
+    on_invalid: Literal["fail", "quarantine"] = option(
+        choice("fail", "quarantine"),
+        "If an event has no key or no sequence: ``fail``, or ``quarantine`` (into the table "
+        "``<target>__quarantine``)",
+        default="fail",
+        group="policies",
+    )
+    delete_mode: Literal["hard", "soft"] = option(
+        choice("hard", "soft"),
+        "``hard`` deletes the row; ``soft`` (type 1) keeps the row, with ``_deleted`` true",
+        default="hard",
+        recorded="fixed",
+    )
+    partition_by: dict[str, str | None] = option(
+        PARTITIONS,
+        "Partition columns, or a mapping from a new partition column to its expression",
+        default={},
+        group="layout",
+        recorded="fixed",
+    )
+    target_properties: dict[str, str] = option(
+        PROPERTIES,
+        "Table properties of a target that the pipeline creates",
+        default={},
+        group="layout",
+    )
+    publish_changes: bool = option(
+        FLAG,
+        "Turn on the change data feed of a target that the pipeline creates",
+        default=False,
+        group="layout",
+    )
+    on_late: Literal["fail", "discard"] = option(
+        choice("fail", "discard"),
+        "If an event of a change log is below the lateness horizon: ``fail`` or ``discard``",
+        default="fail",
+        group="policies",
+    )
+    snapshot_version_column: str | None = option(
+        NAME,
+        "With ``source_kind`` ``snapshot``: the column that distinguishes the copies. A later copy "
+        "must have a greater value",
+        recorded="fixed",
+    )
+
+    @property
+    def sequences(self) -> tuple[str, ...]:
+        """Return the expressions of ``sequence_by``, one or several."""
+        return (self.sequence_by,) if isinstance(self.sequence_by, str) else self.sequence_by
+
+    @property
+    def last_by(self) -> tuple[str, ...]:
+        """Return the columns that decide between conflicting events; empty if ``on_conflict`` is a word."""
+        return () if isinstance(self.on_conflict, str) else self.on_conflict
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether an event may carry only some of the columns."""
+        return (
+            self.ignore_null_updates
+            or self.ignore_null_updates_column_list is not None
+            or self.ignore_null_updates_except_column_list is not None
+            or self.columns_to_update is not None
+        )
+
+    @property
+    def quarantines(self) -> bool:
+        """Return whether a quarantine table may exist."""
+        return "quarantine" in (self.on_conflict, self.on_invalid)
+
+    @property
+    def takes_events(self) -> bool:
+        """Return whether rows of the source are events, rather than states before and after a commit."""
+        return self.source_kind == "change_log" or self.snapshot_version_column is not None
+
+    @property
+    def takes_copies(self) -> bool:
+        """Return whether each version of the source is a full copy."""
+        return self.source_kind == "snapshot" and not self.takes_events
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The ends of a range of versions, both inclusive."""
+
+    starting_version: int | None = option(
+        COUNT,
+        "First version, inclusive; None continues after the watermark",
+        of_one=True,
+        flag=True,
+    )
+    ending_version: int | None = option(
+        COUNT,
+        "Last version, inclusive; None is the newest one",
+        of_one=True,
+        flag=True,
+    )
+    starting_timestamp: str | None = option(
+        TEXT,
+        "First version at or after a time, such as ``2026-01-31T18:00:00+01:00``; in Airflow and for "
+        "an apply also ``2026-01-31T18:00:00 Europe/Berlin``",
+        flag=True,
+    )
+    ending_timestamp: str | None = option(
+        TEXT,
+        "Last version at or before a time",
+        flag=True,
+    )
+
+
+@dataclass(frozen=True)
+class RangeOptions(Bounds):
+    """Options of a run that reads a range of versions."""
+
+    max_versions: int | None = option(
+        POSITIVE,
+        "Maximum number of versions of the source in one run, counted from the first one that changes data",
+        group="limits",
+        flag=True,
+    )
+    max_bytes: int | None = option(
+        POSITIVE,
+        "Maximum size of the changes in one run, in bytes, by the file sizes in the source's log. A "
+        "run takes at least one version",
+        group="limits",
+        flag=True,
+    )
+    versions_per_commit: int | None = option(
+        POSITIVE,
+        "Maximum number of versions in one commit. One application makes all commits of a run, and a "
+        "retry continues after the last one. None makes one commit per run, or several if the range "
+        "is too long for one Spark plan",
+        group="limits",
+        flag=True,
+    )
+    bytes_per_commit: int | None = option(
+        POSITIVE,
+        "Maximum size of the changes in one commit, in bytes",
+        group="limits",
+        flag=True,
+    )
+    single_driver: bool = option(
+        FLAG,
+        "True: you make sure that only one Spark driver at a time writes to the table. Needed on S3 "
+        "if Spark's log store is not safe for several drivers, and on disks without hard links",
+        default=False,
+        templated=False,
+    )
+
+
+@dataclass(frozen=True)
+class RunOptions(RangeOptions):
+    """Options of a run that applies changes, which no seal records."""
+
+    initial_load: str | dict[str, int] = option(
+        INITIAL_LOAD,
+        'First run: ``snapshot`` loads the newest version; ``{"from_version": N}`` loads version N - '
+        "1, and applies the changes since; ``none`` loads nothing: the target already equals the "
+        'newest version of the source; ``{"none_at": V}`` loads nothing: the target already equals '
+        "version V",
+        default="snapshot",
+    )
+    target_location: str | None = option(
+        OPTIONAL_TABLE,
+        "If the target is a catalog name: path or URI of its table, ``${ENV}`` allowed. None takes "
+        "the location in the catalog. For a new table, None takes the folder with the table's name in "
+        "the location of its schema",
+        group="layout",
+    )
+    target_comment: str | None = option(
+        TEXT,
+        "Comment of a table that this pipeline registers in the catalog",
+        group="layout",
+    )
+    mode: str = option(
+        MODE,
+        "``incremental`` (also an empty text): apply the changes after the watermark. ``backfill``: "
+        "the same, up to an end. ``dry_run``: ``incremental`` with ``dry_run=True``. ``repair``: "
+        "compute again the rows of the keys that changed in a range, or that ``repair`` selects; the "
+        "watermark stays. ``reload``: compute again the rows of all keys. ``reset``: delete the "
+        "target's rows, and load it again. ``interval``, for runs with a data interval: apply the "
+        "changes before the end of the interval; if they are already applied, repair the keys that "
+        "changed in the interval",
+        default="incremental",
+        of_run=True,
+    )
+    discard_history: bool = option(
+        FLAG,
+        "Allow ``reset`` of type 2, which deletes the history",
+        default=False,
+        of_run=True,
+        flag=True,
+    )
+    repair_keys: str | None = option(
+        PREDICATE,
+        "Predicate over the key columns: repair these keys, instead of a range. It compares the "
+        "columns with literals; no function or subquery is allowed",
+        of_run=True,
+        group="repair",
+        of_one=True,
+        flag=True,
+    )
+    repair_quarantined: bool = option(
+        FLAG,
+        "Repair the keys in the quarantine table",
+        default=False,
+        of_run=True,
+        group="repair",
+        flag=True,
+    )
+    on_drift: str = option(
+        choice("fail", "accept", "repair"),
+        "If the options differ from those that built the target: ``fail``; ``accept``: use the new "
+        "ones from now on; ``repair``: use the new ones, and reload the target",
+        default="fail",
+        group="policies",
+    )
+    on_source_replaced: str = option(
+        FAIL_OR_RELOAD,
+        "If another table replaced the source: ``fail`` or ``reload``",
+        default="fail",
+        group="policies",
+    )
+    on_target_replaced: str = option(
+        FAIL_OR_RELOAD,
+        "If another writer replaced or overwrote the target: ``fail`` or ``reload``",
+        default="fail",
+        group="policies",
+    )
+    on_versions_expired: str = option(
+        FAIL_OR_RELOAD,
+        "If retention removed versions that the run must apply: ``fail`` or ``reload``",
+        default="fail",
+        group="policies",
+    )
+    allow_empty: bool = option(
+        FLAG,
+        "Full copies (``source_kind`` ``snapshot``): apply a copy without rows, which deletes or "
+        "closes every row of the target. Otherwise the run fails with ``EmptyCopy``",
+        default=False,
+        group="policies",
+    )
+    take_over_from: str | None = option(
+        NAME,
+        "Old name of the pipeline that built the target: this pipeline continues at the old "
+        "watermark, and later runs under the old name fail",
+    )
+    dry_run: bool = option(
+        FLAG,
+        "Plan, count and show the statements, but write nothing",
+        default=False,
+        of_run=True,
+    )
+    staging: str | None = option(
+        OPTIONAL_TABLE,
+        "Staging table of ``DeltaReadChangesOperator``: apply the batch in it, instead of reading the source",
+        of_run=True,
+    )
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """A query for the changes of a range."""
+
+    query: Query = option(
+        choice(*get_args(Query)),
+        "``full_delta``: every change, with pre-images; ``append_only``: every inserted row, with the "
+        "inserted values; ``min_delta``: the net change of each key; ``upsert``: the last row of "
+        "every changed key that still exists. An apply accepts only ``full_delta``",
+        default="full_delta",
+    )
+    keys: tuple[str, ...] = option(
+        KEYS,
+        "Columns that identify a row; required for ``upsert`` and with ``where``, and for "
+        "``min_delta`` unless row tracking is on",
+        default=(),
+    )
+    method: ReadMethod = option(
+        choice(*get_args(ReadMethod)),
+        "``change_files`` (Delta's change data feed), ``row_tracking``, ``snapshot_diff`` or "
+        "``added_files``; ``auto`` chooses one of them for each part of the range",
+        default="auto",
+    )
+    raw: bool = option(
+        FLAG,
+        "For ``full_delta``: return exactly the rows of the change data feed, also those that a "
+        "commit rewrote unchanged",
+        default=False,
+        templated=False,
+    )
+    where: str | None = option(
+        SQL,
+        "Spark SQL predicate on rows. A row that no longer matches becomes a delete, and a row that "
+        "matches now becomes an insert",
+    )
+    select: tuple[str, ...] = option(
+        PROJECTIONS,
+        "Spark SQL expressions that compute the columns",
+        default=(),
+    )
+    on_change_commit: Literal["fail", "skip"] = option(
+        choice("fail", "skip"),
+        "For the method ``added_files``: ``fail`` at a commit that removes rows, or ``skip`` it; "
+        "``skip`` is not possible with a ``target``",
+        default="fail",
+        group="policies",
+    )
+
+    @property
+    def is_net(self) -> bool:
+        """Return whether only the net effect of a range counts, not the changes between its ends."""
+        return self.query in ("upsert", "min_delta")
+
+
+@dataclass(frozen=True)
+class IngestOptions(TableOptions):
+    """The format of an external change set, and the meaning of its events.
+
+    :param source_kind: ``files`` or ``kafka``; the source decides
+    """
+
+    source_kind: Literal["files", "kafka"] = "files"
+    format: Literal["json", "csv", "parquet", "avro"] = option(
+        choice("json", "csv", "parquet", "avro"),
+        "Format of files: ``json`` (one object per line; with the format option ``multiLine``, one "
+        "array per file), ``csv``, ``parquet`` or ``avro`` (object container files). Of topics: "
+        "``json``, or ``avro`` with the ids of a schema registry",
+        default="json",
+        recorded="log",
+    )
+    adapter: str = option(
+        ADAPTER,
+        "What converts a record into an event: ``plain``, ``canal``, ``debezium``, ``dms``, "
+        "``goldengate``, ``maxwell``, ``mongodb``, or the dotted name of your function",
+        default="plain",
+        recorded="log",
+    )
+    adapter_options: dict[str, Any] = option(
+        MAPPING,
+        "Options of the adapter",
+        default={},
+        recorded="log",
+    )
+    schema: str | None = option(
+        TEXT,
+        "The events' columns as Spark SQL DDL; None infers them from the records",
+        recorded="log",
+    )
+    format_options: dict[str, str] = option(
+        PROPERTIES,
+        'Options of the format, such as ``{"sep": ";"}``',
+        default={},
+        recorded="log",
+    )
+    on_invalid: Literal["quarantine", "fail"] = option(
+        choice("fail", "quarantine"),
+        "If a record is not an event: ``quarantine`` or ``fail``",
+        default="quarantine",
+        group="policies",
+        recorded="log",
+    )
+    log_properties: dict[str, str] = option(
+        PROPERTIES,
+        "Table properties of a log that the pipeline creates",
+        default={},
+        group="layout",
+    )
+
+    def __post_init__(self) -> None:
+        # JSON has no tuples: options read from a spec or a seal equal those that were written.
+        object.__setattr__(self, "adapter_options", codec.encoded(self.adapter_options))
+
+
+@dataclass(frozen=True)
+class IngestRunOptions:
+    """Options of a run that ingests files or topics, which no seal records."""
+
+    starting_timestamp: str | None = option(
+        TEXT,
+        "Skip files and records before this time, such as ``2026-01-31T18:00:00+01:00``, and count them",
+        flag=True,
+    )
+    max_files: int | None = option(
+        POSITIVE,
+        "Maximum number of files in one run",
+        group="limits",
+        flag=True,
+    )
+    max_bytes: int | None = option(
+        POSITIVE,
+        "Maximum size of the files in one run, in bytes. A run takes at least one file",
+        group="limits",
+        flag=True,
+    )
+    max_offsets: int | None = option(
+        POSITIVE,
+        "Kafka: maximum number of records in one run",
+        group="limits",
+        flag=True,
+    )
+    glob: str | None = option(
+        TEXT,
+        "Pattern for the names of files, without their folders, such as ``orders-*.json``",
+        flag=True,
+    )
+    lexical_order: bool = option(
+        FLAG,
+        "True: the name of each new file sorts after the names of all earlier files, so a run lists "
+        "only the names after the last one",
+        default=False,
+    )
+    follow_links: bool = option(
+        FLAG,
+        "True: follow links in a local folder that lead out of it. Whoever can write into it can then "
+        "have the run ingest any file that the task can read",
+        default=False,
+    )
+    replay: bool = option(
+        FLAG,
+        "Ingest the records in quarantine again, with the current arguments, instead of new records",
+        default=False,
+        of_run=True,
+    )
+    on_expired: str = option(
+        choice("fail", "continue"),
+        "If Kafka deleted records before an ingest read them: ``fail``, or ``continue`` at the oldest "
+        "record that remains",
+        default="fail",
+        group="policies",
+    )
+    single_driver: bool = option(
+        FLAG,
+        "True: you make sure that only one Spark driver at a time writes to the table. Needed on S3 "
+        "if Spark's log store is not safe for several drivers, and on disks without hard links",
+        default=False,
+        templated=False,
+    )
+
+
+def _by_name(*options: Option) -> dict[str, Option]:
+    return {one.name: one for one in options}
+
+
+_TABLES = _by_name(
+    Option(
+        "pipeline",
+        NAME,
+        "Name of the pipeline, which each of its commits records. None takes the last part of the "
+        "name of the target or, if there is no target, of the change log. Do not change the name "
+        "while that table exists. Two pipelines that write one table need different names",
+    ),
+    Option(
+        "source",
+        TABLE,
+        "Path, URI or catalog name of the source, ``${ENV}`` allowed",
+        required=True,
+    ),
+    Option(
+        "target",
+        TABLE,
+        "Path, URI or catalog name of the target, ``${ENV}`` allowed. If the catalog does not have "
+        "the name, the run that creates the target registers it",
+        required=True,
+    ),
 )
 
+#: What only reports of a pipeline use.
+_REPORTED = _by_name(
+    Option(
+        "freshness",
+        SPAN,
+        "Maximum age of a change that is not applied, such as ``30 minutes``. ``delta-cdc status``, "
+        "the metrics and the results of runs report a pipeline with an older change as late",
+        templated=False,
+    ),
+)
 
-def check_options(options: ApplyOptions) -> None:
-    """Refuse options that cannot be combined.
+_INGEST_TABLES = _by_name(
+    Option(
+        "source",
+        TABLE,
+        "Folder or prefix of files, or ``kafka://<host:port>,…/<topic>,…``; ``${ENV}`` allowed",
+        required=True,
+    ),
+    Option(
+        "target",
+        OPTIONAL_TABLE,
+        "Path, URI or catalog name of the table to which the run applies the log; None only ingests",
+    ),
+    Option(
+        "log",
+        TABLE,
+        "Path, URI or catalog name of the change log, ``${ENV}`` allowed. The ingest creates it if needed",
+        required=True,
+    ),
+)
+_READ_TABLES = _by_name(
+    Option(
+        "pipeline",
+        NAME,
+        "The pipeline's name, the same as in the apply or commit task",
+        required=True,
+    ),
+    Option(
+        "table",
+        TABLE,
+        "Path, URI or catalog name of the source, ``${ENV}`` allowed",
+        required=True,
+    ),
+    Option(
+        "staging",
+        TABLE,
+        "Path or URI of the staging table. The read creates it if needed",
+        required=True,
+    ),
+    Option(
+        "target",
+        OPTIONAL_TABLE,
+        "Path, URI or catalog name of the target with the watermark; None for your own sink",
+    ),
+)
+_SOURCE_KIND_OF_A_LOG = (
+    "How the apply reads the log; None is ``change_log``, or ``change_feed`` with ``insert_only``"
+)
 
-    :raises InvalidConfiguration: names the arguments
-    """
-    for rules in (_values, _keys, _kinds, _sequences, _deletes, _columns, _partial, _history, _layout):
-        for refused, argument, what, remedy in rules(options):
-            if refused:
-                raise invalid(what, remedy, argument)
-
-
-def check_order(options: ApplyOptions) -> None:
-    """Refuse a change log without an order of its events. The source itself may name it.
-
-    :raises InvalidConfiguration: ``sequence_by`` is missing
-    """
-    if options.source_kind == "change_log" and options.sequence_by == ApplyOptions.sequence_by:
-        raise invalid(
-            "sequence_by is missing",
-            "name the columns that order the events of the change log.",
-            "sequence_by",
-        )
-
-
-def _values(o: ApplyOptions) -> Rules:
-    for first, second in _PAIRS:
-        both_given = getattr(o, first) is not None and getattr(o, second) is not None
-        yield both_given, first, f"{first} and {second} are both given", "give one of them."
-
-
-def _keys(o: ApplyOptions) -> Rules:
-    yield (
-        not o.keys and not o.insert_only,
-        "keys",
-        "keys are missing",
-        "name the key columns, or set insert_only for a source of inserts.",
-    )
-    if not o.insert_only:
-        return
-    yield (
-        o.stored_as_scd_type == 2,
-        "insert_only",
-        "insert_only is given with SCD type 2",
-        "set stored_as_scd_type to 1: inserts alone make no history.",
-    )
-    yield (
-        o.source_kind not in (None, "change_feed"),
-        "insert_only",
-        f"insert_only is given with source_kind {o.source_kind!r}",
-        "leave source_kind out: the inserts of any table are appended; or give keys and drop insert_only.",
-    )
-    for name in _BY_KEY:
-        has_value = getattr(o, name) not in (None, False)
-        yield (
-            has_value,
-            "insert_only",
-            f"insert_only and {name} are both given",
-            f"give keys and drop insert_only, or drop {name}.",
-        )
-    yield (
-        o.delete_mode == "soft" or o.quarantines,
-        "insert_only",
-        "insert_only is given with delete_mode 'soft', or with a quarantine",
-        "give keys and drop insert_only, which neither deletes rows nor checks keys.",
-    )
-
-
-def _kinds(o: ApplyOptions) -> Rules:
-    log = o.source_kind == "change_log"
-    only = "leave it out: it only applies to source_kind 'change_log'."
-    yield (
-        not log and o.apply_as_truncates is not None,
-        "apply_as_truncates",
-        "apply_as_truncates is given without a change log",
-        only,
-    )
-    yield (
-        not log and o.on_conflict != "fail",
-        "on_conflict",
-        f"on_conflict is {o.on_conflict!r} without a change log",
-        only,
-    )
-    yield not log and o.on_late != "fail", "on_late", f"on_late is {o.on_late!r} without a change log", only
-    yield (
-        o.source_kind != "snapshot" and o.snapshot_version_column is not None,
-        "snapshot_version_column",
-        f"snapshot_version_column is given with source_kind {o.source_kind!r}",
-        "it names the version of periodic full copies: set source_kind to 'snapshot', or leave it out.",
-    )
-
-
-def _sequences(o: ApplyOptions) -> Rules:
-    has_sequence = o.sequence_by != ApplyOptions.sequence_by
-    if o.source_kind == "change_log":
-        arrival = any(_ARRIVAL.search(text) for text in o.sequences)
-        yield (
-            has_sequence and arrival,
-            "sequence_by",
-            f"sequence_by is {o.sequence_by!r}, the time when an event arrived",
-            "name a column that orders the events in their source: events may arrive late or twice.",
-        )
-        remedy = "leave it out: in a change log, a delete is an event with its own sequence."
-        yield (
-            o.delete_sequence is not None,
-            "delete_sequence",
-            "delete_sequence is given with a change log",
-            remedy,
-        )
-    elif o.snapshot_version_column is not None:
-        yield (
-            has_sequence or o.delete_sequence is not None,
-            "sequence_by" if has_sequence else "delete_sequence",
-            "sequence_by or delete_sequence is given with snapshot_version_column",
-            "leave both out: the versions of the snapshots define the order.",
-        )
-    elif o.stored_as_scd_type == 1:
-        yield (
-            has_sequence,
-            "sequence_by",
-            "sequence_by is given with SCD type 1",
-            "leave it out: the commit version orders the changes of a table.",
-        )
-        yield o.delete_sequence is not None, *_only_type_2("delete_sequence")
-    else:
-        yield (
-            not set(o.sequences) <= {COMMIT_VERSION, COMMIT_TIMESTAMP}
-            and not (o.delete_sequence or "").strip(),
-            "sequence_by",
-            f"sequence_by is the expression {o.sequence_by!r} and delete_sequence is missing",
-            "set delete_sequence (to _commit_timestamp, if it fits): a deleted row has only its old values.",
-        )
-
-
-def _deletes(o: ApplyOptions) -> Rules:
-    yield (
-        o.delete_mode == "soft" and o.stored_as_scd_type == 2,
-        "delete_mode",
-        "delete_mode is 'soft' with SCD type 2",
-        "leave it out: type 2 closes deleted rows, and keeps them.",
-    )
-
-
-def _columns(o: ApplyOptions) -> Rules:
-    yield (
-        o.column_list is not None and not o.column_list,
-        "column_list",
-        "column_list is empty",
-        "name the columns of the target, or leave it out for all of them.",
-    )
-    left_out = sorted(_lowered(o.keys) & _lowered(o.except_column_list or ()))
-    yield (
-        bool(left_out),
-        "except_column_list",
-        f"except_column_list names the key {', '.join(left_out)}",
-        "leave keys out of it: the target needs them.",
-    )
-    existing = [name for name, expression in o.partition_by.items() if expression is None]
-    for option_name, names in (
-        ("track_history_column_list", o.track_history_column_list or ()),
-        ("partition_by", existing),
-    ):
-        not_landing = [name for name in names if not _lands(o, name)]
-        yield (
-            bool(not_landing),
-            option_name,
-            f"{option_name} names {', '.join(not_landing)}, which the target does not get",
-            f"correct column_list or except_column_list, or remove it from {option_name}.",
-        )
-
-
-def _partial(o: ApplyOptions) -> Rules:
-    nulls = o.ignore_null_updates or any(getattr(o, name) is not None for name in _NULL_LISTS)
-    yield (
-        nulls and o.columns_to_update is not None,
-        "columns_to_update",
-        "columns_to_update and ignore-null are both given",
-        "give one of them: columns_to_update names an event's columns, ignore-null infers them.",
-    )
-
-
-def _history(o: ApplyOptions) -> Rules:
-    for name in ("track_history_column_list", "track_history_except_column_list"):
-        yield o.stored_as_scd_type == 1 and getattr(o, name) is not None, *_only_type_2(name)
-    same = o.stored_as_scd_type == 2 and o.start_column.lower() == o.end_column.lower()
-    yield (
-        same,
-        "start_column",
-        f"start_column and end_column are both {o.start_column!r}",
-        "give them different names.",
-    )
-
-
-def _layout(o: ApplyOptions) -> Rules:
-    yield (
-        bool(o.partition_by and o.cluster_by),
-        "partition_by",
-        "partition_by and cluster_by are both given",
-        "give one of them: Delta clusters or partitions a table, not both.",
-    )
-    clustering = o.cluster_by or ()
-    yield (
-        len(clustering) > 4,
-        "cluster_by",
-        f"cluster_by names {len(clustering)} columns",
-        "name at most four: Delta allows no more.",
-    )
-    yield (
-        _RETENTION in o.target_properties,
-        "target_properties",
-        f"target_properties sets {_RETENTION}",
-        "leave it out: Delta would delete the transactions that make each commit happen exactly once.",
-    )
-
-
-def _only_type_2(name: str) -> tuple[str, str, str]:
-    return name, f"{name} is given with SCD type 1", "leave it out: it only applies to type 2."
-
-
-def _lands(o: ApplyOptions, name: str) -> bool:
-    if name.lower() in _lowered(o.keys):
-        return True
-    if o.column_list is not None:
-        return name.lower() in _lowered(o.column_list)
-    return name.lower() not in _lowered(o.except_column_list or ())
-
-
-def _lowered(names: Iterable[str]) -> set[str]:
-    return {name.lower() for name in names}
+#: The ends of a range.
+BOUNDS = options_in(Bounds)
+#: Options of an apply.
+APPLY = {**_TABLES, **options_in(ApplyOptions, RunOptions), **_REPORTED}
+#: Options of an ingest, including those of the apply of its log.
+INGEST = {
+    "pipeline": APPLY["pipeline"],
+    **_INGEST_TABLES,
+    **{name: one for name, one in APPLY.items() if name not in (*_TABLES, "staging")},
+    **options_in(IngestOptions, IngestRunOptions),
+    "source_kind": replace(APPLY["source_kind"], doc=_SOURCE_KIND_OF_A_LOG),
+}
+#: Options of an ingest alone, without an apply that follows.
+INGEST_ALONE = {
+    name: INGEST[name] for name in ("pipeline", "source", "log", *options_in(IngestOptions, IngestRunOptions))
+}
+#: Options of a read of changes.
+READ = {**_READ_TABLES, **options_in(QueryOptions, RangeOptions)}
+#: Options of a query for changes, without a pipeline: the methods of one call need no limits.
+CHANGES = options_in(Bounds, QueryOptions)

@@ -16,7 +16,8 @@ from delta_cdc.core import codec
 from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.column_changes import ColumnChange  # noqa: TC001 - the codec reads hints
 from delta_cdc.core.errors import SpecUnreadable
-from delta_cdc.core.uris import spark_uri
+from delta_cdc.core.options import ApplyOptions, IngestOptions, QueryOptions
+from delta_cdc.core.requests import ApplyRequest  # noqa: TC001 - the codec reads hints
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 
 if TYPE_CHECKING:
@@ -32,96 +33,8 @@ SPEC_VERSION = 1
 JobStatus = Literal["committed", "skipped", "conflict", "stale", "failed", "planned", "unreached"]
 
 
-#: The change queries, as J. Vanlightly's comparison of table formats names them.
-Query = Literal["append_only", "upsert", "min_delta", "full_delta"]
-#: The read method: Delta's change data feed; files that were added or removed, with rows matched by row id;
-#: the same, with rows matched by key; files of commits that only add.
-ReadMethod = Literal["auto", "change_files", "row_tracking", "snapshot_diff", "added_files"]
-
-
-#: The kind of the source: a table with a change feed, an append-only table of events, or periodic full copies
-#: (one per version, or one per value of a column).
-SourceKind = Literal["change_feed", "change_log", "snapshot"]
-#: Which changes of the source's columns a target or a change log follows.
-SchemaEvolution = Literal["additive", "none", "widen", "keep_dropped", "mirror"]
 #: The column that marks soft-deleted rows.
 DELETED_COLUMN = "_deleted"
-
-
-@dataclass(frozen=True)
-class ApplyOptions:
-    """The user's options for the rows of the target. Names follow Databricks AUTO CDC.
-
-    Their meanings: :data:`delta_cdc.core.option_schema.APPLY`.
-
-    :param source_kind: None until the planner has read whether the source is a change log of an ingest
-    """
-
-    keys: tuple[str, ...] = ()
-    source_kind: SourceKind | None = "change_feed"
-    stored_as_scd_type: int = 1
-    sequence_by: str | tuple[str, ...] = "_commit_version"
-    delete_sequence: str | None = None
-    where: str | None = None
-    select: tuple[str, ...] = ()
-    track_history_column_list: tuple[str, ...] | None = None
-    track_history_except_column_list: tuple[str, ...] | None = None
-    insert_only: bool = False
-    start_column: str = "__START_AT"
-    end_column: str = "__END_AT"
-    partition_by: dict[str, str | None] = field(default_factory=dict)
-    cluster_by: tuple[str, ...] | None = None
-    target_properties: dict[str, str] = field(default_factory=dict)
-    publish_changes: bool = False
-    schema_evolution: SchemaEvolution = "additive"
-    apply_as_deletes: str | None = None
-    apply_as_truncates: str | None = None
-    column_list: tuple[str, ...] | None = None
-    except_column_list: tuple[str, ...] | None = None
-    ignore_null_updates: bool = False
-    ignore_null_updates_column_list: tuple[str, ...] | None = None
-    ignore_null_updates_except_column_list: tuple[str, ...] | None = None
-    columns_to_update: str | None = None
-    on_conflict: str | tuple[str, ...] = "fail"
-    on_invalid: Literal["fail", "quarantine"] = "fail"
-    on_late: Literal["fail", "discard"] = "fail"
-    delete_mode: Literal["hard", "soft"] = "hard"
-    snapshot_version_column: str | None = None
-
-    @property
-    def sequences(self) -> tuple[str, ...]:
-        """Return the expressions of ``sequence_by``, one or several."""
-        return (self.sequence_by,) if isinstance(self.sequence_by, str) else self.sequence_by
-
-    @property
-    def last_by(self) -> tuple[str, ...]:
-        """Return the columns that decide between conflicting events; empty if ``on_conflict`` is a word."""
-        return () if isinstance(self.on_conflict, str) else self.on_conflict
-
-    @property
-    def is_partial(self) -> bool:
-        """Return whether an event may carry only some of the columns."""
-        return (
-            self.ignore_null_updates
-            or self.ignore_null_updates_column_list is not None
-            or self.ignore_null_updates_except_column_list is not None
-            or self.columns_to_update is not None
-        )
-
-    @property
-    def quarantines(self) -> bool:
-        """Return whether a quarantine table may exist."""
-        return "quarantine" in (self.on_conflict, self.on_invalid)
-
-    @property
-    def takes_events(self) -> bool:
-        """Return whether rows of the source are events, rather than states before and after a commit."""
-        return self.source_kind == "change_log" or self.snapshot_version_column is not None
-
-    @property
-    def takes_copies(self) -> bool:
-        """Return whether each version of the source is a full copy."""
-        return self.source_kind == "snapshot" and not self.takes_events
 
 
 @dataclass(frozen=True)
@@ -134,27 +47,6 @@ class Staging:
     uri: str
     version: int
     kind: Literal["changes", "snapshot"]
-
-
-@dataclass(frozen=True)
-class QueryOptions:
-    """Options of a query for the changes of a range.
-
-    Their meanings: :data:`delta_cdc.core.option_schema.READ`.
-    """
-
-    query: Query = "full_delta"
-    keys: tuple[str, ...] = ()
-    method: ReadMethod = "auto"
-    raw: bool = False
-    where: str | None = None
-    select: tuple[str, ...] = ()
-    on_change_commit: Literal["fail", "skip"] = "fail"
-
-    @property
-    def is_net(self) -> bool:
-        """Return whether only the net effect of a range counts, not the changes between its ends."""
-        return self.query in ("upsert", "min_delta")
 
 
 @dataclass(frozen=True)
@@ -471,7 +363,7 @@ class ReadSpec:
     plain: bool = False
     single_driver: bool = False
     manifests_uri: str = ""
-    options: QueryOptions = QueryOptions()
+    options: QueryOptions = field(default_factory=QueryOptions)
     configuration: dict[str, Any] = field(default_factory=dict)
     output_uri: str = ""
     output_format: Literal["parquet", "json"] = "parquet"
@@ -494,148 +386,6 @@ class CommitSpec:
     def steps(self) -> tuple[CommitStep, ...]:
         """Return the one step, as a tuple like other specs."""
         return (self.step,)
-
-
-@dataclass(frozen=True)
-class IngestOptions:
-    """The format of an external change set, and the meaning of its events.
-
-    Their meanings: :data:`delta_cdc.core.option_schema.INGEST`.
-
-    :param source_kind: ``files`` or ``kafka``
-    """
-
-    source_kind: Literal["files", "kafka"] = "files"
-    format: Literal["json", "csv", "parquet", "avro"] = "json"
-    adapter: str = "plain"
-    adapter_options: dict[str, Any] = field(default_factory=dict)
-    keys: tuple[str, ...] = ()
-    schema: str | None = None
-    format_options: dict[str, str] = field(default_factory=dict)
-    insert_only: bool = False
-    on_invalid: Literal["quarantine", "fail"] = "quarantine"
-    schema_evolution: SchemaEvolution = "additive"
-    cluster_by: tuple[str, ...] | None = None
-    log_properties: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        # JSON has no tuples: options read from a spec or a seal equal those that were written.
-        object.__setattr__(self, "adapter_options", codec.encoded(self.adapter_options))
-
-
-#: Modes that apply the changes after the watermark.
-ONWARDS = ("incremental", "backfill")
-#: Suffix of the name of a target's quarantine.
-_QUARANTINE = "__quarantine"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """The common fields of apply and read.
-
-    :param source: path or URI of the source
-    :param target: path or URI of the target, whose watermark counts; None only for a read
-    :param starting_version: explicit start (inclusive); without a target: the first version whose changes
-        are applied, on top of the snapshot before it
-    :param ending_version: explicit end (inclusive)
-    :param starting_timestamp: the start as a time (ISO 8601 with offset): the first version at or after it
-    :param ending_timestamp: the end as a time: the last version at or before it
-    :param max_versions: the maximum number of versions, counted from the first one that changes data
-    :param max_bytes: the maximum bytes to read, as the log records them; a job reads at least one version
-    :param single_driver: the user guarantees that only one Spark driver at a time writes; needed on S3
-        without a log store for several writers
-    :param scratch: whether a folder for file manifests will exist; without it, Delta's reader reads the
-        change feed
-    :param storage_options: object-store options with delta-rs's names; they may hold credentials, so no spec
-        contains them
-    """
-
-    pipeline: str
-    source: str
-    target: str | None = None
-    starting_version: int | None = None
-    ending_version: int | None = None
-    starting_timestamp: str | None = None
-    ending_timestamp: str | None = None
-    max_versions: int | None = None
-    max_bytes: int | None = None
-    single_driver: bool = False
-    run_id: str = ""
-    scratch: bool = True
-    storage_options: dict[str, str] | None = field(default=None, repr=False, metadata=codec.UNWRITTEN)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApplyRequest(Request):
-    """The options of one apply.
-
-    :param versions_per_commit: commit after at most this many versions (from the first that changes data),
-        all in the same application; None commits the whole range at once
-    :param bytes_per_commit: the same limit in bytes to read
-    :param initial_load: ``"snapshot"``; ``{"from_version": N}``; ``"none"`` or ``{"none_at": V}``: the
-        target's rows, if any, count as the source at its newest version, or at V
-    :param take_over_from: the pipeline that built this target, whose state this pipeline takes over
-    :param staging: location of a staging table whose open batch is applied instead of the source
-    :param mode: ``incremental``; ``backfill``, which is the same, started by people; ``interval``: the
-        first fill up to a time, or the repair of changes already applied, from the starting timestamp
-        (inclusive) to the ending timestamp (exclusive); ``repair`` (some keys are computed again), ``reload``
-        (all keys are) or ``reset`` (a load that replaces the existing rows)
-    :param discard_history: ``reset`` of type 2: permits the loss of the history
-    :param repair_keys: ``repair``: predicate over the key columns, instead of a range: see
-        :mod:`delta_cdc.core.key_predicates`
-    :param repair_quarantined: ``repair``: the keys are those in the quarantine table
-    :param on_drift: ``fail``, ``accept`` the new configuration from now on, or ``repair``: accept and reload
-    :param on_source_replaced: ``fail`` or ``reload``
-    :param on_target_replaced: ``fail`` or ``reload``
-    :param on_versions_expired: ``fail`` or ``reload``
-    :param allow_empty: full copies: apply a copy without rows, which deletes or closes every row
-    :param dry_run: compute what would be written, and write nothing
-    :param target_location: path or URI of a target that is given by its catalog name
-    :param target_comment: comment of a table that gets its catalog name here
-    :param source_name: catalog name of the source, once ``source`` is its location; "" without a name
-    :param target_name: the same of the target
-    """
-
-    target: str
-    options: ApplyOptions
-    versions_per_commit: int | None = None
-    bytes_per_commit: int | None = None
-    initial_load: str | dict[str, int] = "snapshot"
-    take_over_from: str | None = None
-    staging: str | None = None
-    mode: str = "incremental"
-    discard_history: bool = False
-    repair_keys: str | None = None
-    repair_quarantined: bool = False
-    on_drift: str = "fail"
-    on_source_replaced: str = "fail"
-    on_target_replaced: str = "fail"
-    on_versions_expired: str = "fail"
-    allow_empty: bool = False
-    dry_run: bool = False
-    target_location: str | None = None
-    target_comment: str | None = None
-    source_name: str = ""
-    target_name: str = ""
-
-    @property
-    def quarantine(self) -> str | None:
-        """Return the quarantine's location beside the target, in Spark's form; None without a quarantine."""
-        if not (self.options.quarantines or self.repair_quarantined):
-            return None
-        return f"{spark_uri(self.target).rstrip('/')}{_QUARANTINE}"
-
-    @property
-    def goes_on(self) -> bool:
-        """Return whether the run only applies the changes after the watermark."""
-        return self.mode in ONWARDS
-
-    @property
-    def sets_baseline(self) -> bool:
-        """Return whether the user guarantees the rows of a target without a seal."""
-        return self.initial_load == "none" or (
-            isinstance(self.initial_load, dict) and "none_at" in self.initial_load
-        )
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import column_lists
 from delta_cdc.core.codec import encoded
 from delta_cdc.core.errors import ColumnNotFound, ConfigurationDrift, InvalidConfiguration, ReservedColumnName
+from delta_cdc.core.option import options_in
+from delta_cdc.core.options import ApplyOptions, IngestOptions
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS
-from delta_cdc.core.spec import DELETED_COLUMN, ApplyOptions, IngestOptions, QueryOptions, StateStep
+from delta_cdc.core.spec import DELETED_COLUMN, StateStep
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, SEAL_ROOM_BYTES
 
@@ -20,73 +21,6 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import ApplySpec
     from delta_cdc.core.watermark import Seal
-
-_PIPELINE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:\-]{0,199}\Z")
-
-
-def check_pipeline(pipeline: str, argument: str = "pipeline") -> None:
-    """Refuse a pipeline name that would be ambiguous in a log or a file name."""
-    if not _PIPELINE.match(pipeline or ""):
-        raise InvalidConfiguration(
-            f"The pipeline name {pipeline!r} cannot be used.",
-            remedy="use 1 to 200 letters, digits, '_', '-', '.' or ':', starting with a letter or digit.",
-            argument=argument,
-        )
-
-
-def check_versions(starting: int | None, ending: int | None) -> None:
-    """Refuse bounds that are not a range."""
-    if starting is not None and ending is not None and ending < starting:
-        raise invalid(
-            f"ending_version {ending} lies before starting_version {starting}",
-            "both ends are inclusive.",
-            "ending_version",
-        )
-
-
-def check_query(options: QueryOptions) -> None:
-    """Refuse a change query that is invalid for every table.
-
-    The planner checks ``min_delta`` without keys: where row tracking is the read method of the whole range,
-    row ids replace keys.
-
-    :raises InvalidConfiguration: names the arguments
-    """
-    rules = (
-        (
-            options.raw and options.query != "full_delta",
-            f"raw is given with query={options.query!r}",
-            "leave raw out: it only applies to full_delta.",
-            "raw",
-        ),
-        (
-            options.raw and (options.where is not None or bool(options.select)),
-            "raw is given with where or select",
-            "leave where and select out, and filter the result: raw returns the feed's rows unchanged.",
-            "raw",
-        ),
-        (
-            options.raw and options.method not in ("auto", "change_files"),
-            f"raw is given with method={options.method!r}",
-            "leave raw or method out: only the change feed has raw rows.",
-            "raw",
-        ),
-        (
-            options.query == "upsert" and not options.keys,
-            "query='upsert' is given without keys",
-            "name the key columns.",
-            "query",
-        ),
-        (
-            options.where is not None and not options.keys,
-            "where is given without keys",
-            "name the key columns, which show that a row left the filter.",
-            "where",
-        ),
-    )
-    for is_refused, problem, remedy, argument in rules:
-        if is_refused:
-            raise invalid(problem, remedy, argument)
 
 
 def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, version: int) -> None:
@@ -155,38 +89,23 @@ def check_feed_columns(columns: Iterable[str], table: str, version: int) -> None
 
 
 # -- the options that a seal records ------------------------------------------------------------
-#: Recorded for people only: another expression of the same type is not drift.
-_SEQUENCES = ("sequence_by", "delete_sequence")
-#: SQL expressions: their order and case may be significant.
-_EXPRESSIONS = ("where", "select", "partition_by", "apply_as_deletes", "apply_as_truncates")
 _HISTORY_COLUMNS = ("start_column", "end_column")
 #: Three groups of options; each group selects one set of columns.
 _LANDING = ("column_list", "except_column_list")
 _NULL_LISTS = ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
 _TRACKED = ("track_history_column_list", "track_history_except_column_list")
 _NULLS_OPTIONS = (*_NULL_LISTS, "ignore_null_updates")
-#: Options that a seal records under their own name.
-_RECORDED = (
-    "keys",
-    *_SEQUENCES,
-    *_EXPRESSIONS,
-    *_LANDING,
-    *_NULLS_OPTIONS,
-    "source_kind",
-    "columns_to_update",
-    "delete_mode",
-    "snapshot_version_column",
-)
-#: Options that a user may change, by their names in a seal: rows keep their columns and identity.
-_ACCEPTABLE = {
-    *("tracked", "where", "select", "apply_as_deletes", "apply_as_truncates", "columns_to_update"),
-    *(*_NULLS_OPTIONS, *_LANDING),
+#: Options that a seal records in a form of their own.
+_OWN_FORM = ("stored_as_scd_type", *_TRACKED, *_HISTORY_COLUMNS)
+_OF_TARGETS = {
+    name: one for name, one in options_in(ApplyOptions).items() if one.recorded not in (None, "log")
 }
+#: Options that a target's seal records under their own name.
+_RECORDED = tuple(name for name in _OF_TARGETS if name not in _OWN_FORM)
+#: Options that a user may change, by their names in a seal: rows keep their columns and identity.
+_ACCEPTABLE = {"tracked", *(name for name, one in _OF_TARGETS.items() if one.recorded == "changeable")}
 #: Options of an ingest that a change log's seal records.
-_OF_INGEST = (
-    *("source_kind", "format", "adapter", "adapter_options", "keys", "schema", "format_options"),
-    *("insert_only", "on_invalid"),
-)
+_OF_INGEST = ("source_kind", *(name for name, one in options_in(IngestOptions).items() if one.recorded))
 
 
 def described(options: ApplyOptions) -> dict[str, Any]:
@@ -300,7 +219,8 @@ def _compared_options(options: ApplyOptions) -> dict[str, Any]:
     """Return the recorded options that are compared: all but the expressions of the sequence."""
     has_list = any(getattr(options, name) is not None for name in _NULL_LISTS)
     options = replace(options, ignore_null_updates=options.ignore_null_updates or has_list)
-    return {name: value for name, value in described(options).items() if name not in _SEQUENCES}
+    shown = {name for name, one in _OF_TARGETS.items() if one.recorded == "shown"}
+    return {name: value for name, value in described(options).items() if name not in shown}
 
 
 #: In a seal: the source's columns, and the untracked columns, which the sequence reads.
@@ -407,6 +327,11 @@ def _drift_remedy(name: str, options: ApplyOptions) -> str:
     return f"go back to the recorded value; or {accept}{repair}; or {new}."
 
 
+def _is_sql(name: str) -> bool:
+    """Return whether a recorded option has SQL expressions."""
+    return name in _OF_TARGETS and _OF_TARGETS[name].kind.is_sql
+
+
 def comparable(name: str, value: object) -> Hashable:
     """Return an option's recorded value for a comparison, usable as a dict key.
 
@@ -416,9 +341,9 @@ def comparable(name: str, value: object) -> Hashable:
         return frozenset((key.lower(), comparable(name, entry)) for key, entry in value.items())
     if isinstance(value, list):
         entries = [comparable(name, entry) for entry in value]
-        return tuple(entries) if name in _EXPRESSIONS else frozenset(entries)
+        return tuple(entries) if _is_sql(name) else frozenset(entries)
     if isinstance(value, str):
-        return " ".join(value.split()) if name in _EXPRESSIONS else value.lower()
+        return " ".join(value.split()) if _is_sql(name) else value.lower()
     return value
 
 
@@ -433,18 +358,6 @@ def _value_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"({', '.join(map(str, value))})"
     return "all" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def invalid(what: str, remedy: str, argument: str | None = None) -> InvalidConfiguration:
-    """Build the error for a configuration that cannot be used.
-
-    :param what: a clause without a full stop
-    :param remedy: a sentence
-    :param argument: the first argument that is wrong
-    """
-    return InvalidConfiguration(
-        f"The configuration cannot be used: {what}.", remedy=remedy, argument=argument
-    )
 
 
 def _reserved(name: str, table: str, version: int, remedy: str) -> ReservedColumnName:

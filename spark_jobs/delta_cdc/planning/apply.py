@@ -16,10 +16,13 @@ from delta_cdc.core.errors import (
     SourceTableReplaced,
     TargetSchemaClash,
     VersionsExpired,
+    invalid,
 )
-from delta_cdc.core.options import check_order
+from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.properties import CHANGE_FEED, feed_on, tracks_rows
-from delta_cdc.core.spec import ApplyRequest, ApplySpec, ApplyStep, LoadStep, QueryOptions, Staging, StateStep
+from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.core.rules import check_apply, check_order
+from delta_cdc.core.spec import ApplySpec, ApplyStep, LoadStep, Staging, StateStep
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
@@ -34,17 +37,17 @@ from delta_cdc.planning import (
     quarantine,
     ranges,
 )
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.observe import look
 from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.ranges import load_step
 from delta_cdc.planning.renewal import renewal_due
-from delta_cdc.planning.request import Memory, check_apply
 from delta_cdc.planning.staging import open_batch
 
 if TYPE_CHECKING:
     from typing import Literal
 
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.options import ApplyOptions
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
@@ -122,7 +125,7 @@ def _completed(request: ApplyRequest, source: TableState) -> ApplyOptions:
         and options.source_kind != "change_log"
         and options.keys
     ):
-        raise validation.invalid(
+        raise invalid(
             f"source_kind is missing, and {source.uri} has the columns of a change log, but no properties "
             "that describe it",
             "set source_kind to 'change_log', with sequence_by='_sequence'; or run the log's ingest again, "

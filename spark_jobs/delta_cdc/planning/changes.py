@@ -6,59 +6,21 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from delta_cdc.core import validation
-from delta_cdc.core.errors import InvalidConfiguration, RangeNotContiguous, RangeTooLong
-from delta_cdc.core.spec import QueryOptions
+from delta_cdc.core import rules, validation
+from delta_cdc.core.errors import RangeNotContiguous, RangeTooLong
+from delta_cdc.core.times import epoch_ms
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning import followed_columns, preconditions, read_methods
 from delta_cdc.planning.plan import range_lines
-from delta_cdc.planning.request import check_bounds, epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from delta_cdc.core.requests import ChangesRequest
     from delta_cdc.core.spec import ReadRange
     from delta_cdc.delta_log.clock import Bound
     from delta_cdc.delta_log.table import TableState
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChangesRequest:
-    """The changes of a table that a caller requests.
-
-    :param table: path or URI
-    :param starting_version: first version, inclusive; this or ``starting_timestamp`` is needed
-    :param ending_version: last version, inclusive; None is the newest
-    :param starting_timestamp: the start as a time (ISO 8601 with offset): the first version at or after it
-    :param ending_timestamp: the end as a time: the last version at or before it
-    :param options: the query and its read method
-    :param scratch: whether a folder for file manifests will exist; if not, Delta's own reader reads the
-        change feed
-    :param storage_options: options of the object store, as delta-rs names them
-    """
-
-    table: str
-    starting_version: int | None = None
-    ending_version: int | None = None
-    starting_timestamp: str | None = None
-    ending_timestamp: str | None = None
-    options: QueryOptions = field(default_factory=QueryOptions)
-    scratch: bool = True
-    storage_options: dict[str, str] | None = field(default=None, repr=False)
-
-    def check(self) -> None:
-        """Validate the arguments.
-
-        :raises InvalidConfiguration: names the arguments
-        """
-        check_bounds(self)
-        if self.starting_version is None and self.starting_timestamp is None:
-            raise InvalidConfiguration(
-                f"The query of the changes of {self.table} has no start.",
-                remedy="set starting_version (0 is the table's first version) or starting_timestamp.",
-            )
-        validation.check_query(self.options)
 
 
 @dataclass(frozen=True)
@@ -104,7 +66,7 @@ async def plan_changes_async(request: ChangesRequest, *, now_ms: int | None = No
     :param now_ms: the time in epoch milliseconds; None is now
     :raises DeltaCdcError: a named error with its remedy for everything that stops the read
     """
-    request.check()
+    rules.check_changes(request)
     log = DeltaLog(request.table, request.storage_options)
     newest = await log.snapshot()
     versions = await _range(request, log, newest)

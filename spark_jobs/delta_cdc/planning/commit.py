@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import NoOpenBatch, OtherBatchOpen
+from delta_cdc.core.rules import check_pipeline
 from delta_cdc.core.spec import CommitSpec, CommitStep
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.staging import sink
 
 if TYPE_CHECKING:
+    from delta_cdc.core.requests import CommitRequest
     from delta_cdc.planning.reconcile import RecordedWatermark
-    from delta_cdc.planning.request import CommitRequest
     from delta_cdc.planning.staging import Batch, Sink
 
 
@@ -52,7 +53,7 @@ async def plan_commit_async(request: CommitRequest) -> CommitPlan:
     :raises NoOpenBatch: nothing was read yet, or the batch is not complete
     :raises OtherBatchOpen: the open batch is not the requested one
     """
-    request.check()
+    check_pipeline(request.pipeline)
     staging = DeltaLog(request.staging, request.storage_options)
     sink_state = await sink(staging, request.pipeline)
     if sink_state is None or sink_state.newest is None:

@@ -17,8 +17,8 @@ from delta_cdc.core.errors import (
     TableNotFound,
     VersionsExpired,
 )
+from delta_cdc.core.rules import check_pipeline
 from delta_cdc.core.uris import canonical_uri
-from delta_cdc.core.validation import check_pipeline
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import maintenance_commits, preconditions, staging
 from delta_cdc.planning.reconcile import reconcile_async

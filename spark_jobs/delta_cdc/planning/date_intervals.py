@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core import validation
 from delta_cdc.core.retention import expired
+from delta_cdc.core.rules import check_apply
 from delta_cdc.core.uris import canonical_uri
-from delta_cdc.planning.request import check_apply
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplyRequest
+    from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.plan import Plan
 

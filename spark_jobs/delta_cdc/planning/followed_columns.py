@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.column_changes import FOLLOWED, compare, reuses_name
 from delta_cdc.core.errors import LogGap, SchemaChangeInRange, TargetSchemaClash, VersionsExpired
 from delta_cdc.core.properties import COLUMN_MAPPING
-from delta_cdc.core.spec import ApplyRequest
+from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.delta_log.actions import MetaData
 from delta_cdc.delta_log.schema_changes import moved_column
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from delta_cdc.core.column_changes import ColumnChange
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.options import ApplyOptions
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import DeltaLog, TableState
     from delta_cdc.planning.observe import Observation

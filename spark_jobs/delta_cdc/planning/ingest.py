@@ -11,6 +11,7 @@ from delta_cdc.core.change_log import log_properties
 from delta_cdc.core.concurrency import both, gathered
 from delta_cdc.core.kafka_options import for_registry
 from delta_cdc.core.properties import LATENESS_HORIZON
+from delta_cdc.core.requests import IngestRequest
 from delta_cdc.core.retention import LOG_RETENTION, milliseconds_of
 from delta_cdc.core.retention import readable as readable_time
 from delta_cdc.core.spec import IngestSpec, IngestStep, SourceFile
@@ -21,11 +22,11 @@ from delta_cdc.planning import topic_partitions
 from delta_cdc.planning.file_heads import heads
 from delta_cdc.planning.file_listing import find_file, hides, list_files, read_source
 from delta_cdc.planning.ingest_batches import Chosen, Standing, look_at
-from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.planning.ingest_request import checked
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.parquet_footers import footers
 from delta_cdc.planning.plan import readable
 from delta_cdc.planning.quarantine import holds_records
-from delta_cdc.planning.request import Memory
 from delta_cdc.planning.taken_files import INGESTED, QUARANTINE, beside, same
 from delta_cdc.planning.unfinished_files import finished
 
@@ -132,7 +133,7 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
     :raises DeltaCdcError: another named error with its remedy for everything that stops the flow
     """
     # The check reads the disk: a source that looks like a pattern may be an existing folder.
-    request = replace(request, options=await asyncio.to_thread(request.checked))
+    request = replace(request, options=await asyncio.to_thread(checked, request))
     if request.is_kafka and request.options.format == "avro":
         for_registry(request.kafka_options)
     state = memory or Memory()

@@ -30,11 +30,12 @@ from delta_cdc.planning.taken_files import Batch, Counted, beside, taken
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from delta_cdc.core.spec import IngestOptions, OffsetRange, SourceFile
+    from delta_cdc.core.options import IngestOptions
+    from delta_cdc.core.requests import IngestRequest
+    from delta_cdc.core.spec import OffsetRange, SourceFile
     from delta_cdc.core.watermark import Seal
-    from delta_cdc.planning.ingest_request import IngestRequest
+    from delta_cdc.planning.memory import Memory
     from delta_cdc.planning.reconcile import RecordedWatermark
-    from delta_cdc.planning.request import Memory
     from delta_cdc.planning.taken_files import Taken
 
 #: Number of hash characters that a seal stores for each vanished file.

@@ -24,7 +24,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.properties import feed_on, tracks_rows
 from delta_cdc.core.reserved_columns import COMMIT_VERSION
-from delta_cdc.core.spec import ApplySpec, QueryOptions, ReloadStep, RepairStep
+from delta_cdc.core.spec import ApplySpec, ReloadStep, RepairStep
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import PipelineState
@@ -34,7 +34,9 @@ from delta_cdc.planning import appended_events, followed_columns, preconditions,
 
 if TYPE_CHECKING:
     from delta_cdc.core.errors import DeltaCdcError
-    from delta_cdc.core.spec import ApplyOptions, ApplyRequest, ApplyStep, TargetStep
+    from delta_cdc.core.options import ApplyOptions, QueryOptions
+    from delta_cdc.core.requests import ApplyRequest
+    from delta_cdc.core.spec import ApplyStep, TargetStep
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.planning.observe import Observation

@@ -16,21 +16,23 @@ from delta_cdc.core.errors import (
     TargetWithoutWatermark,
     WatermarkExpired,
 )
-from delta_cdc.core.spec import ApplyRequest, StateStep
+from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.core.spec import StateStep
+from delta_cdc.core.times import epoch_ms
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.reconcile import RecordedWatermark, adopted_by, reconcile_async
-from delta_cdc.planning.request import epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from delta_cdc.core.errors import DeltaCdcError
-    from delta_cdc.core.spec import ApplySpec, CommitSpec, ReadSpec, Request
+    from delta_cdc.core.requests import Request
+    from delta_cdc.core.spec import ApplySpec, CommitSpec, ReadSpec
     from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import Seal, TableVersion
     from delta_cdc.delta_log.table import TableState
-    from delta_cdc.planning.request import Memory
+    from delta_cdc.planning.memory import Memory
 
 #: How long a retry of a load reuses the seal number of the earlier try, in milliseconds.
 _NUMBER_AGE = 7 * 86_400_000

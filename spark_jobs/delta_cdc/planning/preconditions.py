@@ -27,7 +27,7 @@ from delta_cdc.core.uris import canonical_uri
 from delta_cdc.delta_log.actions import Add, Cdc, Remove
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplyRequest
+    from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import DeltaLog, TableState

@@ -15,7 +15,7 @@ from delta_cdc.planning.reconcile import seal_of
 from delta_cdc.planning.taken_files import read_columns
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplyRequest
+    from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Observation

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core.column_changes import FOLLOWED
 from delta_cdc.core.errors import ChangeFeedDisabled, RangeNotContiguous
-from delta_cdc.core.spec import ApplyRequest, ApplyStep, LoadStep
+from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.core.spec import ApplyStep, LoadStep
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning import appended_events, followed_columns, preconditions, read_methods
@@ -17,7 +18,8 @@ from delta_cdc.planning.followed_columns import FollowedColumns
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from delta_cdc.core.spec import QueryOptions, ReadRange
+    from delta_cdc.core.options import QueryOptions
+    from delta_cdc.core.spec import ReadRange
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState

@@ -12,6 +12,7 @@ from delta_cdc.core.errors import (
     SourceTableReplaced,
     VersionsExpired,
 )
+from delta_cdc.core.rules import check_read
 from delta_cdc.core.spec import (
     ApplyStep,
     CommitSpec,
@@ -25,10 +26,10 @@ from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning import followed_columns, preconditions, ranges
 from delta_cdc.planning.apply import feed_warning
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.observe import look
 from delta_cdc.planning.ranges import load_step
 from delta_cdc.planning.renewal import renewal_due
-from delta_cdc.planning.request import Memory
 from delta_cdc.planning.staging import (
     COMMITTED,
     IDLE,
@@ -45,12 +46,12 @@ from delta_cdc.planning.staging import (
 if TYPE_CHECKING:
     from typing import Literal
 
+    from delta_cdc.core.requests import ReadRequest
     from delta_cdc.core.spec import ReadStep
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.plan import Plan
     from delta_cdc.planning.reconcile import RecordedWatermark
-    from delta_cdc.planning.request import ReadRequest
     from delta_cdc.planning.staging import Batch
 
 
@@ -93,7 +94,7 @@ async def plan_read_async(request: ReadRequest, memory: Memory | None = None) ->
     :param memory: saved state of earlier tries; the logs take precedence
     :raises DeltaCdcError: a named error with its remedy for everything that stops the flow
     """
-    request.check()
+    check_read(request)
     try:
         return await _plan_request(request, memory or Memory())
     except (SourceTableReplaced, SourceHistoryChanged, VersionsExpired) as error:

@@ -28,7 +28,7 @@ from delta_cdc.planning import preconditions
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from delta_cdc.core.spec import QueryOptions
+    from delta_cdc.core.options import QueryOptions
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import DeltaLog, TableState
 

@@ -16,7 +16,7 @@ from delta_cdc.core.errors import (
     TransactionRetentionSet,
     WatermarkExpired,
 )
-from delta_cdc.core.spec import QueryOptions
+from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion, app_id
 from delta_cdc.planning import preconditions
@@ -24,11 +24,11 @@ from delta_cdc.planning.reconcile import RecordedWatermark, known_hash, seal_of
 from delta_cdc.planning.seal_chain import SealChain
 
 if TYPE_CHECKING:
+    from delta_cdc.core.requests import ReadRequest
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import DeltaLog, TableState
     from delta_cdc.planning.observe import Observation
-    from delta_cdc.planning.request import ReadRequest
 
 _RETENTION = "delta.setTransactionRetentionDuration"
 #: Keys of the configuration in a batch's seals: the version committed before it (custom sinks), and the

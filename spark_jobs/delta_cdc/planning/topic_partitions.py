@@ -16,8 +16,8 @@ from delta_cdc.planning.topics import Looks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from delta_cdc.core.requests import IngestRequest
     from delta_cdc.planning.ingest_batches import Standing
-    from delta_cdc.planning.ingest_request import IngestRequest
     from delta_cdc.planning.topics import Bounds
 
     Key = tuple[str, int]

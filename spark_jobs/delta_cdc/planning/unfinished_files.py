@@ -28,8 +28,8 @@ from delta_cdc.planning.taken_files import same
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from delta_cdc.core.requests import IngestRequest
     from delta_cdc.core.spec import SourceFile
-    from delta_cdc.planning.ingest_request import IngestRequest
 
 #: A file that was not modified for this many milliseconds is complete.
 QUIET_MS = 60_000

@@ -47,7 +47,9 @@ from delta_cdc.core.errors import (
     WatermarkExpired,
 )
 from delta_cdc.core.properties import LATENESS_HORIZON
-from delta_cdc.core.spec import ApplyRequest, OtherTable, ReloadStep, VerifySpec
+from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.core.rules import check_pipeline
+from delta_cdc.core.spec import OtherTable, ReloadStep, VerifySpec
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.core.watermark import Seal, app_id
 from delta_cdc.delta_log.schema_changes import leaf_paths
@@ -61,7 +63,8 @@ from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from delta_cdc.core.spec import ApplyOptions, LoadStep
+    from delta_cdc.core.options import ApplyOptions
+    from delta_cdc.core.spec import LoadStep
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.reconcile import RecordedWatermark
 
@@ -139,7 +142,7 @@ async def plan_verify_async(
     :raises InvalidConfiguration: an argument is invalid
     :raises DeltaCdcError: a log cannot be read
     """
-    validation.check_pipeline(request.pipeline)
+    check_pipeline(request.pipeline)
     check_names(request.wanted)
     log, spec, version = request.log_of(request.target), None, None
     try:

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import DeltaCdcError, OutcomeUnknown
-from delta_cdc.core.spec import ApplyRequest, ApplySpec, JobResult
+from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.core.spec import ApplySpec, JobResult
 from delta_cdc.core.text_table import grid
 from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.core.versions import VersionRange

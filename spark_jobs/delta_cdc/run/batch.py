@@ -38,8 +38,7 @@ from delta_cdc.run.table_arguments import requests
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from delta_cdc.core.spec import ApplyRequest
-    from delta_cdc.planning.ingest_request import IngestRequest
+    from delta_cdc.core.requests import ApplyRequest, IngestRequest
     from delta_cdc.run.loop import Say
     from delta_cdc.run.outbox import Announced
     from delta_cdc.run.outcomes import ApplyResult, IngestResult

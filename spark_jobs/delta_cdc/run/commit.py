@@ -7,12 +7,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.requests import CommitRequest
 from delta_cdc.core.spec import CommitSpec, JobResult
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.commit import CommitPlan, plan_commit_async
-from delta_cdc.planning.request import CommitRequest
 from delta_cdc.planning.staging import newest_commit, sink
 from delta_cdc.run.loop import Own, Run, Say, run_alone
 from delta_cdc.run.outcomes import CommitResult

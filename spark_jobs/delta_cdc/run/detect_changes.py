@@ -14,8 +14,8 @@ from delta_cdc.core.text_table import plural
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.ingest import plan_ingest_async
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.plan import describe, readable
-from delta_cdc.planning.request import Memory
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import extra_work_of
@@ -24,7 +24,7 @@ from delta_cdc.run.outbox import unannounced
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import ApplyRequest
+    from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.planning.ingest import IngestPlan
     from delta_cdc.planning.plan import Plan
     from delta_cdc.run.batch import PipelineJob

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import DeltaCdcError, JobFailed
+from delta_cdc.core.requests import IngestRequest
 from delta_cdc.core.spec import IngestSpec, JobResult, SourceFile
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.planning.ingest import IngestPlan, plan_ingest_async
-from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.planning.written import bytes_of
 from delta_cdc.run.loop import Own, Run, Say, run_alone
 from delta_cdc.run.outbox import merged, unannounced
@@ -22,7 +22,7 @@ from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from delta_cdc.core.spec import ApplyRequest
+    from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.planning.topics import Looks
     from delta_cdc.run.outbox import Announced, Sealed
 

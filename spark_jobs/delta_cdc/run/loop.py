@@ -21,8 +21,8 @@ from delta_cdc.core.errors import (
     TableNotFound,
 )
 from delta_cdc.core.reasons import reason
+from delta_cdc.core.requests import ApplyRequest, CommitRequest, IngestRequest, ReadRequest
 from delta_cdc.core.spec import (
-    ApplyRequest,
     ApplySpec,
     CommitSpec,
     IngestSpec,
@@ -33,10 +33,9 @@ from delta_cdc.core.spec import (
     step_fingerprint,
 )
 from delta_cdc.delta_log.table import DeltaLog
-from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.plan import range_lines
 from delta_cdc.planning.reconcile import own_commits
-from delta_cdc.planning.request import CommitRequest, Memory, ReadRequest
 from delta_cdc.run.caller import CallerThread, run_beside
 from delta_cdc.run.outcomes import Effort, Published
 from delta_cdc.run.saved_plans import Planned, SavedPlan, SavedPlans

@@ -7,11 +7,11 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.requests import ReadRequest
 from delta_cdc.core.spec import JobResult, ReadSpec
 from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.read import plan_read_async
-from delta_cdc.planning.request import ReadRequest
 from delta_cdc.planning.written import bytes_of
 from delta_cdc.run.loop import Own, Run, Say, described_range, run_alone
 from delta_cdc.run.outcomes import ReadResult, counted

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core import arguments as read
 from delta_cdc.core.change_log import completed, description
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY, INGEST, filled
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest, IngestOptions
+from delta_cdc.core.option import filled
+from delta_cdc.core.options import APPLY, INGEST, ApplyOptions, IngestOptions
+from delta_cdc.core.requests import ApplyRequest, IngestRequest
+from delta_cdc.core.times import iso
 from delta_cdc.core.topics import is_topics
 from delta_cdc.core.uris import is_name
-from delta_cdc.planning.ingest_request import IngestRequest
-from delta_cdc.run.times import iso
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ def requests(
     """Read the arguments of one table.
 
     :param given: arguments by their names: options of an ingest if ``log`` is given, else of an apply
-        (:mod:`delta_cdc.core.option_schema`)
+        (:mod:`delta_cdc.core.options`)
     :param kafka_options: options of Kafka's client, for a table that comes from topics
     :param scratch: see :class:`delta_cdc.core.spec.ApplyRequest`
     :param ingest: False applies the content of the log, and does not read the log's source

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.requests import ReadRequest
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.reconcile import reconcile
-from delta_cdc.planning.request import ReadRequest
 from delta_cdc.planning.staging import sink
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplyRequest
+    from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.core.watermark import TableVersion
     from delta_cdc.run.outcomes import ApplyResult, IngestResult
     from delta_cdc.run.saved_plans import SavedPlans

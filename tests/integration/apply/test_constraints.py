@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delta_cdc.core.errors import DeltaCdcError
-from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.core.options import ApplyOptions
 from tests.integration.apply.test_refusals import TYPE_1, TYPE_2, refused, table
 from tests.support.engine import Flow, newest, versions
 from tests.support.slow import slow_but

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delta_cdc import job
-from delta_cdc.core.spec import ApplyOptions, EnableSpec
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.spec import EnableSpec
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.table_properties import described
 from tests.support.engine import Flow, metadata, newest, seal_of, versions

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, Step
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.spec import ApplySpec, Step
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import load, rows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.spark.apply import from_feed
 from tests.support import oracle
 from tests.support.engine import Flow, commit_info, newest, session_like

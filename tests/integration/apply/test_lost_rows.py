@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.core.options import ApplyOptions
 from tests.support.engine import Flow, seal_of, versions
 from tests.support.holding import hooked, once
 from tests.support.world import Source

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.spark.apply import batch, from_feed, layout
 from delta_cdc.spark.apply.merge import Merge
 from delta_cdc.spark.apply.rows import Shape

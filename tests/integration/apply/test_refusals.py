@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from delta_cdc import apply_changes
 from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression
-from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.spark.changes.feed import FORBIDDEN_CONFS
 from tests.support.engine import Flow, columns, newest, staged, versions
 from tests.support.slow import slow_but

@@ -15,7 +15,8 @@ import pytest
 from delta_cdc import apply_changes, job
 from delta_cdc.core import failpoints
 from delta_cdc.core.errors import ConfigurationDrift
-from delta_cdc.core.spec import ApplyOptions, step_fingerprint
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.spec import step_fingerprint
 from tests.support.engine import (
     FIRST_SEAL,
     Flow,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.spark.apply import merge
 from tests.support import oracle
 from tests.support.engine import Flow, columns, commit_info, history_of, newest, staged, versions

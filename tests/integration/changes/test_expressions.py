@@ -10,7 +10,8 @@ from pyspark.sql import types as T
 
 from delta_cdc import ingest_changes, read_changes
 from delta_cdc.core.errors import InvalidExpression
-from delta_cdc.core.spec import IngestOptions, SourceFile
+from delta_cdc.core.options import IngestOptions
+from delta_cdc.core.spec import SourceFile
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.ingest.decoding import Decoding
 from delta_cdc.spark.sessions import private_session

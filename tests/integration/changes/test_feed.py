@@ -9,7 +9,7 @@ import pytest
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import SchemaChangeInRange, WrongReader
-from delta_cdc.core.spec import QueryOptions
+from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.sql import table as sql_name
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.changes.queries import answer

@@ -21,8 +21,8 @@ from delta_cdc.core.errors import (
     ReservedColumnName,
     WrongReader,
 )
+from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.reserved_columns import ORDER, ROW_ID
-from delta_cdc.core.spec import QueryOptions
 from delta_cdc.spark.changes.queries import answer, drop_carry_over, named_in_plan
 
 if TYPE_CHECKING:

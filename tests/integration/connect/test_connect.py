@@ -31,8 +31,9 @@ from delta_cdc.core.errors import (
     UnsafeLogStore,
     VersionsUnsupported,
 )
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.spark_versions import PAIRS
-from delta_cdc.core.spec import ApplyOptions, JobResult
+from delta_cdc.core.spec import JobResult
 from delta_cdc.launch.session import CLASS_PATH
 from delta_cdc.run.batch import PipelineJob, run_batch
 from delta_cdc.run.table_arguments import requests

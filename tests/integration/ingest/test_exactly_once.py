@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import job
-from delta_cdc.core.spec import IngestOptions, SourceFile
+from delta_cdc.core.options import IngestOptions
+from delta_cdc.core.spec import SourceFile
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep
 from delta_cdc.planning.taken_files import taken
 from delta_cdc.spark.ingest import ingested

@@ -12,7 +12,8 @@ from pyspark.sql import types as T
 
 from delta_cdc.core.change_log import OP, SEQUENCE, SOURCE_TIMESTAMP
 from delta_cdc.core.errors import InvalidExpression
-from delta_cdc.core.spec import IngestOptions, SourceFile
+from delta_cdc.core.options import IngestOptions
+from delta_cdc.core.spec import SourceFile
 from delta_cdc.ingest.batch import REASON
 from delta_cdc.spark.ingest.decoding import Decoding
 from tests.support import debezium as d

@@ -13,8 +13,8 @@ import pytest
 from delta_cdc import ingest_changes
 from delta_cdc.core import failpoints
 from delta_cdc.core.errors import OffsetsExpired, SourceNotFound, TopicReplaced
+from delta_cdc.core.requests import IngestRequest
 from delta_cdc.planning.ingest import plan_ingest
-from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.table_arguments import ingest_options
 
 if TYPE_CHECKING:

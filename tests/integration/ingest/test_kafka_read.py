@@ -17,7 +17,8 @@ from delta_cdc.core.errors import (
     SourceNotFound,
     TopicReplaced,
 )
-from delta_cdc.core.spec import IngestOptions, IngestSpec, OffsetRange
+from delta_cdc.core.options import IngestOptions
+from delta_cdc.core.spec import IngestSpec, OffsetRange
 from delta_cdc.ingest import sources
 from delta_cdc.spark.ingest import kafka as reader
 from tests.support.ingest_specs import ingest_spec

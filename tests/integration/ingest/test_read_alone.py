@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delta_cdc import job
+from delta_cdc.core.requests import IngestRequest
 from delta_cdc.core.spec import BatchSpec, IngestSpec, JobResult
-from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.batch import PipelineJob, run_batch
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.table_arguments import ingest_options

@@ -12,7 +12,8 @@ import pytest
 
 from delta_cdc.core.change_log import POSITION, RAW
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, SourceUnreadable
-from delta_cdc.core.spec import IngestOptions, IngestSpec, SourceFile
+from delta_cdc.core.options import IngestOptions
+from delta_cdc.core.spec import IngestSpec, SourceFile
 from delta_cdc.ingest.batch import COLUMNS, REASON, of_arrow
 from delta_cdc.ingest.types import struct
 from delta_cdc.spark.ingest import records

@@ -14,10 +14,11 @@ from delta_cdc import __main__ as driver
 from delta_cdc import apply_changes, job
 from delta_cdc.core.change_log import DESCRIPTION, LOG_COLUMNS
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest, BatchSpec, JobResult, sha256, to_json
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest, IngestRequest
+from delta_cdc.core.spec import BatchSpec, JobResult, sha256, to_json
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.job import apply_after
-from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.batch import PipelineJob, run_batch
 from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.table_arguments import ingest_options, requests

@@ -12,7 +12,8 @@ import pytest
 from delta_cdc import apply_changes, expire_events, job
 from delta_cdc.core import failpoints, validation
 from delta_cdc.core.errors import ConsumerUnreadable, InvalidConfiguration, TooLate, VersionsExpired
-from delta_cdc.core.spec import ApplyOptions, ExpireSpec
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.spec import ExpireSpec
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.consumers import Consumer
 from delta_cdc.planning.expiry import plan_expiry

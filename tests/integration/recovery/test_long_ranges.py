@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import job
-from delta_cdc.core.spec import QueryOptions, ReadSpec
+from delta_cdc.core.options import QueryOptions
+from delta_cdc.core.requests import CommitRequest, ReadRequest
+from delta_cdc.core.spec import ReadSpec
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.planning.read import plan_read
 from delta_cdc.planning.read_methods import MOST_COMPARED
-from delta_cdc.planning.request import CommitRequest, ReadRequest
 from delta_cdc.run.commit import run_commit
 from delta_cdc.run.read import run_read
 from tests.support.many_vectors import deleting_row_by_row

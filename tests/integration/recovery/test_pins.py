@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import VersionRange, job
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.run.apply import run_apply
 from delta_cdc.run.watermarks import published
 from tests.support.holding import Gate, Running, hooked, once

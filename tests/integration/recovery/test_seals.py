@@ -13,7 +13,8 @@ import pytest
 from delta_cdc import VersionRange
 from delta_cdc.core import errors
 from delta_cdc.core.commit_safety import SINGLE_DRIVER_CONF
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.run.apply import run_apply
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store

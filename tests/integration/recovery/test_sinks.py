@@ -12,10 +12,10 @@ import pytest
 from deltalake import DeltaTable
 
 from delta_cdc import TableVersion, commit_watermark, job
-from delta_cdc.core.spec import QueryOptions
+from delta_cdc.core.options import QueryOptions
+from delta_cdc.core.requests import CommitRequest, ReadRequest
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.planning.read import plan_read
-from delta_cdc.planning.request import CommitRequest, ReadRequest
 from delta_cdc.run.commit import run_commit
 from delta_cdc.run.read import run_read
 from tests.support.holding import Gate, Running, hooked

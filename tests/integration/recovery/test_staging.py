@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import job
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest
-from delta_cdc.planning.request import ReadRequest
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest, ReadRequest
 from delta_cdc.run.apply import run_apply
 from delta_cdc.run.read import run_read
 from tests.support.holding import hooked, once

@@ -17,7 +17,7 @@ from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChan
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.api.changes import apply_changes
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY
+from delta_cdc.core.options import APPLY
 from tests.support.grouped import grouped
 from tests.unit.airflow.test_base_operator import Store
 

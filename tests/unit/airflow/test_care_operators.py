@@ -23,8 +23,9 @@ from delta_cdc.core.errors import (
     VacuumWouldLose,
 )
 from delta_cdc.core.locations import locations_of
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.properties import LATENESS_HORIZON
-from delta_cdc.core.spec import ApplyOptions, BatchSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
+from delta_cdc.core.spec import BatchSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
 from tests.support.logs import LogTable, seal
 from tests.support.tables import Tables
 

@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_delta_cdc.runtime.embedded import EmbeddedStart
-from delta_cdc.core.spec import (
-    ApplyOptions,
-    ApplyRequest,
-    ApplySpec,
-    BatchSpec,
-    EnableSpec,
-    IngestOptions,
-    IngestSpec,
-    IngestStep,
-)
+from delta_cdc.core.options import ApplyOptions, IngestOptions
+from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.core.spec import ApplySpec, BatchSpec, EnableSpec, IngestSpec, IngestStep
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.launch.class_data_archive import ArchiveStatus, ClassDataArchive
 from delta_cdc.launch.session import CLASS_PATH, JAVA_OPTIONS

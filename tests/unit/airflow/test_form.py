@@ -24,7 +24,8 @@ from airflow_delta_cdc.form import (
 )
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY, flat
+from delta_cdc.core.option import flat
+from delta_cdc.core.options import APPLY
 from delta_cdc.run.table_arguments import requests
 
 _TABLES = ("customers", "orders", "orders_history")
@@ -150,7 +151,7 @@ def test_what_it_means(conf: dict[str, Any], run: Run) -> None:
 # -- what contradicts itself --------------------------------------------------------------------
 ONE = {"tables": ["orders"]}
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"ending_version": 3}, "ending_version is filled in for 3 tables"),
+    ({"ending_version": 3}, "3 tables are chosen, and ending_version fits only one"),
     (
         {**ONE, "mode": "backfill", "starting_version": 1, "starting_timestamp": _JUNE},
         "starting_version and starting_timestamp are both",
@@ -161,36 +162,36 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {**ONE, "mode": "repair", "starting_version": 4, "ending_version": 3},
-        "starting_version 4 lies after ending_version 3",
+        "ending_version 3 lies before starting_version 4",
     ),
     (
         {"mode": "backfill", "starting_timestamp": _JULY, "ending_timestamp": _JUNE},
-        "starting_timestamp .* lies after ending_timestamp",
+        "ending_timestamp .* lies before starting_timestamp",
     ),
     (
         {"mode": "backfill", "starting_timestamp": "2026-06-01T00:00:00", "ending_timestamp": _JUNE},
         "starting_timestamp is '2026-06-01T00:00:00'.* with an offset",
     ),
-    ({"mode": "repair"}, "mode is repair, and no field selects keys"),
+    ({"mode": "repair"}, "mode is 'repair', and nothing selects the keys"),
     ({**ONE, "mode": "repair", "ending_version": 3}, "the range has no start"),
     (
         {**ONE, "mode": "repair", "starting_version": 3, "repair_keys": "true"},
-        "repair_keys and a range are both",
+        "repair_keys and a range are given",
     ),
     (
         {**ONE, "mode": "repair", "repair_keys": "true", "repair_quarantined": True},
-        "repair_keys and repair_quarantined are both",
+        "repair_keys and repair_quarantined are given",
     ),
-    ({**ONE, "mode": "reload", "starting_version": 3}, "starting_version is filled in, and mode is reload"),
-    ({"repair_quarantined": True}, "repair_quarantined is filled in, and mode is incremental"),
-    ({**ONE, "mode": "dry_run", "repair_keys": "true"}, "repair_keys is filled in, and mode is dry_run"),
-    ({"mode": "dry_run", "versions_per_commit": 5}, "versions_per_commit is filled in, and mode is dry_run"),
-    ({"mode": "backfill", "ending_version": 3}, "ending_version is filled in for 3 tables"),
-    ({"mode": "repair", "repair_keys": "true"}, "repair_keys is filled in for 3 tables"),
+    ({**ONE, "mode": "reload", "starting_version": 3}, "starting_version and mode 'reload' are given"),
+    ({"repair_quarantined": True}, "repair_quarantined and mode 'incremental' are given"),
+    ({**ONE, "mode": "dry_run", "repair_keys": "true"}, "repair_keys and mode 'dry_run' are given"),
+    ({"mode": "reload", "versions_per_commit": 5}, "versions_per_commit and mode 'reload' are given"),
+    ({"mode": "backfill", "ending_version": 3}, "3 tables are chosen, and ending_version fits"),
+    ({"mode": "repair", "repair_keys": "true"}, "3 tables are chosen, and repair_keys fits only one"),
     ({"tables": ["order"]}, "names 'order' under tables.*did you mean 'orders'"),
     (
         {**ONE, "starting_version": 4, "ending_version": 3, "repair_keys": "true"},
-        "4 lies after ending_version 3; repair_keys is filled in, .*exchange.* choose mode repair",
+        "3 lies before starting_version 4; repair_keys and mode .*exchange.* choose mode repair",
     ),
 ]
 
@@ -312,7 +313,7 @@ def test_one_operator_checks_the_form_first() -> None:
     hook = task._pre_execute_hook
     assert hook is not None
     hook({"params": values(run_params())})  # type: ignore[typeddict-item]
-    with pytest.raises(InvalidConfiguration, match="selects keys"):
+    with pytest.raises(InvalidConfiguration, match="selects the keys"):
         hook({"params": values(run_params(), mode="repair")})  # type: ignore[typeddict-item]
 
 
@@ -351,7 +352,7 @@ def test_a_sensor_waits_in_scheduled_runs_only() -> None:
     skip_waiting({"params": values(run_params())})  # type: ignore[typeddict-item]
     with pytest.raises(AirflowSkipException, match="mode dry_run"):
         skip_waiting({"params": values(run_params(), mode="dry_run")})  # type: ignore[typeddict-item]
-    with pytest.raises(InvalidConfiguration, match="selects keys"):
+    with pytest.raises(InvalidConfiguration, match="selects the keys"):
         skip_waiting({"params": values(run_params(), mode="repair")})  # type: ignore[typeddict-item]
 
 

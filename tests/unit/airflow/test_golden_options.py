@@ -17,10 +17,11 @@ import delta_cdc
 from airflow_delta_cdc import form, operators, sensors
 from airflow_delta_cdc.decorators.changes import delta_changes_task
 from delta_cdc.core.errors import DeltaCdcError
-from delta_cdc.core.option_schema import READ, filled, flat
-from delta_cdc.core.spec import QueryOptions
-from delta_cdc.planning.ingest_request import IngestRequest
-from delta_cdc.planning.request import ReadRequest, check_apply
+from delta_cdc.core.option import filled, flat
+from delta_cdc.core.options import READ, QueryOptions
+from delta_cdc.core.requests import IngestRequest, ReadRequest
+from delta_cdc.core.rules import check_apply, check_read
+from delta_cdc.planning.ingest_request import checked
 from delta_cdc.run.table_arguments import requests
 from tests.support import golden
 
@@ -162,16 +163,16 @@ def check_table(given: dict[str, Any]) -> None:
     """Check the arguments of one table."""
     for request in requests(given):
         if isinstance(request, IngestRequest):
-            request.checked()
+            checked(request)
         elif request is not None:
             check_apply(request)
 
 
-def check_read(given: dict[str, Any]) -> None:
+def check_a_read(given: dict[str, Any]) -> None:
     """Check the arguments of a read."""
     given = flat(READ, given)
     options = filled(QueryOptions, READ, given)
-    filled(ReadRequest, READ, given, source="/lake/source", options=options).check()
+    check_read(filled(ReadRequest, READ, given, source="/lake/source", options=options))
 
 
 def tries(base: dict[str, Any], values: Iterable[tuple[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -195,7 +196,7 @@ def test_what_an_apply_or_an_ingest_refuses(tmp_path: Path) -> None:
 
 def test_what_a_read_refuses(tmp_path: Path) -> None:
     base = {"pipeline": "p", "staging": "/lake/staging"}
-    answers = (answer(lambda given=given: check_read(given)) for given in tries(base, QUERIES))  # type: ignore[misc]
+    answers = (answer(lambda given=given: check_a_read(given)) for given in tries(base, QUERIES))  # type: ignore[misc]
     golden.check("refusals/read.json", counted(answers, tmp_path))
 
 

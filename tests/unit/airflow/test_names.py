@@ -23,7 +23,8 @@ from delta_cdc.core.errors import (
     TableNameMoved,
     TableNotFound,
 )
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, BatchSpec, JobResult, ResolveSpec, TargetName
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.spec import ApplySpec, BatchSpec, JobResult, ResolveSpec, TargetName
 from tests.support.grouped import grouped
 from tests.unit.airflow.tables import append
 

@@ -21,16 +21,9 @@ from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
 from delta_cdc.core import spec as specs
 from delta_cdc.core.commit_safety import CONDITIONAL_STORE
 from delta_cdc.core.errors import DeltaConnectionNotFound, InvalidConfiguration
-from delta_cdc.core.spec import (
-    ApplyOptions,
-    ApplyRequest,
-    ApplySpec,
-    IngestOptions,
-    IngestSpec,
-    IngestStep,
-    ReadSpec,
-    Staging,
-)
+from delta_cdc.core.options import ApplyOptions, IngestOptions
+from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.core.spec import ApplySpec, IngestSpec, IngestStep, ReadSpec, Staging
 from delta_cdc.core.watermark import TableVersion
 from tests.support.steps import step as made_step
 from tests.unit.airflow.test_base_operator import COMMITTED, SPEC, Store, _writes, operator, run, small_world

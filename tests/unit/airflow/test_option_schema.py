@@ -15,22 +15,9 @@ from airflow_delta_cdc.operators import (
 )
 from delta_cdc import apply_changes, ingest_changes, plan_changes, read_changes
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import (
-    APPLY,
-    GROUPS,
-    INGEST,
-    READ,
-    TABLE,
-    Option,
-    filled,
-    flat,
-    in_group,
-    parameters,
-)
-from delta_cdc.core.spec import ApplyOptions, IngestOptions, QueryOptions
-from delta_cdc.planning.changes import ChangesRequest
-from delta_cdc.planning.ingest_request import IngestRequest
-from delta_cdc.planning.request import ApplyRequest, ReadRequest
+from delta_cdc.core.option import GROUPS, TABLE, Option, filled, flat, in_group, parameters
+from delta_cdc.core.options import APPLY, INGEST, READ, ApplyOptions, IngestOptions, QueryOptions
+from delta_cdc.core.requests import ApplyRequest, ChangesRequest, IngestRequest, ReadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,7 +28,7 @@ from airflow_delta_cdc.operators import (
 from airflow_delta_cdc.operators.base import DEFAULT_NAME, DeltaCdcOperator
 from airflow_delta_cdc.sensors import DeltaVersionSensor
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import TABLE
+from delta_cdc.core.option import TABLE
 from delta_cdc.planning.waiting import Condition
 
 if TYPE_CHECKING:

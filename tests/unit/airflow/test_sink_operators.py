@@ -26,7 +26,8 @@ from delta_cdc.core.errors import (
     JobFailed,
     SparkConnectionNotFound,
 )
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, BatchSpec, JobResult, QueryOptions, ReadRange
+from delta_cdc.core.options import ApplyOptions, QueryOptions
+from delta_cdc.core.spec import ApplySpec, BatchSpec, JobResult, ReadRange
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.run.outcomes import CommitResult, ReadResult

@@ -13,17 +13,9 @@ from delta_cdc.cli import application
 from delta_cdc.cli.pipelines import Chosen
 from delta_cdc.config import load
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.spec import (
-    ApplyOptions,
-    ApplyRequest,
-    ApplySpec,
-    BatchSpec,
-    IngestOptions,
-    IngestSpec,
-    IngestStep,
-    JobResult,
-)
-from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.core.options import ApplyOptions, IngestOptions
+from delta_cdc.core.requests import ApplyRequest, IngestRequest
+from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, IngestStep, JobResult
 from delta_cdc.planning.verify import VerifyRequest
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from delta_cdc.config import Configuration, load, models
 from delta_cdc.config.resolve import _OF_A_RUN
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY, INGEST
+from delta_cdc.core.options import APPLY, INGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,11 +20,11 @@ from delta_cdc.api.changes import apply_changes
 from delta_cdc.cli import main
 from delta_cdc.core import errors
 from delta_cdc.core.arguments import MODES
-from delta_cdc.core.option_schema import APPLY, INGEST
+from delta_cdc.core.options import APPLY, INGEST, Query, ReadMethod, SourceKind
 from delta_cdc.core.properties import LATENESS_HORIZON
-from delta_cdc.core.spec import Query, ReadMethod, SourceKind
+from delta_cdc.core.rules import check_apply
 from delta_cdc.planning import read_methods
-from delta_cdc.planning.request import check_apply
+from delta_cdc.planning.ingest_request import checked
 from delta_cdc.run.apply import run_apply
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import batch, layout
@@ -311,7 +311,7 @@ def test_every_ingest_on_a_page_is_one(page: str, block: str, monkeypatch: pytes
     for task in made:
         (pipeline_job,) = tables.planned(tables.pipeline_jobs(task, {"run_id": "r"}, [taken(task, INGEST)]))
         try:
-            pipeline_job.ingest.check()
+            checked(pipeline_job.ingest)
             if pipeline_job.apply is not None:
                 check_apply(pipeline_job.apply)
         except DeltaCdcError as error:

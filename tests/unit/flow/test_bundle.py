@@ -17,14 +17,7 @@ from delta_cdc.core.errors import (
     TargetHistoryChanged,
     WatermarkExpired,
 )
-from delta_cdc.core.spec import (
-    ApplyRequest,
-    ApplySpec,
-    BatchSpec,
-    IngestSpec,
-    JobResult,
-    step_fingerprint,
-)
+from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, JobResult, step_fingerprint
 from delta_cdc.core.watermark import Seal, SealStep
 from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch, since_key
 from delta_cdc.run.saved_plans import PlansInMemory
@@ -37,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.core.spec import Step
 
 

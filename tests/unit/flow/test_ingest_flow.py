@@ -10,7 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_cdc.core.errors import ConcurrentModification, InvalidRecord, OutcomeUnknown
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest, IngestSpec, JobResult
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.core.spec import IngestSpec, JobResult
 from delta_cdc.run.outcomes import IngestResult
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.watermarks import published

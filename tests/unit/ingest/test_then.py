@@ -10,7 +10,8 @@ import pytest
 from delta_cdc import job
 from delta_cdc.core import codec
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.job import STORAGE_OPTIONS
 
 if TYPE_CHECKING:

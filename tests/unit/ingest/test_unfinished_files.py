@@ -20,7 +20,7 @@ from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import unfinished_files
 from delta_cdc.planning.file_listing import list_files
 from delta_cdc.planning.ingest import plan_ingest, plan_ingest_async
-from delta_cdc.planning.request import Memory
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.unfinished_files import PAUSE, finished
 from tests.support.blocking import blocking_calls
 from tests.support.http_store import HttpStore
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from delta_cdc.core.requests import IngestRequest
     from delta_cdc.core.spec import IngestSpec, JobResult
     from delta_cdc.planning.ingest import IngestPlan
-    from delta_cdc.planning.ingest_request import IngestRequest
 
 CSV = replace(OPTIONS, format="csv")
 PARTIAL = b"1,Jane\n2,Joh"

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core.errors import DeltaCdcError, StoreUnavailable
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.delta_log import checkpoint
 from delta_cdc.delta_log.actions import Add
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.apply import plan_apply_async
-from delta_cdc.planning.request import Memory
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.waiting import Watch
 from tests.support.http_store import WEATHER, Fault, HttpStore, Request, always, no_fault, sometimes
 from tests.support.logs import EPOCH, FEED, LogTable, seal

@@ -11,7 +11,8 @@ import pytest
 
 from delta_cdc.core import manifest_columns
 from delta_cdc.core.errors import CorruptLog, ReadMethodUnavailable, VersionsExpired
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, ReadRange
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.spec import ApplySpec, ReadRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log import deletion_vectors, manifest_feed
 from delta_cdc.delta_log.file_manifests import prepared, write_manifests

@@ -19,7 +19,8 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.manifest_columns import MARKS, SIDES, location
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, ReadRange, Staging, fingerprint
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.spec import ApplySpec, ReadRange, Staging, fingerprint
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log import deletion_vectors
 from delta_cdc.delta_log.file_manifests import forget, net_bytes, prepared, write_manifests

@@ -10,8 +10,9 @@ import pytest
 
 from delta_cdc.core import maintenance_tags, validation
 from delta_cdc.core.errors import ConsumerUnreadable, InvalidConfiguration
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.properties import EXPIRED_BELOW, LATENESS_HORIZON
-from delta_cdc.core.spec import ApplyOptions, ExpireSpec, from_json, to_json
+from delta_cdc.core.spec import ExpireSpec, from_json, to_json
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.consumers import Consumer
 from delta_cdc.planning.expiry import plan_expiry

@@ -18,21 +18,15 @@ from delta_cdc.core.errors import (
     SchemaChangeInRange,
     VersionsExpired,
 )
-from delta_cdc.core.spec import (
-    ApplyOptions,
-    ApplySpec,
-    QueryOptions,
-    ReadRange,
-    fingerprint,
-    from_json,
-    to_json,
-)
+from delta_cdc.core.options import ApplyOptions, QueryOptions
+from delta_cdc.core.requests import ChangesRequest
+from delta_cdc.core.spec import ApplySpec, ReadRange, fingerprint, from_json, to_json
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.file_manifests import write_manifests
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import read_methods
-from delta_cdc.planning.changes import ChangesPlan, ChangesRequest, plan_changes_async
+from delta_cdc.planning.changes import ChangesPlan, plan_changes_async
 from tests.support.http_store import HttpStore
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
 from tests.support.steps import step as made_step

@@ -8,7 +8,9 @@ import pytest
 
 from delta_cdc.core.change_log import DESCRIPTION, LOG_COLUMNS, completed
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.spec import ApplyOptions, ApplyRequest, ApplySpec
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.core.spec import ApplySpec
 from delta_cdc.planning.apply import plan_apply
 from tests.support.logs import LogTable
 

@@ -20,20 +20,20 @@ from delta_cdc.core.errors import (
     TargetReplaced,
     TargetWithoutWatermark,
 )
-from delta_cdc.core.option_schema import INGEST
-from delta_cdc.core.spec import IngestOptions, IngestSpec
+from delta_cdc.core.options import INGEST, IngestOptions
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import ingest_batches
 from delta_cdc.planning.ingest import plan_ingest
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.reconcile import reconcile
-from delta_cdc.planning.request import Memory
 from tests.support.ingest_model import OPTIONS, Boom, World
 from tests.support.logs import EPOCH, LogTable, unhashed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from delta_cdc.core.spec import IngestSpec
     from delta_cdc.planning.ingest import IngestPlan
 
 DAY = 86_400_000

@@ -11,7 +11,8 @@ from deltalake import DeltaTable
 
 from delta_cdc.core import validation
 from delta_cdc.core.errors import InvalidConfiguration, VersionsExpired
-from delta_cdc.core.spec import ApplyOptions, ApplySpec
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.spec import ApplySpec
 from tests.support.logs import EPOCH, SECOND
 from tests.support.tables import KEYED
 

@@ -24,8 +24,8 @@ from delta_cdc.core.errors import (
     VersionsExpired,
     WatermarkExpired,
 )
-from delta_cdc.core.option_schema import APPLY
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, from_json, to_json
+from delta_cdc.core.options import APPLY, ApplyOptions
+from delta_cdc.core.spec import ApplySpec, from_json, to_json
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog
@@ -60,17 +60,29 @@ def built(tables: Tables, watermark: int, options: ApplyOptions = KEYED, **chang
 # -- what is refused ----------------------------------------------------------------------------
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("discard", {"discard_history": True}, "discard_history is given with mode 'incremental'"),
-    ("keys", {"repair_keys": "id = 1"}, "repair is given with mode 'incremental'"),
-    ("quarantined", {"mode": "reload", "repair_quarantined": True}, "is given with mode 'reload'"),
-    ("no-range", {"mode": "repair"}, "exactly one of a range"),
-    ("end-alone", {"mode": "repair", "ending_version": 3}, "exactly one of a range"),
-    ("two", {"mode": "repair", "starting_version": 1, "repair_keys": "true"}, "exactly one of"),
+    ("keys", {"repair_keys": "id = 1"}, "repair_keys and mode 'incremental' are given"),
+    (
+        "quarantined",
+        {"mode": "reload", "repair_quarantined": True},
+        "repair_quarantined and mode 'reload' are given",
+    ),
+    ("no-range", {"mode": "repair"}, "nothing selects the keys"),
+    ("end-alone", {"mode": "repair", "ending_version": 3}, "the range has no start"),
+    (
+        "two",
+        {"mode": "repair", "starting_version": 1, "repair_keys": "true"},
+        "repair_keys and a range are given",
+    ),
     ("function", {"mode": "repair", "repair_keys": "abs(id) = 1"}, "'abs' cannot stand at character 1 "),
     ("no-key", {"mode": "repair", "repair_keys": "id = 1 OR v = 1"}, "'v' cannot stand at character 11 "),
-    ("two-more", {"mode": "repair", "repair_quarantined": True, "repair_keys": "true"}, "exactly one"),
+    (
+        "two-more",
+        {"mode": "repair", "repair_quarantined": True, "repair_keys": "true"},
+        "repair_keys and repair_quarantined are",
+    ),
     ("history", {"mode": "reset", "options": TYPE_2}, "set discard_history"),
     ("declared", {"mode": "reset", "initial_load": {"none_at": 1}}, "initial_load is {'none_at': 1}"),
-    ("reload-start", {"mode": "reload", "starting_version": 2}, "a start and mode 'reload'"),
+    ("reload-start", {"mode": "reload", "starting_version": 2}, "starting_version and mode 'reload'"),
     ("reload-limit", {"mode": "reload", "max_versions": 2}, "max_versions and mode 'reload'"),
     (
         "repair-milestones",

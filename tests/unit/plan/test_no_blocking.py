@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delta_cdc.core.requests import ReadRequest
 from delta_cdc.core.spec import OptimizeSpec, VacuumSpec
 from delta_cdc.delta_log.requests import put_stream
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.consumers import Consumer
 from delta_cdc.planning.ingest import plan_ingest_async
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.optimize import plan_optimize
 from delta_cdc.planning.read import plan_read_async
 from delta_cdc.planning.reconcile import reconcile_async
-from delta_cdc.planning.request import Memory, ReadRequest
 from delta_cdc.planning.status import status_of_all
 from delta_cdc.planning.vacuum import plan_vacuum
 from delta_cdc.planning.verify import VerifyRequest, plan_verify_async

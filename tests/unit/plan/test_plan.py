@@ -23,12 +23,13 @@ from delta_cdc.core.errors import (
     TargetWithoutWatermark,
     VersionsExpired,
 )
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.retention import interval_ms
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, ReadSpec, Staging
+from delta_cdc.core.spec import ApplySpec, ReadSpec, Staging
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.apply import plan_apply
-from delta_cdc.planning.request import Memory
+from delta_cdc.planning.memory import Memory
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, changed, field_of, seal, struct_of, unhashed
 from tests.support.tables import KEYED, NOW, Tables
 

@@ -21,7 +21,7 @@ from delta_cdc.core.errors import (
     TargetWithoutWatermark,
     WatermarkExpired,
 )
-from delta_cdc.core.spec import ApplyOptions, QueryOptions
+from delta_cdc.core.options import ApplyOptions, QueryOptions
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog
@@ -443,7 +443,7 @@ def test_take_over_from_without_a_target_is_a_load(tables: Tables) -> None:
 
 def test_adoption_is_checked_for_drift(tables: Tables) -> None:
     from delta_cdc.core.errors import ConfigurationDrift
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.options import ApplyOptions
 
     tables.sealed(3)
     with pytest.raises(ConfigurationDrift):

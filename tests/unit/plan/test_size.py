@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delta_cdc.core.options import ApplyOptions, IngestOptions
+from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.spec import (
-    ApplyOptions,
-    ApplyRequest,
     ApplySpec,
     BatchSpec,
     EnableSpec,
-    IngestOptions,
     IngestSpec,
     IngestStep,
     OffsetRange,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.planning.apply import _is_copied, _query_for
 
 

@@ -16,7 +16,7 @@ from delta_cdc.core.errors import (
     NotAppendOnly,
     VersionsExpired,
 )
-from delta_cdc.core.spec import ApplyOptions, ApplySpec
+from delta_cdc.core.spec import ApplySpec
 from delta_cdc.core.versions import VersionRange
 from tests.support.logs import FEED, LogTable, seal
 from tests.support.tables import KEYED, Tables
@@ -24,6 +24,7 @@ from tests.support.tables import KEYED, Tables
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from delta_cdc.core.options import ApplyOptions
     from delta_cdc.core.spec import Step
     from delta_cdc.planning.plan import Plan
 

@@ -20,13 +20,15 @@ from delta_cdc.core.errors import (
     VersionsExpired,
     WatermarkExpired,
 )
-from delta_cdc.core.spec import CommitSpec, QueryOptions, ReadSpec
+from delta_cdc.core.options import QueryOptions
+from delta_cdc.core.requests import CommitRequest, ReadRequest
+from delta_cdc.core.spec import CommitSpec, ReadSpec
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.commit import CommitPlan, plan_commit_async
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.read import plan_read
-from delta_cdc.planning.request import CommitRequest, Memory, ReadRequest
 from tests.support.logs import EPOCH, changed, field_of, seal, unhashed
 
 if TYPE_CHECKING:

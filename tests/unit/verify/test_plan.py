@@ -23,7 +23,8 @@ from delta_cdc.core.errors import (
     VerificationFailed,
     VersionsExpired,
 )
-from delta_cdc.core.spec import ApplyOptions, BatchSpec, JobResult, VerifySpec
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.spec import BatchSpec, JobResult, VerifySpec
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.plan import JobPlan

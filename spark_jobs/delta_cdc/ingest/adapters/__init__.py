@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import adapters
 from delta_cdc.core.adapters import BUNDLED, unknown
-from delta_cdc.core.validation import invalid
+from delta_cdc.core.errors import invalid
 from delta_cdc.ingest.adapters.canal import Canal
 from delta_cdc.ingest.adapters.debezium import Debezium
 from delta_cdc.ingest.adapters.dms import Dms

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.validation import invalid
+from delta_cdc.core.errors import invalid
 from delta_cdc.ingest.adapters import debezium_order as order
 from delta_cdc.ingest.adapters.cloudevents import unpacked
 from delta_cdc.ingest.adapters.common import NO_DELETE, Enveloped, ignored, in_texts

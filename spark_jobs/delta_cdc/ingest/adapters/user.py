@@ -23,7 +23,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from delta_cdc.core.validation import invalid
+from delta_cdc.core.errors import invalid
 from delta_cdc.ingest.adapters.common import Described, ignored
 from delta_cdc.ingest.ddl import of_ddl
 from delta_cdc.ingest.ordering import joined, part

@@ -23,7 +23,7 @@ from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced, comparable
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.options import ApplyOptions
     from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 

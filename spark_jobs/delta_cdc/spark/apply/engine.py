@@ -44,7 +44,8 @@ from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec, RowStep, TargetStep
+    from delta_cdc.core.options import ApplyOptions
+    from delta_cdc.core.spec import ApplySpec, RowStep, TargetStep
     from delta_cdc.spark.apply.rows import Shape
 
 log = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ from delta_cdc.spark.changes import states
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.options import ApplyOptions
     from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 

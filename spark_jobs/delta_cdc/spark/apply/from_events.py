@@ -50,7 +50,8 @@ from delta_cdc.spark.silence_loggers import quietly
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec, LoadStep, TargetStep
+    from delta_cdc.core.options import ApplyOptions
+    from delta_cdc.core.spec import ApplySpec, LoadStep, TargetStep
     from delta_cdc.spark.apply.events import Events
     from delta_cdc.spark.apply.rows import Shape
 

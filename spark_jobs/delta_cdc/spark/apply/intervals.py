@@ -34,7 +34,7 @@ from delta_cdc.spark.changes.equality import same
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.options import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
 
 RANK, PLACE = f"{PLAN_PREFIX}rank", f"{PLAN_PREFIX}place"

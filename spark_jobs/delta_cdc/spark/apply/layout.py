@@ -21,7 +21,8 @@ from delta_cdc.spark.sessions import FEW_BYTES, set_or_restore, shuffle_for, val
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec, TargetStep
+    from delta_cdc.core.options import ApplyOptions
+    from delta_cdc.core.spec import ApplySpec, TargetStep
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape

@@ -21,7 +21,8 @@ from delta_cdc.spark.changes import feed, states
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec
+    from delta_cdc.core.options import ApplyOptions
+    from delta_cdc.core.spec import ApplySpec
     from delta_cdc.spark.apply.rows import Shape
 
 _ROWS, _HIGHEST = f"{PLAN_PREFIX}rows", f"{PLAN_PREFIX}highest"

@@ -23,7 +23,7 @@ from delta_cdc.spark.changes.equality import balanced, is_list_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.options import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
 
 #: Names of the columns that an event carries.

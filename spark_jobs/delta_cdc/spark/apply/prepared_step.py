@@ -21,7 +21,8 @@ from delta_cdc.spark.changes import states
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec, ReadRange, RowStep, Staging
+    from delta_cdc.core.options import ApplyOptions
+    from delta_cdc.core.spec import ApplySpec, ReadRange, RowStep, Staging
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.rows import Shape
 

@@ -27,7 +27,7 @@ from delta_cdc.spark.silence_loggers import quietly
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.options import ApplyOptions
 
 #: Column with the source's row, for the quarantine.
 RAW = f"{PLAN_PREFIX}raw"

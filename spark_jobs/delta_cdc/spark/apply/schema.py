@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from delta_cdc.core.column_changes import ColumnChange
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec
+    from delta_cdc.core.options import ApplyOptions
+    from delta_cdc.core.spec import ApplySpec
     from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 

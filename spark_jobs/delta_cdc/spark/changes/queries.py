@@ -52,7 +52,7 @@ from delta_cdc.spark.changes.manifests import SHARED_REMEDY
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import QueryOptions
+    from delta_cdc.core.options import QueryOptions
 
 _PREVIOUS = f"{PLAN_PREFIX}previous"
 _PREVIOUS_TYPE, _NEXT_TYPE = f"{PLAN_PREFIX}previous_type", f"{PLAN_PREFIX}next_type"

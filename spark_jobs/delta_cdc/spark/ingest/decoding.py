@@ -39,7 +39,8 @@ from delta_cdc.spark.sessions import set_where_allowed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import IngestOptions, IngestSpec, SourceFile
+    from delta_cdc.core.options import IngestOptions
+    from delta_cdc.core.spec import IngestSpec, SourceFile
     from delta_cdc.ingest.record import Adapter
     from delta_cdc.ingest.records.registry import Registry
 

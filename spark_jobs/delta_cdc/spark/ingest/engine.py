@@ -24,9 +24,10 @@ from pyspark.sql import types as T
 from delta_cdc.core import failpoints
 from delta_cdc.core.change_log import SEQUENCE, log_properties
 from delta_cdc.core.errors import DeltaCdcError, SourceUnreadable
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.properties import LATENESS_HORIZON, STATISTICS_COLUMNS
 from delta_cdc.core.reasons import causes, reason
-from delta_cdc.core.spec import ApplyOptions, JobResult, seal_of
+from delta_cdc.core.spec import JobResult, seal_of
 from delta_cdc.core.sql import quote, table
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.watermark import PipelineState, Seal

@@ -9,19 +9,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from delta_cdc.core.change_log import (
-    COLUMNS,
-    DELETE,
-    IGNORE,
-    LOG_COLUMNS,
-    OP,
-    POSITION,
-    RAW,
-    SEQUENCE,
-    SOURCE_TIMESTAMP,
-    TRUNCATE,
-    UPSERT,
-)
+from delta_cdc.core.adapters import DELETE, IGNORE, TRUNCATE, UPSERT
+from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS, OP, POSITION, RAW, SEQUENCE, SOURCE_TIMESTAMP
 from delta_cdc.core.column_changes import FOLLOWED
 from delta_cdc.core.errors import (
     InvalidConfiguration,

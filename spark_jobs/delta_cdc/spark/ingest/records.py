@@ -10,7 +10,8 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.ingest import formats
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import IngestOptions, IngestSpec, SourceFile
+    from delta_cdc.core.options import IngestOptions
+    from delta_cdc.core.spec import IngestSpec, SourceFile
 
 
 def declared(options: IngestOptions) -> T.StructType | None:

@@ -43,7 +43,8 @@ from delta_cdc.spark.maintain.optimize import marked
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from delta_cdc.core.spec import ApplyOptions, ExpireSpec
+    from delta_cdc.core.options import ApplyOptions
+    from delta_cdc.core.spec import ExpireSpec
     from delta_cdc.core.watermark import Seal
     from delta_cdc.spark.apply.events import Events
 

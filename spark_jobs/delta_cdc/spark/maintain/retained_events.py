@@ -31,7 +31,7 @@ from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, TRUNCATE, UPSER
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.options import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
 
 #: An event's content, as text: two events of a key and sequence with the same content count as one.

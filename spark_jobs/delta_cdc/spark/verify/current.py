@@ -17,7 +17,8 @@ from delta_cdc.spark.changes.equality import conformed, same
 from delta_cdc.spark.verify.rows import KIND, at_version, differences
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplyOptions, VerifySpec
+    from delta_cdc.core.options import ApplyOptions
+    from delta_cdc.core.spec import VerifySpec
 
 _CURRENT, _HISTORY = f"{PLAN_PREFIX}current", f"{PLAN_PREFIX}history"
 _REMEDY = "compare each of the two with its source (equals_source), and repair the one that differs."

@@ -26,7 +26,8 @@ from delta_cdc.spark.changes.equality import balanced
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from delta_cdc.core.spec import ApplyOptions, VerifySpec
+    from delta_cdc.core.options import ApplyOptions
+    from delta_cdc.core.spec import VerifySpec
 
 #: The kind of a difference in a key or a row, and the number of rows with it.
 KIND, AMOUNT = f"{PLAN_PREFIX}kind", f"{PLAN_PREFIX}n"

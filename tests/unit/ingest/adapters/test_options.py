@@ -12,7 +12,7 @@ import pytest
 from delta_cdc.core import adapters, codec
 from delta_cdc.core.adapters import BUNDLED, SETTINGS
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.spec import IngestOptions
+from delta_cdc.core.options import IngestOptions
 from delta_cdc.ingest import adapters as made
 from delta_cdc.ingest.adapters import debezium_order
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import arguments
@@ -16,6 +16,7 @@ from delta_cdc.core.errors import InvalidConfiguration
 if TYPE_CHECKING:
     from pendulum import DateTime
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: A time and the name of its zone. Without digits in front, pendulum takes words (``now``) as well.
 _TIME = re.compile(r"(\d.*?)(?<!\s)(?:\s++([A-Za-z][\w+/-]++))?")
 
@@ -72,3 +73,22 @@ def start(name: str, value: str) -> DateTime:
     time = moment(name, f"{text}T00:00:00Z" if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else text)
     assert time is not None
     return time
+
+
+def epoch_ms(name: str, text: str) -> int:
+    """Convert a time with offset (ISO 8601) to epoch milliseconds, rounded down.
+
+    :param name: the argument's name, for the message
+    :raises InvalidConfiguration: for anything else, including times without an offset
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidConfiguration(
+            f"{name} is {text!r}.",
+            remedy="write it as ISO 8601 with an offset, for instance 2026-01-31T18:00:00+00:00.",
+            argument=name,
+        )
+    return (moment - _EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,164 @@
+"""What a run has to do: the arguments of one apply, read, commit or ingest, with its tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from delta_cdc.core import codec
+from delta_cdc.core.options import (
+    ApplyOptions,
+    Bounds,
+    IngestOptions,
+    IngestRunOptions,
+    QueryOptions,
+    RangeOptions,
+    RunOptions,
+)
+from delta_cdc.core.rules import ONWARDS
+from delta_cdc.core.times import epoch_ms
+from delta_cdc.core.topics import is_topics
+from delta_cdc.core.uris import spark_uri
+
+#: Suffix of the name of a target's quarantine.
+_QUARANTINE = "__quarantine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(RangeOptions):
+    """The common fields of apply and read.
+
+    :param source: path or URI of the source
+    :param target: path or URI of the target, whose watermark counts; None only for a read
+    :param scratch: whether a folder for file manifests will exist; without it, Delta's reader reads the
+        change feed
+    :param storage_options: object-store options with delta-rs's names; they may hold credentials, so no spec
+        contains them
+    """
+
+    pipeline: str
+    source: str
+    target: str | None = None
+    run_id: str = ""
+    scratch: bool = True
+    storage_options: dict[str, str] | None = field(default=None, repr=False, metadata=codec.UNWRITTEN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplyRequest(Request, RunOptions):
+    """One apply.
+
+    :param source_name: catalog name of the source, once ``source`` is its location; "" without a name
+    :param target_name: the same of the target
+    """
+
+    target: str
+    options: ApplyOptions
+    source_name: str = ""
+    target_name: str = ""
+
+    @property
+    def quarantine(self) -> str | None:
+        """Return the quarantine's location beside the target, in Spark's form; None without a quarantine."""
+        if not (self.options.quarantines or self.repair_quarantined):
+            return None
+        return f"{spark_uri(self.target).rstrip('/')}{_QUARANTINE}"
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether the run only applies the changes after the watermark."""
+        return self.mode in ONWARDS
+
+    @property
+    def sets_baseline(self) -> bool:
+        """Return whether the user guarantees the rows of a target without a seal."""
+        return self.initial_load == "none" or (
+            isinstance(self.initial_load, dict) and "none_at" in self.initial_load
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadRequest(Request):
+    """One read into staging.
+
+    The baseline is the target's watermark. Without a target it is the last version committed in staging
+    itself (:class:`CommitRequest`).
+
+    :param staging: location of the staging table
+    :param options: the query over the changes, and the read method
+    :param output_path: folder in which the batch is also written as files, in its own subfolder
+    :param output_format: format of those files, ``parquet`` or ``json``
+    """
+
+    staging: str
+    options: QueryOptions = field(default_factory=QueryOptions)
+    output_path: str | None = None
+    output_format: str = "parquet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitRequest:
+    """The commit of one batch.
+
+    :param staging: location of the staging table
+    :param ending_version: last version of the batch that has arrived; None: that of the open batch
+    :param single_driver: see :class:`RangeOptions`
+    :param storage_options: see :class:`Request`
+    """
+
+    pipeline: str
+    staging: str
+    ending_version: int | None = None
+    single_driver: bool = False
+    run_id: str = ""
+    storage_options: dict[str, str] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestRequest(IngestRunOptions):
+    """One ingest.
+
+    :param log_name: catalog name of the log, once ``log`` is its location; "" without a name
+    :param storage_options: options of the object store, as delta-rs names them
+    :param kafka_options: options of the Kafka client
+    """
+
+    pipeline: str
+    source: str
+    log: str
+    options: IngestOptions
+    log_name: str = ""
+    run_id: str = ""
+    storage_options: dict[str, str] | None = field(default=None, repr=False)
+    kafka_options: dict[str, str] | None = field(default=None, repr=False)
+
+    @property
+    def is_kafka(self) -> bool:
+        """Return whether the source is a topic."""
+        return is_topics(self.source.strip())
+
+    @property
+    def source_uri(self) -> str:
+        """Return the source as Spark names it."""
+        return self.source.strip() if self.is_kafka else spark_uri(self.source)
+
+    @property
+    def starting_ms(self) -> int | None:
+        """Return ``starting_timestamp`` in epoch milliseconds."""
+        timestamp = self.starting_timestamp
+        return None if timestamp is None else epoch_ms("starting_timestamp", timestamp)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangesRequest(Bounds):
+    """The changes of a table that a caller wants to read; a range without a start is refused.
+
+    :param table: path or URI
+    :param options: the query and its read method
+    :param scratch: see :class:`Request`
+    :param storage_options: see :class:`Request`
+    """
+
+    table: str
+    options: QueryOptions = field(default_factory=QueryOptions)
+    scratch: bool = True
+    storage_options: dict[str, str] | None = field(default=None, repr=False)

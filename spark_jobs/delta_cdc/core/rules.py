@@ -1,0 +1,690 @@
+"""Which options go together: the only list of these rules.
+
+The engine, the form, configurations and commands use it.
+
+Every rule is checked without any I/O. :mod:`delta_cdc.core.options` checks each option alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from delta_cdc.core.arguments import DRY_RUN
+from delta_cdc.core.errors import InvalidConfiguration, invalid
+from delta_cdc.core.key_predicates import check_key_predicate
+from delta_cdc.core.option import in_group
+from delta_cdc.core.options import APPLY, BOUNDS, ApplyOptions
+from delta_cdc.core.properties import feed_on
+from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION
+from delta_cdc.core.times import epoch_ms
+from delta_cdc.core.uris import canonical_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from delta_cdc.core.options import Bounds, IngestOptions, QueryOptions, RunOptions
+    from delta_cdc.core.requests import ApplyRequest, ChangesRequest, IngestRequest, ReadRequest
+
+_PIPELINE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:\-]{0,199}\Z")
+#: For an event, when it arrived; for a state, when it was valid.
+_ARRIVAL = re.compile(rf"\b({COMMIT_VERSION}|{COMMIT_TIMESTAMP})\b", re.IGNORECASE)
+_RETENTION = "delta.setTransactionRetentionDuration"
+_NULL_LISTS = ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
+_TRACKED = ("track_history_column_list", "track_history_except_column_list")
+_PAIRS = (("column_list", "except_column_list"), _TRACKED, _NULL_LISTS)
+#: Options only for events that have keys.
+_BY_KEY = (
+    "apply_as_deletes",
+    "apply_as_truncates",
+    "ignore_null_updates",
+    *_NULL_LISTS,
+    "columns_to_update",
+    "delete_sequence",
+    "snapshot_version_column",
+)
+#: Modes that apply the changes after the watermark; each other mode makes one commit.
+ONWARDS = ("incremental", "backfill")
+_LIMITS = tuple(in_group(APPLY, "limits"))
+_RELOADS = ("on_source_replaced", "on_target_replaced", "on_versions_expired")
+_SIZES = ("max_files", "max_bytes", "max_offsets")
+_FILES_ONLY = ("max_files", "max_bytes", "glob", "lexical_order", "follow_links")
+
+
+class Rule(NamedTuple):
+    """One rule, applied to given options.
+
+    :param is_broken: whether the options break it
+    :param argument: the first argument that is wrong
+    :param problem: a clause without a full stop
+    :param remedy: a sentence
+    :param form_remedy: the same for the form of a manual run; "": the form cannot break the rule
+    """
+
+    is_broken: bool
+    argument: str
+    problem: str
+    remedy: str
+    form_remedy: str = ""
+
+
+def check(*rules: Iterable[Rule]) -> None:
+    """Raise the first broken rule.
+
+    :raises InvalidConfiguration: names the argument
+    """
+    for rule in (rule for some in rules for rule in some):
+        if rule.is_broken:
+            raise invalid(rule.problem, rule.remedy, rule.argument)
+
+
+# -- requests -----------------------------------------------------------------------------------
+def check_apply(request: ApplyRequest) -> None:
+    """Refuse the arguments of an apply that cannot be used together.
+
+    :raises InvalidConfiguration: names the arguments
+    """
+    check_pipeline(request.pipeline)
+    check(of_bounds(request))
+    check_options(request.options)
+    refuse_same(
+        source=request.source, target=request.target, staging=request.staging, quarantine=request.quarantine
+    )
+    if request.take_over_from is not None:
+        check_pipeline(request.take_over_from, "take_over_from")
+    check(_first_runs(request), _modes(request), of_modes(request), _repaired_keys(request))
+    if request.repair_keys is not None:
+        check_key_predicate(request.repair_keys, request.options.keys)
+
+
+def check_read(request: ReadRequest) -> None:
+    """Refuse the arguments of a read that cannot be used together.
+
+    :raises InvalidConfiguration: names the arguments
+    """
+    check_pipeline(request.pipeline)
+    check(of_bounds(request), of_queries(request.options))
+    refuse_same(
+        source=request.source, target=request.target, staging=request.staging, output_path=request.output_path
+    )
+    check(_skipped_commits(request))
+
+
+def check_changes(request: ChangesRequest) -> None:
+    """Refuse the arguments of a query for changes that cannot be used together.
+
+    :raises InvalidConfiguration: names the arguments
+    """
+    check(of_bounds(request))
+    if request.starting_version is None and request.starting_timestamp is None:
+        raise InvalidConfiguration(
+            f"The query of the changes of {request.table} has no start.",
+            remedy="set starting_version (0 is the table's first version) or starting_timestamp.",
+        )
+    check(of_queries(request.options))
+
+
+def check_ingest(request: IngestRequest) -> None:
+    """Refuse the arguments of an ingest that cannot be used together.
+
+    :raises InvalidConfiguration: names the arguments
+    """
+    check_pipeline(request.pipeline)
+    _ = request.starting_ms
+    check(_records(request), _events(request.options))
+
+
+def check_options(options: ApplyOptions) -> None:
+    """Refuse options of a target that cannot be combined.
+
+    :raises InvalidConfiguration: names the arguments
+    """
+    every = (_pairs, _keys, _kinds, _sequences, _deletes, _columns, _partial, _history, _layout)
+    check(*(rules(options) for rules in every))
+
+
+def check_order(options: ApplyOptions) -> None:
+    """Refuse a change log without an order of its events. The source itself may name it.
+
+    :raises InvalidConfiguration: ``sequence_by`` is missing
+    """
+    if options.source_kind == "change_log" and options.sequence_by == ApplyOptions.sequence_by:
+        raise invalid(
+            "sequence_by is missing",
+            "name the columns that order the events of the change log.",
+            "sequence_by",
+        )
+
+
+def check_pipeline(pipeline: str, argument: str = "pipeline") -> None:
+    """Refuse a pipeline name that would be ambiguous in a log or a file name."""
+    if not _PIPELINE.match(pipeline or ""):
+        raise InvalidConfiguration(
+            f"The pipeline name {pipeline!r} cannot be used.",
+            remedy="use 1 to 200 letters, digits, '_', '-', '.' or ':', starting with a letter or digit.",
+            argument=argument,
+        )
+
+
+def refuse_same(**tables: str | None) -> None:
+    """Refuse the same table in two roles.
+
+    :raises InvalidConfiguration: names both
+    """
+    seen: dict[str, str] = {}
+    for role, table in tables.items():
+        if table is None:
+            continue
+        uri = canonical_uri(table)
+        if uri in seen:
+            raise InvalidConfiguration(
+                f"{seen[uri]} and {role} are the same table, {uri}.",
+                remedy="name two different tables.",
+                argument=seen[uri],
+            )
+        seen[uri] = role
+
+
+# -- a range, and what a run does ---------------------------------------------------------------
+def of_bounds(o: Bounds) -> Iterator[Rule]:
+    """Yield the rules of the ends of a range. Delta does not always refuse a version and a time for one end.
+
+    :raises InvalidConfiguration: a time is not ISO 8601 with an offset
+    """
+    for end, which in (("starting", "first"), ("ending", "last")):
+        names = (f"{end}_version", f"{end}_timestamp")
+        yield Rule(
+            all(getattr(o, name) is not None for name in names),
+            names[0],
+            f"{' and '.join(names)} are both given",
+            "set only one of the two.",
+            f"leave one of them empty: both set the {which} version.",
+        )
+    for kind in ("version", "timestamp"):
+        names = (f"starting_{kind}", f"ending_{kind}")
+        first, last = (getattr(o, name) for name in names)
+        moments = [
+            epoch_ms(name, value) if isinstance(value, str) else value
+            for name, value in zip(names, (first, last), strict=True)
+        ]
+        yield Rule(
+            None not in moments and moments[0] > moments[1],
+            names[1],
+            f"{names[1]} {last} lies before {names[0]} {first}",
+            "exchange them, or leave one of them out: both ends are inclusive.",
+            "exchange them, or leave one of them empty.",
+        )
+
+
+def of_modes(r: RunOptions) -> Iterator[Rule]:
+    """Yield the rules of a mode, its range, its limits and its keys."""
+    bounds = [name for name in BOUNDS if getattr(r, name) is not None]
+    starts = [name for name in bounds if name.startswith("starting")]
+    limits = [name for name in _LIMITS if getattr(r, name) is not None]
+    keys = [name for name in ("repair_keys", "repair_quarantined") if getattr(r, name) not in (None, False)]
+    yield Rule(
+        r.mode != "repair" and bool(keys),
+        "mode",
+        f"{' and '.join(keys)} and mode {r.mode!r} are given",
+        "set mode to 'repair', or leave repair out.",
+        "choose mode repair, or leave it empty.",
+    )
+    if r.mode == "repair":
+        yield from _selections(keys, bounds, starts)
+    if r.mode in (*ONWARDS, DRY_RUN):
+        return
+    yield Rule(
+        r.mode == "interval" and not _is_interval(r),
+        "mode",
+        "mode is 'interval', which needs a starting and a later ending timestamp, and no other bound",
+        "set starting_timestamp and ending_timestamp, and no version.",
+    )
+    yield Rule(
+        bool(limits),
+        "".join(limits[:1]),
+        f"{', '.join(limits)} and mode {r.mode!r} are given",
+        "leave them out: this mode makes one commit.",
+        "leave it empty: this mode makes one commit.",
+    )
+    yield Rule(
+        r.staging is not None,
+        "staging",
+        f"staging and mode {r.mode!r} are given",
+        "leave staging out: this mode reads the source, not a staged batch.",
+    )
+    yield Rule(
+        r.mode == "reload" and bool(starts),
+        "mode",
+        f"{' and '.join(starts)} and mode 'reload' are given",
+        "leave the start out: a reload compares all keys. Mode 'repair' compares those of a range.",
+        "leave the start empty; or choose mode repair, which computes the keys of a range again.",
+    )
+
+
+def _selections(keys: list[str], bounds: list[str], starts: list[str]) -> Iterator[Rule]:
+    """Yield the rules of what a repair computes again: a range, or keys."""
+    selections = [*keys, *(["a range"] if bounds else [])]
+    yield Rule(
+        not selections,
+        "mode",
+        "mode is 'repair', and nothing selects the keys",
+        "set starting_version, and optionally ending_version, to repair the keys that they changed; or set "
+        "keys in repair; or set quarantined in repair.",
+        "fill in a first version; or fill in repair_keys; or choose repair_quarantined.",
+    )
+    yield Rule(
+        len(selections) > 1,
+        "mode",
+        f"mode is 'repair', and {' and '.join(selections)} are given",
+        "give one of them: each selects the keys.",
+        "fill in one of them: each selects the keys.",
+    )
+    yield Rule(
+        bool(bounds) and not starts,
+        "mode",
+        "mode is 'repair', and the range has no start",
+        "set starting_version, or starting_timestamp; without an end, the range ends at the watermark.",
+        "fill in the first version, or its time; without an end, the range ends at the watermark.",
+    )
+
+
+def _is_interval(r: RunOptions) -> bool:
+    start, end = r.starting_timestamp, r.ending_timestamp
+    if start is None or end is None or r.starting_version is not None or r.ending_version is not None:
+        return False
+    return epoch_ms("starting_timestamp", start) < epoch_ms("ending_timestamp", end)
+
+
+def _first_runs(r: ApplyRequest) -> Iterator[Rule]:
+    """Yield the rules of a takeover, of the first load, and of staging, whose batches are applied whole."""
+    yield Rule(
+        r.take_over_from == r.pipeline,
+        "take_over_from",
+        f"take_over_from is {r.take_over_from}, the pipeline's own name",
+        "name the pipeline that built the target, or leave take_over_from out.",
+    )
+    if r.staging is None:
+        return
+    yield Rule(
+        r.initial_load != "snapshot",
+        "initial_load",
+        f"initial_load {r.initial_load!r} and staging are both given",
+        "the first batch of a staging table is a snapshot; leave initial_load out.",
+    )
+    yield Rule(
+        r.options.source_kind not in (None, "change_feed"),
+        "staging",
+        f"staging and source_kind {r.options.source_kind!r} are given",
+        "leave staging out: a staging table only holds changes of source_kind 'change_feed'.",
+    )
+    yield Rule(
+        r.take_over_from is not None,
+        "staging",
+        "staging and take_over_from are given",
+        "run once without staging to take over the target, then with it.",
+    )
+    bounds = [name for name in (*BOUNDS, *_LIMITS) if getattr(r, name) is not None]
+    yield Rule(
+        bool(bounds),
+        "staging",
+        f"staging and {', '.join(bounds)} are given",
+        "set bounds in the read (DeltaReadChangesOperator): an apply takes a whole batch.",
+    )
+
+
+def _modes(r: ApplyRequest) -> Iterator[Rule]:
+    """Yield the rules of a reset, which depend on the target."""
+    yield Rule(
+        r.mode != "reset" and r.discard_history,
+        "discard_history",
+        f"discard_history is given with mode {r.mode!r}",
+        "leave it out: only mode 'reset' discards history.",
+    )
+    yield Rule(
+        r.mode == "reset" and r.options.stored_as_scd_type == 2 and not r.discard_history,
+        "mode",
+        "mode is 'reset', which would delete the history of a target of SCD type 2",
+        "set discard_history to delete it; or use mode 'reload', which keeps it.",
+    )
+    yield Rule(
+        r.mode == "reset" and r.sets_baseline,
+        "mode",
+        f"mode is 'reset' and initial_load is {r.initial_load!r}",
+        "leave one of them out: a reset deletes the rows of the target, and this initial_load keeps them.",
+    )
+
+
+def _repaired_keys(r: ApplyRequest) -> Iterator[Rule]:
+    """Yield the rules of what compares rows by key, or with a copy."""
+    by_key = [f"mode {r.mode!r}"] if r.mode in ("repair", "reload") else []
+    by_key += [f"{name} 'reload'" for name in _RELOADS if getattr(r, name) == "reload"]
+    by_key += ["on_drift 'repair'"] if r.on_drift == "repair" else []
+    yield Rule(
+        r.options.insert_only and bool(by_key),
+        "insert_only",
+        f"insert_only and {', '.join(by_key)} are given",
+        "set keys and remove insert_only, because rows are compared by key. Or use mode 'reset'.",
+    )
+    yield Rule(
+        r.allow_empty and r.options.source_kind != "snapshot",
+        "allow_empty",
+        f"allow_empty is given with source_kind {r.options.source_kind!r}",
+        "leave it out: it only applies to source_kind 'snapshot'.",
+    )
+
+
+# -- the rows of a target -----------------------------------------------------------------------
+def _pairs(o: ApplyOptions) -> Iterator[Rule]:
+    for first, second in _PAIRS:
+        both_given = getattr(o, first) is not None and getattr(o, second) is not None
+        yield Rule(both_given, first, f"{first} and {second} are both given", "give one of them.")
+
+
+def _keys(o: ApplyOptions) -> Iterator[Rule]:
+    yield Rule(
+        not o.keys and not o.insert_only,
+        "keys",
+        "keys are missing",
+        "name the key columns, or set insert_only for a source of inserts.",
+    )
+    if not o.insert_only:
+        return
+    yield Rule(
+        o.stored_as_scd_type == 2,
+        "insert_only",
+        "insert_only is given with SCD type 2",
+        "set stored_as_scd_type to 1: inserts alone make no history.",
+    )
+    yield Rule(
+        o.source_kind not in (None, "change_feed"),
+        "insert_only",
+        f"insert_only is given with source_kind {o.source_kind!r}",
+        "leave source_kind out: the inserts of any table are appended; or give keys and drop insert_only.",
+    )
+    for name in _BY_KEY:
+        has_value = getattr(o, name) not in (None, False)
+        yield Rule(
+            has_value,
+            "insert_only",
+            f"insert_only and {name} are both given",
+            f"give keys and drop insert_only, or drop {name}.",
+        )
+    yield Rule(
+        o.delete_mode == "soft" or o.quarantines,
+        "insert_only",
+        "insert_only is given with delete_mode 'soft', or with a quarantine",
+        "give keys and drop insert_only, which neither deletes rows nor checks keys.",
+    )
+
+
+def _kinds(o: ApplyOptions) -> Iterator[Rule]:
+    log = o.source_kind == "change_log"
+    only = "leave it out: it only applies to source_kind 'change_log'."
+    yield Rule(
+        not log and o.apply_as_truncates is not None,
+        "apply_as_truncates",
+        "apply_as_truncates is given without a change log",
+        only,
+    )
+    yield Rule(
+        not log and o.on_conflict != "fail",
+        "on_conflict",
+        f"on_conflict is {o.on_conflict!r} without a change log",
+        only,
+    )
+    yield Rule(
+        not log and o.on_late != "fail",
+        "on_late",
+        f"on_late is {o.on_late!r} without a change log",
+        only,
+    )
+    yield Rule(
+        o.source_kind != "snapshot" and o.snapshot_version_column is not None,
+        "snapshot_version_column",
+        f"snapshot_version_column is given with source_kind {o.source_kind!r}",
+        "it names the version of periodic full copies: set source_kind to 'snapshot', or leave it out.",
+    )
+
+
+def _sequences(o: ApplyOptions) -> Iterator[Rule]:
+    has_sequence = o.sequence_by != ApplyOptions.sequence_by
+    if o.source_kind == "change_log":
+        arrival = any(_ARRIVAL.search(text) for text in o.sequences)
+        yield Rule(
+            has_sequence and arrival,
+            "sequence_by",
+            f"sequence_by is {o.sequence_by!r}, the time when an event arrived",
+            "name a column that orders the events in their source: events may arrive late or twice.",
+        )
+        remedy = "leave it out: in a change log, a delete is an event with its own sequence."
+        yield Rule(
+            o.delete_sequence is not None,
+            "delete_sequence",
+            "delete_sequence is given with a change log",
+            remedy,
+        )
+    elif o.snapshot_version_column is not None:
+        yield Rule(
+            has_sequence or o.delete_sequence is not None,
+            "sequence_by" if has_sequence else "delete_sequence",
+            "sequence_by or delete_sequence is given with snapshot_version_column",
+            "leave both out: the versions of the snapshots define the order.",
+        )
+    elif o.stored_as_scd_type == 1:
+        yield Rule(
+            has_sequence,
+            "sequence_by",
+            "sequence_by is given with SCD type 1",
+            "leave it out: the commit version orders the changes of a table.",
+        )
+        yield _only_type_2(o.delete_sequence is not None, "delete_sequence")
+    else:
+        yield Rule(
+            not set(o.sequences) <= {COMMIT_VERSION, COMMIT_TIMESTAMP}
+            and not (o.delete_sequence or "").strip(),
+            "sequence_by",
+            f"sequence_by is the expression {o.sequence_by!r} and delete_sequence is missing",
+            "set delete_sequence (to _commit_timestamp, if it fits): a deleted row has only its old values.",
+        )
+
+
+def _deletes(o: ApplyOptions) -> Iterator[Rule]:
+    yield Rule(
+        o.delete_mode == "soft" and o.stored_as_scd_type == 2,
+        "delete_mode",
+        "delete_mode is 'soft' with SCD type 2",
+        "leave it out: type 2 closes deleted rows, and keeps them.",
+    )
+
+
+def _columns(o: ApplyOptions) -> Iterator[Rule]:
+    yield Rule(
+        o.column_list is not None and not o.column_list,
+        "column_list",
+        "column_list is empty",
+        "name the columns of the target, or leave it out for all of them.",
+    )
+    left_out = sorted(_lowered(o.keys) & _lowered(o.except_column_list or ()))
+    yield Rule(
+        bool(left_out),
+        "except_column_list",
+        f"except_column_list names the key {', '.join(left_out)}",
+        "leave keys out of it: the target needs them.",
+    )
+    existing = [name for name, expression in o.partition_by.items() if expression is None]
+    for option_name, names in (
+        ("track_history_column_list", o.track_history_column_list or ()),
+        ("partition_by", existing),
+    ):
+        not_landing = [name for name in names if not _lands(o, name)]
+        yield Rule(
+            bool(not_landing),
+            option_name,
+            f"{option_name} names {', '.join(not_landing)}, which the target does not get",
+            f"correct column_list or except_column_list, or remove it from {option_name}.",
+        )
+
+
+def _partial(o: ApplyOptions) -> Iterator[Rule]:
+    nulls = o.ignore_null_updates or any(getattr(o, name) is not None for name in _NULL_LISTS)
+    yield Rule(
+        nulls and o.columns_to_update is not None,
+        "columns_to_update",
+        "columns_to_update and ignore-null are both given",
+        "give one of them: columns_to_update names an event's columns, ignore-null infers them.",
+    )
+
+
+def _history(o: ApplyOptions) -> Iterator[Rule]:
+    for name in _TRACKED:
+        yield _only_type_2(o.stored_as_scd_type == 1 and getattr(o, name) is not None, name)
+    same = o.stored_as_scd_type == 2 and o.start_column.lower() == o.end_column.lower()
+    yield Rule(
+        same,
+        "start_column",
+        f"start_column and end_column are both {o.start_column!r}",
+        "give them different names.",
+    )
+
+
+def _layout(o: ApplyOptions) -> Iterator[Rule]:
+    yield Rule(
+        bool(o.partition_by and o.cluster_by),
+        "partition_by",
+        "partition_by and cluster_by are both given",
+        "give one of them: Delta clusters or partitions a table, not both.",
+    )
+    clustering = o.cluster_by or ()
+    yield Rule(
+        len(clustering) > 4,
+        "cluster_by",
+        f"cluster_by names {len(clustering)} columns",
+        "name at most four: Delta allows no more.",
+    )
+    yield Rule(
+        _RETENTION in o.target_properties,
+        "target_properties",
+        f"target_properties sets {_RETENTION}",
+        "leave it out: Delta would delete the transactions that make each commit happen exactly once.",
+    )
+
+
+def _only_type_2(is_broken: bool, name: str) -> Rule:
+    problem = f"{name} is given with SCD type 1"
+    return Rule(is_broken, name, problem, "leave it out: it only applies to type 2.")
+
+
+def _lands(o: ApplyOptions, name: str) -> bool:
+    if name.lower() in _lowered(o.keys):
+        return True
+    if o.column_list is not None:
+        return name.lower() in _lowered(o.column_list)
+    return name.lower() not in _lowered(o.except_column_list or ())
+
+
+def _lowered(names: Iterable[str]) -> set[str]:
+    return {name.lower() for name in names}
+
+
+# -- a query, and an ingest ---------------------------------------------------------------------
+def of_queries(o: QueryOptions) -> Iterator[Rule]:
+    """Yield the rules of a change query that hold for every table.
+
+    The planner checks ``min_delta`` without keys: where row tracking is the read method of the whole range,
+    row ids replace keys.
+    """
+    yield Rule(
+        o.raw and o.query != "full_delta",
+        "raw",
+        f"raw is given with query={o.query!r}",
+        "leave raw out: it only applies to full_delta.",
+    )
+    yield Rule(
+        o.raw and (o.where is not None or bool(o.select)),
+        "raw",
+        "raw is given with where or select",
+        "leave where and select out, and filter the result: raw returns the feed's rows unchanged.",
+    )
+    yield Rule(
+        o.raw and o.method not in ("auto", "change_files"),
+        "raw",
+        f"raw is given with method={o.method!r}",
+        "leave raw or method out: only the change feed has raw rows.",
+    )
+    yield Rule(
+        o.query == "upsert" and not o.keys,
+        "query",
+        "query='upsert' is given without keys",
+        "name the key columns.",
+    )
+    yield Rule(
+        o.where is not None and not o.keys,
+        "where",
+        "where is given without keys",
+        "name the key columns, which show that a row left the filter.",
+    )
+
+
+def _skipped_commits(r: ReadRequest) -> Iterator[Rule]:
+    yield Rule(
+        r.target is not None and r.options.on_change_commit == "skip",
+        "on_change_commit",
+        "on_change_commit is 'skip', and a target is given, which would lack the skipped changes",
+        "remove on_change_commit, or read without a target, for your own sink.",
+    )
+
+
+def _records(r: IngestRequest) -> Iterator[Rule]:
+    """Yield the rules of the source of an ingest."""
+    kafka = r.is_kafka
+    kind = "a topic" if kafka else "files"
+    yield Rule(
+        (r.options.source_kind == "kafka") != kafka,
+        "source",
+        f"the source {r.source} is {kind}, and source_kind is {r.options.source_kind!r}",
+        "leave source_kind out: the source determines it.",
+    )
+    names = _FILES_ONLY if kafka else ("max_offsets",)
+    names_given = [name for name in names if getattr(r, name) not in (None, False)]
+    names_given += ["kafka_options"] if not kafka and r.kafka_options else []
+    yield Rule(
+        bool(names_given),
+        "".join(names_given[:1]),
+        f"{', '.join(names_given)} and a source of {kind} are given",
+        f"max_offsets and kafka_options are for a topic; {', '.join(_FILES_ONLY)} for files.",
+    )
+    bounds = [name for name in (*_SIZES, "starting_timestamp") if getattr(r, name) is not None]
+    yield Rule(
+        r.replay and bool(bounds),
+        "replay",
+        f"replay and {', '.join(bounds)} are given",
+        "leave them out: a replay reads all records in quarantine.",
+    )
+
+
+def _events(o: IngestOptions) -> Iterator[Rule]:
+    """Yield the rules of the events of an ingest."""
+    yield Rule(
+        o.insert_only and bool(o.keys),
+        "insert_only",
+        "insert_only and keys are given",
+        "leave keys out, because every record becomes a new row; or drop insert_only.",
+    )
+    yield Rule(
+        not o.insert_only and not o.keys,
+        "keys",
+        "keys are missing",
+        "name the columns that identify a row; or set insert_only where every record is a new row.",
+    )
+    yield Rule(
+        o.source_kind == "kafka" and o.format not in ("json", "avro"),
+        "format",
+        f"the format of a topic is {o.format!r}",
+        "use 'json', or 'avro'.",
+    )
+    yield Rule(
+        feed_on(o.log_properties),
+        "log_properties",
+        "log_properties turn the change data feed of the log on",
+        "leave it out: a log is append-only, so its readers need no change data feed.",
+    )
