@@ -15,7 +15,7 @@ def test_a_file_is_current(name: str) -> None:
 
 
 def test_a_region_is_written_anew() -> None:
-    """Whatever stands in a region is replaced, with the indentation of its marker."""
+    """Whatever is in a region is replaced, with the indentation of its marker."""
     marker = "    # -- options: BOUNDS without ending_version, ending_timestamp\n"
     head, tail = f"def f(\n{marker}", "    # -- end\n)\n"
     text = f"{head}    old: int,\n{tail}"
