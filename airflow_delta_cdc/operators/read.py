@@ -147,9 +147,9 @@ class DeltaReadChangesOperator(StagingOperator):
 
     The XCom ``return_value`` is a dict: pipeline, seal, source_table, source_table_id, version (of the
     watermark), starting_version, ending_version, applied, target_table, target_table_id, target_version,
-    staging, staging_version, output, rows, counts, bytes_written, seconds, attempts_lost, timestamp.
+    staging, staging_version, rows, counts, bytes_written, seconds, attempts_lost, timestamp.
     ``counts`` has ``rows``, insert, update_preimage, update_postimage and delete. If an earlier try or run
-    staged the batch, ``counts`` has only ``rows``, unless the read also wrote files (``output_path``).
+    staged the batch, ``counts`` may have only ``rows``.
 
     :data:`delta_cdc.core.options.READ` documents all options, and which of them belong in ``limits``
     and ``policies``.

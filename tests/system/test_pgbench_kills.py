@@ -42,7 +42,7 @@ RATE = 5_000
 #: Events of a file, files of a batch: at most.
 MOST_EVENTS, MOST_FILES = 1_500, 2
 #: Points that every batch passes.
-_POINTS = [point for point in failpoints.POINTS if point not in ("exported", "quarantined")]
+_POINTS = [point for point in failpoints.POINTS if point != "quarantined"]
 
 
 @pytest.fixture

@@ -45,7 +45,6 @@ READ = specs.ReadSpec(
     applied_from=0,
     options=specs.QueryOptions("min_delta", keys=("id",), select=("id",)),
     configuration={"batch": "changes", "committed": None},
-    output_uri="s3a://lake/files/1",
 )
 COMMIT = specs.CommitSpec(
     pipeline="orders",

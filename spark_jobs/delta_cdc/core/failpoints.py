@@ -22,7 +22,6 @@ POINTS = (
     "planned",
     "recorded",
     "quarantined",
-    "exported",
     "before_commit",
     "committed",
     "finished",

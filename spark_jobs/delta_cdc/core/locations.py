@@ -38,7 +38,7 @@ def locations_of(spec: Spec) -> list[str]:
         ]
         return [spec.source_uri, spec.target_uri, *staged]
     if isinstance(spec, ReadSpec):
-        return [spec.source_uri, spec.staging_uri, *([spec.output_uri] if spec.output_uri else [])]
+        return [spec.source_uri, spec.staging_uri]
     if isinstance(spec, CommitSpec):
         return [spec.staging_uri]
     if isinstance(spec, CareSpec):

@@ -85,14 +85,10 @@ class ReadRequest(Request):
 
     :param staging: location of the staging table
     :param options: the query over the changes, and the read method
-    :param output_path: folder in which the batch is also written as files, in its own subfolder
-    :param output_format: format of those files, ``parquet`` or ``json``
     """
 
     staging: str
     options: QueryOptions = field(default_factory=QueryOptions)
-    output_path: str | None = None
-    output_format: str = "parquet"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,9 +104,7 @@ def check_read(request: ReadRequest) -> None:
     """
     check_pipeline(request.pipeline)
     check(of_bounds(request), of_queries(request.options))
-    refuse_same(
-        source=request.source, target=request.target, staging=request.staging, output_path=request.output_path
-    )
+    refuse_same(source=request.source, target=request.target, staging=request.staging)
     check(_skipped_commits(request))
 
 

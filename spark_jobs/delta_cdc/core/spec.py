@@ -348,7 +348,6 @@ class ReadSpec:
     :param continues: the first step adds to the staged rows; otherwise it replaces them
     :param plain: stage change rows unchanged, for a later step that computes the query over all rows
     :param configuration: the record of the batch in each of its seals
-    :param output_uri: the batch's own folder, to which the job also writes it as files; "" writes no files
     """
 
     pipeline: str
@@ -365,8 +364,6 @@ class ReadSpec:
     manifests_uri: str = ""
     options: QueryOptions = field(default_factory=QueryOptions)
     configuration: dict[str, Any] = field(default_factory=dict)
-    output_uri: str = ""
-    output_format: Literal["parquet", "json"] = "parquet"
     job: Literal["read"] = "read"
 
 

@@ -19,7 +19,6 @@ from delta_cdc.core.spec import (
     CommitStep,
     ReadSpec,
     StagingStep,
-    fingerprint,
 )
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
@@ -55,8 +54,6 @@ if TYPE_CHECKING:
     from delta_cdc.planning.staging import Batch
 
 
-#: Number of fingerprint digits in the name of a plan's output folder, which make the folder unique.
-_NAMED_BY = 16
 _START_AGAIN = (
     "empty the sink, or make sure that it accepts a snapshot. Then name a new staging table: its "
     "first batch is a snapshot of the source."
@@ -108,9 +105,8 @@ async def _plan_request(request: ReadRequest, memory: Memory) -> Plan:
     staging = DeltaLog(request.staging, request.storage_options)
     observed, batch_found = await _look(request, memory, staging)
     fits = await fitting(observed, batch_found)
-    output = _output(request, fits.versions) if fits is not None else None
-    batch, replaced_notes = await to_go_on_with(request, observed, fits, output=output)
-    if batch is not None and batch.is_whole(output):
+    batch, replaced_notes = await to_go_on_with(request, observed, fits)
+    if batch is not None and batch.is_complete:
         text = (
             f"Staging {staging.uri} already holds the open batch {batch.versions} of {observed.source.uri}."
         )
@@ -186,8 +182,7 @@ async def _work(request: ReadRequest, observed: Observation, batch: Batch | None
     starting = chosen.versions.starting_version
     plain = request.options.is_net and len(made) > 1
     if plain:
-        made = (*made, _without_rows("answer", read_steps[-1], starting))
-    made = _completed(request, made, starting)
+        made = (*made, _answer(read_steps[-1], starting))
     return _Work(made, chosen.at_end, starting, "changes", plain, notes=(*chosen.notes, *notes))
 
 
@@ -200,13 +195,6 @@ async def _remaining_work(request: ReadRequest, observed: Observation, batch: Ba
         watermark=batch.seal.watermark,
         seal_number=observed.next_number,
     )
-    kind: Literal["changes", "snapshot"] = "snapshot" if batch.kind == "snapshot" else "changes"
-    net = request.options.is_net
-    if kind == "snapshot" or batch.is_complete or (net and not batch.is_plain):
-        # All rows are staged; only the output files or the completing commit are missing.
-        at_end = await observed.at(batch.seal.watermark.version)
-        text = f"Staging {request.staging} holds all rows of the batch {batch.versions}: it is completed."
-        return _Work((completing,), at_end, starting, kind, continues=True, notes=(text,))
     text = f"Staging {request.staging} holds versions {batch.versions}: the read continues after them."
     # The batch's range was decided when it began.
     ending = batch.ending_version if observed.ending is None else observed.ending
@@ -226,10 +214,11 @@ async def _remaining_work(request: ReadRequest, observed: Observation, batch: Ba
         at_end = chosen.at_end
     if batch.is_plain:
         last = steps[-1] if steps else replace(completing, source_columns=at_end.schema_columns)
-        steps = (*steps, _without_rows("answer", last, starting))
-    steps = _completed(request, steps, starting) if steps else (completing,)
+        steps = (*steps, _answer(last, starting))
     all_notes = (text, *chosen.notes, *notes)
-    return _Work(steps, at_end, starting, kind, batch.is_plain, continues=True, notes=all_notes)
+    return _Work(
+        steps or (completing,), at_end, starting, "changes", batch.is_plain, continues=True, notes=all_notes
+    )
 
 
 async def _commit_steps(
@@ -247,21 +236,14 @@ async def _commit_steps(
     )
 
 
-def _without_rows(kind: Literal["answer", "complete"], last: ReadStep, starting: int) -> StagingStep:
+def _answer(last: ReadStep, starting: int) -> StagingStep:
     return StagingStep(
-        kind=kind,
+        kind="answer",
         starting_version=starting,
         watermark=last.watermark,
         seal_number=last.seal_number,
         source_columns=last.source_columns,
     )
-
-
-def _completed(request: ReadRequest, steps: tuple[ReadStep, ...], starting: int) -> tuple[ReadStep, ...]:
-    """Add the step that writes the output files from the staged rows, then seals the batch as complete."""
-    if request.output_path is None:
-        return steps
-    return (*steps, _without_rows("complete", steps[-1], starting))
 
 
 async def _snapshot(request: ReadRequest, observed: Observation) -> _Work:
@@ -276,8 +258,7 @@ async def _snapshot(request: ReadRequest, observed: Observation) -> _Work:
     ranges.refuse_beyond(observed)
     ends = (observed.source.version, observed.saved_end, observed.ending)
     step, at = await load_step(observed, min(end for end in ends if end is not None))
-    steps = _completed(request, (step,), step.starting_version)
-    return _Work(steps, at, step.starting_version, "snapshot", notes=feed_warning(at))
+    return _Work((step,), at, step.starting_version, "snapshot", notes=feed_warning(at))
 
 
 def _baseline(request: ReadRequest) -> str:
@@ -304,7 +285,6 @@ async def _planned(
     ]
     numbered[0] = replace(numbered[0], planned_on=planned_on)
     versions = VersionRange(work.starting, ending)
-    output = _output(request, versions)
     spec = ReadSpec(
         pipeline=request.pipeline,
         run_id=request.run_id,
@@ -324,12 +304,8 @@ async def _planned(
             "ending": ending,
             **_watermark(request, observed, batch),
         },
-        output_format="json" if request.output_format == "json" else "parquet",
     )
-    if output is not None:
-        # Unique to this plan: a late try must not overwrite files that a batch refers to.
-        spec = replace(spec, output_uri=f"{output['path']}-{fingerprint(spec)[:_NAMED_BY]}")
-    validation.check_seal(spec.pipeline, (spec.source_uri, spec.run_id, spec.output_uri), spec.configuration)
+    validation.check_seal(spec.pipeline, (spec.source_uri, spec.run_id), spec.configuration)
     return observed.plan(spec, versions, *notes, *work.notes)
 
 
@@ -343,11 +319,3 @@ def _watermark(request: ReadRequest, observed: Observation, batch: Batch | None)
         return {COMMITTED: committed(observed.seal)}
     begun = batch.seal.state.configuration.get(TURN) if batch is not None else None
     return {TURN: observed.next_number if begun is None else begun}
-
-
-def _output(request: ReadRequest, versions: VersionRange) -> dict[str, str] | None:
-    """Return the prefix of a batch's output folder and the file format; None if no output is requested."""
-    if request.output_path is None:
-        return None
-    name = f"{versions.starting_version:020d}-{versions.ending_version:020d}"
-    return {"path": f"{spark_uri(request.output_path)}/{name}", "format": request.output_format}

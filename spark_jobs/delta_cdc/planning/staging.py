@@ -57,7 +57,7 @@ class Batch:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the batch has all versions, the query's result, and its files."""
+        """Return whether the batch has all versions, and the query's result."""
         return bool(self.seal.state.configuration.get("complete", True))
 
     @property
@@ -79,26 +79,6 @@ class Batch:
     def options(self) -> dict[str, Any]:
         """Return the query options as JSON."""
         return {**codec.encoded(QueryOptions()), **self.seal.state.configuration.get("options", {})}
-
-    @property
-    def output(self) -> dict[str, str] | None:
-        """Return location and format of the batch's files; None if it has no files."""
-        files = self.seal.state.configuration.get("output")
-        return dict(files) if files else None
-
-    def is_whole(self, output: dict[str, str] | None) -> bool:
-        """Return whether the batch is complete, including its files.
-
-        :param output: the requested files: prefix of their folder, and format; None: no files
-        """
-        if output is None or not self.is_complete:
-            return self.is_complete
-        files = self.output
-        return (
-            files is not None
-            and files["format"] == output["format"]
-            and files["path"].startswith(f"{output['path']}-")
-        )
 
     def answers(self, request: ReadRequest) -> bool:
         """Return whether the batch matches a request, or will match it once it is complete."""
@@ -350,12 +330,9 @@ def committed(seal: Seal | None) -> dict[str, Any] | None:
 
 # -- continuing a batch -------------------------------------------------------------------------
 async def to_go_on_with(
-    request: ReadRequest, observed: Observation, batch: Batch | None, *, output: dict[str, str] | None
+    request: ReadRequest, observed: Observation, batch: Batch | None
 ) -> tuple[Batch | None, tuple[str, ...]]:
-    """Return the batch that this read returns or completes, or None and notes on why the batch is replaced.
-
-    :param output: the requested files; see :meth:`Batch.is_whole`
-    """
+    """Return the batch that this read returns or completes, or None and notes on why it is replaced."""
     if batch is None:
         return None, ()
     batch_text = "open batch" if batch.is_complete else "unfinished batch"
@@ -367,7 +344,7 @@ async def to_go_on_with(
         )
     if not batch.answers(request):
         return None, (f"{prefix}was read with other options and is replaced.",)
-    if batch.touched and not batch.is_whole(output):
+    if batch.touched and not batch.is_complete:
         return None, (f"{prefix}was changed by others and is replaced.",)
     if (
         not batch.is_complete

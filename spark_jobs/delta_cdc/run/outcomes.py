@@ -178,29 +178,22 @@ class ReadResult(ApplyResult):
     """The result of a read: that of :class:`ApplyResult` and the open batch. ``applied`` means that this call
     wrote a batch.
 
-    ``counts`` always has ``rows``. It has the change types if they are known: from the job that completed the
-    batch, or from the seal of a batch that was also written as files. For a custom sink, ``target_table`` is
-    None, and ``watermark`` is the end of the last committed batch.
+    ``counts`` always has ``rows``. It has the change types if they are known, from the job that completed the
+    batch. For a custom sink, ``target_table`` is None, and ``watermark`` is the end of the last committed
+    batch.
 
     :param staging: location of the staging table
     :param staging_version: the version of the staging table that holds the batch; None without a batch
     :param rows: change rows in the batch
-    :param output: the folder that holds the batch as files; None if no files were requested
     """
 
     staging: str = ""
     staging_version: int | None = None
     rows: int = 0
-    output: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plain JSON form that is published."""
-        batch = {
-            "staging": self.staging,
-            "staging_version": self.staging_version,
-            "rows": self.rows,
-            "output": self.output,
-        }
+        batch = {"staging": self.staging, "staging_version": self.staging_version, "rows": self.rows}
         return {**super().to_dict(), **batch}
 
 

@@ -85,8 +85,7 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
             plan, applied=True, batch=own.found[-1], counts=result.counts if result is not None else None
         )
         self.say(
-            f"{counted(done.counts)}: {self.described(plan, short_name)}, version {done.staging_version}"
-            f"{f', and in {done.output}' if done.output is not None else ''}."
+            f"{counted(done.counts)}: {self.described(plan, short_name)}, version {done.staging_version}."
         )
         return done
 
@@ -116,16 +115,10 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
             staging=self.written_table(),
             staging_version=batch[1].version if batch else None,
             rows=staged_counts.get("rows", 0),
-            output=_output_of(batch[0]) if batch is not None else None,
             plan_key=plan.plan_key,
             bytes_written=bytes_of([batch[1]]) if batch is not None and applied else 0,
             effort=self.effort,
         )
-
-
-def _output_of(seal: Seal) -> str | None:
-    output = seal.state.configuration.get("output")
-    return canonical_uri(output["path"]) if output else None
 
 
 def _staged_counts(seal: Seal, commit: Commit) -> dict[str, int]:

@@ -136,8 +136,6 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dic
             if reason is not None:
                 return Outcome("stale", message=reason)
     is_last = step.seal_number == spec.steps[-1].seal_number
-    if step.kind == "complete" and spec.output_uri:
-        _export(session, spec, step)
     seal = _seal(spec, step, counts, complete=is_last)
     outcome = commit(session, seal, write, Destination(spec.staging_uri))
     if outcome.status == "committed":
@@ -169,8 +167,6 @@ def _seal(spec: ReadSpec, step: ReadStep, counts: Mapping[str, int], *, complete
         "plain": spec.plain and step.kind == "apply",
         "adds": _adds(spec, step),
     }
-    if spec.output_uri and complete:
-        configuration["output"] = {"path": spec.output_uri, "format": spec.output_format}
     state = PipelineState(step.watermark, spec.applied_from, configuration=configuration)
     versions = (spec.starting_version, step.ending_version)
     return seal_of(spec, step, state, kind="read", versions=versions, counts=counts)
@@ -239,23 +235,6 @@ def _snapshot(session: SparkSession, spec: ReadSpec, step: LoadStep) -> DataFram
             reserved_columns.ORDER: version,
         }
     )
-
-
-# -- files --------------------------------------------------------------------------------------
-def _export(session: SparkSession, spec: ReadSpec, step: ReadStep) -> None:
-    """Write the batch as files, replacing those of an earlier attempt.
-
-    The seal follows this write, so the files that a seal names always exist.
-    """
-    assert step.planned_on is not None
-    rows = staged(session, spec.staging_uri, step.planned_on.version)
-    writer = rows.write.format(spec.output_format).mode("overwrite")
-    if spec.output_format == "json":
-        # Keep columns whose values are all NULL.
-        writer = writer.option("ignoreNullFields", "false")
-    writer.save(spec.output_uri)
-    log.info("wrote the batch to %s", spec.output_uri)
-    failpoints.reached("exported")
 
 
 # -- counts -------------------------------------------------------------------------------------

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +21,7 @@ from tests.support.world import listing, seals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -132,35 +131,26 @@ def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
     assert not sink.commit().applied, "what was committed stays committed"
 
     # Three milestones of four versions at most, and the query over all of them.
-    output = {"output_path": str(sink.folder / "files"), "output_format": "json", "versions_per_commit": 4}
-    read = partial(sink.read, 20, **output)
+    read = partial(sink.read, 20, versions_per_commit=4)
     sink.dies(read, "committed", 2)
     assert sink.batches()[-1] == ("read", 11, 18, False)
-    sink.dies(read, "exported")
+    sink.dies(read, "committed")
     assert sink.heard("holds versions 11-18: the read continues after them")
-    assert sink.batches()[-2:] == [("read", 11, 20, False), ("read", 11, 20, False)]
+    assert sink.batches()[-1] == ("read", 11, 20, False)
     batch = read()
     assert sink.batches()[-1] == ("read", 11, 20, True)
     assert batch.versions == VersionRange(11, 20)
     assert batch.watermark is not None
     assert batch.watermark.commit_hash is not None
     assert replace(batch.watermark, commit_hash=None) == mark(source, 10)
-    assert batch.output is not None
-    folder = Path(batch.output)
-    assert (folder.parent, folder.name[:42]) == (sink.folder / "files", f"{11:020d}-{20:020d}-")
-    lines = [
-        json.loads(line) for file in folder.glob("part-*.json") for line in file.read_text().splitlines()
-    ]
-    assert len(lines) == batch.rows
-    assert {"id", "name", "amount", "_change_type", "_commit_version", "_commit_timestamp"} == set(lines[0])
     sink.take(batch)
     assert sink.rows == source.states[20]
     sink.dies(sink.commit, "before_commit")
     at = listing(sink.staging)
-    found = sink.read(20, **output)
+    found = read()
     assert listing(sink.staging) == at
     assert (found.versions, found.staging_version) == (batch.versions, batch.staging_version)
-    assert found.counts == batch.counts, "its seal tells the counts of a batch with files"
+    assert (found.applied, found.rows) == (False, batch.rows)
     done = commit_watermark(spark, sink.staging, pipeline="flow", ending_version=20)
     assert replace(done, commit_hash=None) == mark(source, 20)
     assert (plan_read(sink.request()).versions, sink.offered) == (VersionRange(21, 30), [(10, 10), (11, 20)])
@@ -198,21 +188,17 @@ def mark(source: Source, version: int) -> TableVersion:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("query", ["full_delta", "append_only", "upsert", "min_delta"])
-@pytest.mark.parametrize("output", [None, "parquet"])
-def test_dying_anywhere(
-    spark: SparkSession, source: Source, tmp_path: Path, query: Any, output: str | None
-) -> None:
+def test_dying_anywhere(spark: SparkSession, source: Source, tmp_path: Path, query: Any) -> None:
     """Every point of every step, one after the other; the batch is the same as without any accident."""
-    files = {"output_path": str(tmp_path / "files"), "output_format": output} if output else {}
     options = QueryOptions(query, keys=("id",) if query in ("upsert", "min_delta") else ())
-    asked = {"options": options, "versions_per_commit": 4, **files}
+    asked = {"options": options, "versions_per_commit": 4}
     sink = Sink(spark, source, tmp_path / "one", **asked)
     calm = Sink(spark, source, tmp_path / "other", **asked)
     for made in (sink, calm):
         made.read(10)
         made.commit(10)
     read = partial(sink.read, 20)
-    for point in ("planned", "before_commit", "committed", "exported"):
+    for point in ("planned", "before_commit", "committed"):
         for nth in (1, 2):
             with hooked(dying(point, nth)):
                 try:
@@ -222,9 +208,6 @@ def test_dying_anywhere(
     batch = read()
     assert batch.versions == VersionRange(11, 20)
     assert rows_of(spark, batch) == rows_of(spark, calm.read(20))
-    if batch.output is not None:
-        count = spark.read.parquet(batch.output).count()
-        assert count == batch.rows
     for point in ("planned", "before_commit", "committed"):
         with hooked(dying(point)):
             try:

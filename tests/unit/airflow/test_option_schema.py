@@ -197,7 +197,6 @@ def test_a_pipeline_is_called_as_its_table() -> None:
         (READ, "query", "delta", "did you mean"),
         (READ, "method", "cdf", "use one of auto"),
         (READ, "on_change_commit", "ignore", "use one of fail, skip"),
-        (READ, "output_format", "csv", "use one of parquet, json"),
     ],
 )
 def test_what_an_option_cannot_be(options: dict[str, Option], name: str, value: Any, said: str) -> None:

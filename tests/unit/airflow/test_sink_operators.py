@@ -70,18 +70,15 @@ def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) ->
         where="id > {{ params.low }}",
         select=["id", "{{ params.key }} AS k"],
         policies={"on_change_commit": "{{ none }}"},
-        output_path="${LAKE}/files",
-        output_format="{{ params.format }}",
         limits={"versions_per_commit": "{{ params.cut }}", "bytes_per_commit": ""},
     )
-    params = {"name": "p", "query": "upsert", "key": "id", "low": 3, "format": "json", "cut": 10}
+    params = {"name": "p", "query": "upsert", "key": "id", "low": 3, "cut": 10}
     operator.render_template_fields({"params": params})  # type: ignore[arg-type]
     request = operator._request({"run_id": "r"})  # type: ignore[typeddict-item]
     assert (request.pipeline, request.staging, request.target) == ("p", "/lake/staging", None)
     assert request.options == QueryOptions(
         "upsert", keys=("id",), where="id > 3", select=("id", "id AS k"), on_change_commit="fail"
     )
-    assert (request.output_path, request.output_format) == ("/lake/files", "json")
     assert (request.versions_per_commit, request.bytes_per_commit) == (10, None)
 
 

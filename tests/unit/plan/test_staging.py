@@ -89,34 +89,21 @@ def commit(tables: Tables, ending: int | None = None) -> CommitPlan:
 
 # -- milestones ---------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("options", "output", "steps", "plain"),
+    ("options", "steps", "plain"),
     [
-        (QueryOptions(), None, [("apply", 3, 4), ("apply", 5, 5)], False),
-        (NET, None, [("apply", 3, 4), ("apply", 5, 5), ("answer", 3, 5)], True),
-        (QueryOptions(), "/files", [("apply", 3, 4), ("apply", 5, 5), ("complete", 3, 5)], False),
-        (
-            NET,
-            "s3://lake/files/",
-            [("apply", 3, 4), ("apply", 5, 5), ("answer", 3, 5), ("complete", 3, 5)],
-            True,
-        ),
+        (QueryOptions(), [("apply", 3, 4), ("apply", 5, 5)], False),
+        (NET, [("apply", 3, 4), ("apply", 5, 5), ("answer", 3, 5)], True),
     ],
 )
-def test_milestones(
-    tables: Tables, options: QueryOptions, output: str | None, steps: list[Any], plain: bool
-) -> None:
+def test_milestones(tables: Tables, options: QueryOptions, steps: list[Any], plain: bool) -> None:
     tables.sealed(2)
-    plan = tables.read(options=options, versions_per_commit=2, output_path=output)
+    plan = tables.read(options=options, versions_per_commit=2)
     spec = spec_of(plan)
     assert told(plan) == steps
     assert [step.seal_number for step in spec.steps] == list(range(101, 101 + len(steps)))
     assert all(step.read_ranges for step in spec.steps if step.kind == "apply")
     assert (spec.starting_version, plan.versions, spec.plain) == (3, VersionRange(3, 5), plain)
     assert (spec.continues, spec.configuration["ending"]) == (False, 5)
-    folder = "00000000000000000003-00000000000000000005"
-    named, _, plan_of_its_own = spec.output_uri.rpartition("-")
-    assert named == ("" if output is None else f"{output.replace('s3:', 's3a:').rstrip('/')}/{folder}")
-    assert len(plan_of_its_own) == (0 if output is None else 16)
 
 
 def test_one_milestone_needs_no_second_look(tables: Tables) -> None:
@@ -162,24 +149,18 @@ def test_the_beginning_of_a_batch_is_gone_on_with(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "steps"),
-    [
-        ({"plain": True, "end": 4}, [("apply", 5, 5), ("answer", 3, 5)]),
-        ({"plain": True, "end": 5}, [("answer", 3, 5)]),
-        # The query was computed, and the process died before the files were written.
-        ({"plain": False, "end": 5}, [("complete", 3, 5)]),
-    ],
+    ("end", "steps"),
+    [(4, [("apply", 5, 5), ("answer", 3, 5)]), (5, [("answer", 3, 5)])],
 )
-def test_what_is_missing_of_a_net_query(tables: Tables, held: dict[str, Any], steps: list[Any]) -> None:
+def test_what_is_missing_of_a_net_query(tables: Tables, end: int, steps: list[Any]) -> None:
     tables.sealed(2)
-    staged(tables, 101, 3, held["end"], complete=False, ending=5, options=MINIMAL, plain=held["plain"])
+    staged(tables, 101, 3, end, complete=False, ending=5, options=MINIMAL, plain=True)
     plan = tables.read(options=NET)
     assert told(plan) == steps
-    assert spec_of(plan).plain is held["plain"]
+    assert spec_of(plan).plain
     last = spec_of(plan).steps[-1]
     assert (last.ending_version, last.watermark.commit_hash) == (5, tables.source.sha256(5))
-    if held["plain"]:
-        assert last.source_columns == ("id", "name")
+    assert last.source_columns == ("id", "name")
 
 
 def test_all_versions_staged_and_not_the_word(tables: Tables) -> None:
@@ -246,7 +227,6 @@ def test_a_whole_batch_is_read_by_its_version(tables: Tables) -> None:
     assert step.staging is not None
     assert step.staging.version == version
     assert step.before.configuration == {"keys": ["id"]}
-    assert told(tables.read(output_path="/files")) == [("apply", 3, 5), ("complete", 3, 5)]
 
 
 def test_an_open_batch_that_was_asked_for_otherwise_is_replaced(tables: Tables) -> None:
@@ -256,39 +236,6 @@ def test_an_open_batch_that_was_asked_for_otherwise_is_replaced(tables: Tables) 
     plan = tables.read(options=NET)
     assert said(plan, "The open batch 3-5")
     assert (told(plan), spec_of(plan).continues) == ([("apply", 3, 5)], False)
-
-
-def test_files_of_an_open_batch(tables: Tables) -> None:
-    """Asked for later, they are written from what is staged; where they are, nothing is done."""
-    tables.sealed(2)
-    staged(tables, 101, 3, 5)
-    plan = tables.read(output_path="/files")
-    assert (told(plan), spec_of(plan).continues) == ([("complete", 3, 5)], True)
-    output = {"path": spec_of(plan).output_uri, "format": "parquet"}
-    staged(tables, 102, 3, 5, output=output)
-    assert tables.read(output_path="/files").spec is None
-    assert tables.read().spec is None
-    assert told(tables.read(output_path="/files", output_format="json")) == [("complete", 3, 5)]
-
-
-def test_no_other_plan_writes_into_a_folder_of_files(tables: Tables) -> None:
-    """One that comes late would do so under the reader of a batch that is whole."""
-    tables.sealed(2)
-    asked: dict[str, Any] = {"output_path": "/files", "run_id": "one"}
-    first = spec_of(tables.read(**asked)).output_uri
-    assert spec_of(tables.read(**asked)).output_uri == first, "a retry writes its own over"
-    others: list[dict[str, Any]] = [
-        {"run_id": "two"},
-        {"options": QueryOptions("append_only")},
-        {"output_format": "json"},
-        {"versions_per_commit": 2},
-    ]
-    assert len({first, *(spec_of(tables.read(**{**asked, **other})).output_uri for other in others)}) == 5
-    staged(tables, 101, 3, 5, output={"path": first, "format": "parquet"})
-    replaced = spec_of(tables.read(**asked, options=QueryOptions("append_only")))
-    assert replaced.output_uri != first
-    staged(tables, 102, 3, 5, output={"path": replaced.output_uri, "format": "parquet"})
-    assert spec_of(tables.read(**{**asked, "output_path": "/other"})).output_uri.startswith("/other/")
 
 
 def test_a_batch_of_milestones_is_in_turn_until_the_target_moves(tables: Tables) -> None:
@@ -487,11 +434,6 @@ def test_a_sink_of_ones_own_may_leave_commits_out(tables: Tables) -> None:
     committed(tables, 8, 2)
     options = QueryOptions(method="added_files", on_change_commit="skip")
     assert told(tables.read(target=None, options=options)) == [("apply", 3, 5)]
-
-
-def test_files_do_not_lie_in_a_table(tables: Tables) -> None:
-    with pytest.raises(InvalidConfiguration, match="staging and output_path"):
-        tables.read(output_path=tables.staging.uri)
 
 
 DAY = 86_400_000
