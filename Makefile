@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core matrix lint types format bench jar wheel wheel-check release docs docker-check docker-rehearsal constraints clean
+.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core matrix lint types format bench jar wheel wheel-check release docs constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,12 +77,6 @@ docs: setup ## Build the documentation site, with search, into build/docs/html; 
 	@.cache/docs/bin/python -c '' 2>/dev/null || $(BIN)/python -m venv --clear .cache/docs
 	@.cache/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt
 	@.cache/docs/bin/python -m tools.site $(ARGS)
-
-docker-check: setup ## Check docker/ without an engine: compose file, Dockerfile, install steps, commands
-	@$(BIN)/python -m tools.docker_check $(ARGS)
-
-docker-rehearsal: setup ## Run the compose file's services without an engine, and its DAGs; needs root on Linux
-	@$(BIN)/python -m tools.docker_rehearsal $(ARGS)
 
 wheel-check: setup ## Run the demo from the wheel, in an environment without the checkout
 	@tools/wheel_check.sh

@@ -64,8 +64,7 @@ def complaint_of(role: str) -> str | None:
 
 def _airflow(part: str) -> str | None:
     """Ask the API server, which knows from the database when each part was last heard of."""
-    base = os.environ.get("DELTA_CDC_API_SERVER", "http://api-server:8080")
-    status = _fetch(f"{base}/api/v2/monitor/health")[part]["status"]
+    status = _fetch("http://api-server:8080/api/v2/monitor/health")[part]["status"]
     return None if status == "healthy" else f"is {status}"
 
 

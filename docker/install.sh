@@ -1,8 +1,8 @@
 #!/bin/sh
 # The steps of docker/Dockerfile, one per argument: folders, environment, package, jars, archive, check.
 #
-# They run in a plain folder too, with the same result: DELTA_CDC_ROOT is where everything goes, DELTA_CDC_BUILD
-# the project they install from, AIRFLOW_HOME Airflow's folder. Needs Python 3.12 and Java >= 17, nothing else.
+# DELTA_CDC_ROOT is where everything goes, DELTA_CDC_BUILD the project they install from, AIRFLOW_HOME Airflow's
+# folder. Needs Python 3.12 and Java >= 17, nothing else.
 set -eu
 
 root=${DELTA_CDC_ROOT:-/opt/delta-cdc}
@@ -59,7 +59,7 @@ use_installer() {
     index=${PIP_INDEX_URL:-$("$1" -m pip config get global.index-url 2>/dev/null || true)}
     [ -z "$index" ] || export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"
     [ -z "${PIP_CERT:-}" ] || export SSL_CERT_FILE="${SSL_CERT_FILE:-$PIP_CERT}"
-    export UV_CACHE_DIR="${DELTA_CDC_UV_CACHE:-$scratch/cache}" UV_NO_PROGRESS=1 UV_LINK_MODE=copy
+    export UV_CACHE_DIR="$scratch/cache" UV_NO_PROGRESS=1 UV_LINK_MODE=copy
     awk '/^uv==/ { on = 1 } on { print } on && !/\\$/ { exit }' "$build/constraints.txt" >"$scratch/uv.txt"
     "$1" -m venv "$scratch/venv"
     "$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps \

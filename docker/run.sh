@@ -2,24 +2,15 @@
 # What a container of the image does: `run ROLE [more arguments]`.
 #
 # Roles: api-server, scheduler, triggerer, dag-processor, worker (Airflow); spark-master, spark-worker,
-# spark-connect; store; setup, samples. Anything else is run as a command. With DELTA_CDC_PRINT=1 the command
-# is printed, a word per line, instead of run: that is how `make docker-check` looks at it.
+# spark-connect; store; setup, samples. Anything else is run as a command.
 set -eu
-
-run() {
-    if [ -n "${DELTA_CDC_PRINT:-}" ]; then
-        printf '%s\n' "$@"
-    else
-        exec "$@"
-    fi
-}
 
 role=${1:?name a role or a command}
 shift
 bin=$(cd "$(dirname "$0")" && pwd)
 
 # What the image's HEALTHCHECK asks for, where no other one is given.
-[ -n "${DELTA_CDC_PRINT:-}" ] || echo "$role" >"${TMPDIR:-/tmp}/delta-cdc-role"
+echo "$role" >"${TMPDIR:-/tmp}/delta-cdc-role"
 
 spark_home() {
     python -c 'from delta_cdc.launch.environment import spark_home; print(spark_home())'
@@ -38,21 +29,21 @@ print(*(f"--conf={name}={store}" for name, store in log_store_confs({}).items())
 
 case $role in
     api-server | scheduler | triggerer | dag-processor)
-        run airflow "$role" "$@"
+        exec airflow "$role" "$@"
         ;;
     worker)
-        run airflow celery worker "$@"
+        exec airflow celery worker "$@"
         ;;
     spark-master)
         SPARK_HOME=$(spark_home)
         export SPARK_HOME
-        run "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.master.Master \
+        exec "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.master.Master \
             --host "${SPARK_MASTER_HOST:-$(hostname)}" --port 7077 --webui-port 8080 "$@"
         ;;
     spark-worker)
         SPARK_HOME=$(spark_home)
         export SPARK_HOME
-        run "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.worker.Worker \
+        exec "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.worker.Worker \
             --webui-port 8081 --work-dir "${SPARK_WORKER_DIR:-/tmp/spark-work}" "$@"
         ;;
     spark-connect)
@@ -60,9 +51,9 @@ case $role in
         jars=$(class_path)
         export SPARK_HOME
         export PYSPARK_PYTHON="${PYSPARK_PYTHON:-$(command -v python)}"
-        # shellcheck disable=SC2046 # Each conf is an argument of its own.
+        # Each conf is an argument of its own.
         set -- $(log_stores) "$@"
-        run "$SPARK_HOME/bin/spark-submit" --class org.apache.spark.sql.connect.service.SparkConnectServer \
+        exec "$SPARK_HOME/bin/spark-submit" --class org.apache.spark.sql.connect.service.SparkConnectServer \
             --name delta-cdc-connect \
             --conf "spark.driver.extraClassPath=$jars" --conf "spark.executor.extraClassPath=$jars" \
             --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension \
@@ -74,13 +65,13 @@ case $role in
     store)
         # A folder of the store is a bucket.
         mkdir -p "${STORE_FOLDER:=/opt/delta-cdc/store}/${STORE_BUCKET:-lake}"
-        run versitygw --port "0.0.0.0:${STORE_PORT:-7070}" --health /health "$@" \
+        exec versitygw --port "0.0.0.0:${STORE_PORT:-7070}" --health /health "$@" \
             posix "$STORE_FOLDER"
         ;;
     setup | samples)
-        run python "$bin/setup.py" "$role" "$@"
+        exec python "$bin/setup.py" "$role" "$@"
         ;;
     *)
-        run "$role" "$@"
+        exec "$role" "$@"
         ;;
 esac

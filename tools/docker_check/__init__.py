@@ -1,1 +1,0 @@
-"""``make docker-check``: find what is wrong with ``docker/`` on a machine that has no Docker engine."""
