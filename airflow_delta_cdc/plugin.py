@@ -58,7 +58,7 @@ async def page(
     await resolve_name("airflow_delta_cdc.page.app:app")(scope, receive, send)
 
 
-def _place(destination: str, url_route: str | None = None) -> dict[str, Any]:
+def _place(destination: str, url_route: str) -> dict[str, Any]:
     """Return one place of Airflow's UI where the page appears; the module looks where it is."""
     return {
         # The UI finds the component by this name, also where one module serves several places.
@@ -66,7 +66,7 @@ def _place(destination: str, url_route: str | None = None) -> dict[str, Any]:
         # Relative, so that it also works where Airflow lies below a path.
         "bundle_url": f"delta-cdc/page.js?version={__version__}",
         "destination": destination,
-        **({"url_route": url_route} if url_route is not None else {}),
+        "url_route": url_route,
     }
 
 
@@ -80,6 +80,5 @@ class DeltaCdcPlugin(AirflowPlugin):
         {**_place("nav", "delta-cdc"), "nav_top_level": True},
         _place("dag", "delta-cdc-dag"),
         _place("task_instance", "delta-cdc-task"),
-        _place("dashboard"),
     ]
     listeners = [errors]  # noqa: RUF012

@@ -49,8 +49,8 @@ def _json(value: Any) -> Response:
     )
 
 
-def _listed(shown: dict[str, Any], most: int | None = None) -> dict[str, Any]:
-    return {**shown, "pipelines": [state.short(one) for one in shown["pipelines"][:most]]}
+def _listed(shown: dict[str, Any]) -> dict[str, Any]:
+    return {**shown, "pipelines": [state.short(one) for one in shown["pipelines"]]}
 
 
 @app.get("/page.js")
@@ -60,18 +60,13 @@ def module() -> Response:
 
 
 @app.get("/api/pipelines")
-def pipelines(
-    user: GetUserDep, session: SessionDep, dag_id: str | None = None, most: int | None = None
-) -> Response:
-    """Return all pipelines that the user may see, or those of one DAG, with their totals.
-
-    :param most: only so many of them, the most urgent ones; the totals are those of all
-    """
+def pipelines(user: GetUserDep, session: SessionDep, dag_id: str | None = None) -> Response:
+    """Return all pipelines that the user may see, or those of one DAG, with their totals."""
     dags, visible = _visible(user, session)
     wanted = [one for one in visible if dag_id in (None, one.dag_id)]
     may_see = _rights(user, session, wanted)
     shown = state.overview(queries.stored(session, dags, wanted, may_see), datetime.now(UTC))
-    return _json(_listed(shown, most))
+    return _json(_listed(shown))
 
 
 @app.get("/api/trends")

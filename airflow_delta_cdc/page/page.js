@@ -4,13 +4,12 @@
 const { React, ReactRouterDOM, ChakraUI } = globalThis;
 const { useCallback, useEffect, useMemo, useState } = React;
 const { Link: RouterLink, useLocation, useSearchParams } = ReactRouterDOM;
-const { Badge, Box, Button, Flex, Heading, Input, Spinner, Text } = ChakraUI;
+const { Box, Button, Flex, Heading, Input, Spinner, Text } = ChakraUI;
 const h = React.createElement;
 
 const PAGE = "/plugin/delta-cdc";
 const EVERY_MS = 30_000;
 const PER_SCREEN = 50;
-const MOST_ON_STRIP = 5;
 
 const STATES = {
   failed: { label: "Failed", palette: "red", help: "The last run failed" },
@@ -765,7 +764,7 @@ const One = ({ again, error, item }) => {
   );
 };
 
-// -- tabs and strip ------------------------------------------------------------------------------------------
+// -- tabs ----------------------------------------------------------------------------------------------------
 const OfDag = ({ dagId }) => {
   const { data, error } = useAnswer("pipelines", { dag_id: dagId });
   if (!data) return error ? h(Trouble, { error }) : h(Waiting);
@@ -803,51 +802,13 @@ const OfTask = ({ dagId, runId, taskId, mapIndex }) => {
   );
 };
 
-const Strip = () => {
-  const { data } = useAnswer("pipelines", { most: MOST_ON_STRIP });
-  // Whoever has no pipelines, or may not see any, needs no strip.
-  if (!data || data.pipelines.length === 0) return null;
-  const isUrgent = (state) => ["failed", "retrying", "expiring", "late", "behind"].includes(state);
-  const urgent = data.pipelines.filter(({ state }) => isUrgent(state));
-  const more = Object.keys(STATES).reduce((sum, state) => sum + (isUrgent(state) ? data.totals.states[state] : 0), -urgent.length);
-  return h(
-    Box,
-    { borderRadius: "md", borderWidth: 1, "data-testid": "delta-cdc-strip", order: 2, p: 4, w: "100%" },
-    h(
-      Flex,
-      { align: "center", gap: 3, wrap: "wrap" },
-      h(Heading, { size: "md" }, h(RouterLink, { to: PAGE }, "Delta CDC")),
-      Object.keys(STATES)
-        .filter((state) => data.totals.states[state])
-        .map((state) => h(RouterLink, { key: state, to: `${PAGE}?state=${state}` }, h(Badge, { colorPalette: STATES[state].palette, title: STATES[state].help, variant: "surface" }, `${STATES[state].label} ${number(data.totals.states[state])}`))),
-    ),
-    urgent.length
-      ? h(
-          Flex,
-          { direction: "column", gap: 2, mt: 3 },
-          urgent.map((item) =>
-            h(
-              Flex,
-              { align: "baseline", gap: 3, key: item.id },
-              h(State, { state: item.state }),
-              h(To, { isName: true, to: pipelinePath(item) }, item.pipeline),
-              h(Text, { color: "fg.muted", lineClamp: 1, minW: 0 }, local(item.findings[0]?.text ?? "")),
-            ),
-          ),
-          more > 0 ? h(To, { to: PAGE }, `${number(more)} more`) : null,
-        )
-      : null,
-  );
-};
-
 // -- the component -------------------------------------------------------------------------------------------
 const Place = (place) => h(React.Fragment, null, h("style", null, CSS), h(Part, place));
 
 const Part = ({ dagId, mapIndex, runId, taskId }) => {
-  const { pathname, search } = useLocation();
+  const { search } = useLocation();
   if (taskId) return h(Box, { p: 4 }, h(OfTask, { dagId, mapIndex, runId, taskId }));
   if (dagId) return h(Box, { p: 4 }, h(OfDag, { dagId }));
-  if (!pathname.startsWith(PAGE)) return h(Strip);
   const name = new URLSearchParams(search).get("pipeline");
   return h(Box, { h: "100%", overflow: "auto", p: 5 }, name === null ? h(Overview) : h(Pipeline, { key: name, name }));
 };
