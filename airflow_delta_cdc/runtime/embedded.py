@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.runtime.submit_hook import CRASHES
-from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
     from airflow_delta_cdc.runtime.task import SparkTask
     from delta_cdc.core.spec import Spec
-    from delta_cdc.launch.class_data_archive import ClassDataArchive, Training
+    from delta_cdc.launch.class_data_archive import ClassDataArchive
 
 
 class EmbeddedStart:
-    """The confs of one embedded driver, and the class-data archive that it uses or creates.
+    """The confs of one embedded driver, and the class-data archive that it uses.
 
     :param operator: provides confs and JARs
     :param spec: the driver's work
@@ -78,43 +76,13 @@ class EmbeddedStart:
             confs |= engine.log_store_confs(theirs, file)
         hook.confs = {**confs, **theirs, engine.JAVA_OPTIONS: confs[engine.JAVA_OPTIONS]}
 
-    @contextlib.contextmanager
-    def training(self, hook: DeltaCdcSubmitHook) -> Iterator[Training | None]:
-        """Let this driver create a missing archive, if its job is typical for the class path.
-
-        With Kafka's connector on the class path, most jobs ingest; without it, most jobs apply.
-
-        :param hook: receives the options of the JVM
-        :return: see :meth:`delta_cdc.launch.class_data_archive.ClassDataArchive.training`
-        """
-        if self._archive is None or not (self._kafka or _applies(self._spec)):
-            yield None
-            return
-
-        with self._archive.training() as training:
-            if training is not None:
-                self._operator.log.info(
-                    "After its work, Spark writes its class-data archive, from which later runs start. This "
-                    "takes about ten seconds, once, without a line in this log."
-                )
-                hook.confs[engine.JAVA_OPTIONS] = f"{hook.confs[engine.JAVA_OPTIONS]} {training.java_options}"
-            yield training
-
     def note_crash(self, hook: DeltaCdcSubmitHook) -> None:
         """Delete the archive if the JVM crashed, so that the next one starts without it."""
         if hook.exit_code not in CRASHES or self._archive is None:
             return
         if self._archive.status().state == "ready":
             self._operator.log.warning(
-                "The JVM crashed. Its class-data archive %s is deleted; a later run makes another.",
+                "The JVM crashed. Its class-data archive %s is deleted; `delta-cdc archive` makes another.",
                 self._archive.path,
             )
             self._archive.forget()
-
-
-def _applies(spec: Spec) -> bool:
-    if isinstance(spec, BatchSpec):
-        return any(_applies(part) for part in spec.parts)
-    if isinstance(spec, IngestSpec):
-        return spec.after is not None
-    return isinstance(spec, ApplySpec) and not spec.dry_run

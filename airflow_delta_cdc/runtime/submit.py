@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -36,14 +35,12 @@ from delta_cdc.core.storage_options import hadoop_uri, is_s3
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from airflow.sdk import Context
 
     from airflow_delta_cdc.runtime.task import SparkTask
     from delta_cdc.core.spec import Spec
-    from delta_cdc.launch.class_data_archive import Training
     from delta_cdc.launch.run_folder import RunFolder
 
 #: The application file of ``spark-submit``. The package's ``__main__.py`` cannot serve: as application, it
@@ -109,13 +106,10 @@ class SubmitRuntime:
                 spec, hook.master, directory.path, options=options, log=operator.log, lasting=durable
             ) as ready:
                 self._fill(hook, context, ready, directory, options)
-                with self._training(hook) as training:
-                    self._start(context, hook, sha256(to_json(ready)), durable=durable)
-                    result = self._read_result(hook)
-                    if self._died is not None:
-                        result = _until_death(result, self._died, hook.exit_code)
-                    if training is not None and result.status != "failed":
-                        training.succeeded()
+                self._start(context, hook, sha256(to_json(ready)), durable=durable)
+                result = self._read_result(hook)
+                if self._died is not None:
+                    result = _until_death(result, self._died, hook.exit_code)
             directory.keep_log = _is_unnamed_failure(result)
             if directory.keep_log:
                 operator.log.error("The complete log of Spark is in %s", directory.log)
@@ -232,9 +226,6 @@ class SubmitRuntime:
                 f"The Spark application {job_id} on {hook.master} is {status}, without a result: {error}",
                 remedy="see the application's own log; a retry is safe, and finds it again if it still runs.",
             ) from error
-
-    def _training(self, hook: DeltaCdcSubmitHook) -> AbstractContextManager[Training | None]:
-        return contextlib.nullcontext() if self._embedded is None else self._embedded.training(hook)
 
     def _is_durable(self, hook: DeltaCdcSubmitHook) -> bool:
         if not hook.is_cluster:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.api.changes import apply_changes
 from delta_cdc.core.errors import JobFailed
 from delta_cdc.core.sql import table
-from delta_cdc.launch.class_data_archive import ArchiveStatus, ClassDataArchive
+from delta_cdc.launch.class_data_archive import ClassDataArchive
 from delta_cdc.launch.environment import child_environment, submit_binary
 from delta_cdc.launch.jars import class_path
 from delta_cdc.launch.processes import stop
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
+
+    from delta_cdc.launch.class_data_archive import ArchiveStatus
 
 _ROWS = 1_000
 _LIMIT_SECONDS = 900.0
@@ -50,21 +52,20 @@ def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) 
     archive = ClassDataArchive(class_path(locations, kafka=kafka))
     if again:
         archive.forget()
-    with archive.training(insist=True) as training:
-        if training is not None:
-            confs = embedded_confs(
+
+    def run(java_options: str) -> None:
+        _run(
+            embedded_confs(
                 quick_start=True,
                 kafka=kafka,
                 locations=locations,
-                java_options=training.java_options,
+                java_options=java_options,
                 default_java_options=spark_default(DEFAULT_JAVA_OPTIONS, {}),
                 archive=False,
             )
-            _run(confs)
-            training.succeeded()
-    status = archive.status()
-    refusal = archive.refusal
-    return status if status.state != "missing" or not refusal else ArchiveStatus("missing", refusal)
+        )
+
+    return archive.make(run)
 
 
 def _run(confs: Mapping[str, str]) -> None:

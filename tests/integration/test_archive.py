@@ -97,7 +97,7 @@ def test_it_is_made_once_and_made_anew_when_it_is_damaged(
     # Two dumps of one JVM differ by a few pages.
     assert archive.path.stat().st_size == pytest.approx(before.st_size, rel=0.001)
     assert (archive.status().state, _rows()) == ("ready", (0, "rows 7"))
-    assert {path.suffix for path in archive.path.parent.iterdir()} == {".jsa", ".json", ".lock"}
+    assert {path.suffix for path in archive.path.parent.iterdir()} == {".jsa", ".json"}
 
 
 def _rows() -> tuple[int, str]:

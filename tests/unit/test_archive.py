@@ -6,6 +6,7 @@ import json
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,6 @@ from delta_cdc.launch import class_data_archive as archive
 from delta_cdc.launch import environment
 from delta_cdc.launch.class_data_archive import (
     MOST_ARCHIVES,
-    MOST_TRIES,
     UNUSED_FOR,
     VARIABLE,
     ClassDataArchive,
@@ -22,7 +22,6 @@ from delta_cdc.launch.class_data_archive import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 @dataclass
@@ -52,14 +51,26 @@ class Place:
 
     def make(self, *more: str, content: bytes = b"classes" * 20_000) -> ClassDataArchive:
         made = self.archive(*more)
-        with made.training(insist=True) as training:
-            assert training is not None, made.refusal
-            training.draft.write_bytes(content)
-            training.succeeded()
+        status = made.make(writes(content))
+        assert status.state == "ready", status.reason
         return made
 
     def files(self) -> set[str]:
         return {path.suffix for path in self.folder.iterdir()} if self.folder.is_dir() else set()
+
+
+def writes(content: bytes) -> Callable[[str], None]:
+    """Return what a JVM does: it writes the file of its option."""
+
+    def run(options: str) -> None:
+        option = next(part for part in options.split() if part.startswith("-XX:ArchiveClassesAtExit="))
+        Path(option.partition("=")[2]).write_bytes(content)
+
+    return run
+
+
+def never(options: str) -> None:
+    raise AssertionError(options)
 
 
 @pytest.fixture
@@ -80,19 +91,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 def test_an_archive_is_made_once_and_used_then(place: Place) -> None:
     first = place.archive()
     assert (first.status().state, first.options()) == ("missing", [])
-    with first.training() as training:
-        assert training is not None
-        assert f"-XX:ArchiveClassesAtExit={training.draft}" in training.java_options
-        training.draft.write_bytes(b"classes")
-        training.succeeded()
+    assert first.make(writes(b"classes")).state == "ready"
     again = place.archive()
     assert again.status().state == "ready"
     assert f"-XX:SharedArchiveFile={again.path}" in again.options()
     # Of its content samples are looked at here, and all of it by the JVM.
     assert "-XX:+VerifySharedSpaces" in again.options()
-    with again.training() as training:
-        assert training is None
-    assert place.files() == {".jsa", ".json", ".lock"}
+    assert again.make(never).state == "ready"
+    assert place.files() == {".jsa", ".json"}
     assert again.path.read_bytes() == b"classes"
 
 
@@ -164,70 +170,34 @@ def test_after_a_crash_it_is_forgotten(place: Place) -> None:
     made = place.make()
     made.forget()
     assert made.status().state == "missing"
-    assert place.files() == {".lock"}
+    assert place.files() == set()
 
 
 def test_a_manifest_that_cannot_be_written_leaves_nothing(place: Place) -> None:
-    with place.archive().training() as training:
-        assert training is not None
-        training.draft.write_bytes(b"classes")
-        place.archive().path.with_suffix(".json").mkdir()
-        training.succeeded()
-    left = {path.name for path in place.folder.iterdir()}
     path = place.archive().path
-    assert left == {path.name, path.with_suffix(".json").name, path.with_suffix(".lock").name}
+    path.with_suffix(".json").mkdir(parents=True)
+    status = place.archive().make(writes(b"classes"))
+    assert (status.state, str(path) in status.reason) == ("missing", True)
+    assert {left.name for left in place.folder.iterdir()} == {path.name, path.with_suffix(".json").name}
 
 
-def _without_word(training: archive.Training) -> None:
-    training.draft.write_bytes(b"classes")
-
-
-def _without_file(training: archive.Training) -> None:
-    training.succeeded()
-
-
-def _unfit(training: archive.Training) -> None:
-    training.draft.write_bytes(b"bad")
-    training.succeeded()
-
-
-def _raising(training: archive.Training) -> None:
-    training.draft.write_bytes(b"classes")
-    training.succeeded()
+def _fails(options: str) -> None:
+    writes(b"classes")(options)
     raise RuntimeError("the job failed")
 
 
-@pytest.mark.parametrize("end", [_without_word, _without_file, _unfit, _raising])
-def test_an_end_that_is_not_good_leaves_nothing_and_is_not_repeated_for_ever(
-    place: Place, end: Callable[[archive.Training], None]
-) -> None:
-    for _ in range(MOST_TRIES):
-        try:
-            with place.archive().training() as training:
-                assert training is not None
-                end(training)
-        except RuntimeError:
-            assert end is _raising
-        assert place.archive().status().state == "missing"
-        assert place.files() == {".lock"}
-    last = place.archive()
-    with last.training() as training:
-        assert training is None
-    assert str(MOST_TRIES) in last.refusal
-    lock = next(place.folder.glob("*.lock"))
-    os.utime(lock, (time.time() - archive.TRY_AGAIN_AFTER - 1,) * 2)
-    with last.training() as training:
-        assert training is not None
-
-
-def test_only_one_process_makes_it_at_a_time(place: Place) -> None:
-    with place.archive().training() as first:
-        assert first is not None
-        other = place.archive()
-        with other.training() as second:
-            assert second is None
-        assert "Another process" in other.refusal
-        assert other.status().state == "missing"
+@pytest.mark.parametrize(
+    "run", [lambda options: None, writes(b"bad"), _fails], ids=["none", "unfit", "fails"]
+)
+def test_an_end_that_is_not_good_leaves_nothing(place: Place, run: Callable[[str], None]) -> None:
+    try:
+        status = place.archive().make(run)
+    except RuntimeError:
+        assert run is _fails
+    else:
+        assert (status.state, "fits" in status.reason) == ("missing", True)
+    assert place.archive().status().state == "missing"
+    assert place.files() == set()
 
 
 def test_the_environment_turns_it_off(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,9 +205,7 @@ def test_the_environment_turns_it_off(place: Place, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(VARIABLE, "off")
     assert (made.status().state, made.options()) == ("off", [])
     made.path.unlink()
-    with made.training(insist=True) as training:
-        assert training is None
-    assert VARIABLE in made.refusal
+    assert VARIABLE in made.make(never).reason
 
 
 @pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR", "SPARK_DIST_CLASSPATH"])
@@ -252,8 +220,7 @@ def test_a_folder_with_files_on_the_class_path_is_told_and_not_tried(
     found = place.archive()
     assert found.status().state == "impossible"
     assert str(conf) in found.status().reason
-    with found.training(insist=True) as training:
-        assert training is None
+    assert found.make(never) == found.status()
 
 
 def test_a_folder_that_cannot_be_used_and_a_full_disk_are_no_errors(
@@ -262,14 +229,10 @@ def test_a_folder_that_cannot_be_used_and_a_full_disk_are_no_errors(
     place.folder.parent.mkdir()
     place.folder.touch()
     found = place.archive()
-    with found.training() as training:
-        assert training is None
-    assert "cannot be used" in found.refusal
+    assert "cannot be used" in found.make(never).reason
     place.folder.unlink()
     monkeypatch.setattr(archive, "ROOM", 1 << 62)
-    with found.training() as training:
-        assert training is None
-    assert "left" in found.refusal
+    assert "left" in found.make(never).reason
 
 
 def test_what_nobody_uses_is_deleted_and_what_is_used_is_not(place: Place) -> None:
@@ -282,7 +245,7 @@ def test_what_nobody_uses_is_deleted_and_what_is_used_is_not(place: Place) -> No
     os.utime(place.folder / ".left-1-00.draft", (long_ago, long_ago))
     newest = place.make()
     assert {path.name for path in place.folder.glob("*.jsa")} == {used.path.name, newest.path.name}
-    assert place.files() == {".jsa", ".json", ".lock"}
+    assert place.files() == {".jsa", ".json"}
 
 
 def test_a_manifest_that_is_being_written_stays(place: Place) -> None:

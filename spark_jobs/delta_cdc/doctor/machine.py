@@ -229,7 +229,7 @@ def archive(*, kafka: bool = False, s3: bool = False) -> Result:
         return skipped(error.message.rstrip("."))
     reason_text = status.reason.rstrip(".")
     if status.state in ("damaged", "impossible"):
-        return warning(reason_text, "Spark starts without it, a few seconds later: see `delta-cdc archive`.")
+        return warning(reason_text, "Spark starts without it, a few seconds later.")
     return ok(reason_text) if status.state == "ready" else skipped(reason_text)
 
 

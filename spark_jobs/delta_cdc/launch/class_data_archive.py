@@ -4,7 +4,8 @@ Half of such a start goes into reading, checking and linking some fifteen thousa
 Delta's JARs. A JVM can write the result to a file when it ends, and later JVMs map that file (class-data
 sharing of HotSpot; the option is ``-XX:SharedArchiveFile``). An archive fits one Java and one class path,
 including the order, size and time of every JAR. So each combination has its own archive, named by a hash of
-these inputs. After a change, a new archive gets a new name, and the old archive is deleted.
+these inputs. After a change, a new archive gets a new name. Only ``delta-cdc archive`` makes archives, and
+deletes old ones.
 
 An archive must never cause a failure. A JVM that cannot use an archive starts without it. If the folder is
 not writable, the disk is full or Java does not support archives, no archive is written. Java does not check
@@ -38,18 +39,13 @@ from delta_cdc.launch.environment import (
     submit_binary,
 )
 from delta_cdc.launch.jars import cache_home
-from delta_cdc.launch.processes import locked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
 #: ``off``: no archive is used or written.
 VARIABLE = "DELTA_CDC_CLASS_DATA_ARCHIVE"
 
-#: After this many JVMs that ended without writing an archive, no further JVM tries to write it.
-MOST_TRIES = 3
-#: Seconds after which a JVM tries again.
-TRY_AGAIN_AFTER = 86_400
 #: Seconds without use after which an archive is deleted, and the maximum number of archives.
 UNUSED_FOR = 30 * 86_400
 MOST_ARCHIVES = 6
@@ -97,8 +93,6 @@ class ClassDataArchive:
             "folders": _conf_folders(),
         }
         self._name = _key(self._inputs)
-        #: The reason why :meth:`training` returned None.
-        self.refusal = ""
 
     @property
     def path(self) -> Path:
@@ -114,14 +108,10 @@ class ClassDataArchive:
             return ArchiveStatus("impossible", hindrance)
         written = _manifest(self.path)
         if written is None and not self.path.exists():
-            return ArchiveStatus(
-                "missing",
-                "It does not exist yet; the next task that applies changes or reads topics makes it.",
-            )
+            return ArchiveStatus("missing", "It does not exist yet; `delta-cdc archive` makes it.")
         if written is None or _signature(self.path) != written.get("file"):
-            return ArchiveStatus(
-                "damaged", f"{self.path} differs from what was written there; it is made again."
-            )
+            text = f"{self.path} differs from what was written there; `delta-cdc archive` makes it again."
+            return ArchiveStatus("damaged", text)
         return ArchiveStatus("ready", f"{self.path} is used.")
 
     def options(self) -> list[str]:
@@ -132,19 +122,32 @@ class ClassDataArchive:
         # The JVM has to verify the content: a damaged page would make it hang or crash.
         return [f"-XX:SharedArchiveFile={self.path}", _VERIFY, "-Xshare:auto", _QUIET]
 
-    @contextlib.contextmanager
-    def training(self, *, insist: bool = False) -> Iterator[Training | None]:
-        """Let a JVM write the missing archive when it ends; the JVM starts and ends within this block.
+    def make(self, run: Callable[[str], None]) -> ArchiveStatus:
+        """Write the archive, unless it exists.
 
-        :param insist: try even after too many failed tries
-        :return: options for the JVM; None if no archive is missing or another process writes it. Without
-            :meth:`Training.succeeded` the written file is discarded
+        :param run: gets options for ``spark.driver.extraJavaOptions``; starts a JVM with them, and returns
+            when the JVM has ended. The JVM writes the classes that it has loaded by then
+        :return: the status afterwards; its reason says why no archive was written
         """
-        with contextlib.ExitStack() as stack:
-            training = self._prepare(stack, insist=insist)
-            yield training
-            if training is not None:
-                self._publish(training)
+        status = self.status()
+        if status.state not in ("missing", "damaged"):
+            return status
+        draft = _folder() / f".{self._name}-{os.getpid()}-{os.urandom(4).hex()}.draft"
+        try:
+            _folder().mkdir(parents=True, exist_ok=True)
+            if shutil.disk_usage(_folder()).free < ROOM:
+                text = f"The disk of {_folder()} has less than {ROOM >> 20} MiB left."
+                return ArchiveStatus("missing", text)
+            draft.touch()
+            draft.unlink()
+        except OSError as error:
+            return ArchiveStatus("missing", f"{_folder()} cannot be used: {error}.")
+        try:
+            run(f"{quoted(f'-XX:ArchiveClassesAtExit={draft}')} {_QUIET}")
+            refusal = self._publish(draft)
+        finally:
+            _delete(draft)
+        return ArchiveStatus("missing", refusal) if refusal else self.status()
 
     def forget(self) -> None:
         """Delete the archive, because a JVM that used it has crashed."""
@@ -152,41 +155,10 @@ class ClassDataArchive:
             _delete(path)
 
     # -- writing --------------------------------------------------------------------------------
-    def _prepare(self, stack: contextlib.ExitStack, *, insist: bool) -> Training | None:
-        status = self.status()
-        if status.state not in ("missing", "damaged"):
-            self.refusal = status.reason
-            return None
-        try:
-            self.refusal = self._obstacle(stack, insist=insist)
-        except OSError as error:
-            # The folder may be read-only, for instance. This must not fail a job.
-            self.refusal = f"{_folder()} cannot be used: {error}."
-        if self.refusal:
-            return None
-        draft = _folder() / f".{self._name}-{os.getpid()}-{os.urandom(4).hex()}.draft"
-        stack.callback(_delete, draft)
-        return Training(draft)
-
-    def _obstacle(self, stack: contextlib.ExitStack, *, insist: bool) -> str:
-        """Take the lock; return the reason why the archive cannot be written now, or an empty text."""
-        _folder().mkdir(parents=True, exist_ok=True)
-        if shutil.disk_usage(_folder()).free < ROOM:
-            return f"The disk of {_folder()} has less than {ROOM >> 20} MiB left."
-        lock = stack.enter_context(self.path.with_suffix(".lock").open("a+", encoding="utf-8"))
-        if not locked(lock):
-            return "Another process makes it."
-        status = self.status()
-        if status.state == "ready":
-            return status.reason
-        if not _one_more_try(lock) and not insist:
-            return f"{MOST_TRIES} applications tried to make it, and ended without an archive."
-        return ""
-
-    def _publish(self, training: Training) -> None:
-        draft = training.draft
-        if not training.is_good or not draft.is_file() or not self._fits(draft):
-            return
+    def _publish(self, draft: Path) -> str:
+        """Give a written file its name; return why it is not used, or an empty text."""
+        if not draft.is_file() or not self._fits(draft):
+            return "Java wrote no archive that fits these JARs."
         try:
             content = {"file": _signature(draft), "inputs": self._inputs, "host": platform.node()}
             with draft.open("rb") as file:
@@ -194,11 +166,11 @@ class ClassDataArchive:
             draft.replace(self.path)
             with replacing(self.path.with_suffix(".json"), mode=0o644) as manifest:
                 manifest.write(json.dumps(content).encode())
-            os.truncate(self.path.with_suffix(".lock"), 0)
-        except OSError:
+        except OSError as error:
             # The disk may be full now. Without its manifest the file is never used.
-            return
+            return f"{self.path} cannot be written: {error}."
         prune(keep=self.path)
+        return ""
 
     def _fits(self, draft: Path) -> bool:
         """Return whether a driver with this class path can use a file: start a driver that requires it."""
@@ -224,26 +196,6 @@ class ClassDataArchive:
         return process.returncode == 0
 
 
-class Training:
-    """Options for the JVM that writes an archive.
-
-    :param draft: the file that the JVM writes
-    """
-
-    def __init__(self, draft: Path) -> None:
-        self.draft = draft
-        self.is_good = False
-
-    @property
-    def java_options(self) -> str:
-        """Return the options of the JVM, as ``spark.driver.extraJavaOptions`` holds them."""
-        return f"{quoted(f'-XX:ArchiveClassesAtExit={self.draft}')} {_QUIET}"
-
-    def succeeded(self) -> None:
-        """Record that the JVM has ended after a successful job, so that the archive has the job's classes."""
-        self.is_good = True
-
-
 def quoted(option: str) -> str:
     """Return an option quoted for ``spark.driver.extraJavaOptions``."""
     if not any(mark in option for mark in " \t\"'\\"):
@@ -267,7 +219,7 @@ def prune(*, keep: Path | None = None) -> None:
             continue
         if kept > MOST_ARCHIVES or now - _changed(manifest) > UNUSED_FOR or not _is_current(archive):
             kept -= 1
-            for path in (manifest, archive, archive.with_suffix(".lock")):
+            for path in (manifest, archive):
                 _delete(path)
     for draft in _folder().glob(".*"):
         # A JVM writes its draft when it ends; shortly afterwards the draft gets its final name.
@@ -364,16 +316,3 @@ def _delete(path: Path) -> None:
     # A file of another user stays, but is not used.
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
-
-
-def _one_more_try(lock: Any) -> bool:
-    """Count a try in the lock's file; return False without counting after too many tries."""
-    lock.seek(0)
-    text = lock.read()
-    tries = len(text) if time.time() - os.fstat(lock.fileno()).st_mtime < TRY_AGAIN_AFTER else 0
-    if tries >= MOST_TRIES:
-        return False
-    lock.truncate(0)
-    lock.write("." * (tries + 1))
-    lock.flush()
-    return True

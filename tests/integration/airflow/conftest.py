@@ -37,8 +37,7 @@ class Outcome:
 
     @property
     def submits(self) -> int:
-        # A class-data archive is looked at by a spark-submit that only says its version.
-        return sum("spark-submit" in one[0] and "--version" not in one for one in self.processes)
+        return sum("spark-submit" in one[0] for one in self.processes)
 
 
 @dataclass

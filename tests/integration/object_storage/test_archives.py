@@ -13,6 +13,7 @@ from deltalake import write_deltalake
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaIngestChangesOperator
 from delta_cdc.launch.class_data_archive import ClassDataArchive
 from delta_cdc.launch.jars import cache_home, class_path
+from delta_cdc.warmup import make_archive
 from tests.integration.cluster.test_standalone import context
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
+#: A class that each driver loads.
+_CLASS = "org.apache.spark.deploy.SparkSubmit"
+
 
 @pytest.fixture(autouse=True)
 def without_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,21 +38,23 @@ def without_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made_and_used(
-    task: Callable[..., Any], send: Callable[[], None], archive: ClassDataArchive, name: str, log: Path
+    task: Callable[..., Any], send: Callable[[], None], archive: ClassDataArchive, log: Path, **made: bool
 ) -> None:
-    """Run a task of an embedded driver twice: the first one makes the archive, the second one starts from it.
+    """Run a task of an embedded driver twice: the first one makes no archive, the second one starts from it.
 
     :param send: gives it something to do
-    :param name: of a class out of the JARs
+    :param made: the JARs, as the command names them
     """
-    assert archive.status().state == "missing"
     for from_archive in (False, True):
+        assert archive.status().state == ("ready" if from_archive else "missing")
         send()
         options = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={log}"}
         assert task(conf=options).execute(context())["applied"]
-        (loaded,) = [line for line in log.read_text().splitlines() if f" {name} source: " in line]
+        (loaded,) = [line for line in log.read_text().splitlines() if f" {_CLASS} source: " in line]
         assert ("shared objects file (top)" in loaded) == from_archive
-        assert archive.status().state == "ready"
+        if not from_archive:
+            assert archive.status().state == "missing"
+            assert make_archive(**made).state == "ready"
     assert [path.name for path in archive.path.parent.glob("*.jsa")] == [archive.path.name]
 
 
@@ -78,11 +84,10 @@ def test_with_the_jars_for_s3(lake: Lake, tmp_path: Path, monkeypatch: pytest.Mo
         )
 
     archive = ClassDataArchive(class_path([lake.uri("")]))
-    made_and_used(task, append, archive, "org.apache.hadoop.fs.s3a.S3AFileSystem", tmp_path / "classes.log")
+    made_and_used(task, append, archive, tmp_path / "classes.log", s3=True)
 
 
 def test_with_kafkas_connector(kafka: Broker, tmp_path: Path) -> None:
-    """Most tasks that read topics ingest, and leave the apply to another one."""
     topic = "events_for_an_archive"
     kafka.create_topic(topic)
 
@@ -101,8 +106,5 @@ def test_with_kafkas_connector(kafka: Broker, tmp_path: Path) -> None:
             **more,
         )
 
-    archive, name = (
-        ClassDataArchive(class_path(kafka=True)),
-        "org.apache.spark.sql.kafka010.KafkaSourceProvider",
-    )
-    made_and_used(task, send, archive, name, tmp_path / "classes.log")
+    archive = ClassDataArchive(class_path(kafka=True))
+    made_and_used(task, send, archive, tmp_path / "classes.log", kafka=True)

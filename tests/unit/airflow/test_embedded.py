@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_delta_cdc.runtime.embedded import EmbeddedStart
-from delta_cdc.core.options import ApplyOptions, IngestOptions
-from delta_cdc.core.requests import ApplyRequest
-from delta_cdc.core.spec import ApplySpec, BatchSpec, EnableSpec, IngestSpec, IngestStep
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.spec import ApplySpec, EnableSpec
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.launch.class_data_archive import ArchiveStatus, ClassDataArchive
 from delta_cdc.launch.session import CLASS_PATH, JAVA_OPTIONS
@@ -23,10 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _STEP = made_step("apply", 1, TableVersion("id", 1), 1)
-_BATCH = IngestStep("ingest", 1, 1)
 _APPLY = ApplySpec("p", "r", "/s", "/t", ApplyOptions(), (_STEP,))
-_AFTER = ApplyRequest(pipeline="p", source="/log", target="/t", options=ApplyOptions(keys=("id",)))
-_INGEST = IngestSpec("p", "r", "/in", "/log", "/i", "/q", IngestOptions(), _BATCH)
 
 
 def _operator(**given: Any) -> Any:
@@ -114,49 +110,6 @@ def test_options_for_the_jvm_in_the_users_file_are_kept(tmp_path: Path, archive:
     assert hook.confs[JAVA_OPTIONS].endswith(" -Dproxy=1")
     # Spark puts the default ones on the same command line, and two collectors are one too many.
     assert "GC" not in hook.confs[JAVA_OPTIONS]
-
-
-@pytest.mark.parametrize(
-    ("spec", "trains"),
-    [
-        (_APPLY, True),
-        (BatchSpec("r", (_INGEST, _APPLY)), True),
-        (
-            IngestSpec("p", "r", "/in", "/log", "/i", "/q", IngestOptions(), _BATCH, after=_AFTER),
-            True,
-        ),
-        (_INGEST, False),
-        (EnableSpec("r", ("/s",)), False),
-        (ApplySpec("p", "r", "/s", "/t", ApplyOptions(), (_STEP,), dry_run=True), False),
-    ],
-)
-def test_a_job_that_most_are_like_makes_the_archive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: dict[str, Any], spec: Any, trains: bool
-) -> None:
-    monkeypatch.setattr("delta_cdc.launch.class_data_archive.cache_home", lambda: tmp_path / "home")
-    archive["state"] = "missing"
-    hook = _hook()
-    start = EmbeddedStart(_operator(), spec)
-    start.configure(hook, tmp_path)
-    with start.training(hook) as training:
-        assert (training is not None) == trains
-        assert ("ArchiveClassesAtExit" in hook.confs[JAVA_OPTIONS]) == trains
-    archive["state"] = "ready"
-    with start.training(hook) as training:
-        assert training is None
-
-
-def test_with_kafkas_connector_an_ingest_makes_the_archive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: dict[str, Any]
-) -> None:
-    """Whoever reads topics ingests; the applies behind it have another class path."""
-    monkeypatch.setattr("delta_cdc.launch.class_data_archive.cache_home", lambda: tmp_path / "home")
-    archive["state"] = "missing"
-    hook = _hook()
-    start = EmbeddedStart(_operator(), _INGEST, kafka=True)
-    start.configure(hook, tmp_path)
-    with start.training(hook) as training:
-        assert training is not None
 
 
 @pytest.mark.parametrize(("code", "forgotten"), [(1, 0), (0, 0), (-9, 0), (-6, 1), (139, 1)])
