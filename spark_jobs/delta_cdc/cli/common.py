@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
+from delta_cdc.core.option import COUNT, FLAG, POSITIVE
 from delta_cdc.core.storage_options import spark_storage
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.launch.run_folder import run_folder
@@ -20,10 +21,11 @@ from delta_cdc.spark import named_errors
 from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
+    from delta_cdc.core.option import Option
     from delta_cdc.core.watermark import Seal
 
 
@@ -70,6 +72,17 @@ def bounds(start: Any, end: Any) -> None:
                            help=f"{which} version, inclusive")  # fmt: skip
         group.add_argument(f"--{short}-time", f"--{long}-timestamp", dest=name[1], metavar="TIME",
                            help=f"{which} version, as a time: ISO 8601 with offset")  # fmt: skip
+
+
+def flags(group: Any, options: Iterable[Option]) -> None:
+    """Add the flags of options, with their names and meanings."""
+    for one in options:
+        more: dict[str, Any] = {"metavar": "SQL" if one.kind.is_sql else "TEXT"}
+        if one.kind is FLAG:
+            more = {"action": "store_true"}
+        elif one.kind in (COUNT, POSITIVE):
+            more = {"type": int, "metavar": "N"}
+        group.add_argument(f"--{one.name.replace('_', '-')}", help=one.doc.replace("``", ""), **more)
 
 
 def last_by(group: Any) -> None:

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.application import settings_of
-from delta_cdc.cli.common import json_file, refuse
+from delta_cdc.cli.common import flags, json_file, refuse
 from delta_cdc.cli.pipelines import chosen
 from delta_cdc.cli.work import OF_AN_INGEST, jobs_of, refuse_an_apply, takes_work
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.options import INGEST
 from delta_cdc.run.detect_changes import detect_changes
 
 if TYPE_CHECKING:
@@ -34,12 +35,7 @@ def add(commands: Any) -> None:
         help="plan the ingest alone; SOURCE is a folder of files or kafka://<host:port>,…/<topic>,…, and "
         "TARGET its change log",
     )  # fmt: skip
-    for name, text in (
-        ("max-files", "maximum number of files"),
-        ("max-offsets", "Kafka: maximum number of records"),
-    ):
-        ingest.add_argument(f"--{name}", type=int, metavar="N", help=f"{text} in the run")
-    ingest.add_argument("--glob", metavar="PATTERN", help="only files whose names match")
+    flags(ingest, (INGEST[name] for name in OF_AN_INGEST))
     ingest.add_argument("--kafka-options", type=json_file, metavar="FILE",
                         help="JSON file with the configuration of Kafka's client")  # fmt: skip
     plan.set_defaults(run=_plan)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, get_args
 
-from delta_cdc.cli.common import bounds, newest_seal, refuse
+from delta_cdc.cli.common import bounds, flags, newest_seal, refuse
 from delta_cdc.cli.pipelines import at_its_place, source_of, takes_pipelines
 from delta_cdc.core.arguments import MODES
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option import filled, options_in
+from delta_cdc.core.option import filled, in_group, options_in
 from delta_cdc.core.options import APPLY, INGEST, ApplyOptions, IngestOptions, IngestRunOptions, SourceKind
 from delta_cdc.core.requests import IngestRequest
 from delta_cdc.core.topics import is_topics
@@ -40,18 +40,10 @@ def takes_work(parser: argparse.ArgumentParser) -> None:
     takes_pipelines(parser)
     limits = parser.add_argument_group("bounds, with the names of the operator's arguments")
     bounds(limits, limits)
-    for name, text in (
-        ("max-versions", "maximum number of versions in the run"),
-        ("max-bytes", "maximum size of the changes in the run, in bytes"),
-        ("versions-per-commit", "maximum number of versions in one commit"),
-        ("bytes-per-commit", "maximum size of the changes in one commit, in bytes"),
-    ):
-        limits.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    flags(limits, in_group(APPLY, "limits").values())
     mode = parser.add_argument_group("what the run is to do")
     mode.add_argument("--mode", choices=MODES, default="incremental", help="default: incremental")
-    mode.add_argument("--repair-keys", metavar="SQL", help="repair: the keys that match this predicate")
-    mode.add_argument("--repair-quarantined", action="store_true", help="repair: the keys in quarantine")
-    mode.add_argument("--discard-history", action="store_true", help="reset of type 2: delete the history")
+    flags(mode, (one for one in APPLY.values() if one.flag and one.of_run))
     first = parser.add_argument_group("before the first load, without a configuration")
     first.add_argument("--source-kind", choices=get_args(SourceKind),
                        help="default: change_log for a log of an ingest, else change_feed")  # fmt: skip
