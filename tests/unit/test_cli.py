@@ -180,10 +180,10 @@ def planned(tables: Tables, *given: str) -> int:
         (["--source-kind", "change_log", "--key", "id"], "sequence_by is missing"),
         (["--source-kind", "change_log", "--sequence-by", "name"], "keys are missing"),
         (["--key", "id", "--sequence-by", "name"], "sequence_by is given with SCD type 1"),
-        (["--mode", "repair"], "exactly one of a range"),
+        (["--mode", "repair"], "nothing selects the keys"),
         (
             ["--mode", "repair", "--repair-keys", "id > 1", "--repair-quarantined"],
-            "exactly one of a range",
+            "repair_keys and repair_quarantined are given",
         ),
         (["--repair-keys", "id > 1"], "set mode to 'repair'"),
         (["--discard-history"], "discard_history is given with mode 'incremental'"),

@@ -194,7 +194,7 @@ def of_bounds(o: Bounds) -> Iterator[Rule]:
         yield Rule(
             all(getattr(o, name) is not None for name in names),
             names[0],
-            f"{' and '.join(names)} are both given",
+            f"{' and '.join(f'{name} {getattr(o, name)}' for name in names)} are both given",
             "set only one of the two.",
             f"leave one of them empty: both set the {which} version.",
         )

@@ -94,7 +94,8 @@ _HISTORY_COLUMNS = ("start_column", "end_column")
 _LANDING = ("column_list", "except_column_list")
 _NULL_LISTS = ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
 _TRACKED = ("track_history_column_list", "track_history_except_column_list")
-_NULLS_OPTIONS = (*_NULL_LISTS, "ignore_null_updates")
+_NULLS = "ignore_null_updates"
+_NULLS_OPTIONS = (*_NULL_LISTS, _NULLS)
 #: Options that a seal records in a form of their own.
 _OWN_FORM = ("stored_as_scd_type", *_TRACKED, *_HISTORY_COLUMNS)
 _OF_TARGETS = {
@@ -220,7 +221,10 @@ def _compared_options(options: ApplyOptions) -> dict[str, Any]:
     has_list = any(getattr(options, name) is not None for name in _NULL_LISTS)
     options = replace(options, ignore_null_updates=options.ignore_null_updates or has_list)
     shown = {name for name, one in _OF_TARGETS.items() if one.recorded == "shown"}
-    return {name: value for name, value in described(options).items() if name not in shown}
+    compared = {name: value for name, value in described(options).items() if name not in shown}
+    # Last: a list says more than the flag, which it implies.
+    compared[_NULLS] = compared.pop(_NULLS)
+    return compared
 
 
 #: In a seal: the source's columns, and the untracked columns, which the sequence reads.

@@ -154,11 +154,11 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"ending_version": 3}, "3 tables are chosen, and ending_version fits only one"),
     (
         {**ONE, "mode": "backfill", "starting_version": 1, "starting_timestamp": _JUNE},
-        "starting_version and starting_timestamp are both",
+        "starting_version 1 and starting_timestamp .* are both",
     ),
     (
         {**ONE, "mode": "backfill", "ending_version": 1, "ending_timestamp": _JUNE},
-        "ending_version and ending_timestamp are both",
+        "ending_version 1 and ending_timestamp .* are both",
     ),
     (
         {**ONE, "mode": "repair", "starting_version": 4, "ending_version": 3},

@@ -466,7 +466,8 @@ def test_large_values_take_linear_time() -> None:
         [T.LONG, T.decimal(38, 18), T.DOUBLE, T.BOOLEAN, T.BINARY, T.DATE, T.TIMESTAMP, T.STRING], values
     ):
         converter(plain(kind))(value)
-    assert clock.process_time() - before < 3
+    # Seconds; a step that takes quadratic time for one of them takes hours.
+    assert clock.process_time() - before < 60
 
 
 # -- against oracles, at random -----------------------------------------------------------------
