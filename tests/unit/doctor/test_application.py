@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,9 +30,12 @@ def test_nothing_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_whoever_loses_patience_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """Neither the application, which waits for a cluster, nor its folder with the secrets of the storage."""
+    # A shell starts what it runs in the background with SIGINT ignored.
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     told, temporary = tmp_path / "told", tmp_path / "tmp"
     temporary.mkdir()
     submit = tmp_path / "spark-submit"
