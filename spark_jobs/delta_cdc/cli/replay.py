@@ -22,6 +22,7 @@ from delta_cdc.cli.pipelines import chosen, takes_pipelines
 from delta_cdc.core import sql
 from delta_cdc.core.arguments import conflict
 from delta_cdc.core.errors import TableNotFound
+from delta_cdc.core.option import options_in
 from delta_cdc.core.options import IngestOptions
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.validation import ingest_options_of, options_of
@@ -123,7 +124,7 @@ def _ingest_again(
     seal: Seal,
     common: dict[str, Any],
 ) -> dict[str, int]:
-    names = ("format", "adapter", "adapter_options", "keys", "schema", "format_options", "insert_only")
+    names = [name for name, one in options_in(IngestOptions).items() if one.recorded and not one.group]
     # A seal omits options that would make it too long.
     recorded = ingest_options_of(seal) or IngestOptions()
     options = {name: getattr(recorded, name) for name in names}
