@@ -23,7 +23,7 @@ from delta_cdc.launch.session import CLASS_PATH, DEFAULT_JAVA_OPTIONS, embedded_
 from delta_cdc.launch.spark_defaults import spark_default
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -33,7 +33,25 @@ _ROWS = 1_000
 _LIMIT_SECONDS = 900.0
 #: Any location on S3 brings the JARs for S3.
 _ON_S3 = "s3://bucket/table"
-_PROGRAM = "import sys\n\nfrom delta_cdc.warmup import main\n\nmain(sys.argv[1])\n"
+_PROGRAM = "import sys\n\nfrom delta_cdc.warmup import main\n\nmain(*sys.argv[1:])\n"
+#: An address where nothing listens: clients load their classes, and give up at once.
+_NO_SERVER = "127.0.0.1:9"
+_S3_OPTIONS = {
+    "fs.s3a.endpoint": f"http://{_NO_SERVER}",
+    "fs.s3a.endpoint.region": "us-east-1",
+    "fs.s3a.path.style.access": "true",
+    "fs.s3a.access.key": "none",
+    "fs.s3a.secret.key": "none",
+    "fs.s3a.attempts.maximum": "1",
+    "fs.s3a.retry.limit": "0",
+}
+_KAFKA_OPTIONS = {
+    "kafka.bootstrap.servers": _NO_SERVER,
+    "subscribe": "none",
+    "kafka.request.timeout.ms": "1000",
+    "kafka.default.api.timeout.ms": "1000",
+    "fetchOffset.numRetries": "1",
+}
 
 
 def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) -> ArchiveStatus:
@@ -62,14 +80,18 @@ def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) 
                 java_options=java_options,
                 default_java_options=spark_default(DEFAULT_JAVA_OPTIONS, {}),
                 archive=False,
-            )
+            ),
+            [*(["s3"] if s3 else []), *(["kafka"] if kafka else [])],
         )
 
     return archive.make(run)
 
 
-def _run(confs: Mapping[str, str]) -> None:
-    """Run the workload by ``spark-submit``, and wait until the JVM has ended."""
+def _run(confs: Mapping[str, str], clients: Sequence[str]) -> None:
+    """Run the workload by ``spark-submit``, and wait until the JVM has ended.
+
+    :param clients: see :func:`main`
+    """
     with tempfile.TemporaryDirectory(prefix="delta-cdc-training-") as folder_name:
         folder = Path(folder_name)
         program = folder / "train.py"
@@ -84,7 +106,7 @@ def _run(confs: Mapping[str, str]) -> None:
                 [
                     str(submit_binary()),
                     *(part for name, value in driver_confs.items() for part in ("--conf", f"{name}={value}")),
-                    *("--driver-class-path", jars, str(program), str(folder)),
+                    *("--driver-class-path", jars, str(program), str(folder), *clients),
                 ],
                 env={**os.environ, **child_environment(), "PYTHONPATH": os.pathsep.join(paths)},
                 stdin=subprocess.DEVNULL,
@@ -109,18 +131,36 @@ def _run(confs: Mapping[str, str]) -> None:
         )
 
 
-def main(folder: str) -> None:
+def main(folder: str, *clients: str) -> None:
     """Run the workload in the Spark application of this process.
 
     :param folder: an empty folder
+    :param clients: what else the application is for: ``s3``, ``kafka``
     """
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
     try:
+        if "s3" in clients:
+            _give_up(lambda: spark.read.options(**_S3_OPTIONS).text("s3a://none/none").count())
+        if "kafka" in clients:
+            _give_up(lambda: spark.read.format("kafka").options(**_KAFKA_OPTIONS).load().count())
         _work(spark, f"{folder}/source", [f"{folder}/type-{kind}" for kind in (1, 2)])
     finally:
         spark.stop()
+
+
+def _give_up(read: Callable[[], object]) -> None:
+    """Let a client look for its server, which does not exist."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        read()
+    except (Py4JJavaError, PySparkException) as error:
+        # No class of the client: the class path is wrong.
+        if "ClassNotFound" in str(error) or "NoClassDef" in str(error):
+            raise
 
 
 def _work(spark: SparkSession, source: str, targets: list[str]) -> None:

@@ -30,6 +30,6 @@ def test_a_workload_that_fails_or_hangs(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(warmup, "submit_binary", lambda: submit)
     monkeypatch.setattr(warmup, "_LIMIT_SECONDS", 2.0 if how == "hangs" else 60.0)
     with pytest.raises(JobFailed, match=said):
-        warmup._run({CLASS_PATH: "/delta.jar"})
+        warmup._run({CLASS_PATH: "/delta.jar"}, [])
     if how == "hangs":
         assert ends(int(told.read_text()))

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
-#: A class that each driver loads.
-_CLASS = "org.apache.spark.deploy.SparkSubmit"
+#: Classes that each driver loads: Spark's, and those of the clients.
+_SPARK = "org.apache.spark.deploy.SparkSubmit"
+_S3 = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+_KAFKA = "org.apache.kafka.clients.admin.KafkaAdminClient"
 
 
 @pytest.fixture(autouse=True)
@@ -38,11 +40,17 @@ def without_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made_and_used(
-    task: Callable[..., Any], send: Callable[[], None], archive: ClassDataArchive, log: Path, **made: bool
+    task: Callable[..., Any],
+    send: Callable[[], None],
+    archive: ClassDataArchive,
+    log: Path,
+    client: str,
+    **made: bool,
 ) -> None:
     """Run a task of an embedded driver twice: the first one makes no archive, the second one starts from it.
 
     :param send: gives it something to do
+    :param client: a class of the client that the archive is for
     :param made: the JARs, as the command names them
     """
     for from_archive in (False, True):
@@ -50,8 +58,9 @@ def made_and_used(
         send()
         options = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={log}"}
         assert task(conf=options).execute(context())["applied"]
-        (loaded,) = [line for line in log.read_text().splitlines() if f" {_CLASS} source: " in line]
-        assert ("shared objects file (top)" in loaded) == from_archive
+        for name in (_SPARK, client):
+            (loaded,) = [line for line in log.read_text().splitlines() if f" {name} source: " in line]
+            assert ("shared objects file (top)" in loaded) == from_archive, name
         if not from_archive:
             assert archive.status().state == "missing"
             assert make_archive(**made).state == "ready"
@@ -84,7 +93,7 @@ def test_with_the_jars_for_s3(lake: Lake, tmp_path: Path, monkeypatch: pytest.Mo
         )
 
     archive = ClassDataArchive(class_path([lake.uri("")]))
-    made_and_used(task, append, archive, tmp_path / "classes.log", s3=True)
+    made_and_used(task, append, archive, tmp_path / "classes.log", _S3, s3=True)
 
 
 def test_with_kafkas_connector(kafka: Broker, tmp_path: Path) -> None:
@@ -107,4 +116,4 @@ def test_with_kafkas_connector(kafka: Broker, tmp_path: Path) -> None:
         )
 
     archive = ClassDataArchive(class_path(kafka=True))
-    made_and_used(task, send, archive, tmp_path / "classes.log", kafka=True)
+    made_and_used(task, send, archive, tmp_path / "classes.log", _KAFKA, kafka=True)
