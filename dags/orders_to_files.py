@@ -45,7 +45,10 @@ with DAG(
         rows = DeltaTable(batch["staging"], version=batch["staging_version"]).to_pyarrow_table()
         folder = Path(FILES) / f"{batch['starting_version']:020d}-{batch['ending_version']:020d}"
         folder.mkdir(parents=True, exist_ok=True)
-        parquet.write_table(rows, folder / "changes.parquet")
+        # By rename: a reader never finds half a file.
+        unfinished = folder / ".changes.parquet"
+        parquet.write_table(rows, unfinished)
+        unfinished.replace(folder / "changes.parquet")
         return str(folder)
 
     commit = DeltaCommitWatermarkOperator(
