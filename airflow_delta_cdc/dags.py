@@ -28,6 +28,7 @@ from airflow_delta_cdc.tables import source_of
 from airflow_delta_cdc.triggers import watched_asset
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
 from delta_cdc.core.options import APPLY
+from delta_cdc.core.times import start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -181,7 +182,7 @@ class _Maker:
             "start_date": _START,
             **self.dag_arguments,
             **{name: settings[name] for name in _OF_DAGS if name in settings},
-            **{name: engine.start_time(name, settings[name]) for name in ("start_date",) if name in settings},
+            **{name: start(name, settings[name]) for name in ("start_date",) if name in settings},
             # It has no schedule, so unpausing it starts no run.
             **({"max_active_runs": 1, "is_paused_upon_creation": False} if is_backfill else {}),
         }

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from delta_cdc.planning.optimize import plan_optimize
     from delta_cdc.planning.reconcile import reconcile
     from delta_cdc.planning.renewal import seal_due_at
-    from delta_cdc.core.requests import CommitRequest, ReadRequest
     from delta_cdc.planning.size import is_small
     from delta_cdc.planning.status import MOST_COMMITS, lag_of
     from delta_cdc.planning.table_properties import already_enabled, described as described_tables, is_path
@@ -82,7 +81,6 @@ if TYPE_CHECKING:
     from delta_cdc.run.maintain import raise_failed as raise_failed_maintenance, run as run_maintenance
     from delta_cdc.run.read import run_read
     from delta_cdc.run.table_arguments import is_ingested, placed, placed_ingest, requests as table_requests
-    from delta_cdc.core.times import iso as iso_time, moment, start as start_time
     from delta_cdc.run.verify import raise_if_wrong, run_verify, text_of as verification_text
     from delta_cdc.run.watermarks import published as forget_saved_plans, versions_of
     from delta_cdc.spark.sessions import (

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import Param
 
-from airflow_delta_cdc import engine
 from airflow_delta_cdc.failures import log_named_errors, show_outside_group
 from delta_cdc.core import arguments as given
 from delta_cdc.core import rules
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option import in_group
 from delta_cdc.core.options import APPLY, BOUNDS, RunOptions
-from delta_cdc.core.rules import ONWARDS
+from delta_cdc.core.times import iso
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -215,7 +214,7 @@ def checked(context: Context) -> None:
     run = _form_for_hook(context)
     task: Any = context.get("task")
     limits = given.mapping("limits", getattr(task, "limits", None))
-    if run.mode not in (*ONWARDS, given.DRY_RUN) and limits:
+    if run.mode not in (*given.ONWARDS, given.DRY_RUN) and limits:
         task.limits = {name: value for name, value in limits.items() if name not in in_group(APPLY, "limits")}
 
 
@@ -314,7 +313,7 @@ def _parsed(params: Mapping[str, Any], tables: Sequence[str]) -> Run:
     chosen = _chosen(params.get("tables"), tables)
     options = RunOptions(mode=mode, **values)
     broken = [
-        (rule.problem, rule.form_remedy or rule.remedy)
+        (rule.problem, rule.form_remedy)
         for rule in (*rules.of_bounds(options), *rules.of_modes(options))
         if rule.is_broken
     ]
@@ -333,7 +332,7 @@ def _parsed(params: Mapping[str, Any], tables: Sequence[str]) -> Run:
 def _values(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the filled-in fields other than mode and tables."""
     values = {name: APPLY[name].read(params.get(name)) for name in _FIELDS}
-    values |= {name: engine.iso_time(name, params.get(name)) for name in _TIMES}
+    values |= {name: iso(name, params.get(name)) for name in _TIMES}
     return {name: value for name, value in values.items() if value is not None and value is not False}
 
 

@@ -21,15 +21,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "spark_jobs"))
-
-from delta_cdc.core import options  # noqa: E402
-from delta_cdc.core.option import GROUPS, Kind, Option, kinds, parameters  # noqa: E402
+from airflow_delta_cdc.arguments import attributes
+from delta_cdc.core import options
+from delta_cdc.core.option import GROUPS, Kind, Option, kinds, parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+ROOT = Path(__file__).resolve().parent.parent
 FILES = (
     "airflow_delta_cdc/operators/apply.py",
     "airflow_delta_cdc/operators/ingest.py",
@@ -45,8 +44,6 @@ _REGION = re.compile(
 )
 #: Parameters whose names hide something.
 _HIDING = {"format": "  # noqa: A002 - the option's name everywhere"}
-#: An operator's ``log`` is its logger.
-_ATTRIBUTES = {"log": "log_table"}
 
 
 def written(path: str, text: str) -> str:
@@ -63,7 +60,9 @@ def _region(match: re.Match[str], *, is_operator: bool) -> str:
     names = [name for name in parameters(table) if name not in left_out]
     first, *_, last = match[0].splitlines()
     if match["what"] == "assigned":
-        lines = [f"self.{_ATTRIBUTES.get(name, name)} = {name}" for name in names]
+        lines = [
+            f"self.{attribute} = {name}" for attribute, name in zip(attributes(names), names, strict=True)
+        ]
     elif match["what"] == "given":
         lines = [f'"{name}": {name},' for name in names]
     else:

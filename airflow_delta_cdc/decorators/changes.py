@@ -21,6 +21,7 @@ from airflow_delta_cdc.runtime.slices import slices_for
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.locations import locations_of
+from delta_cdc.core.requests import CommitRequest
 from delta_cdc.core.uris import spark_uri
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pyspark.sql import DataFrame
 
-    from delta_cdc.core.requests import CommitRequest
     from delta_cdc.core.spec import JobResult, Spec
     from delta_cdc.run.outcomes import ReadResult
 
@@ -161,7 +161,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
     def _commit_request(
         self, context: Context, pipeline: str, ending_version: int | None = None
     ) -> CommitRequest:
-        return engine.CommitRequest(
+        return CommitRequest(
             pipeline=pipeline,
             staging=arguments.table("staging", self.staging),
             ending_version=ending_version,

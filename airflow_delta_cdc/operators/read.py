@@ -16,6 +16,8 @@ from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core.option import filled, kinds, parameters
 from delta_cdc.core.options import READ, QueryOptions
+from delta_cdc.core.requests import ReadRequest
+from delta_cdc.core.times import iso
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from delta_cdc.core.option import Kind
-    from delta_cdc.core.requests import ReadRequest
     from delta_cdc.core.spec import JobResult, ReadSpec
     from delta_cdc.run.outcomes import ReadResult
 
@@ -120,13 +121,13 @@ class StagingOperator(DeltaCdcOperator):
     def _request(self, context: Context) -> ReadRequest:
         values = self.table_arguments()
         return filled(
-            engine.ReadRequest,
+            ReadRequest,
             READ,
             values,
             source=READ["table"].read(self.table),
             options=filled(QueryOptions, READ, values),
-            starting_timestamp=engine.iso_time("starting_timestamp", self.starting_timestamp),
-            ending_timestamp=engine.iso_time("ending_timestamp", self.ending_timestamp),
+            starting_timestamp=iso("starting_timestamp", self.starting_timestamp),
+            ending_timestamp=iso("ending_timestamp", self.ending_timestamp),
             run_id=self.work_id(context),
             scratch=self.has_scratch(),
             storage_options=self.options_of_storage(),

@@ -30,6 +30,8 @@ _NO_CHOICE = ("", "None", "null")
 #: The work of a run: apply all new changes, all up to a bound, or those of a time interval; compute some keys
 #: again; compute all keys again; or load the target from the start.
 MODES: tuple[str, ...] = ("incremental", "backfill", "interval", "repair", "reload", "reset")
+#: The modes that apply the changes after the watermark; each other one makes one commit.
+ONWARDS = ("incremental", "backfill")
 #: The same as ``incremental`` with ``dry_run``, for forms that have one field.
 DRY_RUN = "dry_run"
 #: The ways to handle conflicting events, besides ``{"last_by": [<column>, ...]}``.

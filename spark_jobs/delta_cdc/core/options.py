@@ -53,6 +53,11 @@ ReadMethod = Literal["auto", "change_files", "row_tracking", "snapshot_diff", "a
 SourceKind = Literal["change_feed", "change_log", "snapshot"]
 #: Which changes of the source's columns a target or a change log follows.
 SchemaEvolution = Literal["additive", "none", "widen", "keep_dropped", "mirror"]
+#: Pairs of options that select one set of columns, by its columns or by all others: the columns that a target
+#: gets, those whose change makes a version, and those that a NULL in an event does not change.
+COLUMN_LISTS = ("column_list", "except_column_list")
+TRACKED_LISTS = ("track_history_column_list", "track_history_except_column_list")
+NULL_LISTS = ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
 
 
 @dataclass(frozen=True)
@@ -107,10 +112,7 @@ class ApplyOptions(TableOptions):
         recorded="fixed",
     )
     stored_as_scd_type: int = option(
-        SCD_TYPE,
-        "1 keeps the current rows, 2 keeps every version of each row",
-        default=1,
-        recorded="fixed",
+        SCD_TYPE, "1 keeps the current rows, 2 keeps every version of each row", default=1, recorded="fixed"
     )
     sequence_by: str | tuple[str, ...] = option(
         SEQUENCE,
@@ -160,25 +162,16 @@ class ApplyOptions(TableOptions):
         recorded="changeable",
     )
     except_column_list: tuple[str, ...] | None = option(
-        COLUMNS,
-        "Columns, after ``select``, that the target does not get",
-        recorded="changeable",
+        COLUMNS, "Columns, after ``select``, that the target does not get", recorded="changeable"
     )
     track_history_column_list: tuple[str, ...] | None = option(
-        COLUMNS,
-        "Type 2: only a change of these columns makes a new version",
-        recorded="changeable",
+        COLUMNS, "Type 2: only a change of these columns makes a new version", recorded="changeable"
     )
     track_history_except_column_list: tuple[str, ...] | None = option(
-        COLUMNS,
-        "Type 2: a change of only these columns makes no new version",
-        recorded="changeable",
+        COLUMNS, "Type 2: a change of only these columns makes no new version", recorded="changeable"
     )
     ignore_null_updates: bool = option(
-        FLAG,
-        "A NULL in an event does not change the column",
-        default=False,
-        recorded="changeable",
+        FLAG, "A NULL in an event does not change the column", default=False, recorded="changeable"
     )
     ignore_null_updates_column_list: tuple[str, ...] | None = option(
         COLUMNS,
@@ -186,9 +179,7 @@ class ApplyOptions(TableOptions):
         recorded="changeable",
     )
     ignore_null_updates_except_column_list: tuple[str, ...] | None = option(
-        COLUMNS,
-        "``ignore_null_updates`` for all columns except these",
-        recorded="changeable",
+        COLUMNS, "``ignore_null_updates`` for all columns except these", recorded="changeable"
     )
     columns_to_update: str | None = option(
         TEXT,
@@ -197,11 +188,7 @@ class ApplyOptions(TableOptions):
         recorded="changeable",
     )
     start_column: str = option(
-        NAME,
-        "Type 2: name of the start column",
-        default="__START_AT",
-        group="layout",
-        recorded="fixed",
+        NAME, "Type 2: name of the start column", default="__START_AT", group="layout", recorded="fixed"
     )
     end_column: str = option(
         NAME,
@@ -239,10 +226,7 @@ class ApplyOptions(TableOptions):
         recorded="fixed",
     )
     target_properties: dict[str, str] = option(
-        PROPERTIES,
-        "Table properties of a target that the pipeline creates",
-        default={},
-        group="layout",
+        PROPERTIES, "Table properties of a target that the pipeline creates", default={}, group="layout"
     )
     publish_changes: bool = option(
         FLAG,
@@ -304,16 +288,10 @@ class Bounds:
     """The ends of a range of versions, both inclusive."""
 
     starting_version: int | None = option(
-        COUNT,
-        "First version, inclusive; None continues after the watermark",
-        of_one=True,
-        flag=True,
+        COUNT, "First version, inclusive; None continues after the watermark", of_one=True, flag=True
     )
     ending_version: int | None = option(
-        COUNT,
-        "Last version, inclusive; None is the newest one",
-        of_one=True,
-        flag=True,
+        COUNT, "Last version, inclusive; None is the newest one", of_one=True, flag=True
     )
     starting_timestamp: str | None = option(
         TEXT,
@@ -321,11 +299,7 @@ class Bounds:
         "an apply also ``2026-01-31T18:00:00 Europe/Berlin``",
         flag=True,
     )
-    ending_timestamp: str | None = option(
-        TEXT,
-        "Last version at or before a time",
-        flag=True,
-    )
+    ending_timestamp: str | None = option(TEXT, "Last version at or before a time", flag=True)
 
 
 @dataclass(frozen=True)
@@ -354,10 +328,7 @@ class RangeOptions(Bounds):
         flag=True,
     )
     bytes_per_commit: int | None = option(
-        POSITIVE,
-        "Maximum size of the changes in one commit, in bytes",
-        group="limits",
-        flag=True,
+        POSITIVE, "Maximum size of the changes in one commit, in bytes", group="limits", flag=True
     )
     single_driver: bool = option(
         FLAG,
@@ -388,9 +359,7 @@ class RunOptions(RangeOptions):
         group="layout",
     )
     target_comment: str | None = option(
-        TEXT,
-        "Comment of a table that this pipeline registers in the catalog",
-        group="layout",
+        TEXT, "Comment of a table that this pipeline registers in the catalog", group="layout"
     )
     mode: str = option(
         MODE,
@@ -405,11 +374,7 @@ class RunOptions(RangeOptions):
         of_run=True,
     )
     discard_history: bool = option(
-        FLAG,
-        "Allow ``reset`` of type 2, which deletes the history",
-        default=False,
-        of_run=True,
-        flag=True,
+        FLAG, "Allow ``reset`` of type 2, which deletes the history", default=False, of_run=True, flag=True
     )
     repair_keys: str | None = option(
         PREDICATE,
@@ -421,12 +386,7 @@ class RunOptions(RangeOptions):
         flag=True,
     )
     repair_quarantined: bool = option(
-        FLAG,
-        "Repair the keys in the quarantine table",
-        default=False,
-        of_run=True,
-        group="repair",
-        flag=True,
+        FLAG, "Repair the keys in the quarantine table", default=False, of_run=True, group="repair", flag=True
     )
     on_drift: str = option(
         choice("fail", "accept", "repair"),
@@ -466,10 +426,7 @@ class RunOptions(RangeOptions):
         "watermark, and later runs under the old name fail",
     )
     dry_run: bool = option(
-        FLAG,
-        "Plan, count and show the statements, but write nothing",
-        default=False,
-        of_run=True,
+        FLAG, "Plan, count and show the statements, but write nothing", default=False, of_run=True
     )
     staging: str | None = option(
         OPTIONAL_TABLE,
@@ -514,9 +471,7 @@ class QueryOptions:
         "matches now becomes an insert",
     )
     select: tuple[str, ...] = option(
-        PROJECTIONS,
-        "Spark SQL expressions that compute the columns",
-        default=(),
+        PROJECTIONS, "Spark SQL expressions that compute the columns", default=()
     )
     on_change_commit: Literal["fail", "skip"] = option(
         choice("fail", "skip"),
@@ -555,22 +510,12 @@ class IngestOptions(TableOptions):
         default="plain",
         recorded="log",
     )
-    adapter_options: dict[str, Any] = option(
-        MAPPING,
-        "Options of the adapter",
-        default={},
-        recorded="log",
-    )
+    adapter_options: dict[str, Any] = option(MAPPING, "Options of the adapter", default={}, recorded="log")
     schema: str | None = option(
-        TEXT,
-        "The events' columns as Spark SQL DDL; None infers them from the records",
-        recorded="log",
+        TEXT, "The events' columns as Spark SQL DDL; None infers them from the records", recorded="log"
     )
     format_options: dict[str, str] = option(
-        PROPERTIES,
-        'Options of the format, such as ``{"sep": ";"}``',
-        default={},
-        recorded="log",
+        PROPERTIES, 'Options of the format, such as ``{"sep": ";"}``', default={}, recorded="log"
     )
     on_invalid: Literal["quarantine", "fail"] = option(
         choice("fail", "quarantine"),
@@ -580,10 +525,7 @@ class IngestOptions(TableOptions):
         recorded="log",
     )
     log_properties: dict[str, str] = option(
-        PROPERTIES,
-        "Table properties of a log that the pipeline creates",
-        default={},
-        group="layout",
+        PROPERTIES, "Table properties of a log that the pipeline creates", default={}, group="layout"
     )
 
     def __post_init__(self) -> None:
@@ -600,12 +542,7 @@ class IngestRunOptions:
         "Skip files and records before this time, such as ``2026-01-31T18:00:00+01:00``, and count them",
         flag=True,
     )
-    max_files: int | None = option(
-        POSITIVE,
-        "Maximum number of files in one run",
-        group="limits",
-        flag=True,
-    )
+    max_files: int | None = option(POSITIVE, "Maximum number of files in one run", group="limits", flag=True)
     max_bytes: int | None = option(
         POSITIVE,
         "Maximum size of the files in one run, in bytes. A run takes at least one file",
@@ -613,15 +550,10 @@ class IngestRunOptions:
         flag=True,
     )
     max_offsets: int | None = option(
-        POSITIVE,
-        "Kafka: maximum number of records in one run",
-        group="limits",
-        flag=True,
+        POSITIVE, "Kafka: maximum number of records in one run", group="limits", flag=True
     )
     glob: str | None = option(
-        TEXT,
-        "Pattern for the names of files, without their folders, such as ``orders-*.json``",
-        flag=True,
+        TEXT, "Pattern for the names of files, without their folders, such as ``orders-*.json``", flag=True
     )
     lexical_order: bool = option(
         FLAG,
@@ -669,12 +601,7 @@ _TABLES = _by_name(
         "name of the target or, if there is no target, of the change log. Do not change the name "
         "while that table exists. Two pipelines that write one table need different names",
     ),
-    Option(
-        "source",
-        TABLE,
-        "Path, URI or catalog name of the source, ``${ENV}`` allowed",
-        required=True,
-    ),
+    Option("source", TABLE, "Path, URI or catalog name of the source, ``${ENV}`` allowed", required=True),
     Option(
         "target",
         TABLE,
@@ -715,23 +642,10 @@ _INGEST_TABLES = _by_name(
     ),
 )
 _READ_TABLES = _by_name(
+    Option("pipeline", NAME, "The pipeline's name, the same as in the apply or commit task", required=True),
+    Option("table", TABLE, "Path, URI or catalog name of the source, ``${ENV}`` allowed", required=True),
     Option(
-        "pipeline",
-        NAME,
-        "The pipeline's name, the same as in the apply or commit task",
-        required=True,
-    ),
-    Option(
-        "table",
-        TABLE,
-        "Path, URI or catalog name of the source, ``${ENV}`` allowed",
-        required=True,
-    ),
-    Option(
-        "staging",
-        TABLE,
-        "Path or URI of the staging table. The read creates it if needed",
-        required=True,
+        "staging", TABLE, "Path or URI of the staging table. The read creates it if needed", required=True
     ),
     Option(
         "target",

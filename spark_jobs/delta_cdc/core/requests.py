@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from delta_cdc.core import codec
+from delta_cdc.core.arguments import ONWARDS
 from delta_cdc.core.options import (
     ApplyOptions,
     Bounds,
@@ -14,7 +15,6 @@ from delta_cdc.core.options import (
     RangeOptions,
     RunOptions,
 )
-from delta_cdc.core.rules import ONWARDS
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.core.topics import is_topics
 from delta_cdc.core.uris import spark_uri

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from delta_cdc.core.arguments import DRY_RUN
+from delta_cdc.core.arguments import DRY_RUN, ONWARDS
 from delta_cdc.core.errors import InvalidConfiguration, invalid
 from delta_cdc.core.key_predicates import check_key_predicate
 from delta_cdc.core.option import in_group
-from delta_cdc.core.options import APPLY, BOUNDS, ApplyOptions
+from delta_cdc.core.options import APPLY, BOUNDS, COLUMN_LISTS, NULL_LISTS, TRACKED_LISTS, ApplyOptions
 from delta_cdc.core.properties import feed_on
 from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION
 from delta_cdc.core.times import epoch_ms
@@ -30,21 +30,17 @@ _PIPELINE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:\-]{0,199}\Z")
 #: For an event, when it arrived; for a state, when it was valid.
 _ARRIVAL = re.compile(rf"\b({COMMIT_VERSION}|{COMMIT_TIMESTAMP})\b", re.IGNORECASE)
 _RETENTION = "delta.setTransactionRetentionDuration"
-_NULL_LISTS = ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
-_TRACKED = ("track_history_column_list", "track_history_except_column_list")
-_PAIRS = (("column_list", "except_column_list"), _TRACKED, _NULL_LISTS)
+_PAIRS = (COLUMN_LISTS, TRACKED_LISTS, NULL_LISTS)
 #: Options only for events that have keys.
 _BY_KEY = (
     "apply_as_deletes",
     "apply_as_truncates",
     "ignore_null_updates",
-    *_NULL_LISTS,
+    *NULL_LISTS,
     "columns_to_update",
     "delete_sequence",
     "snapshot_version_column",
 )
-#: Modes that apply the changes after the watermark; each other mode makes one commit.
-ONWARDS = ("incremental", "backfill")
 _LIMITS = tuple(in_group(APPLY, "limits"))
 _RELOADS = ("on_source_replaced", "on_target_replaced", "on_versions_expired")
 _SIZES = ("max_files", "max_bytes", "max_offsets")
@@ -58,7 +54,7 @@ class Rule(NamedTuple):
     :param argument: the first argument that is wrong
     :param problem: a clause without a full stop
     :param remedy: a sentence
-    :param form_remedy: the same for the form of a manual run; "": the form cannot break the rule
+    :param form_remedy: the same for the form of a manual run; "" if the form cannot break the rule
     """
 
     is_broken: bool
@@ -524,7 +520,7 @@ def _columns(o: ApplyOptions) -> Iterator[Rule]:
 
 
 def _partial(o: ApplyOptions) -> Iterator[Rule]:
-    nulls = o.ignore_null_updates or any(getattr(o, name) is not None for name in _NULL_LISTS)
+    nulls = o.ignore_null_updates or any(getattr(o, name) is not None for name in NULL_LISTS)
     yield Rule(
         nulls and o.columns_to_update is not None,
         "columns_to_update",
@@ -534,7 +530,7 @@ def _partial(o: ApplyOptions) -> Iterator[Rule]:
 
 
 def _history(o: ApplyOptions) -> Iterator[Rule]:
-    for name in _TRACKED:
+    for name in TRACKED_LISTS:
         yield _only_type_2(o.stored_as_scd_type == 1 and getattr(o, name) is not None, name)
     same = o.stored_as_scd_type == 2 and o.start_column.lower() == o.end_column.lower()
     yield Rule(

@@ -10,7 +10,7 @@ from delta_cdc.core import column_lists
 from delta_cdc.core.codec import encoded
 from delta_cdc.core.errors import ColumnNotFound, ConfigurationDrift, InvalidConfiguration, ReservedColumnName
 from delta_cdc.core.option import options_in
-from delta_cdc.core.options import ApplyOptions, IngestOptions
+from delta_cdc.core.options import COLUMN_LISTS, NULL_LISTS, TRACKED_LISTS, ApplyOptions, IngestOptions
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS
 from delta_cdc.core.spec import DELETED_COLUMN, StateStep
 from delta_cdc.core.sql import PLAN_PREFIX
@@ -46,7 +46,7 @@ def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, v
     for option, names, computed in _named_columns(options, added):
         for name in names or ():
             # For a leaf field, check the column that holds it; a column's own name may also contain dots.
-            holder = name.split(".")[0] if option in _NULL_LISTS else name
+            holder = name.split(".")[0] if option in NULL_LISTS else name
             if existing.isdisjoint((name.lower(), holder.lower())) and name.lower() not in computed:
                 raise ColumnNotFound(
                     f"The column {name} of {option} does not exist in version {version} of {table}, which "
@@ -71,7 +71,7 @@ def _named_columns(
     yield "except_column_list", options.except_column_list, ()
     yield "track_history_column_list", options.track_history_column_list, ()
     yield "track_history_except_column_list", options.track_history_except_column_list, ()
-    for name in _NULL_LISTS:
+    for name in NULL_LISTS:
         yield name, getattr(options, name), ()
     yield "partition_by", [name for name, sql in partitions.items() if sql is None], ()
     yield "cluster_by", options.cluster_by, {*derived, *(name.lower() for name in added)}
@@ -90,14 +90,10 @@ def check_feed_columns(columns: Iterable[str], table: str, version: int) -> None
 
 # -- the options that a seal records ------------------------------------------------------------
 _HISTORY_COLUMNS = ("start_column", "end_column")
-#: Three groups of options; each group selects one set of columns.
-_LANDING = ("column_list", "except_column_list")
-_NULL_LISTS = ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
-_TRACKED = ("track_history_column_list", "track_history_except_column_list")
 _NULLS = "ignore_null_updates"
-_NULLS_OPTIONS = (*_NULL_LISTS, _NULLS)
+_NULLS_OPTIONS = (*NULL_LISTS, _NULLS)
 #: Options that a seal records in a form of their own.
-_OWN_FORM = ("stored_as_scd_type", *_TRACKED, *_HISTORY_COLUMNS)
+_OWN_FORM = ("stored_as_scd_type", *TRACKED_LISTS, *_HISTORY_COLUMNS)
 _OF_TARGETS = {
     name: one for name, one in options_in(ApplyOptions).items() if one.recorded not in (None, "log")
 }
@@ -116,7 +112,7 @@ def described(options: ApplyOptions) -> dict[str, Any]:
         "scd_type": options.stored_as_scd_type,
         "tracked": {
             name: encoded(getattr(options, option))
-            for name, option in zip(("include", "except"), _TRACKED, strict=True)
+            for name, option in zip(("include", "except"), TRACKED_LISTS, strict=True)
         },
         **{name: encoded(getattr(options, name)) for name in (*_RECORDED, *columns)},
     }
@@ -218,7 +214,7 @@ def drifts(
 
 def _compared_options(options: ApplyOptions) -> dict[str, Any]:
     """Return the recorded options that are compared: all but the expressions of the sequence."""
-    has_list = any(getattr(options, name) is not None for name in _NULL_LISTS)
+    has_list = any(getattr(options, name) is not None for name in NULL_LISTS)
     options = replace(options, ignore_null_updates=options.ignore_null_updates or has_list)
     shown = {name for name, one in _OF_TARGETS.items() if one.recorded == "shown"}
     compared = {name: value for name, value in described(options).items() if name not in shown}
@@ -244,7 +240,7 @@ def described_columns(
     columns: dict[str, list[str]] = {}
     if len(json.dumps(list(source))) <= _MOST_OF_COLUMNS:
         columns[_SOURCE_COLUMNS] = list(source)
-    is_default = all(getattr(options, name) is None for name in _TRACKED)
+    is_default = all(getattr(options, name) is None for name in TRACKED_LISTS)
     if options.stored_as_scd_type == 2 and is_default:
         # Spark computed them from the expression.
         columns[_SEQUENCE_COLUMNS] = list(untracked)
@@ -268,9 +264,9 @@ def _same_sets(
         return {
             name
             for names, lists in (
-                (_LANDING, _LANDING),
-                (("tracked",), _TRACKED),
-                (_NULLS_OPTIONS, _NULL_LISTS),
+                (COLUMN_LISTS, COLUMN_LISTS),
+                (("tracked",), TRACKED_LISTS),
+                (_NULLS_OPTIONS, NULL_LISTS),
             )
             if any(
                 (getattr(built_with, list_name) is None) != (getattr(options, list_name) is None)
@@ -282,7 +278,7 @@ def _same_sets(
     tracked = column_lists.tracked(built_with, before, sequences).may_be(column_lists.tracked(options, now))
     nulls = column_lists.keeping_nulls(built_with, before).may_be(column_lists.keeping_nulls(options, now))
     return {
-        *(("select", *_LANDING) if before.values == now.values else ()),
+        *(("select", *COLUMN_LISTS) if before.values == now.values else ()),
         *(("tracked",) if tracked else ()),
         *(_NULLS_OPTIONS if nulls else ()),
     }

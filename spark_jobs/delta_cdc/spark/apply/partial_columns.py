@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from pyspark.sql.types import DataType
 
 from delta_cdc.core.errors import ColumnNotFound, InvalidExpression
+from delta_cdc.core.options import NULL_LISTS
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced, is_list_of
@@ -93,7 +94,7 @@ def _keeps_null(leaf: Leaf, options: ApplyOptions) -> bool:
 
 def _refuse_unknown_names(shape: Shape, options: ApplyOptions) -> None:
     known_names = _known_names(shape)
-    for argument in ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"):
+    for argument in NULL_LISTS:
         missing = [name for name in getattr(options, argument) or () if name.lower() not in known_names]
         if missing:
             raise ColumnNotFound(
