@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 LAYERS = ("unit", "integration", "system")
 _TESTS = Path(__file__).resolve().parent
+#: The session that the tests of a process share, and the confs with which it started.
+_SESSION: pytest.StashKey[SparkSession] = pytest.StashKey()
+_CONFS: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+#: Beginnings of confs that Delta sets itself.
+_OF_DELTA = ("spark.databricks.delta.lastCommitVersionInSession", "spark.sql.parquet.fieldId.")
 
 
 #: Files with one of these in their path share what starts slowly: a Kafka broker, or an Airflow.
@@ -67,7 +72,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """Start Spark, once per run, when the first test asks for it."""
     from delta_cdc.launch.session import get_session
 
@@ -85,8 +90,25 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.ui.retainedExecutions": "20",
     }
     session = get_session("tests", cores=2, quick_start=True, kafka=True, locations=["s3://lake"], **confs)
+    request.session.stash[_SESSION] = session
+    request.session.stash[_CONFS] = dict(session.conf.getAll)
     yield session
+    del request.session.stash[_SESSION]
     session.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def confs_stay(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Refuse a module that changes the confs of the session that all tests of a process share.
+
+    A test once set ``maxPartitionBytes`` to one byte there: later tests took up to twenty times as long.
+    """
+    yield
+    session = request.session.stash.get(_SESSION, None)
+    if session is not None:
+        changed = dict(session.conf.getAll).items() ^ request.session.stash[_CONFS].items()
+        names = {name for name, _ in changed if not name.startswith(_OF_DELTA)}
+        assert not names, "use session_like(spark), or restore the conf"
 
 
 @pytest.fixture(scope="session")

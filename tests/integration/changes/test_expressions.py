@@ -16,6 +16,7 @@ from delta_cdc.spark.changes import states
 from delta_cdc.spark.ingest.decoding import Decoding
 from delta_cdc.spark.sessions import private_session
 from delta_cdc.spark.silence_loggers import quietly
+from tests.support.engine import session_like
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -452,7 +453,7 @@ def test_options_of_an_adapter(
         known=None,
         log_sequence=None,
     )
-    decoding.add_files(spark, [SourceFile(str(tmp_path / "in" / "1.json"), 1, 0)])
+    decoding.add_files(session_like(spark), [SourceFile(str(tmp_path / "in" / "1.json"), 1, 0)])
     with pytest.raises(InvalidExpression, match=f"{argument} = .* depends on more than the row"):
         decoding.rows()
 

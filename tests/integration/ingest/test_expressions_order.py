@@ -17,6 +17,7 @@ from delta_cdc.core.spec import SourceFile
 from delta_cdc.ingest.batch import REASON
 from delta_cdc.spark.ingest.decoding import Decoding
 from tests.support import debezium as d
+from tests.support.engine import session_like
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +43,7 @@ def rows_of(
         known=None,
         log_sequence=log_sequence,
     )
-    decoding.add_files(spark, [SourceFile(str(path), path.stat().st_size, 0)])
+    decoding.add_files(session_like(spark), [SourceFile(str(path), path.stat().st_size, 0)])
     decoding.look()
     rows, _, _ = decoding.rows()
     return rows.collect()

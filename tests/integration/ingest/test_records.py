@@ -207,11 +207,11 @@ def test_a_csv_file_that_grew_after_the_plan(spark: SparkSession, tmp_path: Path
     spec = spec_of([path], "csv", schema="id INT, v STRING")
     with path.open("a") as more:
         more.write("3,z")
-    rows, _, _ = decoding_of(spark, spec).rows()
+    rows, _, _ = decoding_of(session_like(spark), spec).rows()
     with pytest.raises(Exception, match="grew while it was read"):
         rows.collect()
     again = Decoding(spec.options, declared=records.declared(spec.options), known=None, log_sequence=None)
-    again.add_files(spark, spec.files, may_have_grown=True)
+    again.add_files(session_like(spark), spec.files, may_have_grown=True)
     assert again.rows()[0].count() == 3
 
 

@@ -24,6 +24,7 @@ from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.table_arguments import ingest_options, requests
 from delta_cdc.spark import written_rows
 from delta_cdc.spark.commit_files import commit_hash
+from delta_cdc.spark.ingest.engine import run
 from tests.support.deliveries import Deliveries, event
 from tests.support.holding import Gate, Running, hooked
 from tests.support.rows_in_hand import noted
@@ -252,6 +253,21 @@ def test_parts_of_one_application(
     assert ["ended after 1 of 3" in left[0].message, "ended after 2 of 3" in left[1].message] == [True, True]
     assert "flow: part 2 of 3" in caplog.text
     assert json.loads(done.to_json())["parts"][0]["counts"]["events"] == 1
+
+
+def test_an_apply_reads_in_parts_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    """One task reads a CSV file; what follows in the same session is not split by the size of that file."""
+    names = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.minPartitionNum")
+    flow = Deliveries(spark, tmp_path, format="csv")
+    flow.deliver("a.csv", [event("I", 1, 1, name="a", amount=1)])
+    after: list[str | None] = []
+
+    def then(session: SparkSession) -> JobResult:
+        after.extend(session.conf.get(name, None) for name in names)
+        return JobResult("committed")
+
+    assert run(spark, flow.planned(), after=then).then is not None
+    assert after == [spark.conf.get(name, None) for name in names]
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ from delta_cdc.ingest.records.avro import MOST_SCHEMAS, SchemaId
 from delta_cdc.ingest.types import STRING, Type
 from delta_cdc.spark.ingest import columnar, expressions, lines, records
 from delta_cdc.spark.ingest.widening import of_spark, struct_to_spark, to_spark
-from delta_cdc.spark.sessions import set_where_allowed
+from delta_cdc.spark.sessions import set_or_restore, set_where_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _TASKS_OF_LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _HEADERS = "array<struct<key: string, value: binary>>"
 _MOST_BYTES, _FEWEST_PARTS = "spark.sql.files.maxPartitionBytes", "spark.sql.files.minPartitionNum"
+#: What Spark counts for each file besides its bytes: up to this size, each file has a task of its own.
+_OPEN_COST = 4 << 20
 
 
 class Decoding:
@@ -147,8 +149,7 @@ class Decoding:
         numbered = self.adapter.needs_rows
         if options.format == "csv" or numbered:
             # One task reads a file from its first byte: its header and its row numbers are known there.
-            largest = max(file.size for file in files)
-            set_where_allowed(session, {_MOST_BYTES: str(max(largest, 1)), _FEWEST_PARTS: "1"})
+            _split_at(session, max(file.size for file in files))
         raw = raw_files(session, files, options)
         reading = replace(
             self._reading,
@@ -241,6 +242,21 @@ def _named(
     by_lower = {name.lower(): types.get(name.lower(), (name, STRING)) for name in found}
     # Keywords and functions have such names, too: they become members that no record has.
     return tuple(field for name, field in by_lower.items() if name not in ("_row", "_offset"))
+
+
+def _split_at(session: SparkSession, largest: int) -> None:
+    """Have Spark read files up to a size without splitting them, each in a task of its own.
+
+    All that the session reads is split like this, also the logs of tables: so not below the open cost.
+    """
+    set_or_restore(session, _MOST_BYTES, str(max(largest, _OPEN_COST)))
+    set_or_restore(session, _FEWEST_PARTS, "1")
+
+
+def restore_splits(session: SparkSession) -> None:
+    """Have a session split files as its user wants, once the records of a batch are read."""
+    set_or_restore(session, _MOST_BYTES, None)
+    set_or_restore(session, _FEWEST_PARTS, None)
 
 
 def raw_files(session: SparkSession, files: Sequence[SourceFile], options: IngestOptions) -> DataFrame:

@@ -41,7 +41,7 @@ from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.ingest import columnar, events, ingested, kafka, lines, records, redelivery
-from delta_cdc.spark.ingest.decoding import Decoding, bytes_of
+from delta_cdc.spark.ingest.decoding import Decoding, bytes_of, restore_splits
 from delta_cdc.spark.ingest.executors import require_python
 from delta_cdc.spark.sessions import FEW_BYTES, hide_statements, private_session, shuffle_for
 
@@ -121,6 +121,8 @@ def run(
         result, rows = _ingested(session, spec, kafka_options, reads)
         if after is None or result.status not in ("committed", "skipped"):
             return result
+        # The rows are materialised: what follows reads tables, in parts of their own.
+        restore_splits(session)
         if rows is None:
             return replace(result, then=after(session))
         with written_rows.kept(session, spec.log_uri, *rows):
