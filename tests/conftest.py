@@ -106,8 +106,12 @@ def confs_stay(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     session = request.session.stash.get(_SESSION, None)
     if session is not None:
-        changed = dict(session.conf.getAll).items() ^ request.session.stash[_CONFS].items()
+        first = request.session.stash[_CONFS]
+        changed = dict(session.conf.getAll).items() ^ first.items()
         names = {name for name, _ in changed if not name.startswith(_OF_DELTA)}
+        # Restored, so that one module fails, and not all after it.
+        for name in names:
+            session.conf.unset(name) if name not in first else session.conf.set(name, first[name])
         assert not names, "use session_like(spark), or restore the conf"
 
 

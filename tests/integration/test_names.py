@@ -13,6 +13,7 @@ from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound
 from delta_cdc.core.spec import ResolveSpec
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.spark.catalog import run
+from tests.support.engine import session_like
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,6 +96,7 @@ def test_a_catalog_that_cannot_be_asked_keeps_its_reason(
     sales: SparkSession, conf: dict[str, str], said: str
 ) -> None:
     name = f"broken_{len(said)}"
+    sales = session_like(sales)
     for key, value in conf.items():
         sales.conf.set(f"spark.sql.catalog.{name}{key}", value)
     asked = f"{name}.names_sales.orders"

@@ -18,6 +18,7 @@ from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.run.apply import run_apply
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
+from delta_cdc.spark.sessions import confs_for_a_moment
 from tests.support.holding import hooked, once
 from tests.support.slow import slow_but
 from tests.support.started_with import started_with
@@ -329,12 +330,8 @@ def test_restored_to_before_its_adoption(
 def test_the_log_store_of_a_session_does_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """The day this fails, Delta looks at a session's confs, and so may we."""
     name = "spark.delta.logStore.file.impl"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "no.such.LogStore")
-    try:
+    with confs_for_a_moment(spark, {name: "no.such.LogStore"}):
         spark.range(1).write.format("delta").save(str(tmp_path / "as ever"))
-    finally:
-        spark.conf.set(name, before)
     with started_with(spark, name) as tell:
         tell("no.such.LogStore")
         with pytest.raises(Exception, match=r"no\.such\.LogStore"):
@@ -352,12 +349,11 @@ def test_s3_needs_a_log_store_for_several_drivers(spark: SparkSession, scheme: s
         with pytest.raises(errors.UnsafeLogStore, match=conf):
             refuse_unsafe_log_store(spark, uri, single_driver=False)
         refuse_unsafe_log_store(spark, uri, single_driver=True)
-        spark.conf.set(conf, "io.delta.storage.S3DynamoDBLogStore")
-        try:
-            with pytest.raises(errors.UnsafeLogStore, match="in a session, it does nothing"):
-                refuse_unsafe_log_store(spark, uri, single_driver=False)
-        finally:
-            spark.conf.unset(conf)
+        with (
+            confs_for_a_moment(spark, {conf: "io.delta.storage.S3DynamoDBLogStore"}),
+            pytest.raises(errors.UnsafeLogStore, match="in a session, it does nothing"),
+        ):
+            refuse_unsafe_log_store(spark, uri, single_driver=False)
         tell("io.delta.storage.S3DynamoDBLogStore")
         refuse_unsafe_log_store(spark, uri, single_driver=False)
         # Delta's others are safe where they are at home, and on S3 none of them sends a condition.
