@@ -15,7 +15,7 @@ from airflow_delta_cdc.assets import delta_asset
 from delta_cdc.core import codec
 from delta_cdc.core.drafts import replacing
 from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNameMoved, TableNotFound
-from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, ResolveSpec
+from delta_cdc.core.spec import ResolveSpec
 from delta_cdc.core.uris import canonical_uri, is_name
 
 if TYPE_CHECKING:
@@ -126,24 +126,13 @@ def forget_moved(operator: DeltaCdcOperator, context: Context, spec: Spec, resul
 
     The next try looks them up again.
     """
-    parts, results = [spec], [result]
-    if isinstance(spec, BatchSpec):
-        parts, results = list(spec.parts), list(result.parts)
+    results = result.parts or (result,)
     cache = _Cache(context, operator.inlets, operator.log)
-    for part, part_result in zip(parts, results, strict=False):
+    for part, part_result in zip(spec.each, results, strict=False):
         error = (part_result.error or {}).get("class")
         if error == TableNameMoved.__name__:
-            for name in _names_of(part):
+            for name in part.catalog_names:
                 cache.delete(name)
-
-
-def _names_of(spec: Spec) -> list[str]:
-    """Return the catalog names that a job compares with the locations that it was planned for."""
-    if isinstance(spec, ApplySpec):
-        names = [spec.source_name, spec.target_name]
-    else:
-        names = [spec.log_name] if isinstance(spec, IngestSpec) else []
-    return [name for name in names if name]
 
 
 def _cached(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from delta_cdc.core.spec import ReadRange
+    from delta_cdc.core.steps import ReadRange
 
 Frame = Callable[[], "DataFrame"]
 _COLUMNS = ("id", "region", "amount", "name")

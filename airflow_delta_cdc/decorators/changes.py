@@ -20,7 +20,6 @@ from airflow_delta_cdc.runtime.in_process import WorkerSession, refuse_submit_ar
 from airflow_delta_cdc.runtime.slices import slices_for
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.locations import locations_of
 from delta_cdc.core.requests import CommitRequest
 from delta_cdc.core.uris import spark_uri
 
@@ -117,7 +116,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         def run(spec: Spec) -> JobResult:
             options = self.options_of_storage()
             with slices_for(spec, session.master, directory, options=options, log=self.log) as ready:
-                return engine.run_spec(session.get(locations_of(spec)), ready)
+                return engine.run_spec(session.get(spec.locations), ready)
 
         batch = self.staged(context, run, saved_plans)
         if batch.versions is None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from delta_cdc.core.option import Kind
-    from delta_cdc.core.spec import CareSpec
+    from delta_cdc.core.spec import Part
     from delta_cdc.planning.consumers import Consumer
     from delta_cdc.planning.plan import JobPlan
 
@@ -98,7 +98,7 @@ class DeltaTableCareOperator(DeltaCdcOperator):
 
     def _planned(
         self, context: Context, table: str, consumers: Sequence[Consumer]
-    ) -> JobPlan[CareSpec, dict[str, Any]] | DeltaCdcError:
+    ) -> JobPlan[Part, dict[str, Any]] | DeltaCdcError:
         try:
             plan = self.plan(context, table, consumers)
         except DeltaCdcError as error:
@@ -109,7 +109,7 @@ class DeltaTableCareOperator(DeltaCdcOperator):
     @abstractmethod
     def plan(
         self, context: Context, table: str, consumers: Sequence[Consumer]
-    ) -> JobPlan[CareSpec, dict[str, Any]]:
+    ) -> JobPlan[Part, dict[str, Any]]:
         """Decide from the log of one table what to do.
 
         :param table: path or URI

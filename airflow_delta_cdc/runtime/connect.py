@@ -11,7 +11,6 @@ from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook
 from airflow_delta_cdc.runtime.slices import scratch_for, slices_for
 from airflow_delta_cdc.runtime.submit_hook import KILL_GRACE, SUBMIT_ARGUMENTS, UTC
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed
-from delta_cdc.core.locations import reads_kafka
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -88,7 +87,7 @@ class ConnectRuntime:
         operator, master = self._operator, self.master
         refuse_arguments(operator)
         options = operator.options_of_storage()
-        kafka = operator.options_of_kafka() if reads_kafka(spec) else None
+        kafka = operator.options_of_kafka() if spec.reads_topics else None
         if options:
             operator.log.debug(
                 "The task uses the storage connection only to read logs. Spark on %s has its own identity.",

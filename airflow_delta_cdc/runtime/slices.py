@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.runtime.exchange import needed_results_uri, results_uri
-from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, ReadSpec, fingerprint, ranges_of, sha256
+from delta_cdc.core.spec import BatchSpec, fingerprint, sha256
+from delta_cdc.core.steps import ranges_of
 from delta_cdc.core.storage_options import hadoop_uri
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk.types import Logger
 
-    from delta_cdc.core.spec import Spec, Step
+    from delta_cdc.core.spec import Spec
+    from delta_cdc.core.steps import Step
 
 
 @contextlib.contextmanager
@@ -57,18 +59,14 @@ def with_slices(
     spec: Spec, master: str, directory: Path, *, options: dict[str, str] | None, name: str
 ) -> Spec:
     """Write the manifests of a spec that reads a table by its files, and return the spec with them."""
-    if not isinstance(spec, ApplySpec | ReadSpec | BatchSpec):
-        return spec
     root = _root(spec, master, directory, name)
     if not isinstance(spec, BatchSpec):
-        return engine.with_manifests(spec, root, options)  # type: ignore[type-var]  # one of the two
-    parts = (
+        return engine.with_manifests(spec, root, options)
+    parts = [
         # A manifest is named by its versions, and two parts may read the same versions of two tables.
         engine.with_manifests(part, root and f"{root}/{number}", options)
-        if isinstance(part, ApplySpec)
-        else part
         for number, part in enumerate(spec.parts)
-    )
+    ]
     return replace(spec, parts=tuple(parts))
 
 
@@ -78,8 +76,7 @@ def scratch_for(spec: Spec, *, options: dict[str, str] | None, log: Logger) -> I
 
     :return: None if the job needs no folder, or none is configured
     """
-    parts = spec.parts if isinstance(spec, BatchSpec) else (spec,)
-    if not results_uri() or not any(isinstance(part, IngestSpec) and part.after for part in parts):
+    if not results_uri() or not any(part.after for part in spec.each):
         yield None
         return
     root = _shared(results_uri(), uuid.uuid4().hex)
@@ -125,8 +122,7 @@ def _readable(spec: Spec) -> list[Step]:
 
     An apply after an ingest is excluded: its changes do not exist yet, so its driver writes the manifests.
     """
-    parts = spec.parts if isinstance(spec, BatchSpec) else (spec,)
-    return [step for part in parts if isinstance(part, ApplySpec | ReadSpec) for step in part.steps]
+    return [step for part in spec.each for step in part.steps]
 
 
 def _shared(folder: str, name: str) -> str:
@@ -135,6 +131,4 @@ def _shared(folder: str, name: str) -> str:
 
 def _work(spec: Spec) -> str:
     """Return a name of the work that is the same in every attempt."""
-    parts = spec.parts if isinstance(spec, BatchSpec) else (spec,)
-    names = [fingerprint(part) for part in parts if isinstance(part, ApplySpec | IngestSpec | ReadSpec)]
-    return sha256("".join(names))
+    return sha256("".join(fingerprint(part) for part in spec.each if part.steps))

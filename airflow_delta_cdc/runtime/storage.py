@@ -6,8 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 from airflow_delta_cdc import engine
-from delta_cdc.core.locations import locations_of, reads_kafka
-from delta_cdc.core.spec import BatchSpec, IngestSpec
 from delta_cdc.core.storage_options import canonical_option, google_key_confs, properties_text, spark_storage
 
 if TYPE_CHECKING:
@@ -53,9 +51,9 @@ def add_storage(
     :param directory: the run's private directory
     :param kafka: options of Kafka's client; used only if the job reads topics
     """
-    storage = spark_storage(options, locations_of(spec), elsewhere=hook.is_cluster)
+    storage = spark_storage(options, spec.locations, elsewhere=hook.is_cluster)
     hook.confs = {**storage.confs, **hook.confs}
-    secrets = _kafka(hook, kafka if kafka and reads_kafka(spec) else None, directory)
+    secrets = _kafka(hook, kafka if kafka and spec.reads_topics else None, directory)
     if hook.is_cluster and hook.is_kubernetes:
         # Only for spark-submit itself, which reads this worker's files in the shared folder.
         hook.add_private_environment(storage.environment)
@@ -119,8 +117,7 @@ def add_planner_options(
 
     :param directory: the run's private directory
     """
-    parts = spec.parts if isinstance(spec, BatchSpec) else (spec,)
-    plans = any(isinstance(part, IngestSpec) and part.after is not None for part in parts)
+    plans = any(part.after is not None for part in spec.each)
     if not options or not plans or hook.is_cluster:
         return
     path = hook.add_private_file(engine.write_private(directory / _PLANNER, json.dumps(dict(options))))
@@ -134,6 +131,6 @@ def places_of(spec: Spec, options: Mapping[str, str] | None) -> list[str]:
     """
     named = [canonical_option(name) for name in options or {}]
     return [
-        *locations_of(spec),
+        *spec.locations,
         *(["s3://"] if any(name.startswith("aws_") for name in named) else []),
     ]

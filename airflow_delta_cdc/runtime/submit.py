@@ -29,7 +29,6 @@ from airflow_delta_cdc.runtime.storage import add_planner_options, add_storage, 
 from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS, UTC, DeltaCdcSubmitHook
 from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed, JobRefused
-from delta_cdc.core.locations import reads_kafka
 from delta_cdc.core.spec import JobResult, sha256, to_json
 from delta_cdc.core.storage_options import hadoop_uri, is_s3
 
@@ -162,7 +161,7 @@ class SubmitRuntime:
         operator, text = self._operator, to_json(spec)
         self._exchange = self._prepare(hook, directory.path, spec_text=text)
         places = [*places_of(spec, options), self._exchange.result]
-        kafka = reads_kafka(spec)
+        kafka = spec.reads_topics
         self._embedded = None
         if not operator.spark_conn_id:
             self._embedded = EmbeddedStart(

@@ -109,10 +109,9 @@ def _run(
 
 def _unfinished(work: spec.Spec, so_far: JobResult) -> JobResult:
     """Return a batch's partial result in the form that readers see if the application ends now."""
-    assert isinstance(work, spec.BatchSpec)
     n_finished = sum(part.status != "unreached" for part in so_far.parts)
     error = JobFailed(
-        f"The application ended after {n_finished} of {len(work.parts)} parts.",
+        f"The application ended after {n_finished} of {len(work.each)} parts.",
         remedy="see the Spark log; a retry runs the parts that are left.",
     )
     return replace(so_far, status="failed", error=error.to_dict(), message=str(error))

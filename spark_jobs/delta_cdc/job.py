@@ -16,23 +16,12 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from threading import Lock
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec, failpoints, private_files
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.spec import (
-    ApplySpec,
-    BatchSpec,
-    CareSpec,
-    CommitSpec,
-    EnableSpec,
-    IngestSpec,
-    JobResult,
-    ReadSpec,
-    ResolveSpec,
-    VerifySpec,
-    ranges_of,
-)
+from delta_cdc.core.spec import BatchSpec, JobResult
+from delta_cdc.core.steps import ranges_of
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.manifest_folder import folder_for
 from delta_cdc.run.apply import run_apply
@@ -50,10 +39,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from delta_cdc.core.requests import ApplyRequest
-    from delta_cdc.core.spec import Spec
+    from delta_cdc.core.spec import ApplySpec, IngestSpec, Spec
 
-    #: All specs except a batch.
-    Job = ApplySpec | ReadSpec | CommitSpec | IngestSpec | VerifySpec | CareSpec | EnableSpec | ResolveSpec
+    _Run = Callable[[SparkSession, Any], JobResult]
 
 log = logging.getLogger(__name__)
 
@@ -81,16 +69,16 @@ def run(
     :return: the job's result; ``failed`` carries the named error
     """
 
-    def run_one(job: Job, reads: Callable[[str], object] = log.debug) -> JobResult:
+    ingested = partial(_ingested, options=storage_options, kafka_options=kafka_options, scratch=scratch)
+
+    def run_one(job: Spec, reads: Callable[[str], object] = log.debug) -> JobResult:
         began = time.monotonic()
         failpoints.reached("started")
         try:
-            if isinstance(job, IngestSpec):
-                result = _ingested(spark, job, storage_options, kafka_options, scratch, reads)
-            else:
-                result = _RUNS[type(job)](spark, job)
+            run_of: Mapping[str, _Run] = {**_RUNS, "ingest": partial(ingested, reads=reads)}
+            result = run_of[job.job](spark, job)
         except Exception as error:  # noqa: BLE001 - the result names the error
-            return failed(error, _locations(job), spark)
+            return failed(error, job.place, spark)
         failpoints.reached("finished")
         return _worked(result, began)
 
@@ -115,21 +103,20 @@ def _worked(result: JobResult, began: float) -> JobResult:
     return replace(result, seconds={"work": time.monotonic() - began})
 
 
-#: The function that runs each type of spec, except an ingest.
-_RUNS: dict[type, Callable[[SparkSession, Any], JobResult]] = {
-    ApplySpec: engine.run,
-    ReadSpec: staging.run,
-    CommitSpec: staging.commit_delivered,
-    ResolveSpec: catalog.run,
-    VerifySpec: verify,
-    **dict.fromkeys(get_args(CareSpec), maintain),
-    EnableSpec: table_properties.run,
+#: The function that runs each type of job, except an ingest.
+_RUNS: dict[str, _Run] = {
+    "apply": engine.run,
+    "read": staging.run,
+    "resolve": catalog.run,
+    "verify": verify,
+    **dict.fromkeys(("optimize", "vacuum", "expire"), maintain),
+    "enable": table_properties.run,
 }
 
 
 def _run_parts(
     spec: BatchSpec,
-    run_one: Callable[[Job, Callable[[str], object]], JobResult],
+    run_one: Callable[[Spec, Callable[[str], object]], JobResult],
     done: Callable[[JobResult], object] | None,
     reads: Callable[[JobResult], object] | None,
 ) -> JobResult:
@@ -147,7 +134,7 @@ def _run_parts(
 
     def run_part(index: int) -> None:
         part = spec.parts[index]
-        log.info("%s: part %s of %s", part.pipeline, index + 1, count)
+        log.info("%s: part %s of %s", part.name, index + 1, count)
 
         def note(what: str) -> None:
             with lock:
@@ -158,7 +145,7 @@ def _run_parts(
         result = run_one(part, note)
         if result.error is not None:
             # The caller shows the error itself.
-            log.info("%s: failed: %s", part.pipeline, result.error["class"])
+            log.info("%s: failed: %s", part.name, result.error["class"])
         with lock:
             if result.status == "failed":
                 result = replace(result, reading=results[index].reading)
@@ -166,9 +153,7 @@ def _run_parts(
             if done is not None and any(other.status == "unreached" for other in results):
                 done(JobResult("committed", parts=tuple(results)))
 
-    alone = [
-        index for index, part in enumerate(spec.parts) if isinstance(part, IngestSpec) and part.reads_alone
-    ]
+    alone = [index for index, part in enumerate(spec.parts) if part.reads_alone]
     others = [index for index in range(count) if index not in alone]
     if min(spec.parallel, len(others)) <= 1:
         alone = others + alone
@@ -183,7 +168,8 @@ def _run_parts(
 def _ingested(
     spark: SparkSession,
     spec: IngestSpec,
-    storage_options: Mapping[str, str] | None,
+    *,
+    options: Mapping[str, str] | None,
     kafka_options: Mapping[str, str] | None,
     scratch: str | None,
     reads: Callable[[str], object],
@@ -192,7 +178,7 @@ def _ingested(
     request = spec.after
     after = None
     if request is not None:
-        after = partial(apply_after, request=request, storage_options=storage_options, scratch=scratch)
+        after = partial(apply_after, request=request, storage_options=options, scratch=scratch)
     try:
         return ingest.run(spark, spec, kafka_options, after, reads)
     except Exception as error:
@@ -200,24 +186,6 @@ def _ingested(
         if known_error is None:
             raise
         raise known_error from error
-
-
-def _locations(spec: Job) -> str:
-    """Return the locations of a failed job, for errors that do not name them."""
-    if isinstance(spec, ResolveSpec):
-        return ", ".join(spec.tables)
-    if isinstance(spec, EnableSpec):
-        return ", ".join(spec.tables) or f"schema {spec.schema}"
-    if isinstance(spec, IngestSpec):
-        return f"{spec.source_uri}, batch {spec.step.seal_number}, into {spec.log_uri}"
-    if isinstance(spec, VerifySpec):
-        return f"{spec.target_uri}, version {spec.target_version}"
-    if isinstance(spec, CareSpec):
-        return spec.pipeline
-    steps = spec.steps
-    versions = f"versions {steps[0].starting_version}-{steps[-1].ending_version}"
-    into = spec.target_uri if isinstance(spec, ApplySpec) else spec.staging_uri
-    return f"{spec.source_uri}, {versions}, into {into}"
 
 
 #: The variable that names a JSON file, readable only by this user, with the options of the object store.

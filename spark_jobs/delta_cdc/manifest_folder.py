@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.core.spec import ReadRange
+    from delta_cdc.core.steps import ReadRange
 
 
 def folder_for(spark: SparkSession, read_ranges: Collection[ReadRange], scratch: str | None) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
-from delta_cdc.core.spec import ApplySpec, JobResult, ReadRange, ReadSpec, Staging, Step
+from delta_cdc.core.spec import ApplySpec, JobResult, ReadSpec
+from delta_cdc.core.steps import ReadRange, Staging, Step
 from delta_cdc.core.watermark import Seal, TableVersion
 from delta_cdc.spark.sessions import private_session
 from tests.support.steps import step as made_step
@@ -105,17 +106,19 @@ class Flow:
     def step(self, kind: str, start: int, end: int, **changes: Any) -> Step:
         """Plan one step on the target as it is now."""
         last = newest_seal(self.target)
-        planned = made_step(
-            kind=kind,  # type: ignore[arg-type]
-            starting_version=start,
-            watermark=TableVersion(metadata(self.source)["id"], end, commit_hash(self.source, max(end, 0))),
-            seal_number=FIRST_SEAL if last is None else last.number + 1,
-            source_columns=columns(self.source, end),
-            planned_on=looked_at(self.target),
-            before=None if last is None else last.state,
-            read_ranges=(ReadRange(start, end, "change_files", "", 0),) if kind == "apply" else (),
-        )
-        return replace(planned, **changes)
+        planned: dict[str, Any] = {
+            "kind": kind,
+            "starting_version": start,
+            "watermark": TableVersion(
+                metadata(self.source)["id"], end, commit_hash(self.source, max(end, 0))
+            ),
+            "seal_number": FIRST_SEAL if last is None else last.number + 1,
+            "source_columns": columns(self.source, end),
+            "planned_on": looked_at(self.target),
+            "before": None if last is None else last.state,
+            "ranges": (ReadRange(start, end, "change_files", "", 0),) if kind == "apply" else (),
+        }
+        return made_step(**{**planned, **changes})
 
     def spec(self, *steps: Step) -> ApplySpec:
         """Return the spec of some steps."""

@@ -9,7 +9,8 @@ from delta_cdc import apply_changes, job
 from delta_cdc.core.option import filled
 from delta_cdc.core.options import APPLY, ApplyOptions
 from delta_cdc.core.requests import ApplyRequest
-from delta_cdc.core.spec import ApplySpec, ranges_of
+from delta_cdc.core.spec import ApplySpec
+from delta_cdc.core.steps import ranges_of
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.manifest_folder import folder_for
 from delta_cdc.planning.apply import plan_apply

@@ -20,7 +20,7 @@ from delta_cdc.core.change_log import LOG_COLUMNS
 from delta_cdc.core.options import IngestOptions
 from delta_cdc.core.requests import IngestRequest
 from delta_cdc.core.spec import IngestSpec, JobResult, step_fingerprint
-from delta_cdc.core.watermark import PipelineState, Seal, SealStep, app_id
+from delta_cdc.core.watermark import Seal, SealStep, app_id
 from delta_cdc.planning.ingest import plan_ingest
 from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.topics import Bounds
@@ -299,7 +299,7 @@ def seal_of(spec: IngestSpec, rows: int, events: int) -> Seal:
         pipeline=spec.pipeline,
         number=step.seal_number,
         source_uri=spec.source_uri,
-        state=PipelineState(None, step.applied_from, configuration={**step.configuration, "rows": rows}),
+        state=replace(step.before, configuration={**step.configuration, "rows": rows}),
         step=SealStep(
             kind=step.kind,
             starting_version=step.seal_number,

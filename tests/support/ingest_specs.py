@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.spec import IngestSpec, IngestStep
+from delta_cdc.core.spec import IngestSpec
+from tests.support.steps import ingest_step
 
 if TYPE_CHECKING:
     from delta_cdc.core.options import IngestOptions
@@ -23,6 +24,6 @@ def ingest_spec(options: IngestOptions, source: str = "/in", log: str = "/log", 
         ingested_uri=f"{log}__ingested",
         quarantine_uri=f"{log}__quarantine",
         options=options,
-        step=IngestStep("ingest", seal_number=1, applied_from=1),
+        steps=(ingest_step(),),
         **more,
     )

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from delta_cdc.core.spec import CommitStep
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, app_id
 
 if TYPE_CHECKING:
@@ -288,10 +287,7 @@ def unhashed(version: TableVersion | None) -> TableVersion | None:
 
 def state_after(step: Any, configuration: dict[str, Any]) -> PipelineState:
     """Return what a seal carries after a step, as the engine has it."""
-    if isinstance(step, CommitStep):
-        before = step.applied_from
-    else:
-        before = 0 if step.before is None else step.before.applied_from
+    before = 0 if step.before is None else step.before.applied_from
     return PipelineState(
         step.watermark, before, loaded_version=step.watermark.version, configuration=configuration
     )

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core import spec as specs
+from delta_cdc.core.steps import Changes, Keys, NoRows, Records, Snapshot, StagedRows, Step
+from delta_cdc.core.watermark import PipelineState
 
 if TYPE_CHECKING:
     from delta_cdc.core.watermark import TableVersion
 
-CLASSES: dict[str, Any] = {
-    kind: cls for cls in get_args(specs.Step) for kind in get_args(get_type_hints(cls)["kind"])
+READS: dict[str, Any] = {
+    "load": Snapshot,
+    "reset": Snapshot,
+    "baseline": Snapshot,
+    "apply": Changes,
+    "reload": Keys,
+    "repair": Keys,
+    "answer": StagedRows,
 }
 
 
@@ -22,10 +29,35 @@ def step(
     seal_number: int,
     source_columns: tuple[str, ...] = (),
     **more: Any,
-) -> Any:
-    """Return the step of a kind; what the kind does not have must be empty or derived."""
-    given = {"kind": kind, "watermark": watermark, "seal_number": seal_number, **more}
-    optional = {"starting_version": starting_version, "source_columns": source_columns}
-    names = {field.name for field in fields(CLASSES[kind])}
-    given |= {name: value for name, value in optional.items() if name in names}
-    return CLASSES[kind](**{name: value for name, value in given.items() if name in names or value})
+) -> Step:
+    """Return the step of a kind.
+
+    :param more: fields of the step, and of what it reads; those that this does not have must be empty
+    """
+    reads = READS.get(kind, NoRows)
+    own = {field.name for field in fields(Step)}
+    names = {field.name for field in fields(reads)}
+    read = {name: more.pop(name) for name in {*more} - own if name in names or more[name]}
+    if kind == "baseline" or (kind == "load" and watermark.version < 0):
+        read["is_empty"] = True
+    return Step(
+        kind=kind,  # type: ignore[arg-type]
+        read=reads(**read),
+        seal_number=seal_number,
+        starting_version=starting_version,
+        applied_to=watermark,
+        source_columns=source_columns,
+        **{name: value for name, value in more.items() if name in own},
+    )
+
+
+def ingest_step(kind: Any = "ingest", number: int = 1, applied_from: int = 1, **configuration: Any) -> Step:
+    """Return the step of a batch."""
+    return Step(
+        kind=kind,
+        read=NoRows() if kind == "renew" else Records(),
+        seal_number=number,
+        starting_version=number,
+        applied_to=None,
+        before=PipelineState(None, applied_from, configuration=configuration),
+    )

@@ -20,7 +20,7 @@ def test_what_is_read_is_only_written_to_a_local_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_local: bool
 ) -> None:
     """To write a folder on a store takes Spark seconds, for each file."""
-    text = specs.to_json(BatchSpec("r", ()))
+    text = specs.to_json(BatchSpec(run_id="r", parts=()))
     (tmp_path / "spec.json").write_text(text)
     reading = JobResult("committed", parts=(JobResult("unreached", reading="/data/a.json"),))
 
@@ -43,7 +43,7 @@ def test_what_is_read_is_only_written_to_a_local_file(
 
 
 def test_a_local_path_is_no_folder_on_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = specs.to_json(ResolveSpec("r", ()))
+    text = specs.to_json(ResolveSpec(run_id="r", tables=()))
     (tmp_path / "spec.json").write_text(text)
     seen: list[bool] = []
 

@@ -21,15 +21,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest, CommitRequest, ReadRequest
-from delta_cdc.core.spec import (
-    ApplySpec,
-    CommitSpec,
-    JobResult,
-    ReadSpec,
-    Step,
-    fingerprint,
-    step_fingerprint,
-)
+from delta_cdc.core.spec import ApplySpec, JobResult, ReadSpec, fingerprint, step_fingerprint
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import Seal, SealStep, TableVersion
 from delta_cdc.delta_log.table import DeltaLog, run_sync
@@ -49,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from delta_cdc.core.steps import Step
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.run.outcomes import ApplyResult, ReadResult
 
@@ -67,7 +60,7 @@ class World:
     target: LogTable
     staging: LogTable
     said: list[str] = field(default_factory=list)
-    ran: list[ApplySpec | ReadSpec | CommitSpec] = field(default_factory=list)
+    ran: list[ApplySpec | ReadSpec] = field(default_factory=list)
     rows: int = 0
     slept: list[float] = field(default_factory=list)
     saved_plans: PlansInMemory = field(default_factory=PlansInMemory)
@@ -94,7 +87,7 @@ class World:
                 # What the engine does for a step that follows another one.
                 step = replace(step, planned_on=TableVersion(self.target.table_id, self.target.version))
             made = Seal(
-                pipeline=getattr(step, "pipeline", None) or spec.pipeline,
+                pipeline=step.read.pipeline or spec.pipeline,
                 number=step.seal_number,
                 source_uri=spec.source_uri,
                 state=state_after(step, {"where": spec.options.where}),
@@ -108,7 +101,7 @@ class World:
                     counts={"suppressed": 4},
                 ),
             )
-            made = replace(made, successor=getattr(step, "successor", None))
+            made = replace(made, successor=step.read.successor)
             given: dict[str, Any] = {"operation": "MERGE"}
             if load:
                 given = {"operation": "WRITE", "metrics": {"numOutputRows": "50", "numFiles": "1"}}
@@ -149,10 +142,10 @@ class World:
             self.staging.write_seal(made, operation="WRITE", metrics={"numOutputRows": "12"})
         return DONE
 
-    def committer(self, spec: CommitSpec) -> JobResult:
+    def committer(self, spec: ReadSpec) -> JobResult:
         """Do what a commit does to the staging table's log."""
         self.ran.append(spec)
-        step = spec.step
+        (step,) = spec.steps
         made = Seal(
             pipeline=spec.pipeline,
             number=step.seal_number,
@@ -1100,7 +1093,7 @@ def test_a_loser_plans_again(world: World, status: Any) -> None:
         if not world.ran:
             twin = replace(spec, run_id="twin")
             step = spec.steps[0]
-            step = replace(step, watermark=TableVersion("source-id", 4, world.source.sha256(4)))
+            step = replace(step, applied_to=TableVersion("source-id", 4, world.source.sha256(4)))
             world.engine(replace(twin, steps=(step,)))
             return JobResult(status=status, message="a twin was faster")
         return world.engine(spec)
@@ -1137,7 +1130,7 @@ def test_overtaken_after_the_commit_is_a_success(world: World) -> None:
         again = replace(
             spec.steps[0],
             starting_version=6,
-            watermark=TableVersion("source-id", 6, world.source.sha256(6)),
+            applied_to=TableVersion("source-id", 6, world.source.sha256(6)),
             seal_number=spec.steps[0].seal_number + 1,
             planned_on=TableVersion("id-1", world.target.version),
         )
@@ -1233,7 +1226,7 @@ def test_no_batch_and_no_target(world: World, tmp_path: Path) -> None:
 
 
 # -- custom sinks -------------------------------------------------------------------------------
-def commit(world: World, execute: Callable[[CommitSpec], JobResult] | None = None, **changes: Any) -> Any:
+def commit(world: World, execute: Callable[[ReadSpec], JobResult] | None = None, **changes: Any) -> Any:
     request = CommitRequest(pipeline="p", staging=world.staging.uri)
     return run_commit(
         replace(request, **changes),
@@ -1280,7 +1273,7 @@ def test_a_batch_is_offered_until_it_is_committed(world: World) -> None:
 def test_a_commit_that_died_afterwards_is_found(world: World) -> None:
     world.read(target=None)
 
-    def dies(spec: CommitSpec) -> JobResult:
+    def dies(spec: ReadSpec) -> JobResult:
         world.committer(spec)
         raise Boom
 
@@ -1323,7 +1316,7 @@ def test_a_seal_of_an_idle_sink_is_nobodys_batch(world: World) -> None:
         ReadRequest(pipeline="p", source=world.source.uri, staging=world.staging.uri, run_id="r2"),
         Memory(now_ms=EPOCH + 4 * 86_400_000),
     )
-    assert isinstance(found.spec, CommitSpec)
+    assert isinstance(found.spec, ReadSpec)
     world.committer(found.spec)
     request = CommitRequest(pipeline="p", staging=world.staging.uri, run_id="r2")
     assert committed_by_run(request) is None
@@ -1338,7 +1331,7 @@ def test_a_seal_of_an_idle_sink_is_nobodys_batch(world: World) -> None:
 def test_a_commit_that_died_before_raises(world: World) -> None:
     world.read(target=None)
 
-    def dies(spec: CommitSpec) -> JobResult:
+    def dies(spec: ReadSpec) -> JobResult:
         raise Boom
 
     with pytest.raises(Boom):
@@ -1354,7 +1347,7 @@ def test_a_commit_names_the_batch_it_saw(world: World) -> None:
     """While it is on its way, a twin commits and reads on: the new batch has arrived nowhere."""
     world.read(target=None)
 
-    def overtaken(spec: CommitSpec) -> JobResult:
+    def overtaken(spec: ReadSpec) -> JobResult:
         world.committer(spec)
         world.source.append()
         world.next_run()
@@ -1370,7 +1363,7 @@ def test_a_commit_that_another_run_overtook_leaves_the_next_batch_open(world: Wo
     """The later batch has arrived nowhere, though it is the open one when this run plans again."""
     world.read(target=None)
 
-    def overtaken(spec: CommitSpec) -> JobResult:
+    def overtaken(spec: ReadSpec) -> JobResult:
         world.committer(replace(spec, run_id="another"))
         world.source.append()
         world.next_run()
@@ -1385,9 +1378,9 @@ def test_a_commit_that_another_run_overtook_leaves_the_next_batch_open(world: Wo
 
 def test_a_commit_that_always_loses(world: World) -> None:
     world.read(target=None)
-    tried: list[CommitSpec] = []
+    tried: list[ReadSpec] = []
 
-    def loses(spec: CommitSpec) -> JobResult:
+    def loses(spec: ReadSpec) -> JobResult:
         tried.append(spec)
         return JobResult(status="conflict", message="somebody was faster")
 

@@ -25,7 +25,7 @@ from delta_cdc.core.change_log import DESCRIPTION, LOG_COLUMNS
 from delta_cdc.core.checks import finding, ok
 from delta_cdc.core.options import ApplyOptions, IngestOptions, QueryOptions
 from delta_cdc.core.requests import ApplyRequest, CommitRequest, ReadRequest
-from delta_cdc.core.spec import JobResult, Spec, Step
+from delta_cdc.core.spec import JobResult, Spec
 from delta_cdc.core.watermark import Seal, TableVersion
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.apply import plan_apply
@@ -61,6 +61,8 @@ from tests.support.tables import KEYED, NOW, Tables
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from delta_cdc.core.steps import Step
 
 DAY = 86_400 * SECOND
 HISTORY = ApplyOptions(
@@ -142,7 +144,7 @@ class Job:
             if step.planned_on is None and target.version >= 0:
                 step = replace(step, planned_on=TableVersion(target.table_id, target.version))
             step = replace(step, before=state if step.before is None else step.before)
-            step = apply_engine.with_horizons(step)
+            step = apply_engine.with_allowed_lateness(step)
             moving = step.kind not in ("take_over", "renew")
             work = PreparedStep(
                 lambda: None,
@@ -154,7 +156,7 @@ class Job:
             state = apply_engine._state(spec, step, work)
             seal = apply_engine._seal(spec, step, work, state)
             self.seals.append(seal)
-            target.write_seal(seal, rows=moving and not getattr(step, "is_empty", False), **written(step))
+            target.write_seal(seal, rows=moving and not step.read.is_empty, **written(step))
         return JobResult("committed")
 
     def read(self, spec: specs.ReadSpec) -> JobResult:
@@ -165,7 +167,7 @@ class Job:
             self.tables.staging.write_seal(seal, operation="WRITE", metrics={"numOutputRows": "12"})
         return JobResult("committed")
 
-    def commit(self, spec: specs.CommitSpec) -> JobResult:
+    def commit(self, spec: specs.ReadSpec) -> JobResult:
         self.spec = spec
 
         def committed(_: Any, seal: Seal, *__: Any) -> Outcome:
@@ -174,7 +176,7 @@ class Job:
 
         self.patch.setattr(staging, "look", lambda *_: SimpleNamespace(table_id=self.tables.staging.table_id))
         self.patch.setattr(staging, "commit", committed)
-        return staging._sealed_delivery(None, spec)  # type: ignore[arg-type]
+        return staging._delivered(None, spec, spec.steps[0])  # type: ignore[arg-type]
 
 
 def shape_of(options: ApplyOptions) -> Shape:
@@ -188,9 +190,9 @@ def written(step: Step) -> dict[str, Any]:
     """Return how Delta's log tells of the write of a step."""
     if step.kind in ("load", "reset", "baseline"):
         mode = "Overwrite" if step.kind == "reset" else "ErrorIfExists"
-        rows = "0" if step.is_empty else "50"
+        rows = "0" if step.read.is_empty else "50"
         return {"operation": "WRITE", "metrics": {"numOutputRows": rows}, "parameters": {"mode": mode}}
-    if step.kind in ("take_over", "renew"):
+    if not step.read.has_rows:
         return {"operation": "WRITE", "metrics": {"numOutputRows": "0"}}
     return {}
 
@@ -515,8 +517,8 @@ def test_specs(name: str, told: Callable[[str], Story]) -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        specs.EnableSpec("r", ("/lake/t",), properties=dict(FEED), single_driver=True),
-        specs.ResolveSpec("r", ("main.orders",)),
+        specs.EnableSpec(run_id="r", tables=("/lake/t",), properties=dict(FEED), single_driver=True),
+        specs.ResolveSpec(run_id="r", tables=("main.orders",)),
     ],
     ids=lambda spec: spec.job,
 )
@@ -554,12 +556,12 @@ def planned_care(tables: Tables) -> dict[str, Any]:
     """Return the plan of each kind of care."""
     reader = [Consumer("p", tables.source.uri, tables.target.uri)]
     table = tables.source.uri
-    by_id = specs.OptimizeSpec("r", table, zorder_by=("id",))
-    vacuum, late = specs.VacuumSpec("r", table), NOW + 30 * DAY
+    by_id = specs.OptimizeSpec(run_id="r", table_uri=table, zorder_by=("id",))
+    vacuum, late = specs.VacuumSpec(run_id="r", table_uri=table), NOW + 30 * DAY
     return {
         "optimize": run_sync(plan_optimize(by_id)),
         "vacuum": run_sync(plan_vacuum(vacuum, reader, extend_retention=True, now=late)),
-        "expire": run_sync(plan_expiry(specs.ExpireSpec("r", table, "35"), reader)),
+        "expire": run_sync(plan_expiry(specs.ExpireSpec(run_id="r", table_uri=table, horizon="35"), reader)),
     }
 
 
@@ -589,7 +591,9 @@ def test_care(kind: str, tmp_path: Path, clock: Callable[[int], None]) -> None:
 
 
 def test_marks_of_maintenance(tmp_path: Path) -> None:
-    spec = specs.OptimizeSpec("r", "/lake/t", where="day > '2027'", zorder_by=("id",), full=True)
+    spec = specs.OptimizeSpec(
+        run_id="r", table_uri="/lake/t", where="day > '2027'", zorder_by=("id",), full=True
+    )
     layout = maintenance_tags.layout(spec)
     made = {
         "optimize": maintenance_tags.written("optimize", **layout),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from delta_cdc.core.errors import ReadMethodUnavailable
-from delta_cdc.core.spec import ReadRange
+from delta_cdc.core.steps import ReadRange
 from delta_cdc.delta_log.file_manifests import write_manifests
 from delta_cdc.manifest_folder import folder_for
 

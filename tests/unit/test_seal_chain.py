@@ -145,7 +145,7 @@ def test_every_walk_compares(target: LogTable) -> None:
     walks: list[Callable[[], Any]] = [
         lambda: run_sync(own_commits(log, "p", ["f"], after=2)),
         lambda: run_sync(status_async("p", target.uri)),
-        lambda: run_sync(plan_optimize(OptimizeSpec("", target.uri))),
+        lambda: run_sync(plan_optimize(OptimizeSpec(run_id="", table_uri=target.uri))),
     ]
     for walk in walks:
         with pytest.raises(TargetHistoryChanged, match="Version 3 "):
@@ -195,7 +195,7 @@ def test_what_a_quarantine_has_of_its_targets_seals(target: LogTable, tmp_path: 
         beside.append()
     made = seal(105, 5, planned_on=TableVersion("id-1", 4, target.sha256(4)))
     beside.write_seal(made)
-    run_sync(plan_optimize(OptimizeSpec("", beside.uri)))
+    run_sync(plan_optimize(OptimizeSpec(run_id="", table_uri=beside.uri)))
 
 
 def test_a_leaked_user_metadata_is_not_compared(target: LogTable) -> None:

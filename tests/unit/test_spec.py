@@ -10,18 +10,21 @@ import pytest
 
 from delta_cdc.core import spec as specs
 from delta_cdc.core.errors import SpecUnreadable
+from delta_cdc.core.steps import Staging
 from delta_cdc.core.watermark import TableVersion
+from tests.support.steps import step as made_step
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-STEP = specs.ApplyStep(
-    starting_version=11,
-    watermark=TableVersion("a-source", 20, "ab" * 32),
-    seal_number=5,
-    source_columns=("id", "v"),
+STEP = made_step(
+    "apply",
+    11,
+    TableVersion("a-source", 20, "ab" * 32),
+    5,
+    ("id", "v"),
     planned_on=TableVersion("a-target", 7),
-    staging=specs.Staging("s3://lake/staging", 4, "changes"),
+    staging=Staging("s3://lake/staging", 4, "changes"),
 )
 APPLY = specs.ApplySpec(
     pipeline="orders",
@@ -38,7 +41,7 @@ READ = specs.ReadSpec(
     staging_uri="s3://lake/staging",
     steps=(
         STEP,
-        specs.StagingStep(kind="complete", starting_version=5, watermark=STEP.watermark, seal_number=6),
+        made_step("complete", 5, STEP.watermark, 6),
     ),
     kind="changes",
     starting_version=5,
@@ -46,12 +49,15 @@ READ = specs.ReadSpec(
     options=specs.QueryOptions("min_delta", keys=("id",), select=("id",)),
     configuration={"batch": "changes", "committed": None},
 )
-COMMIT = specs.CommitSpec(
+COMMIT = specs.ReadSpec(
     pipeline="orders",
     run_id="run",
     source_uri="s3://lake/orders",
     staging_uri="s3://lake/staging",
-    step=specs.CommitStep(11, TableVersion("a-source", 20), seal_number=5, applied_from=3),
+    steps=(made_step("commit", 11, TableVersion("a-source", 20), 5),),
+    kind="changes",
+    starting_version=11,
+    applied_from=3,
 )
 ENABLE = specs.EnableSpec(run_id="run", tables=("s3://lake/orders",), properties={"a": "b"})
 
@@ -100,7 +106,7 @@ def test_a_fingerprint_names_one_plan_and_one_step_of_it() -> None:
     assert specs.fingerprint(replace(READ, manifests_uri="s3a://lake/slices")) == specs.fingerprint(READ)
     assert specs.fingerprint(COMMIT) != specs.fingerprint(replace(COMMIT, pipeline="another"))
     for other in (
-        replace(APPLY, steps=(replace(STEP, watermark=TableVersion("a-source", 21)),)),
+        replace(APPLY, steps=(replace(STEP, applied_to=TableVersion("a-source", 21)),)),
         replace(APPLY, pipeline="another"),
     ):
         assert specs.fingerprint(other) != specs.fingerprint(APPLY)

@@ -62,7 +62,13 @@ def expire_events(
     :raises ConsumerUnreadable: the log of a consumer's target does not show the consumer's watermark
     :raises ConcurrentModification: another writer committed first; the call changed nothing
     """
-    spec = ExpireSpec("", located(spark, log), horizon, dry_run=dry_run, single_driver=single_driver)
+    spec = ExpireSpec(
+        run_id="",
+        table_uri=located(spark, log),
+        horizon=horizon,
+        dry_run=dry_run,
+        single_driver=single_driver,
+    )
     readers = [
         replace(
             consumer,

@@ -11,8 +11,6 @@ from delta_cdc import job
 from delta_cdc.cli.common import session
 from delta_cdc.config.combine import is_template
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.locations import locations_of, reads_kafka
-from delta_cdc.core.spec import ApplySpec, IngestSpec
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.launch.run_folder import run_folder
 from delta_cdc.planning.size import is_small
@@ -99,8 +97,6 @@ class Application:
         parts = tuple(
             # A manifest is named by its versions, and two parts may read the same versions of two tables.
             prepared(part, f"{self._folder}/{self._rounds}/{number}", options)
-            if isinstance(part, ApplySpec)
-            else part
             for number, part in enumerate(batch.parts)
         )
         if self._rounds == 1:
@@ -121,13 +117,14 @@ class Application:
         topics = [place for place in places if place.startswith("kafka:")]
         # If a later batch applies what this one ingests, its size is unknown.
         applied = {one.pipeline for one in self._requests if hasattr(one, "target")}
-        ingested = [part for part in first.parts if isinstance(part, IngestSpec)]
-        follows = any(part.after is None and part.pipeline in applied for part in ingested)
+        follows = any(
+            part.job == "ingest" and part.after is None and part.pipeline in applied for part in first.parts
+        )
         return session(
             "delta-cdc run",
-            locations=[*locations_of(first), *(place for place in places if place not in topics)],
+            locations=[*first.locations, *(place for place in places if place not in topics)],
             storage_options=options,
             quick_start=not follows and is_small(first, options),
-            **({"kafka": True} if topics or reads_kafka(first) else {}),
+            **({"kafka": True} if topics or first.reads_topics else {}),
             **(self._settings.get("conf") or {}),
         )

@@ -39,9 +39,11 @@ MOST_DEPTH = 256
 #: The integers that JSON of Delta, Spark and Airflow can mean.
 INTEGERS = range(-(2**63), 2**63)
 
-_KEY = "unwritten"
+_KEY, _OUTSIDE = "unwritten", "outside_identity"
 #: Metadata of a field that stays in this process, such as credentials.
 UNWRITTEN = {_KEY: True}
+#: Metadata of a field that says nothing about which work a value describes (:func:`identity`).
+OUTSIDE_IDENTITY = {_OUTSIDE: True}
 
 
 class UnreadableJson(ValueError):
@@ -135,17 +137,26 @@ _PATIENT = json.JSONDecoder(parse_constant=_no_constant)
 _PATIENT.scan_once = json.scanner.py_make_scanner(_PATIENT)  # type: ignore[attr-defined]
 
 
-def encoded(value: Any) -> Any:
-    """Return a value as plain JSON values."""
+def identity(value: Any) -> str:
+    """Return the JSON text of a value without the fields that are :data:`OUTSIDE_IDENTITY`."""
+    return dumps(encoded(value, whole=False))
+
+
+def encoded(value: Any, *, whole: bool = True) -> Any:
+    """Return a value as plain JSON values.
+
+    :param whole: with the fields that are :data:`OUTSIDE_IDENTITY`
+    """
     if is_dataclass(value):
         return {
-            field.name: encoded(getattr(value, field.name))
+            field.name: encoded(getattr(value, field.name), whole=whole)
             for field in _written_fields(cast("Any", type(value)))
+            if whole or not field.metadata.get(_OUTSIDE)
         }
     if isinstance(value, tuple | list):
-        return [encoded(item) for item in value]
+        return [encoded(item, whole=whole) for item in value]
     if isinstance(value, dict):
-        return {key: encoded(item) for key, item in value.items()}
+        return {key: encoded(item, whole=whole) for key, item in value.items()}
     return value
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.sql import PLAN_PREFIX
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ReadRange
+    from delta_cdc.core.steps import ReadRange
 
 #: Partition column of a file manifest: the sides of a file, separated by commas. Each is one of the marks
 #: below, the version and, after ``@``, the commit's timestamp in epoch milliseconds.

@@ -8,22 +8,22 @@ same fingerprint, so it recognises its own commit in the target's log.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from delta_cdc.core import codec
-from delta_cdc.core.codec import UnreadableJson
-from delta_cdc.core.column_changes import ColumnChange  # noqa: TC001 - the codec reads hints
+from delta_cdc.core.codec import OUTSIDE_IDENTITY, UnreadableJson
 from delta_cdc.core.errors import SpecUnreadable
 from delta_cdc.core.options import ApplyOptions, IngestOptions, QueryOptions
 from delta_cdc.core.requests import ApplyRequest  # noqa: TC001 - the codec reads hints
-from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
+from delta_cdc.core.steps import Step, ranges_of
+from delta_cdc.core.watermark import Seal, SealStep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from delta_cdc.core.watermark import StepKind
+    from delta_cdc.core.watermark import PipelineState, StepKind
 
 SPEC_VERSION = 1
 
@@ -33,315 +33,196 @@ SPEC_VERSION = 1
 JobStatus = Literal["committed", "skipped", "conflict", "stale", "failed", "planned", "unreached"]
 
 
+#: Assumed size of a topic's record, in bytes.
+BYTES_OF_A_RECORD = 1_024
+
 #: The column that marks soft-deleted rows.
 DELETED_COLUMN = "_deleted"
 
 
-@dataclass(frozen=True)
-class Staging:
-    """A sealed batch of change rows: the table, the version that holds it, and its kind.
-
-    :param kind: ``changes`` (rows of the change feed) or ``snapshot`` (a whole snapshot, as inserts)
-    """
-
-    uri: str
-    version: int
-    kind: Literal["changes", "snapshot"]
-
-
-@dataclass(frozen=True)
-class ReadRange:
-    """A range of versions (both ends inclusive) with one read method.
-
-    :param method: the read method; see :data:`ReadMethod`
-    :param reason: why the planner chose the method, for people
-    :param size: bytes to read, as the log records them
-    :param net: only the two ends of the range are read: its rows are the net effect
-    :param compare: find rows that were removed and added back unchanged in one version; they are not changes
-    :param timestamps: for read methods that read files: (version, epoch milliseconds) of every commit of the
-        range that changes data, ascending
-    :param by_manifest: Spark reads it through its file manifest (:mod:`delta_cdc.delta_log.file_manifests`),
-        not by Delta's reader of the change feed; set with the manifests, and not part of the fingerprint
-    """
-
-    starting_version: int
-    ending_version: int
-    method: Literal["change_files", "row_tracking", "snapshot_diff", "added_files"]
-    reason: str
-    size: int
-    net: bool = False
-    compare: bool = False
-    timestamps: tuple[tuple[int, int], ...] = ()
-    by_manifest: bool = False
-
-    @property
-    def needs_manifest(self) -> bool:
-        """Return whether the rows can be read only through a file manifest."""
-        return self.method != "change_files"
-
-
 @dataclass(frozen=True, kw_only=True)
-class _SealedStep:
-    """One sealed commit of a target or of staging.
+class Spec:
+    """What every job has. Its methods answer what other modules ask of a job of any type.
 
-    :param watermark: the watermark that the seal will record
-    :param planned_on: the table as planned; None if no table exists yet, or the previous step creates it
-    :param before: the pipeline's state before the step; None: the state after the previous step, or no
-        state. A step without rows copies this state into its own seal
-    """
-
-    watermark: TableVersion
-    seal_number: int
-    planned_on: TableVersion | None = None
-    before: PipelineState | None = None
-
-    @property
-    def at(self) -> int:
-        """Return the version of the source that the target reflects after this step."""
-        return self.watermark.version
-
-    @property
-    def ending_version(self) -> int:
-        """Return the last version that the step covers."""
-        return self.watermark.version
-
-    @property
-    def highest_sequence(self) -> str | None:
-        """Return the greatest sequence that earlier steps applied, as text."""
-        return self.before.highest_sequence if self.before is not None else None
-
-    @property
-    def truncate_sequences(self) -> tuple[str, ...]:
-        """Return the newest truncates that earlier steps applied."""
-        return self.before.truncate_sequences if self.before is not None else ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class _RowStep(_SealedStep):
-    """A step that reads the source and writes rows.
-
-    :param source_columns: the source's columns as of the watermark
-    :param horizons: change log: (version, sequence) ascending: the sequence of an event that arrived after
-        the version must not be lower: the allowed lateness
-    :param column_changes: changes of the source's columns since the step before, which the target follows
-    """
-
-    source_columns: tuple[str, ...] = ()
-    horizons: tuple[tuple[int, str], ...] = ()
-    column_changes: tuple[ColumnChange, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadStep(_RowStep):
-    """Load the snapshot of the watermark's version; version -1 is before all rows.
-
-    :param kind: ``load``; ``reset`` (the snapshot replaces all rows); or ``baseline`` (no rows are loaded,
-        the target's content counts as that snapshot; an empty target is created if none exists)
-    :param staging: the snapshot is a staged batch
-    """
-
-    kind: Literal["load", "baseline", "reset"] = "load"
-    staging: Staging | None = None
-
-    @property
-    def starting_version(self) -> int:
-        """Return the version of the snapshot."""
-        return self.at
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether the step writes no rows."""
-        return self.kind == "baseline" or self.at < 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApplyStep(_RowStep):
-    """Apply, or stage, the changes of a range.
-
-    :param read_ranges: the ranges to read, in order. They begin with the first version that changes data:
-        commits before it may lie outside retention, or before the feed was turned on
-    :param staging: the changes are a staged batch
-    """
-
-    starting_version: int
-    read_ranges: tuple[ReadRange, ...] = ()
-    staging: Staging | None = None
-    kind: Literal["apply"] = "apply"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReloadStep(_RowStep):
-    """Apply the difference between the target and the source as of the watermark.
-
-    For a change log, all keys are computed again.
-    """
-
-    kind: Literal["reload"] = "reload"
-
-    @property
-    def starting_version(self) -> int:
-        """Return the version that the target is compared with."""
-        return self.at
-
-
-@dataclass(frozen=True, kw_only=True)
-class RepairStep(_RowStep):
-    """Compute some keys again, as of the watermark, which the step does not move.
-
-    :param read_ranges: the ranges to read, see :class:`ApplyStep`
-    :param repaired_to: the keys are those changed in versions ``starting_version`` to this one
-    :param keys_where: Spark SQL predicate over the key columns, instead of a range
-    :param replayed: the keys are those in the quarantine table
-    """
-
-    starting_version: int
-    repaired_to: int
-    read_ranges: tuple[ReadRange, ...] = ()
-    keys_where: str | None = None
-    replayed: bool = False
-    kind: Literal["repair"] = "repair"
-
-    @property
-    def ending_version(self) -> int:
-        """Return the last version whose keys are computed again."""
-        return self.repaired_to
-
-
-@dataclass(frozen=True, kw_only=True)
-class StateStep(_SealedStep):
-    """A seal without rows.
-
-    :param kind: ``renew`` (the same state under a new seal) or ``take_over`` (this pipeline's seal of the
-        state of another pipeline of the target; with ``successor``, the closing seal of that other pipeline)
-    :param pipeline: the pipeline of the seal; None is the spec's
-    :param successor: the pipeline that continues where this seal ends the other one
-    """
-
-    starting_version: int
-    pipeline: str | None = None
-    successor: str | None = None
-    kind: Literal["renew", "take_over"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StagingStep(_SealedStep):
-    """A commit of a staging table that reads only staged rows.
-
-    :param kind: ``answer`` (the query, computed over the staged change rows, replaces them) or ``complete``
-        (no rows: the staged rows are the batch)
-    :param source_columns: the source's columns as of the watermark
-    """
-
-    starting_version: int
-    source_columns: tuple[str, ...] = ()
-    kind: Literal["answer", "complete"]
-
-
-@dataclass(frozen=True)
-class CommitStep:
-    """The sealed commit for a staged batch that was delivered completely; it writes no rows.
-
-    :param starting_version: first version of the batch
-    :param watermark: every version up to this one is delivered
-    :param planned_on: the staging table as planned
-    """
-
-    starting_version: int
-    watermark: TableVersion
-    seal_number: int
-    applied_from: int
-    planned_on: TableVersion | None = None
-    configuration: dict[str, Any] = field(default_factory=dict)
-    kind: Literal["commit"] = "commit"
-
-    @property
-    def ending_version(self) -> int:
-        """Return the last version of the batch."""
-        return self.watermark.version
-
-
-@dataclass(frozen=True)
-class IngestStep:
-    """The sealed commit of one batch in a change log; its seal has the number of the batch.
-
-    :param kind: ``ingest`` (events of files or of a topic), ``replay`` (records that were in quarantine) or
-        ``renew`` (no rows: the same state under a new seal)
-    :param applied_from: number of the first batch that counts
-    :param planned_on: the log as planned; None if no table exists yet
-    :param configuration: the seal's record of the batches up to its own batch
-    """
-
-    kind: Literal["ingest", "replay", "renew"]
-    seal_number: int
-    applied_from: int
-    planned_on: TableVersion | None = None
-    configuration: dict[str, Any] = field(default_factory=dict)
-
-
-#: A sealed commit of a target, by an apply.
-RowStep = LoadStep | ApplyStep | ReloadStep | RepairStep
-TargetStep = RowStep | StateStep
-#: A sealed commit of a staging table, by a read.
-ReadStep = LoadStep | ApplyStep | StagingStep
-#: One sealed commit of any job.
-Step = TargetStep | StagingStep | CommitStep | IngestStep
-
-
-def ranges_of(steps: Iterable[Step]) -> list[ReadRange]:
-    """Return the ranges that steps read, in order."""
-    return [
-        read_range
-        for step in steps
-        if isinstance(step, ApplyStep | RepairStep)
-        for read_range in step.read_ranges
-    ]
-
-
-@dataclass(frozen=True)
-class ApplySpec:
-    """Move changes of ``source`` into ``target``: one or more sealed commits, in order.
-
+    :param pipeline: "" for a job of tables, without a pipeline
     :param single_driver: the user guarantees that only one Spark driver at a time writes to the tables;
         needed on S3 without a log store for several writers
-    :param manifests_uri: folder of the file manifests of ranges; not part of the fingerprint
+    :param steps: the sealed commits to make, in order; () for a job without a seal
+    :param job: the name of the type
+    """
+
+    run_id: str
+    pipeline: str = ""
+    single_driver: bool = False
+    steps: tuple[Step, ...] = ()
+    job: str
+
+    @property
+    def name(self) -> str:
+        """Return what the job is called in a log: its pipeline, or what it does to which table."""
+        return self.pipeline
+
+    @property
+    def place(self) -> str:
+        """Return the tables and versions of the job, for errors that do not name them."""
+        return self.name
+
+    @property
+    def each(self) -> tuple[Spec, ...]:
+        """Return the jobs to run: the parts of a batch, or this one."""
+        return (self,)
+
+    @property
+    def locations(self) -> list[str]:
+        """Return the locations to read and write: the job's Spark starts with access to them."""
+        return []
+
+    @property
+    def catalog_names(self) -> list[str]:
+        """Return the catalog names that the job compares with the locations that it was planned for."""
+        return []
+
+    @property
+    def whole_tables(self) -> list[tuple[str, int | None]]:
+        """Return the tables that the job reads as a whole: location and version; None is the newest."""
+        return []
+
+    @property
+    def input_bytes(self) -> int | None:
+        """Return the bytes that the job reads, and may write again, besides whole tables; None if unknown."""
+        return 0
+
+    @property
+    def reads_topics(self) -> bool:
+        """Return whether the job reads topics of Kafka."""
+        return False
+
+    @property
+    def reads_alone(self) -> bool:
+        """Return whether each of the job's files is first read alone."""
+        return False
+
+    @property
+    def after(self) -> ApplyRequest | None:
+        """Return the apply that follows in the same application; None: no apply follows."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealedSpec(Spec):
+    """A job that moves rows of a source into a table: its steps are sealed commits of this table.
+
+    :param manifests_uri: folder of the file manifests of ranges; "" if none has a manifest
+    """
+
+    source_uri: str
+    manifests_uri: str = field(default="", metadata=OUTSIDE_IDENTITY)
+
+    @property
+    def into(self) -> str:
+        """Return the table that the steps write."""
+        raise NotImplementedError
+
+    @property
+    def place(self) -> str:
+        """Return source, versions and table."""
+        first, last = self.steps[0].starting_version, self.steps[-1].ending_version
+        return f"{self.source_uri}, versions {first}-{last}, into {self.into}"
+
+    @property
+    def locations(self) -> list[str]:
+        """Return the source, if rows of it are read, the table, and the staged batches to read."""
+        source = [self.source_uri] if any(step.read.reads_source for step in self.steps) else []
+        staged = [step.read.staging.uri for step in self.steps if step.read.staging is not None]
+        return [*source, self.into, *staged]
+
+    @property
+    def whole_tables(self) -> list[tuple[str, int | None]]:
+        """Return the versions of the source and of staged batches that steps read as a whole."""
+        tables: list[tuple[str, int | None]] = []
+        for step in self.steps:
+            staging = step.read.staging
+            if staging is not None:
+                tables.append((staging.uri, staging.version))
+            elif step.read.reads_source and not step.read.ranges and not step.read.is_empty:
+                tables.append((self.source_uri, step.ending_version))
+        return tables
+
+    @property
+    def input_bytes(self) -> int | None:
+        """Return the bytes of the ranges that the steps read."""
+        return sum(read_range.size for read_range in ranges_of(self.steps))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplySpec(SealedSpec):
+    """Move changes of ``source`` into ``target``.
+
     :param quarantine_uri: side table for events that cannot be applied; "" if nothing is quarantined
     :param dry_run: compute what would be written, and write nothing
     :param may_lack_layout: the target may lack its clustering or a property, because a crash followed its
         creation: the job checks it after the commit
     :param target_bytes: size of the target's files, as its log recorded it at planning time; None if the log
-        did not. It only decides how the job shuffles and writes; not part of the fingerprint
+        did not. It only decides how the job shuffles and writes. Two plans of the same work may differ in it:
+        Delta writes it to the log after the commit
     :param target_shows_writes: readers of the target can see that a row was written again with equal values,
-        because it has a change feed or tracks its rows; not part of the fingerprint
-    :param source_name: catalog name of the source, "" if it was given by its location; like the other names,
-        not part of the fingerprint
+        because it has a change feed or tracks its rows
+    :param source_name: catalog name of the source, "" if it was given by its location
     :param target_name: the same of the target; the job registers a target that it creates
     :param target_comment: comment of a table that gets its name here
     """
 
-    pipeline: str
-    run_id: str
-    source_uri: str
     target_uri: str
     options: ApplyOptions
-    steps: tuple[TargetStep, ...]
-    single_driver: bool = False
-    manifests_uri: str = ""
     quarantine_uri: str = ""
     dry_run: bool = False
     may_lack_layout: bool = True
-    target_bytes: int | None = None
-    target_shows_writes: bool = True
-    source_name: str = ""
-    target_name: str = ""
-    target_comment: str = ""
+    target_bytes: int | None = field(default=None, metadata=OUTSIDE_IDENTITY)
+    target_shows_writes: bool = field(default=True, metadata=OUTSIDE_IDENTITY)
+    source_name: str = field(default="", metadata=OUTSIDE_IDENTITY)
+    target_name: str = field(default="", metadata=OUTSIDE_IDENTITY)
+    target_comment: str = field(default="", metadata=OUTSIDE_IDENTITY)
     job: Literal["apply"] = "apply"
 
+    @property
+    def into(self) -> str:
+        """Return the target."""
+        return self.target_uri
 
-@dataclass(frozen=True)
-class ReadSpec:
+    @property
+    def whole_tables(self) -> list[tuple[str, int | None]]:
+        """Return also the target, once for each step that may read all of it, if its size is not known."""
+        tables = super().whole_tables
+        return (
+            tables
+            if self.target_bytes is not None
+            else [*tables, *[(self.target_uri, version) for version in self._merges]]
+        )
+
+    @property
+    def input_bytes(self) -> int | None:
+        """Return the bytes of the ranges, and those of the target for each step that may read all of it."""
+        return (super().input_bytes or 0) + (self.target_bytes or 0) * len(self._merges)
+
+    @property
+    def _merges(self) -> list[int]:
+        """Return the version of the target that was planned on, once for each step with rows."""
+        steps = [step for step in self.steps if not step.read.is_empty]
+        planned_on = next((step.planned_on for step in steps if step.planned_on is not None), None)
+        return [] if planned_on is None else [planned_on.version] * len(steps)
+
+    @property
+    def catalog_names(self) -> list[str]:
+        """Return the names of source and target."""
+        return [name for name in (self.source_name, self.target_name) if name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadSpec(SealedSpec):
     """Write one batch, the changes of a range or a snapshot, to a staging table: one sealed commit per step.
 
-    The last step completes the batch.
+    The last step completes the batch. A single step of the kind ``commit`` records that the batch was
+    delivered.
 
     :param starting_version: first version of the batch; an earlier attempt may have staged its beginning
     :param applied_from: first version of the source that the target holds, or will hold with this batch
@@ -350,39 +231,20 @@ class ReadSpec:
     :param configuration: the record of the batch in each of its seals
     """
 
-    pipeline: str
-    run_id: str
-    source_uri: str
     staging_uri: str
-    steps: tuple[ReadStep, ...]
     kind: Literal["changes", "snapshot"]
     starting_version: int
     applied_from: int
     continues: bool = False
     plain: bool = False
-    single_driver: bool = False
-    manifests_uri: str = ""
     options: QueryOptions = field(default_factory=QueryOptions)
     configuration: dict[str, Any] = field(default_factory=dict)
     job: Literal["read"] = "read"
 
-
-@dataclass(frozen=True)
-class CommitSpec:
-    """Seal the staging table: everything up to some version was delivered."""
-
-    pipeline: str
-    run_id: str
-    source_uri: str
-    staging_uri: str
-    step: CommitStep
-    single_driver: bool = False
-    job: Literal["commit"] = "commit"
-
     @property
-    def steps(self) -> tuple[CommitStep, ...]:
-        """Return the one step, as a tuple like other specs."""
-        return (self.step,)
+    def into(self) -> str:
+        """Return the staging table."""
+        return self.staging_uri
 
 
 @dataclass(frozen=True)
@@ -425,8 +287,8 @@ class OffsetRange:
     again: bool = False
 
 
-@dataclass(frozen=True)
-class IngestSpec:
+@dataclass(frozen=True, kw_only=True)
+class IngestSpec(SealedSpec):
     """Append the events of one batch to a change log: record its files or offsets, then write the events.
 
     :param source_uri: the records' source: the path, prefix or ``kafka://<servers>/<topics>``
@@ -437,35 +299,69 @@ class IngestSpec:
     :param horizon: the allowed lateness of the log, from its property; None if not set
     :param after: the apply from the log after this ingest, in the same application; None: no apply follows
     :param may_lack_layout: as for :class:`ApplySpec`, for the change log
-    :param log_name: catalog name of the change log, "" if it was given by its location; not part of the
-        fingerprint
-    :param reads_alone: read each file alone before the batch, because earlier applications failed; not part
-        of the fingerprint
+    :param log_name: catalog name of the change log, "" if it was given by its location
+    :param reads_alone: read each file alone before the batch, because earlier applications failed
     """
 
-    pipeline: str
-    run_id: str
-    source_uri: str
     log_uri: str
     ingested_uri: str
     quarantine_uri: str
     options: IngestOptions
-    step: IngestStep
     files: tuple[SourceFile, ...] = ()
     offsets: tuple[OffsetRange, ...] = ()
     recorded: bool = False
     horizon: str | None = None
-    single_driver: bool = False
     after: ApplyRequest | None = None
     may_lack_layout: bool = True
-    log_name: str = ""
-    reads_alone: bool = False
+    log_name: str = field(default="", metadata=OUTSIDE_IDENTITY)
+    reads_alone: bool = field(default=False, metadata=OUTSIDE_IDENTITY)
     job: Literal["ingest"] = "ingest"
 
     @property
-    def steps(self) -> tuple[IngestStep, ...]:
-        """Return the one step, as a tuple like other specs."""
-        return (self.step,)
+    def step(self) -> Step:
+        """Return the only step."""
+        (step,) = self.steps
+        return step
+
+    @property
+    def into(self) -> str:
+        """Return the change log."""
+        return self.log_uri
+
+    @property
+    def place(self) -> str:
+        """Return source, batch and log."""
+        return f"{self.source_uri}, batch {self.step.seal_number}, into {self.log_uri}"
+
+    @property
+    def locations(self) -> list[str]:
+        """Return the source, unless it is a topic, the log, and the target of the apply that follows."""
+        source = [] if self.reads_topics else [self.source_uri]
+        return [*source, self.log_uri, *([self.after.target] if self.after is not None else [])]
+
+    @property
+    def catalog_names(self) -> list[str]:
+        """Return the name of the log."""
+        return [self.log_name] if self.log_name else []
+
+    @property
+    def input_bytes(self) -> int | None:
+        """Return the bytes of the files and records; None if some may be in the log already."""
+        if any(file.again for file in self.files) or any(part.again for part in self.offsets):
+            return None
+        records = sum(part.ending_offset - part.starting_offset for part in self.offsets)
+        size = sum(file.size for file in self.files) + BYTES_OF_A_RECORD * records
+        return size if self.after is None else 2 * size
+
+    @property
+    def whole_tables(self) -> list[tuple[str, int | None]]:
+        """Return the tables of the apply that follows: it reads everything in the log after its watermark."""
+        return [] if self.after is None else [(self.log_uri, None), (self.after.target, None)]
+
+    @property
+    def reads_topics(self) -> bool:
+        """Return whether the source is a set of topics."""
+        return self.options.source_kind == "kafka"
 
 
 @dataclass(frozen=True)
@@ -481,108 +377,126 @@ class OtherTable:
     options: ApplyOptions
 
 
-@dataclass(frozen=True)
-class VerifySpec:
+@dataclass(frozen=True, kw_only=True)
+class VerifySpec(Spec):
     """Check the rows of a target as of one version; nothing is written.
 
     :param target_version: the version to read
     :param options: the options that it was built with
     :param checks: names of :data:`delta_cdc.core.checks.CHECKS`
     :param source_uri: its source; None if the two are not compared
-    :param step: the reload (without keys, the load) that would make it equal to the source at the watermark
+    :param compared: the reload (without keys, the load) that would make it equal to the source at the
+        watermark; it is not made
     :param current: a target of the other SCD type; None: no comparison
     :param source_keeps_all: the source has every row that was ever appended to it
     :param knows_on_conflict: ``on_conflict`` is the pipeline's value, not a substituted default
     """
 
-    pipeline: str
-    run_id: str
     target_uri: str
     target_version: int
     options: ApplyOptions
     checks: tuple[str, ...]
     source_uri: str | None = None
-    step: LoadStep | ReloadStep | None = None
+    compared: Step | None = None
     current: OtherTable | None = None
     source_keeps_all: bool = True
     knows_on_conflict: bool = True
     job: Literal["verify"] = "verify"
 
-
-class _OfOneTable:
-    """A maintenance job of one table. Callers fill its request, planning the rest."""
-
-    job: str
-    table_uri: str
+    @property
+    def place(self) -> str:
+        """Return the target and its version."""
+        return f"{self.target_uri}, version {self.target_version}"
 
     @property
-    def pipeline(self) -> str:
-        """Return a description of the job, for people."""
+    def locations(self) -> list[str]:
+        """Return the tables to read."""
+        others = [self.source_uri, self.current.uri if self.current is not None else None]
+        return [self.target_uri, *[uri for uri in others if uri is not None]]
+
+    @property
+    def whole_tables(self) -> list[tuple[str, int | None]]:
+        """Return the versions to read."""
+        tables: list[tuple[str, int | None]] = [(self.target_uri, self.target_version)]
+        if self.current is not None:
+            tables.append((self.current.uri, self.current.version))
+        if self.source_uri is not None and self.compared is not None:
+            tables.append((self.source_uri, self.compared.at))
+        return tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaintenanceSpec(Spec):
+    """A maintenance job of one table. Callers fill its request, planning the rest.
+
+    :param dry_run: show what would be done, and write nothing
+    """
+
+    table_uri: str
+    dry_run: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the job and the table."""
         return f"{self.job} of {self.table_uri}"
 
+    @property
+    def locations(self) -> list[str]:
+        """Return the table."""
+        return [self.table_uri]
 
-@dataclass(frozen=True)
-class OptimizeSpec(_OfOneTable):
+    @property
+    def whole_tables(self) -> list[tuple[str, int | None]]:
+        """Return the table."""
+        return [(self.table_uri, None)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizeSpec(MaintenanceSpec):
     """Rewrite the file layout of one table; no row changes.
 
     :param where: Spark SQL predicate over partition columns; None is the whole table
     :param zorder_by: columns whose similar values are stored together
     :param full: for a clustered table, also rewrite files that are already clustered
     :param purge: rewrite files with masked rows, to remove these rows
-    :param single_driver: see :class:`ApplySpec`
     """
 
-    run_id: str
-    table_uri: str
     where: str | None = None
     zorder_by: tuple[str, ...] = ()
     full: bool = False
     purge: bool = False
-    single_driver: bool = False
     job: Literal["optimize"] = "optimize"
 
 
-@dataclass(frozen=True)
-class VacuumSpec(_OfOneTable):
+@dataclass(frozen=True, kw_only=True)
+class VacuumSpec(MaintenanceSpec):
     """Delete the files that one table no longer needs.
 
     :param lite: delete only files that the log records as removed, without listing the table's folder
-    :param dry_run: list the files, and delete nothing
-    :param single_driver: see :class:`ApplySpec`
     :param properties: planned: table properties to set first
     :param version: planned: the table's newest version
     :param files: planned: the number of its files
     """
 
-    run_id: str
-    table_uri: str
     lite: bool = False
-    dry_run: bool = False
-    single_driver: bool = False
     properties: dict[str, str] = field(default_factory=dict)
     version: int | None = None
     files: int | None = None
     job: Literal["vacuum"] = "vacuum"
 
 
-@dataclass(frozen=True)
-class ExpireSpec(_OfOneTable):
+@dataclass(frozen=True, kw_only=True)
+class ExpireSpec(MaintenanceSpec):
     """Delete a change log's events that are below its allowed lateness and no longer needed; raise the bound.
 
     :param horizon: the new bound, as Spark casts the sequence to a string; None keeps the current one
-    :param dry_run: count the events to delete, and write nothing
-    :param single_driver: see :class:`ApplySpec`
     :param table_id: planned: the log's id
     :param readers: planned: the newest seals of its consumers; events that a consumer needs are retained
     :param below: planned: the sequence below which events are deleted; None deletes no events
     :param since: planned: the version of the log that set ``below``: later events below it do not count
     """
 
-    run_id: str
-    table_uri: str
     horizon: str | None = None
-    dry_run: bool = False
-    single_driver: bool = False
     table_id: str | None = None
     readers: tuple[Seal, ...] = ()
     below: str | None = None
@@ -590,33 +504,56 @@ class ExpireSpec(_OfOneTable):
     job: Literal["expire"] = "expire"
 
 
-@dataclass(frozen=True)
-class BatchSpec:
+#: The types of jobs that may be parts of a batch.
+Part = ApplySpec | IngestSpec | VerifySpec | OptimizeSpec | VacuumSpec | ExpireSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSpec(Spec):
     """A batch: several jobs in one application, each with its own result; a failed job stops no other.
 
     :param parts: specs, but not another batch
     :param parallel: the number of parts that run at once
     """
 
-    run_id: str
-    parts: tuple[ApplySpec | IngestSpec | VerifySpec | OptimizeSpec | VacuumSpec | ExpireSpec, ...]
+    parts: tuple[Part, ...]
     parallel: int = 1
     job: Literal["batch"] = "batch"
 
+    @property
+    def each(self) -> tuple[Spec, ...]:
+        """Return the parts."""
+        return self.parts
 
-@dataclass(frozen=True)
-class EnableSpec:
-    """Turn table features on. Exactly one of ``tables`` (paths or names) and ``schema`` is set.
+    @property
+    def locations(self) -> list[str]:
+        """Return the locations of all parts."""
+        return [location for part in self.parts for location in part.locations]
 
-    :param single_driver: see :class:`ApplySpec`
-    """
+    @property
+    def reads_topics(self) -> bool:
+        """Return whether a part reads topics."""
+        return any(part.reads_topics for part in self.parts)
 
-    run_id: str
+
+@dataclass(frozen=True, kw_only=True)
+class EnableSpec(Spec):
+    """Turn table features on. Exactly one of ``tables`` (paths or names) and ``schema`` is set."""
+
     tables: tuple[str, ...] = ()
     schema: str | None = None
     properties: dict[str, str] = field(default_factory=dict)
-    single_driver: bool = False
     job: Literal["enable"] = "enable"
+
+    @property
+    def name(self) -> str:
+        """Return the tables, or the schema."""
+        return ", ".join(self.tables) or f"schema {self.schema}"
+
+    @property
+    def locations(self) -> list[str]:
+        """Return the tables."""
+        return list(self.tables)
 
 
 @dataclass(frozen=True)
@@ -634,33 +571,31 @@ class TargetName:
     dry_run: bool = False
 
 
-@dataclass(frozen=True)
-class ResolveSpec:
+@dataclass(frozen=True, kw_only=True)
+class ResolveSpec(Spec):
     """Look up catalog names: the locations and ids of their tables.
 
     :param tables: the names, each once
     :param targets: those of the names whose tables need not exist
     """
 
-    run_id: str
     tables: tuple[str, ...]
     targets: tuple[TargetName, ...] = ()
     job: Literal["resolve"] = "resolve"
 
+    @property
+    def name(self) -> str:
+        """Return the names."""
+        return ", ".join(self.tables)
 
-#: Maintenance jobs of one table.
-CareSpec = OptimizeSpec | VacuumSpec | ExpireSpec
-Spec = (
-    ApplySpec
-    | ReadSpec
-    | CommitSpec
-    | IngestSpec
-    | VerifySpec
-    | CareSpec
-    | BatchSpec
-    | EnableSpec
-    | ResolveSpec
-)
+    @property
+    def locations(self) -> list[str]:
+        """Return the given locations of targets."""
+        return [target.location for target in self.targets if target.location]
+
+
+#: Every type of spec, for the codec.
+AnySpec = Part | ReadSpec | BatchSpec | EnableSpec | ResolveSpec
 
 
 @dataclass(frozen=True)
@@ -716,70 +651,49 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec) -> str:
-    """Identify a plan: the same for every attempt, different for any other work."""
-    if isinstance(spec, CommitSpec):
-        return sha256(codec.dumps(spec))
-    if isinstance(spec, IngestSpec):
-        return sha256(codec.dumps(replace(spec, log_name="", reads_alone=False)))
-    return sha256(codec.dumps(_unprepared(spec)))
+def fingerprint(spec: Spec) -> str:
+    """Identify a plan: the same for every attempt, different for any other work.
 
-
-def _unprepared(spec: ApplySpec | ReadSpec) -> ApplySpec | ReadSpec:
-    """Return a spec before file manifests were written, without the target's size and the catalog's names.
-
-    Two plans of the same work may differ in the size: Delta writes it to the log after the commit.
+    Fields that say only how or where the job runs do not count
+    (:data:`~delta_cdc.core.codec.OUTSIDE_IDENTITY`).
     """
-    steps: Any = tuple(
-        replace(step, read_ranges=tuple(replace(one, by_manifest=False) for one in step.read_ranges))
-        if isinstance(step, ApplyStep | RepairStep)
-        else step
-        for step in spec.steps
-    )
-    if isinstance(spec, ApplySpec):
-        spec = replace(
-            spec,
-            target_bytes=None,
-            target_shows_writes=True,
-            source_name="",
-            target_name="",
-            target_comment="",
-        )
-    return replace(spec, steps=steps, manifests_uri="")
+    return sha256(codec.identity(spec))
 
 
-def step_fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec, seal_number: int) -> str:
+def step_fingerprint(spec: Spec, seal_number: int) -> str:
     """Identify one step of a plan by the number of its seal; the text begins with the plan's fingerprint."""
     return f"{fingerprint(spec)}:{seal_number}"
 
 
 def seal_of(
-    spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec,
+    spec: SealedSpec,
     step: Step,
     state: PipelineState,
     *,
-    kind: StepKind,
-    versions: tuple[int, int],
+    kind: StepKind | None = None,
+    versions: tuple[int, int] | None = None,
     counts: Mapping[str, int] | None = None,
 ) -> Seal:
     """Return the seal of a step.
 
     :param state: the pipeline's state after the step
-    :param versions: first and last version that the seal records
+    :param kind: the kind that the seal records; None: that of the step
+    :param versions: first and last version that the seal records; None: those of the step
     """
     return Seal(
-        pipeline=spec.pipeline,
+        pipeline=step.read.pipeline or spec.pipeline,
         number=step.seal_number,
         source_uri=spec.source_uri,
         state=state,
         step=SealStep(
-            kind,
-            *versions,
+            step.kind if kind is None else kind,
+            *(step.versions if versions is None else versions),
             fingerprint=step_fingerprint(spec, step.seal_number),
             run_id=spec.run_id,
             planned_on=step.planned_on,
             counts=dict(counts or {}),
         ),
+        successor=step.read.successor,
     )
 
 
@@ -797,7 +711,7 @@ def from_json(text: str) -> Spec:
                 f"The spec is of version {version!r}; this engine reads version {SPEC_VERSION}.",
                 remedy=remedy,
             )
-        spec: Spec = codec.decoded(cast("Any", Spec), data)
+        spec: Spec = codec.decoded(cast("Any", AnySpec), data)
     except UnreadableJson as error:
         raise SpecUnreadable(f"Not a job spec: {error}.", remedy=remedy) from error
     return spec

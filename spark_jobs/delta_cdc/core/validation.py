@@ -12,7 +12,7 @@ from delta_cdc.core.errors import ColumnNotFound, ConfigurationDrift, InvalidCon
 from delta_cdc.core.option import options_in
 from delta_cdc.core.options import COLUMN_LISTS, NULL_LISTS, TRACKED_LISTS, ApplyOptions, IngestOptions
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS
-from delta_cdc.core.spec import DELETED_COLUMN, StateStep
+from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, SEAL_ROOM_BYTES
 
@@ -177,7 +177,7 @@ def check_seal_of_apply(spec: ApplySpec) -> None:
 
     A seal without rows copies the previous seal's content.
     """
-    columns = [step.source_columns for step in spec.steps if not isinstance(step, StateStep)]
+    columns = [step.source_columns for step in spec.steps if step.read.has_rows]
     if columns:
         configuration = {**described(spec.options), **described_columns(spec.options, columns[-1], ())}
         check_seal(spec.pipeline, (spec.source_uri, spec.run_id), configuration)

@@ -31,17 +31,20 @@ MAX_SEAL_BYTES = 64 * 1024
 SEAL_ROOM_BYTES = 12 * 1024
 _MOST_OF_LIST = 4 * 1024
 
+#: The kinds of steps (:mod:`delta_cdc.core.steps`). Seals of the steps that stage a batch record ``read``.
 StepKind = Literal[
     "load",
+    "reset",
     "baseline",
     "apply",
-    "read",
-    "commit",
+    "reload",
+    "repair",
     "renew",
     "take_over",
-    "reload",
-    "reset",
-    "repair",
+    "read",
+    "answer",
+    "complete",
+    "commit",
     "ingest",
     "replay",
 ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from delta_cdc.core.concurrency import gathered
@@ -25,7 +26,8 @@ from delta_cdc.core.manifest_columns import (
     location,
     side,
 )
-from delta_cdc.core.spec import ApplySpec, ApplyStep, ReadSpec, RepairStep, ranges_of
+from delta_cdc.core.spec import SealedSpec, Spec
+from delta_cdc.core.steps import ranges_of
 from delta_cdc.core.uris import short_name
 from delta_cdc.delta_log import deletion_vectors, manifest_feed
 from delta_cdc.delta_log.actions import Add, MetaData, Remove
@@ -36,12 +38,12 @@ from delta_cdc.delta_log.table import DeltaLog, run_sync
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 
-    from delta_cdc.core.spec import ReadRange
+    from delta_cdc.core.steps import ReadRange
     from delta_cdc.delta_log.actions import Commit, FileAction, Key
 
 _log = logging.getLogger(__name__)
 
-S = TypeVar("S", ApplySpec, ReadSpec)
+S = TypeVar("S", bound=Spec)
 #: Number of commits whose files, and number of files whose deletion vectors, are in memory at once.
 _BATCH = 16
 #: The maximum bytes of a vector in a file manifest: for a longer one, Spark reads the whole file, on both
@@ -60,25 +62,18 @@ def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) 
     :raises ReadMethodUnavailable: a range needs a folder, but there is no folder
     :raises DeltaCdcError: see :func:`write_manifests`
     """
-    log = DeltaLog(spec.source_uri, storage_options)
-    steps = tuple(
-        replace(
-            step,
-            read_ranges=write_manifests(
-                log,
-                step.read_ranges,
-                root,
-                at=step.at,
-                storage_options=storage_options,
-            ),
-        )
-        if isinstance(step, ApplyStep | RepairStep)
+    if not isinstance(spec, SealedSpec) or not ranges_of(spec.steps):
+        return spec
+    write = partial(write_manifests, DeltaLog(spec.source_uri, storage_options))
+    written = [
+        step.reading(ranges=write(step.read.ranges, root, at=step.at, storage_options=storage_options))
+        if step.read.ranges
         else step
         for step in spec.steps
-    )
-    if not any(read_range.by_manifest for read_range in ranges_of(steps)):
+    ]
+    if not any(read_range.by_manifest for read_range in ranges_of(written)):
         return spec
-    return replace(spec, steps=steps, manifests_uri=root)
+    return replace(spec, steps=tuple(written), manifests_uri=root)
 
 
 def write_manifests(
@@ -323,10 +318,10 @@ async def _differing(
     partial_files = await gathered(
         (_partial_files(log, before.action, after.action) for before, after in pairs), limit=_BATCH
     )
-    for (before, after), partial in zip(pairs, partial_files, strict=True):
-        if partial is not None:
-            removed_files[before.action.key] = [Listed(before.version, file) for file in partial[0]]
-            added_files[after.action.key] = [Listed(after.version, file) for file in partial[1]]
+    for (before, after), files in zip(pairs, partial_files, strict=True):
+        if files is not None:
+            removed_files[before.action.key] = [Listed(before.version, file) for file in files[0]]
+            added_files[after.action.key] = [Listed(after.version, file) for file in files[1]]
     return [f for files in removed_files.values() for f in files], [
         f for files in added_files.values() for f in files
     ]

@@ -27,7 +27,7 @@ from delta_cdc.delta_log.schema_changes import moved_column
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from delta_cdc.core.spec import ReadRange
+    from delta_cdc.core.steps import ReadRange
     from delta_cdc.delta_log.actions import Commit, FileAction, Key, MetaData
     from delta_cdc.delta_log.manifest_table import Table
     from delta_cdc.delta_log.table import DeltaLog

@@ -22,7 +22,7 @@ from delta_cdc.delta_log.schema_changes import read_schema
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from delta_cdc.core.spec import ReadRange
+    from delta_cdc.core.steps import ReadRange
     from delta_cdc.delta_log.actions import FileAction, MetaData, Protocol
 
 _MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"

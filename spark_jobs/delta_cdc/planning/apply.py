@@ -22,7 +22,7 @@ from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.properties import CHANGE_FEED, feed_on, tracks_rows
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.rules import check_apply, check_order
-from delta_cdc.core.spec import ApplySpec, ApplyStep, LoadStep, Staging, StateStep
+from delta_cdc.core.steps import Changes, NoRows, Snapshot, Staging, Step
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
@@ -45,8 +45,6 @@ from delta_cdc.planning.renewal import renewal_due
 from delta_cdc.planning.staging import open_batch
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     from delta_cdc.core.options import ApplyOptions
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
@@ -196,11 +194,10 @@ async def _reset(request: ApplyRequest, observed: Observation) -> Plan:
     target, refused = canonical_uri(request.target), observed.recorded.refused
     reason_text = f"{refused.message} " if refused is not None else ""
     plan = await _load(request, observed)
-    assert isinstance(plan.spec, ApplySpec)
+    assert plan.spec is not None
     position = len(observed.before)
     steps = plan.spec.steps
     load = steps[position]
-    assert isinstance(load, LoadStep)
     await preconditions.refuse_empty_copy(request, await observed.at(max(load.ending_version, 0)))
     reset = replace(load, kind="reset")
     spec = replace(plan.spec, steps=(*steps[:position], reset, *steps[position + 1 :]))
@@ -224,7 +221,7 @@ async def _from_watermark(request: ApplyRequest, observed: Observation, seal: Se
 
 async def _steps(
     request: ApplyRequest, observed: Observation, chosen: ranges.Chosen, number: int
-) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]]:
+) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     columns, ending = chosen.at_end.schema_columns, chosen.versions.ending_version
     validation.check_columns(request.options, columns, observed.source.uri, ending)
     try:
@@ -248,7 +245,7 @@ async def _steps(
 
 
 async def _refuse_empty_copies(
-    request: ApplyRequest, observed: Observation, steps: tuple[ApplyStep, ...], commits: tuple[Commit, ...]
+    request: ApplyRequest, observed: Observation, steps: tuple[Step, ...], commits: tuple[Commit, ...]
 ) -> None:
     """Refuse steps that take a copy without rows: each copy, or only the newest one of a step.
 
@@ -307,10 +304,11 @@ async def _seal_alone(request: ApplyRequest, observed: Observation, seal: Seal, 
         return observed.nothing(found.ended.version, *found.notes)
     preconditions.refuse_unproven(found.identity, observed.source, seal)
     followed = await followed_columns.check(observed.log, found.commits, observed)
-    step = StateStep(
+    step = Step(
         kind="renew",
+        read=NoRows(),
         starting_version=min(seal.watermark.version + 1, found.ended.version),
-        watermark=replace(found.ended, table_id=observed.source.table_id),
+        applied_to=replace(found.ended, table_id=observed.source.table_id),
         seal_number=observed.next_number,
         planned_on=observed.planned_on,
         before=replace(seal.state, horizons=appended_events.since(seal.state.horizons, found.tracked_from)),
@@ -346,10 +344,10 @@ async def _load(request: ApplyRequest, observed: Observation) -> Plan:
     return await modes.planned(request, observed, (load, *steps), found.versions, *found.notes, *step_notes)
 
 
-async def _load_alone(request: ApplyRequest, observed: Observation, load: LoadStep, at: TableState) -> Plan:
+async def _load_alone(request: ApplyRequest, observed: Observation, load: Step, at: TableState) -> Plan:
     version = load.ending_version
     validation.check_columns(request.options, at.schema_columns, observed.source.uri, version)
-    versions = None if load.is_empty else VersionRange(version, version)
+    versions = None if load.read.is_empty else VersionRange(version, version)
     needs_feed = request.options.source_kind == "change_feed" and not request.options.insert_only
     warnings = feed_warning(at, has_history=request.options.stored_as_scd_type == 2) if needs_feed else ()
     return await modes.planned(request, observed, (load,), versions, *warnings)
@@ -400,12 +398,15 @@ def _declares(observed: Observation) -> bool:
     return isinstance(observed.request, ApplyRequest) and observed.request.sets_baseline
 
 
-async def _load_before(observed: Observation, first: int, *, declared: bool) -> tuple[LoadStep, TableState]:
+async def _load_before(observed: Observation, first: int, *, declared: bool) -> tuple[Step, TableState]:
     if first > 0:
         return await load_step(observed, first - 1, declared=declared)
     at = await observed.at(0)
-    step = LoadStep(
-        watermark=TableVersion(at.table_id, -1),
+    step = Step(
+        kind="load",
+        read=Snapshot(is_empty=True),
+        starting_version=-1,
+        applied_to=TableVersion(at.table_id, -1),
         seal_number=observed.next_number,
         source_columns=at.schema_columns,
         planned_on=observed.planned_on,
@@ -458,23 +459,21 @@ async def _from_staging(request: ApplyRequest, observed: Observation, uri: str) 
         )
     at = await observed.at(ending)
     validation.check_columns(request.options, at.schema_columns, observed.source.uri, ending)
-    kind: Literal["changes", "snapshot"] = "snapshot" if seal is None else "changes"
-    load = LoadStep(
-        watermark=replace(batch.watermark, table_id=at.table_id),
+    step = Step(
+        kind="load",
+        read=Snapshot(Staging(spark_uri(uri), commit.version, "snapshot")),
+        starting_version=ending,
+        applied_to=replace(batch.watermark, table_id=at.table_id),
         seal_number=observed.next_number if observed.recorded is not None else batch.number,
         source_columns=at.schema_columns,
         planned_on=observed.planned_on,
-        staging=Staging(spark_uri(uri), commit.version, kind),
     )
-    step: LoadStep | ApplyStep = load
     if seal is not None:
-        step = ApplyStep(
+        step = replace(
+            step,
+            kind="apply",
+            read=Changes(staging=Staging(spark_uri(uri), commit.version, "changes")),
             starting_version=batch.step.starting_version,
-            watermark=load.watermark,
-            seal_number=load.seal_number,
-            source_columns=load.source_columns,
-            planned_on=load.planned_on,
-            staging=load.staging,
             before=seal.state,
         )
     return await modes.planned(request, observed, (step,), VersionRange(step.starting_version, ending))

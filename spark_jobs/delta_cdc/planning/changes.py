@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from delta_cdc.core.requests import ChangesRequest
-    from delta_cdc.core.spec import ReadRange
+    from delta_cdc.core.steps import ReadRange
     from delta_cdc.delta_log.clock import Bound
     from delta_cdc.delta_log.table import TableState
 

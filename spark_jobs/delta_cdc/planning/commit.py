@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import NoOpenBatch, OtherBatchOpen
 from delta_cdc.core.rules import check_pipeline
-from delta_cdc.core.spec import CommitSpec, CommitStep
+from delta_cdc.core.spec import ReadSpec
+from delta_cdc.core.steps import NoRows, Step
 from delta_cdc.core.uris import spark_uri
+from delta_cdc.core.watermark import PipelineState
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.staging import sink
 
 if TYPE_CHECKING:
-    from delta_cdc.core.requests import CommitRequest
+    from delta_cdc.core.requests import CommitRequest, ReadRequest
+    from delta_cdc.core.watermark import TableVersion
     from delta_cdc.planning.reconcile import RecordedWatermark
     from delta_cdc.planning.staging import Batch, Sink
 
@@ -27,7 +30,7 @@ class CommitPlan:
     """
 
     found: Sink
-    spec: CommitSpec | None
+    spec: ReadSpec | None
     plan_key: str = ""
     notes: tuple[str, ...] = ()
 
@@ -37,14 +40,14 @@ class CommitPlan:
         return self.found.recorded
 
     @property
-    def steps(self) -> tuple[CommitStep, ...]:
+    def steps(self) -> tuple[Step, ...]:
         """Return the step, if there is one."""
         return self.spec.steps if self.spec is not None else ()
 
     @property
     def ending_version(self) -> int | None:
         """Return the last version of the batch."""
-        return self.spec.step.ending_version if self.spec is not None else None
+        return self.steps[-1].ending_version if self.spec is not None else None
 
 
 async def plan_commit_async(request: CommitRequest) -> CommitPlan:
@@ -93,21 +96,46 @@ def _refused(staging: DeltaLog, sink_state: Sink, wanted: int | None) -> NoOpenB
     )
 
 
-def _spec(request: CommitRequest, sink_state: Sink, batch: Batch) -> CommitSpec:
+def _spec(request: CommitRequest, sink_state: Sink, batch: Batch) -> ReadSpec:
     seal = batch.seal
-    step = CommitStep(
-        starting_version=seal.step.starting_version,
-        watermark=seal.watermark,
-        seal_number=sink_state.recorded.next_number,
-        applied_from=seal.state.applied_from,
-        planned_on=sink_state.recorded.target_version,
-        configuration={"options": batch.options},
+    state = PipelineState(seal.watermark, seal.state.applied_from, configuration={"options": batch.options})
+    recorded = sink_state.recorded
+    first = seal.step.starting_version
+    return commit_spec(request, seal.source_uri, first, state, recorded.next_number, recorded.target_version)
+
+
+def commit_spec(
+    request: CommitRequest | ReadRequest,
+    source_uri: str,
+    starting_version: int,
+    state: PipelineState,
+    number: int,
+    planned_on: TableVersion | None,
+) -> ReadSpec:
+    """Return the job that seals a staging table, because everything up to a version was delivered.
+
+    :param source_uri: as Spark names it
+    :param starting_version: first version of the batch
+    :param state: the state to seal; its watermark is the last version that was delivered
+    :param number: of the seal
+    """
+    step = Step(
+        kind="commit",
+        read=NoRows(),
+        starting_version=starting_version,
+        applied_to=state.applied_to,
+        seal_number=number,
+        planned_on=planned_on,
+        before=state,
     )
-    return CommitSpec(
+    return ReadSpec(
         pipeline=request.pipeline,
         run_id=request.run_id,
-        source_uri=seal.source_uri,
+        source_uri=source_uri,
         staging_uri=spark_uri(request.staging),
-        step=step,
+        steps=(step,),
+        kind="changes",
+        starting_version=starting_version,
+        applied_from=state.applied_from,
         single_driver=request.single_driver,
     )

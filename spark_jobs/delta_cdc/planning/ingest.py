@@ -14,9 +14,11 @@ from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.requests import IngestRequest
 from delta_cdc.core.retention import LOG_RETENTION, milliseconds_of
 from delta_cdc.core.retention import readable as readable_time
-from delta_cdc.core.spec import IngestSpec, IngestStep, SourceFile
+from delta_cdc.core.spec import IngestSpec, SourceFile
+from delta_cdc.core.steps import NoRows, Records, Step
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, spark_uri
+from delta_cdc.core.watermark import PipelineState
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import topic_partitions
 from delta_cdc.planning.file_heads import heads
@@ -72,7 +74,7 @@ class IngestPlan:
         return _plan_key(self.request)
 
     @property
-    def steps(self) -> tuple[IngestStep, ...]:
+    def steps(self) -> tuple[Step, ...]:
         """Return the sealed commit that the job makes; empty without a job."""
         return self.spec.steps if self.spec is not None else ()
 
@@ -202,12 +204,15 @@ def _planned(observed: _Observed, chosen: Chosen) -> IngestPlan:
             chosen = replace(chosen, kind="renew", notes=(*chosen.notes, due))
     if chosen.kind is not None:
         target = recorded.target if recorded is not None else None
-        step = IngestStep(
+        configuration = standing.configuration(request.options, chosen)
+        step = Step(
             kind=chosen.kind,
+            read=NoRows() if chosen.kind == "renew" else Records(),
             seal_number=standing.number,
-            applied_from=standing.applied_from,
+            starting_version=standing.number,
+            applied_to=None,
             planned_on=recorded.target_version if recorded is not None else None,
-            configuration=standing.configuration(request.options, chosen),
+            before=PipelineState(None, standing.applied_from, configuration=configuration),
         )
         spec = IngestSpec(
             pipeline=request.pipeline,
@@ -217,7 +222,7 @@ def _planned(observed: _Observed, chosen: Chosen) -> IngestPlan:
             ingested_uri=beside(request.log, INGESTED),
             quarantine_uri=beside(request.log, QUARANTINE),
             options=request.options,
-            step=step,
+            steps=(step,),
             files=chosen.files,
             offsets=chosen.offsets,
             recorded=chosen.recorded,

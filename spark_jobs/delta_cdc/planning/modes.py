@@ -24,7 +24,8 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.properties import feed_on, tracks_rows
 from delta_cdc.core.reserved_columns import COMMIT_VERSION
-from delta_cdc.core.spec import ApplySpec, ReloadStep, RepairStep
+from delta_cdc.core.spec import ApplySpec
+from delta_cdc.core.steps import Keys, Step
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import PipelineState
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.core.options import ApplyOptions, QueryOptions
     from delta_cdc.core.requests import ApplyRequest
-    from delta_cdc.core.spec import ApplyStep, TargetStep
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.planning.observe import Observation
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 async def planned(
     request: ApplyRequest,
     observed: Observation,
-    steps: tuple[TargetStep, ...],
+    steps: tuple[Step, ...],
     versions: VersionRange | None,
     *notes: str,
 ) -> Plan:
@@ -106,8 +106,11 @@ async def reload(request: ApplyRequest, observed: Observation, because: DeltaCdc
     load, at = await ranges.load_step(observed, ending)
     await preconditions.refuse_empty_copy(request, at)
     trusted = seal is not None and not other_source
-    step = ReloadStep(
-        watermark=load.watermark,
+    step = Step(
+        kind="reload",
+        read=Keys(),
+        starting_version=ending,
+        applied_to=load.watermark,
         seal_number=load.seal_number,
         planned_on=load.planned_on,
         before=None
@@ -239,16 +242,15 @@ async def repair(
     if watermark < observed.source.version:
         preconditions.check_retention(await observed.log.commit(watermark), observed.source, observed.now_ms)
     validation.check_columns(request.options, at.schema_columns, observed.source.uri, watermark)
-    template = RepairStep(
+    template = Step(
+        kind="repair",
+        read=Keys(where=request.repair_keys, quarantined=request.repair_quarantined, ending_version=last),
         starting_version=min(first, last),
-        watermark=replace(seal.watermark, table_id=at.table_id),
+        applied_to=replace(seal.watermark, table_id=at.table_id),
         seal_number=observed.next_number,
         source_columns=at.schema_columns,
         planned_on=observed.planned_on,
         before=seal.state,
-        repaired_to=last,
-        keys_where=request.repair_keys,
-        replayed=request.repair_quarantined,
         horizons=appended_events.horizon_at(at) if request.options.takes_events else (),
     )
     by_range = request.repair_keys is None and not request.repair_quarantined
@@ -273,18 +275,20 @@ async def repair(
     return await planned(request, observed, steps, VersionRange(first, last), *notes)
 
 
-def _part(template: RepairStep, position: int, read_step: ApplyStep, *, whole: bool) -> RepairStep:
+def _part(template: Step, position: int, read_step: Step, *, whole: bool) -> Step:
     """Return the repair of one part of a range, as large as one plan can read."""
-    step = replace(template, seal_number=template.seal_number + position, read_ranges=read_step.read_ranges)
+    step = replace(template, seal_number=template.seal_number + position)
+    step = step.reading(ranges=read_step.read.ranges)
     if whole:
         return step
-    step = replace(step, starting_version=read_step.starting_version, repaired_to=read_step.ending_version)
+    step = step.reading(ending_version=read_step.ending_version)
+    step = replace(step, starting_version=read_step.starting_version)
     return step if position == 0 else replace(step, planned_on=None, before=None)
 
 
 async def _read(
     observed: Observation, query: QueryOptions, first: int, last: int, *, one_by_one: bool
-) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]] | Nothing:
+) -> tuple[tuple[Step, ...], tuple[str, ...]] | Nothing:
     arrivals = ranges.arrivals_of(observed)
     commits: tuple[Commit, ...] = await ranges.reader(observed, arrivals)(first, last)
     if not any(commit.changes_data for commit in commits):

@@ -17,7 +17,7 @@ from delta_cdc.core.errors import (
     WatermarkExpired,
 )
 from delta_cdc.core.requests import ApplyRequest
-from delta_cdc.core.spec import StateStep
+from delta_cdc.core.steps import NoRows, Step
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.plan import Plan
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.core.requests import Request
-    from delta_cdc.core.spec import ApplySpec, CommitSpec, ReadSpec
+    from delta_cdc.core.spec import ApplySpec, ReadSpec
     from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import Seal, TableVersion
     from delta_cdc.delta_log.table import TableState
@@ -56,7 +56,7 @@ class Observation:
     starting: int | None
     ending: int | None
     saved_end: int | None
-    before: tuple[StateStep, ...] = ()
+    before: tuple[Step, ...] = ()
     found: tuple[str, ...] = ()
 
     @property
@@ -90,9 +90,7 @@ class Observation:
         """Return an empty plan."""
         return Plan(self, ending, None, None, notes=(*self.notes, *notes))
 
-    def plan(
-        self, spec: ApplySpec | ReadSpec | CommitSpec, versions: VersionRange | None, *notes: str
-    ) -> Plan:
+    def plan(self, spec: ApplySpec | ReadSpec, versions: VersionRange | None, *notes: str) -> Plan:
         """Return the plan of a job."""
         return Plan(self, spec.steps[-1].ending_version, versions, spec, notes=(*self.notes, *notes))
 
@@ -240,17 +238,18 @@ async def _with_takeover(observed: Observation, target: DeltaLog, name: str) -> 
             f"Pipeline {seal.successor} already took over the target {recorded.target.uri} from {name}.",
             remedy=f"set take_over_from to {seal.successor}.",
         )
-    step = StateStep(
+    step = Step(
         kind="take_over",
+        read=NoRows(),
         starting_version=seal.watermark.version,
-        watermark=seal.watermark,
+        applied_to=seal.watermark,
         seal_number=seal.number,
         before=seal.state,
     )
     steps, closing = [], seal.number
     if seal.successor is None:
         closing = other.next_number
-        steps.append(replace(step, seal_number=closing, pipeline=name, successor=pipeline))
+        steps.append(replace(step, seal_number=closing, read=NoRows(name, pipeline)))
     number = max(closing + 1, recorded.next_number)
     steps.append(replace(step, seal_number=number))
     steps[0] = replace(steps[0], planned_on=observed.planned_on)

@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from delta_cdc.core.spec import CommitStep, LoadStep, RepairStep, StateStep, ranges_of
+from delta_cdc.core.steps import ranges_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from delta_cdc.core.spec import ApplySpec, CommitSpec, ReadRange, ReadSpec, ReadStep, TargetStep
+    from delta_cdc.core.spec import ApplySpec, ReadSpec
+    from delta_cdc.core.steps import ReadRange, Step
     from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.reconcile import RecordedWatermark
-
-    PlannedStep = TargetStep | ReadStep | CommitStep
 
 SpecT = TypeVar("SpecT", covariant=True)
 OutcomeT = TypeVar("OutcomeT", covariant=True)
@@ -57,7 +56,7 @@ class Plan:
     observed: Observation
     ending_version: int
     versions: VersionRange | None
-    spec: ApplySpec | ReadSpec | CommitSpec | None
+    spec: ApplySpec | ReadSpec | None
     notes: tuple[str, ...] = ()
     batch: tuple[Seal, Commit] | None = None
 
@@ -77,7 +76,7 @@ class Plan:
         return self.observed.plan_key
 
     @property
-    def steps(self) -> tuple[PlannedStep, ...]:
+    def steps(self) -> tuple[Step, ...]:
         """Return the steps of the job in order; each makes one sealed commit."""
         return self.spec.steps if self.spec is not None else ()
 
@@ -90,7 +89,7 @@ class Plan:
         if not self.steps:
             yield "to do", "nothing: no process is started and nothing is written"
         for step in self.steps:
-            yield step.kind, describe(step)
+            yield step.kind, f"{step}, seal {step.seal_number}"
             yield from range_lines("", ranges_of((step,)))
         for note in self.notes:
             yield "note", note
@@ -101,41 +100,6 @@ class Plan:
         state, seal = self.recorded.target, self.recorded.seal
         seal_text = f"watermark {seal.watermark}, seal {seal.number}" if seal is not None else "no seal"
         return f"{state.uri} (id {state.table_id}, version {state.version}): {seal_text}"
-
-
-def describe(step: PlannedStep) -> str:
-    """Return a readable description of a step."""
-    if isinstance(step, CommitStep):
-        text = f"no rows: everything up to version {step.ending_version} has arrived"
-        return f"{text}, seal {step.seal_number}"
-    versions = f"versions {step.starting_version}-{step.ending_version}"
-    text = {
-        "load": f"the snapshot of version {step.ending_version}",
-        "apply": versions,
-        "reload": f"the difference to version {step.ending_version}",
-        "reset": f"the snapshot of version {step.ending_version}, which replaces all rows",
-        "repair": _repaired(step) if isinstance(step, RepairStep) else "",
-        "baseline": f"no rows: the existing rows count as version {step.ending_version}",
-        "renew": f"no rows: the watermark {step.ending_version} under a new seal",
-        "take_over": f"no rows: the watermark {step.ending_version} of the pipeline that built the target",
-        "answer": f"the query over all staged rows, {versions}",
-        "complete": f"no rows: the batch, {versions}, is complete",
-    }[step.kind]
-    if isinstance(step, LoadStep) and step.at < 0:
-        text = "no rows: a table without rows, before version 0"
-    if isinstance(step, StateStep) and step.successor is not None:
-        text = f"no rows: the last seal of {step.pipeline}, from which {step.successor} continues"
-    return f"{text}, seal {step.seal_number}"
-
-
-def _repaired(step: RepairStep) -> str:
-    """Describe which keys a repair recomputes."""
-    keys = f"that {step.starting_version}-{step.ending_version} changed"
-    if step.keys_where is not None:
-        keys = f"where {step.keys_where}"
-    elif step.replayed:
-        keys = "in quarantine"
-    return f"the keys {keys}, as of version {step.at}"
 
 
 def range_lines(name: str, read_ranges: Iterable[ReadRange]) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.column_changes import FOLLOWED
 from delta_cdc.core.errors import ChangeFeedDisabled, RangeNotContiguous
 from delta_cdc.core.requests import ApplyRequest
-from delta_cdc.core.spec import ApplyStep, LoadStep
+from delta_cdc.core.steps import Changes, Snapshot, Step
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning import appended_events, followed_columns, preconditions, read_methods
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from delta_cdc.core.options import QueryOptions
-    from delta_cdc.core.spec import ReadRange
+    from delta_cdc.core.steps import ReadRange
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
@@ -219,7 +219,7 @@ def _beyond(observed: Observation) -> str:
 # -- a snapshot ---------------------------------------------------------------------------------
 async def load_step(
     observed: Observation, version: int, *, declared: bool = False
-) -> tuple[LoadStep, TableState]:
+) -> tuple[Step, TableState]:
     """Return the step that loads a version's snapshot as one sealed commit, and the source at that version.
 
     :param declared: load no rows: set the target's contents as the baseline for that snapshot
@@ -228,9 +228,11 @@ async def load_step(
     commit = await observed.log.commit(version)
     if version < observed.source.version:
         preconditions.check_retention(commit, observed.source, observed.now_ms)
-    step = LoadStep(
+    step = Step(
         kind="baseline" if declared else "load",
-        watermark=ended(at, commit),
+        read=Snapshot(is_empty=declared),
+        starting_version=version,
+        applied_to=ended(at, commit),
         seal_number=observed.next_number,
         source_columns=at.schema_columns,
         planned_on=observed.planned_on,
@@ -302,7 +304,7 @@ async def steps(
     versions: int | None = None,
     size: int | None = None,
     one_by_one: bool = False,
-) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]]:
+) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """Return one step per target commit, and notes on how the changes are read.
 
     :param options: the query over the changes
@@ -311,7 +313,7 @@ async def steps(
     :param size: maximum bytes per commit, see :func:`commit_parts`
     :param one_by_one: see :func:`delta_cdc.planning.read_methods.choose`
     """
-    steps_made: list[ApplyStep] = []
+    steps_made: list[Step] = []
     notes: list[str] = []
     arrivals = chosen.arrivals
     horizons = arrivals.horizons if arrivals is not None else {}
@@ -326,12 +328,13 @@ async def steps(
             last = commits[-1]
             notes += reading_notes
             steps_made.append(
-                ApplyStep(
+                Step(
+                    kind="apply",
+                    read=Changes(read_ranges),
                     starting_version=commits[0].version,
-                    watermark=ended(chosen.at_end, last),
+                    applied_to=ended(chosen.at_end, last),
                     seal_number=number + len(steps_made),
                     source_columns=await _columns_at(observed, chosen, last.version),
-                    read_ranges=read_ranges,
                     horizons=appended_events.since(
                         appended_events.horizon_of(commits, horizons), chosen.tracked_from
                     ),

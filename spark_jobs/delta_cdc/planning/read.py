@@ -13,18 +13,15 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.rules import check_read
-from delta_cdc.core.spec import (
-    ApplyStep,
-    CommitSpec,
-    CommitStep,
-    ReadSpec,
-    StagingStep,
-)
+from delta_cdc.core.spec import ReadSpec
+from delta_cdc.core.steps import NoRows, StagedRows, Step
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import PipelineState
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning import followed_columns, preconditions, ranges
 from delta_cdc.planning.apply import feed_warning
+from delta_cdc.planning.commit import commit_spec
 from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.observe import look
 from delta_cdc.planning.ranges import load_step
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from delta_cdc.core.requests import ReadRequest
-    from delta_cdc.core.spec import ReadStep
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.plan import Plan
@@ -69,7 +65,7 @@ class _Work:
     :param continues: the beginning of the batch is staged already
     """
 
-    steps: tuple[ReadStep, ...]
+    steps: tuple[Step, ...]
     at_end: TableState
     starting: int
     kind: Literal["changes", "snapshot"]
@@ -148,22 +144,14 @@ async def _idle(
     if due is None or found.ended.version <= observed.seal.watermark.version:
         return observed.nothing(found.ended.version, *notes)
     preconditions.refuse_unproven(found.identity, observed.source, observed.seal)
-    step = CommitStep(
-        starting_version=observed.seal.watermark.version + 1,
-        watermark=replace(found.ended, table_id=observed.source.table_id),
-        seal_number=recorded.next_number,
-        applied_from=observed.seal.state.applied_from,
-        planned_on=observed.planned_on,
+    state = PipelineState(
+        replace(found.ended, table_id=observed.source.table_id),
+        observed.seal.state.applied_from,
         configuration={**observed.seal.state.configuration, IDLE: True},
     )
-    spec = CommitSpec(
-        pipeline=request.pipeline,
-        run_id=request.run_id,
-        source_uri=spark_uri(request.source),
-        staging_uri=spark_uri(request.staging),
-        step=step,
-        single_driver=request.single_driver,
-    )
+    first = observed.seal.watermark.version + 1
+    source = spark_uri(request.source)
+    spec = commit_spec(request, source, first, state, recorded.next_number, observed.planned_on)
     followed = await followed_columns.check(observed.log, found.commits)
     return observed.plan(spec, None, *notes, *followed.notes, due)
 
@@ -178,7 +166,7 @@ async def _work(request: ReadRequest, observed: Observation, batch: Batch | None
     if not isinstance(chosen, ranges.Chosen):
         return chosen
     read_steps, notes = await _commit_steps(request, observed, chosen)
-    made: tuple[ReadStep, ...] = read_steps
+    made = read_steps
     starting = chosen.versions.starting_version
     plain = request.options.is_net and len(made) > 1
     if plain:
@@ -189,10 +177,11 @@ async def _work(request: ReadRequest, observed: Observation, batch: Batch | None
 async def _remaining_work(request: ReadRequest, observed: Observation, batch: Batch) -> _Work:
     """Return the remaining work of a batch whose beginning is staged."""
     starting = batch.versions.starting_version
-    completing = StagingStep(
+    completing = Step(
         kind="complete",
+        read=NoRows(),
         starting_version=starting,
-        watermark=batch.seal.watermark,
+        applied_to=batch.seal.watermark,
         seal_number=observed.next_number,
     )
     text = f"Staging {request.staging} holds versions {batch.versions}: the read continues after them."
@@ -206,7 +195,7 @@ async def _remaining_work(request: ReadRequest, observed: Observation, batch: Ba
         saved_end=max(ending, batch.seal.watermark.version),
     )
     chosen = await ranges.choose(bounded, batch.seal)
-    steps: tuple[ReadStep, ...] = ()
+    steps: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
     at_end = await observed.at(batch.seal.watermark.version)
     if isinstance(chosen, ranges.Chosen):
@@ -223,7 +212,7 @@ async def _remaining_work(request: ReadRequest, observed: Observation, batch: Ba
 
 async def _commit_steps(
     request: ReadRequest, observed: Observation, chosen: ranges.Chosen
-) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]]:
+) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     # Rows matched only by row id are matched between the two ends of the whole range.
     whole = request.options.is_net and not request.options.keys
     return await ranges.steps(
@@ -236,11 +225,12 @@ async def _commit_steps(
     )
 
 
-def _answer(last: ReadStep, starting: int) -> StagingStep:
-    return StagingStep(
+def _answer(last: Step, starting: int) -> Step:
+    return Step(
         kind="answer",
+        read=StagedRows(),
         starting_version=starting,
-        watermark=last.watermark,
+        applied_to=last.watermark,
         seal_number=last.seal_number,
         source_columns=last.source_columns,
     )

@@ -20,7 +20,7 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.properties import CHANGE_FEED, ROW_TRACKING, feed_on, row_id_column
-from delta_cdc.core.spec import ReadRange
+from delta_cdc.core.steps import ReadRange
 from delta_cdc.delta_log.actions import IDS_KEPT
 from delta_cdc.delta_log.file_manifests import net_bytes
 from delta_cdc.planning import preconditions

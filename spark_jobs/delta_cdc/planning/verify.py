@@ -49,7 +49,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.rules import check_pipeline
-from delta_cdc.core.spec import OtherTable, ReloadStep, VerifySpec
+from delta_cdc.core.spec import OtherTable, VerifySpec
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.core.watermark import Seal, app_id
 from delta_cdc.delta_log.schema_changes import leaf_paths
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from delta_cdc.core.options import ApplyOptions
-    from delta_cdc.core.spec import LoadStep
+    from delta_cdc.core.steps import Step
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.reconcile import RecordedWatermark
 
@@ -215,7 +215,7 @@ async def _sealed(
         recorded.target.version,
         options,
         source_uri=None if isinstance(compared, Check) else spark_uri(request.source or seal.source_uri),
-        step=None if isinstance(compared, Check) else compared,
+        compared=None if isinstance(compared, Check) else compared,
         current=current if isinstance(current, OtherTable) else None,
         source_keeps_all=source is None or LATENESS_HORIZON not in source.configuration,
     )
@@ -304,7 +304,7 @@ async def _comparison(
     source: TableState | None,
     watermark: str,
     now_ms: int,
-) -> LoadStep | ReloadStep | Check:
+) -> Step | Check:
     """Return the reload that would bring the target to the source as of the watermark."""
     if source is None:
         return skipped(EQUALS_SOURCE, f"the watermark belongs to another source: {watermark}")
@@ -335,7 +335,6 @@ async def _comparison(
         (step,) = (await modes.reload(reload, observed, None)).steps
     except _LOST as error:
         return skipped(EQUALS_SOURCE, error.message)
-    assert isinstance(step, ReloadStep)
     return step
 
 

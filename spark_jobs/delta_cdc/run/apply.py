@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core.errors import DeltaCdcError, OutcomeUnknown
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.spec import ApplySpec, JobResult
+from delta_cdc.core.steps import PROVED_BY_THEMSELVES
 from delta_cdc.core.text_table import grid
 from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.apply import plan_apply_async
-from delta_cdc.planning.plan import Plan, describe
+from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.written import bytes_of
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Kinds of steps that only their own commit proves: the watermark alone does not show whether they were made.
-_BY_THEMSELVES = ("reload", "reset", "repair")
-_WITHOUT_ROWS = ("take_over", "renew")
 #: The text of a dry run above the counts of several commits.
 _COUNTED = " (the counts are of the first one with rows; those of the others depend on it):"
 _BOUNDS = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp")
@@ -132,7 +130,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
 
     def described(self, plan: Plan, named: Callable[[str], str] = str) -> str:
         if plan.versions is not None and _stands_alone(plan):
-            steps = "; ".join(f"{step.kind} of {describe(step)}" for step in plan.steps)
+            steps = "; ".join(f"{step.kind} of {step}, seal {step.seal_number}" for step in plan.steps)
             return f"{steps}, {named(plan.source.uri)} into {named(self.written_table())}"
         return described_range(plan, self.written_table(), named)
 
@@ -326,8 +324,7 @@ def _bytes(commits: Sealed) -> int:
 
 def _proves(recorded: RecordedWatermark | None, plan: Plan) -> bool:
     """Return whether the seal in effect covers the range of the plan."""
-    assert isinstance(plan.spec, ApplySpec)
-    step = plan.spec.steps[-1]
+    step = plan.steps[-1]
     if (
         recorded is None
         or recorded.seal is None
@@ -338,14 +335,14 @@ def _proves(recorded: RecordedWatermark | None, plan: Plan) -> bool:
 
 
 def _stands_alone(plan: Plan) -> bool:
-    return any(step.kind in _BY_THEMSELVES for step in plan.steps)
+    return any(step.kind in PROVED_BY_THEMSELVES for step in plan.steps)
 
 
 def _dry_run_result(plan: Plan, result: JobResult | None) -> dict[str, Any]:
     """Return the result of a dry run, in its published form."""
     return {
         "table": _table(plan, result),
-        "steps": [f"{step.kind}: {describe(step)}" for step in plan.steps],
+        "steps": [f"{step.kind}: {step}, seal {step.seal_number}" for step in plan.steps],
         "statements": list(result.statements) if result is not None else [],
         "counts": dict(result.counts) if result is not None else {},
     }
@@ -356,8 +353,8 @@ def _table(plan: Plan, result: JobResult | None) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     counts: dict[str, int] = dict(result.counts) if result is not None else {}
     for number, step in enumerate(plan.steps, 1):
-        rows.append({"commit": number, "kind": step.kind, "what": describe(step)})
-        if step.kind not in _WITHOUT_ROWS:
+        rows.append({"commit": number, "kind": step.kind, "what": f"{step}, seal {step.seal_number}"})
+        if step.read.has_rows:
             rows[-1] |= counts
             counts = {}
     return rows

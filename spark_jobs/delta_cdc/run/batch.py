@@ -332,7 +332,7 @@ def _executed(
 ) -> list[JobResult | Exception]:
     """Run jobs in one application, and return the result of each."""
     try:
-        result = timed(execute, BatchSpec(run_id, tuple(specs), parallel))
+        result = timed(execute, BatchSpec(run_id=run_id, parts=tuple(specs), parallel=parallel))
     except Exception as error:  # noqa: BLE001 - each flow reads from its own log whether its job committed
         return [error] * len(specs)
     parts = [*result.parts, *[JobResult("unreached")] * (len(specs) - len(result.parts))]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.requests import CommitRequest
-from delta_cdc.core.spec import CommitSpec, JobResult
+from delta_cdc.core.spec import JobResult, ReadSpec
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.table import DeltaLog, run_sync
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 def run_commit(
     request: CommitRequest,
     *,
-    execute: Callable[[CommitSpec], JobResult],
+    execute: Callable[[ReadSpec], JobResult],
     say: Say = logger.info,
     max_attempts: int = 5,
     sleep: Callable[[float], None] = time.sleep,
@@ -56,14 +56,14 @@ def run_commit(
     )
 
 
-class _Commit(Run[CommitRequest, CommitPlan, CommitSpec, CommitResult]):
+class _Commit(Run[CommitRequest, CommitPlan, ReadSpec, CommitResult]):
     #: The batch of the first plan: this batch has arrived, even if staging holds a later one now.
     versions: VersionRange | None = None
 
     async def plan(self) -> CommitPlan:
         plan = await plan_commit_async(self.request)
         if self.versions is None and plan.spec is not None:
-            self.versions = VersionRange(plan.spec.step.starting_version, plan.spec.step.ending_version)
+            self.versions = VersionRange(*plan.steps[0].versions)
             self.request = replace(self.request, ending_version=self.versions.ending_version)
         return plan
 

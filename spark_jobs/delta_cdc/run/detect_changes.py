@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound
 from delta_cdc.core.reasons import unnamed
-from delta_cdc.core.spec import ranges_of
+from delta_cdc.core.steps import ranges_of
 from delta_cdc.core.text_table import plural
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.ingest import plan_ingest_async
 from delta_cdc.planning.memory import Memory
-from delta_cdc.planning.plan import describe, readable
+from delta_cdc.planning.plan import readable
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import extra_work_of
@@ -223,9 +223,7 @@ def _of_ingest(plan: IngestPlan) -> str:
 def _of_apply(plan: Plan) -> str:
     size = sum(read_range.size for read_range in ranges_of(plan.steps))
     n_unnamed = len(plan.steps) - _MOST_STEPS
-    steps = "; ".join(
-        describe(step).removesuffix(f", seal {step.seal_number}") for step in plan.steps[:_MOST_STEPS]
-    )
+    steps = "; ".join(str(step) for step in plan.steps[:_MOST_STEPS])
     if n_unnamed > 0:
         steps = f"versions {plan.versions} in {len(plan.steps)} commits"
     return f"{steps}, {readable(size)}" if size else steps

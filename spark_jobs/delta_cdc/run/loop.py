@@ -22,16 +22,8 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.requests import ApplyRequest, CommitRequest, IngestRequest, ReadRequest
-from delta_cdc.core.spec import (
-    ApplySpec,
-    CommitSpec,
-    IngestSpec,
-    JobResult,
-    ReadSpec,
-    fingerprint,
-    ranges_of,
-    step_fingerprint,
-)
+from delta_cdc.core.spec import ApplySpec, IngestSpec, JobResult, ReadSpec, fingerprint, step_fingerprint
+from delta_cdc.core.steps import ranges_of
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.plan import range_lines
@@ -50,7 +42,7 @@ Say = Callable[[str], None]
 T = TypeVar("T")
 _Request = TypeVar("_Request", ApplyRequest, ReadRequest, IngestRequest, CommitRequest)
 _Plan = TypeVar("_Plan", bound=Planned)
-_Spec = TypeVar("_Spec", ApplySpec, ReadSpec, CommitSpec, IngestSpec)
+_Spec = TypeVar("_Spec", ApplySpec, ReadSpec, IngestSpec)
 _Result = TypeVar("_Result", bound=Published)
 
 #: Seconds to wait after a lost race. The wait doubles each time, up to the longest; half of it is random.
@@ -272,7 +264,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         )
 
 
-def _planned_version(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec) -> int:
+def _planned_version(spec: ApplySpec | ReadSpec | IngestSpec) -> int:
     """Return the version of the written table that a job was planned on; -1 without such a version."""
     table_version = spec.steps[0].planned_on
     return table_version.version if table_version is not None else -1

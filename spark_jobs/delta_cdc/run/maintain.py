@@ -13,9 +13,9 @@ from delta_cdc.planning.vacuum import deleted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from delta_cdc.core.spec import CareSpec, JobResult, Spec
+    from delta_cdc.core.spec import JobResult, Part, Spec
 
-    Plans = Mapping[str, JobPlan[CareSpec, dict[str, Any]] | DeltaCdcError]
+    Plans = Mapping[str, JobPlan[Part, dict[str, Any]] | DeltaCdcError]
 
 
 def run(
@@ -52,9 +52,7 @@ def run(
     return rows, errors
 
 
-def _executed(
-    jobs: Sequence[CareSpec], execute: Callable[[Spec], JobResult], run_id: str
-) -> Sequence[JobResult]:
+def _executed(jobs: Sequence[Part], execute: Callable[[Spec], JobResult], run_id: str) -> Sequence[JobResult]:
     if not jobs:
         return ()
     result = execute(jobs[0] if len(jobs) == 1 else BatchSpec(run_id=run_id, parts=tuple(jobs)))

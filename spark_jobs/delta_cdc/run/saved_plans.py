@@ -9,7 +9,8 @@ from delta_cdc.core import codec
 from delta_cdc.core.codec import UnreadableJson
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplySpec, CommitSpec, IngestSpec, ReadSpec, Step
+    from delta_cdc.core.spec import ApplySpec, IngestSpec, ReadSpec
+    from delta_cdc.core.steps import Step
     from delta_cdc.planning.reconcile import RecordedWatermark
 
 #: The saved plan must not grow without bound; no work needs this many tries.
@@ -29,7 +30,7 @@ class Planned(Protocol):
     @property
     def ending_version(self) -> int | None: ...
     @property
-    def spec(self) -> ApplySpec | ReadSpec | CommitSpec | IngestSpec | None: ...
+    def spec(self) -> ApplySpec | ReadSpec | IngestSpec | None: ...
     @property
     def steps(self) -> tuple[Step, ...]: ...
     @property

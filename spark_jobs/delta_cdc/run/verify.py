@@ -62,7 +62,7 @@ def run_verify(
             break
         say(f"Checking the rows of {len(jobs)} table(s).")
         specs = tuple(spec for _, spec in jobs.values())
-        result = execute(BatchSpec(run_id, specs, parallel=parallel))
+        result = execute(BatchSpec(run_id=run_id, parts=specs, parallel=parallel))
         parts = result.parts or (result,) * len(specs)
         for (index, (plan, _)), part in zip(jobs.items(), parts, strict=True):
             if part.status == "stale" and attempt < _TRIES:

@@ -39,6 +39,7 @@ def refuse_unsafe_log_store(spark: SparkSession, uri: str, *, single_driver: boo
 
     If the user guarantees a single driver, log once what that means. On a disk, warn once.
 
+    :param spark: the session that writes; the guarantee is kept in its confs, for our log store
     :param uri: location of the table, as passed to Spark
     :param single_driver: the user guarantees that there is only one
     :raises UnsafeLogStore: names the conf
@@ -49,7 +50,6 @@ def refuse_unsafe_log_store(spark: SparkSession, uri: str, *, single_driver: boo
         # not worth a query for each table.
         confs = {name: value_of(spark, name) or "" for name in (conf_for(uri), CONF_OF_ALL)}
         refuse_unsafe_confs(confs, uri, single_driver=single_driver)
-        # Private sessions take this over from the user's session.
         set_where_allowed(spark, {SINGLE_DRIVER_CONF: "true" if single_driver else None})
     if not is_s3(uri):
         return

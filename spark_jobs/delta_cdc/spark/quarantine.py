@@ -31,7 +31,8 @@ from delta_cdc.spark.ingest import redelivery
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from delta_cdc.core.spec import ApplySpec, IngestSpec, SourceFile, TargetStep
+    from delta_cdc.core.spec import ApplySpec, IngestSpec, SourceFile
+    from delta_cdc.core.steps import Step
     from delta_cdc.core.watermark import Seal
     from delta_cdc.spark.apply.rows import Shape
 
@@ -136,7 +137,7 @@ def rows(
     found: DataFrame,
     *,
     spec: ApplySpec,
-    step: TargetStep,
+    step: Step,
     reason: Column,
     keys: Sequence[str],
     sequence: Column,
@@ -183,9 +184,7 @@ def _key_value(text: Column, data_type: T.DataType) -> Column:
     return text.cast(data_type)
 
 
-def write(
-    session: SparkSession, spec: ApplySpec, step: TargetStep, seal: Seal, rows: DataFrame
-) -> str | None:
+def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: DataFrame) -> str | None:
     """Write the rows that a step removes, in one commit with the seal of the step's commit in the target.
 
     An attempt that crashed between the two commits has left rows under this seal. Rows of the same range

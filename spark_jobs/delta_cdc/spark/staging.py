@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import failpoints, reserved_columns
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.spec import JobResult, LoadStep, StagingStep, seal_of
+from delta_cdc.core.spec import JobResult, seal_of
 from delta_cdc.core.sql import quote
 from delta_cdc.core.uris import short_name
 from delta_cdc.core.watermark import PipelineState, Seal, TableVersion
@@ -27,7 +27,8 @@ from delta_cdc.spark.sessions import AUTO_COMPACT, private_session, set_where_al
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from delta_cdc.core.spec import CommitSpec, ReadSpec, ReadStep
+    from delta_cdc.core.spec import ReadSpec
+    from delta_cdc.core.steps import Step
     from delta_cdc.spark.apply.commit import TableState
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,9 @@ CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 
 
 def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
-    """Write one batch, or its missing part; the first commit of a batch replaces the previous batch.
+    """Write one batch, or its missing part, or the seal of a batch that was delivered.
+
+    The first commit of a batch replaces the previous batch.
 
     The table has the source's columns (or the projection) and the feed's metadata columns. Its change data
     feed stays off, even if the session's default turns it on, because the column names would clash.
@@ -45,30 +48,25 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
     :return: ``committed`` if every step committed, with the batch's rows counted by change type; otherwise
         the status of the first step that did not commit
     """
-    feed.refuse_forbidden_confs(spark)
-    refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
     with private_session(spark) as session:
+        refuse_unsafe_log_store(session, spec.staging_uri, single_driver=spec.single_driver)
+        if spec.steps[0].kind == "commit":
+            return _delivered(session, spec, spec.steps[0])
+        feed.refuse_forbidden_confs(spark)
         # An automatic compaction between two commits of this job would look like a commit of another writer.
         # Where it cannot be turned off, the job plans again after it.
         set_where_allowed(session, {AUTO_COMPACT: "false"})
         return _run_steps(session, spec)
 
 
-def commit_delivered(spark: SparkSession, spec: CommitSpec) -> JobResult:
+def _delivered(session: SparkSession, spec: ReadSpec, step: Step) -> JobResult:
     """Seal a batch that a custom sink delivered: an empty commit records the last delivered version."""
-    refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
-    with private_session(spark) as session:
-        return _sealed_delivery(session, spec)
-
-
-def _sealed_delivery(session: SparkSession, spec: CommitSpec) -> JobResult:
-    step = spec.step
     failpoints.reached("planned")
     table_state = look(session, spec.staging_uri)
     if step.planned_on is not None and table_state.table_id != step.planned_on.table_id:
         return JobResult("stale", message=f"the staging table {spec.staging_uri} was replaced")
-    state = PipelineState(step.watermark, step.applied_from, configuration=step.configuration)
-    seal = seal_of(spec, step, state, kind="commit", versions=(step.starting_version, step.ending_version))
+    assert step.before is not None
+    seal = seal_of(spec, step, step.before)
     write = nothing_added(session, spec.staging_uri)
     outcome = commit(session, seal, write, Destination(spec.staging_uri))
     if outcome.status == "committed":
@@ -101,7 +99,7 @@ def _run_steps(session: SparkSession, spec: ReadSpec) -> JobResult:
     return JobResult(status="committed", counts=counts)
 
 
-def _following(session: SparkSession, spec: ReadSpec, step: ReadStep, version: int) -> ReadStep | str:
+def _following(session: SparkSession, spec: ReadSpec, step: Step, version: int) -> Step | str:
     """Return the step, planned on the previous step's commit; a reason if newer commits exist."""
     table_state = look(session, spec.staging_uri)
     own_hash = commit_hash(session, spec.staging_uri, version)
@@ -117,14 +115,11 @@ def _moved(spec: ReadSpec, state: TableState, version: int) -> str | None:
     return f"the staging table {spec.staging_uri} is at version {state.version}, planned on version {version}"
 
 
-def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dict[str, int]) -> Outcome:
-    description = _described(spec, step)
-    log.info("%s: reading %s of %s", spec.pipeline, description, short_name(spec.source_uri))
+def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[str, int]) -> Outcome:
+    log.info("%s: reading %s: %s", spec.pipeline, short_name(spec.source_uri), step)
     write = _prepared(session, spec, step)
     failpoints.reached("planned")
-    source_change = (
-        None if isinstance(step, StagingStep) else feed.changed_source(session, spec.source_uri, step)
-    )
+    source_change = feed.changed_source(session, spec.source_uri, step)
     if source_change is not None:
         return Outcome("stale", message=source_change)
     if step.planned_on is not None:
@@ -139,27 +134,18 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dic
     seal = _seal(spec, step, counts, complete=is_last)
     outcome = commit(session, seal, write, Destination(spec.staging_uri))
     if outcome.status == "committed":
-        log.info("%s: staged %s in version %s", spec.pipeline, description, outcome.version)
+        log.info("%s: staged %s in version %s", spec.pipeline, step, outcome.version)
     return outcome
 
 
-def _adds(spec: ReadSpec, step: ReadStep) -> bool:
+def _adds(spec: ReadSpec, step: Step) -> bool:
     """Return whether a step extends the staged rows; otherwise it replaces them."""
     if step.kind == "apply":
         return spec.continues or step.starting_version > spec.starting_version
     return step.kind != "load"
 
 
-def _described(spec: ReadSpec, step: ReadStep) -> str:
-    if step.kind == "load":
-        return f"the snapshot of version {step.ending_version}"
-    versions = f"versions {step.starting_version}-{step.ending_version}"
-    if step.kind == "answer":
-        return f"the {spec.options.query} of {versions}"
-    return f"the end of {versions}" if step.kind == "complete" else versions
-
-
-def _seal(spec: ReadSpec, step: ReadStep, counts: Mapping[str, int], *, complete: bool) -> Seal:
+def _seal(spec: ReadSpec, step: Step, counts: Mapping[str, int], *, complete: bool) -> Seal:
     """Return the seal of a step: it covers all staged versions, from the batch's first version on."""
     configuration: dict[str, Any] = {
         **spec.configuration,
@@ -173,7 +159,7 @@ def _seal(spec: ReadSpec, step: ReadStep, counts: Mapping[str, int], *, complete
 
 
 # -- rows ---------------------------------------------------------------------------------------
-def _prepared(session: SparkSession, spec: ReadSpec, step: ReadStep) -> Callable[[], object]:
+def _prepared(session: SparkSession, spec: ReadSpec, step: Step) -> Callable[[], object]:
     """Return the write of a step."""
     if step.kind == "complete":
         return nothing_added(session, spec.staging_uri)
@@ -191,14 +177,14 @@ def staged(session: SparkSession, staging: str, version: int) -> DataFrame:
     return session.read.format("delta").option("versionAsOf", version).load(staging)
 
 
-def _rows(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
+def _rows(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
     options, by_row_id = spec.options, False
-    if isinstance(step, LoadStep):
+    if step.read.begins:
         rows = _snapshot(session, spec, step)
         if options.is_net and not options.keys:
             # A snapshot has only inserts, and without keys the query cannot net them.
             options = replace(options, query="full_delta")
-    elif isinstance(step, StagingStep):
+    elif not step.read.reads_source:
         assert step.planned_on is not None
         rows = staged(session, spec.staging_uri, step.planned_on.version)
     else:
@@ -207,7 +193,7 @@ def _rows(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
         rows = change.change_rows(
             session,
             spec.source_uri,
-            step.read_ranges,
+            step.read.ranges,
             step.source_columns,
             at=step.at,
             manifests_uri=spec.manifests_uri,
@@ -224,7 +210,7 @@ def _rows(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
     )
 
 
-def _snapshot(session: SparkSession, spec: ReadSpec, step: LoadStep) -> DataFrame:
+def _snapshot(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
     version = F.lit(step.at).cast("bigint")
     commit_time = feed.commit_timestamp(session, spec.source_uri, step.at)
     return feed.snapshot_rows(session, spec.source_uri, step.at, step.source_columns).withColumns(
@@ -238,7 +224,7 @@ def _snapshot(session: SparkSession, spec: ReadSpec, step: LoadStep) -> DataFram
 
 
 # -- counts -------------------------------------------------------------------------------------
-def _counts_of(session: SparkSession, spec: ReadSpec, step: ReadStep, outcome: Outcome) -> dict[str, int]:
+def _counts_of(session: SparkSession, spec: ReadSpec, step: Step, outcome: Outcome) -> dict[str, int]:
     """Count the rows that a step staged. The step is committed, so a failure only warns."""
     if step.kind == "complete" or outcome.version is None:
         return {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core.options import ApplyOptions
-from delta_cdc.core.spec import ApplySpec, Step
+from delta_cdc.core.spec import ApplySpec
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import load, rows
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.core.steps import Step
 
 #: After the load: what happens to each row of the source, in order.
 STATEMENTS = (

@@ -14,8 +14,8 @@ from delta_cdc import read_changes
 from delta_cdc.core import manifest_columns
 from delta_cdc.core.errors import CorruptLog, VersionsExpired
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER
-from delta_cdc.core.spec import ReadRange
 from delta_cdc.core.sql import quote
+from delta_cdc.core.steps import ReadRange
 from delta_cdc.delta_log import manifest_feed
 from delta_cdc.delta_log.file_manifests import write_manifests
 from delta_cdc.delta_log.table import DeltaLog

@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 from delta_cdc import read_changes
 from delta_cdc.core.errors import ReadMethodUnavailable
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER, ROW_ID
-from delta_cdc.core.spec import ReadRange
 from delta_cdc.core.sql import table
+from delta_cdc.core.steps import ReadRange
 from delta_cdc.delta_log.file_manifests import net_bytes, write_manifests
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.spark.changes import manifests as slices

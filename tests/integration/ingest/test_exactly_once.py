@@ -84,7 +84,7 @@ def test_twins_and_zombies(spark: SparkSession, tmp_path: Path) -> None:
         slow = Running(lambda: job.run(spark, spec), "slow")
         gate.wait()
         flow.deliver("2.json", second)
-        twin = replace(flow.planned(), step=spec.step)
+        twin = replace(flow.planned(), steps=spec.steps)
         assert job.run(spark, twin).status == "committed"
         gate.open()
         found = slow.result()
@@ -218,7 +218,7 @@ def test_the_record_keeps_all_rows_in_few_files(spark: SparkSession, tmp_path: P
         spec = ingest_spec(
             IngestOptions(keys=("id",)), log=log, files=(SourceFile(name, number, 10 + number),)
         )
-        spec = replace(spec, step=replace(spec.step, seal_number=number))
+        spec = replace(spec, steps=(replace(spec.step, seal_number=number),))
         step = SealStep("ingest", number, number, "f", "r")
         seal = Seal("p", number, spec.source_uri, PipelineState(None, 1), step)
         assert ingested.write(session, spec, seal).status == "committed"

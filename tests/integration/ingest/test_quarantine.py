@@ -177,7 +177,7 @@ def test_all_damages_that_only_reading_finds_are_found_at_once(
     assert not flow.ingest().applied
 
 
-def test_late_beyond_the_horizon(spark: SparkSession, tmp_path: Path) -> None:
+def test_late_beyond_the_allowed_lateness(spark: SparkSession, tmp_path: Path) -> None:
     flow = Deliveries(spark, tmp_path)
     flow.deliver("a.json", GOOD)
     flow.ingest()

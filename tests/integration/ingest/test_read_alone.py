@@ -30,7 +30,7 @@ def names(flow: Deliveries, spec: IngestSpec) -> tuple[list[str | None], JobResu
         assert part.status == "unreached"
         seen.append(part.reading and Path(part.reading).name)
 
-    (part,) = job.run(flow.spark, BatchSpec("r", (spec,)), part_reads=note).parts
+    (part,) = job.run(flow.spark, BatchSpec(run_id="r", parts=(spec,)), part_reads=note).parts
     return seen, part
 
 

@@ -220,7 +220,7 @@ def test_parts_of_one_application(
     for number, flow in enumerate(flows):
         flow.deliver("a.json", [event("I", 1, number, name="a", amount=1)])
     flows[1].given = {"keys": ["nokey"]}
-    bundle = BatchSpec("r", tuple(flow.planned() for flow in flows))
+    bundle = BatchSpec(run_id="r", parts=tuple(flow.planned() for flow in flows))
     text, result = to_json(bundle), tmp_path / "result.json"
     (tmp_path / "spec.json").write_text(text)
 
@@ -285,7 +285,7 @@ def test_parts_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
         seen.append((point, threading.get_ident()))
 
     with hooked(meet):
-        done = job.run(spark, BatchSpec("r", tuple(specs), parallel=3))
+        done = job.run(spark, BatchSpec(run_id="r", parts=tuple(specs), parallel=3))
     assert [part.status for part in done.parts] == ["committed"] * 3
     assert len({thread for point, thread in seen if point == "committed"}) == 3
     for at, flow in enumerate(flows):

@@ -183,7 +183,9 @@ def test_which_events_stay(spark: SparkSession, tmp_table: Table) -> None:
     named = rows.select("k", "s", expire._text(F.struct(*rows.columns)).alias(expire.ROW))
     for read, stays in STAYS:
         readers = tuple(changed(seal(1, 0), configuration=validation.described(one)) for one in read)
-        spec = ExpireSpec("r", log, table_id=metadata(log)["id"], readers=readers, below="10", since=0)
+        spec = ExpireSpec(
+            run_id="r", table_uri=log, table_id=metadata(log)["id"], readers=readers, below="10", since=0
+        )
         gone = expire.expired(spark, spec, "10", is_tracked=False)
         found: dict[Any, list[Any]] = defaultdict(list)
         for k, s in named.join(gone, expire.ROW, "left_anti").select("k", "s").collect():
@@ -283,7 +285,9 @@ def test_waits_dies_races_and_goes_on(spark: SparkSession, tmp_table: Table) -> 
     put(spark, flow.log, (1, "d", "U", 50))
     counted = flow.expire(dry_run=True)
     assert counted["deleted"] == 1
-    stale = run_sync(plan_expiry(ExpireSpec("r", flow.log, "35"), flow.consumers)).spec
+    stale = run_sync(
+        plan_expiry(ExpireSpec(run_id="r", table_uri=flow.log, horizon="35"), flow.consumers)
+    ).spec
     remove = dying("expired")
     try:
         with pytest.raises(Exception, match="expired"):

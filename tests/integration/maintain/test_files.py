@@ -33,7 +33,7 @@ RETENTION = "delta.deletedFileRetentionDuration"
 
 def optimized(spark: SparkSession, table: str, **asked: Any) -> dict[str, Any]:
     """Plan, and run what there is to do."""
-    planned = run_sync(plan_optimize(OptimizeSpec("r", table, **asked)))
+    planned = run_sync(plan_optimize(OptimizeSpec(run_id="r", table_uri=table, **asked)))
     if planned.spec is None:
         return {**planned.outcome, "note": planned.notes[0]}
     result = job.run(spark, planned.spec)
@@ -101,7 +101,7 @@ def test_targets_are_laid_out_and_pipelines_go_on(spark: SparkSession, tmp_table
     assert rows(spark, partitioned) == sorted(expected, key=str)
     opened = spark.read.format("delta").load(clustered).where("__END_AT IS NULL").select("k", "part", "v")
     assert sorted(map(tuple, opened.collect()), key=str) == expected
-    bad = run_sync(plan_optimize(OptimizeSpec("r", clustered, where="k = 1"))).spec
+    bad = run_sync(plan_optimize(OptimizeSpec(run_id="r", table_uri=clustered, where="k = 1"))).spec
     assert bad is not None
     failed = job.run(spark, bad)
     assert failed.error is not None
@@ -156,7 +156,7 @@ def test_vacuum_and_its_consumers(spark: SparkSession, tmp_table: Table) -> None
     whole = data_files(source)
 
     def plan(*, dry_run: bool = False, extend_retention: bool = False) -> Any:
-        spec = VacuumSpec("r", source, dry_run=dry_run)
+        spec = VacuumSpec(run_id="r", table_uri=source, dry_run=dry_run)
         return run_sync(plan_vacuum(spec, consumers, extend_retention=extend_retention))
 
     with pytest.raises(VacuumWouldLose) as refused:

@@ -22,7 +22,6 @@ from delta_cdc.core.errors import (
     TablesFailed,
     VacuumWouldLose,
 )
-from delta_cdc.core.locations import locations_of
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.spec import BatchSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
@@ -92,9 +91,10 @@ def test_optimize_asks_for_what_it_was_told(
     )
     (row,) = operator.execute(context())
     (spec,) = spark.specs
-    assert spec == OptimizeSpec("r", tables.source.uri, "p = 1", ("a", "b"), single_driver=True)
+    wanted = {"where": "p = 1", "zorder_by": ("a", "b"), "single_driver": True}
+    assert spec == OptimizeSpec(run_id="r", table_uri=tables.source.uri, **wanted)
     assert (row["table"], row["status"]) == (tables.source.uri, "done")
-    assert locations_of(spec) == [tables.source.uri]
+    assert spec.locations == [tables.source.uri]
 
 
 def test_a_table_that_needs_nothing_starts_nothing(tmp_path: Path, spark: Spark) -> None:

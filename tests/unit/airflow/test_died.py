@@ -33,7 +33,7 @@ def spec(tmp_path: Path) -> BatchSpec:
     world.deliver("a.json", ["1"])
     part = world.plan().spec
     assert part is not None
-    return BatchSpec("r", (part, part))
+    return BatchSpec(run_id="r", parts=(part, part))
 
 
 def leaves(*parts: JobResult) -> str:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _STEP = made_step("apply", 1, TableVersion("id", 1), 1)
-_APPLY = ApplySpec("p", "r", "/s", "/t", ApplyOptions(), (_STEP,))
+_APPLY = ApplySpec(
+    pipeline="p", run_id="r", source_uri="/s", target_uri="/t", options=ApplyOptions(), steps=(_STEP,)
+)
 
 
 def _operator(**given: Any) -> Any:
@@ -77,7 +79,7 @@ def test_a_class_path_of_the_users_own_comes_behind_ours(tmp_path: Path, archive
     ):
         hook = _hook(**conf)
         hook.properties_file = file
-        EmbeddedStart(_operator(driver_class_path=argument), EnableSpec("r")).configure(hook, tmp_path)
+        EmbeddedStart(_operator(driver_class_path=argument), EnableSpec(run_id="r")).configure(hook, tmp_path)
         assert hook.driver_class_path.split(os.pathsep)[-len(behind) :] == behind
         assert "delta-spark" in hook.driver_class_path
 
@@ -95,7 +97,7 @@ def test_with_jars_of_the_users_own_none_of_ours_is_looked_for(
     for driver_class_path in (None, "/mine.jar"):
         hook = _hook()
         operator = _operator(**given, driver_class_path=driver_class_path)
-        EmbeddedStart(operator, EnableSpec("r")).configure(hook, tmp_path)
+        EmbeddedStart(operator, EnableSpec(run_id="r")).configure(hook, tmp_path)
         assert hook.driver_class_path == driver_class_path
         assert "SharedArchiveFile" not in hook.confs[JAVA_OPTIONS]
 
@@ -106,7 +108,7 @@ def test_options_for_the_jvm_in_the_users_file_are_kept(tmp_path: Path, archive:
     )
     hook = _hook()
     hook.properties_file = str(tmp_path / "own.conf")
-    EmbeddedStart(_operator(), EnableSpec("r")).configure(hook, tmp_path)
+    EmbeddedStart(_operator(), EnableSpec(run_id="r")).configure(hook, tmp_path)
     assert hook.confs[JAVA_OPTIONS].endswith(" -Dproxy=1")
     # Spark puts the default ones on the same command line, and two collectors are one too many.
     assert "GC" not in hook.confs[JAVA_OPTIONS]

@@ -329,12 +329,20 @@ def test_a_name_that_moved_is_looked_up_again(
 ) -> None:
     task = world.task(source="{{ params.source }}") if templated else world.task()
     world.ask(task, SOURCE, TARGET)
-    spec: Any = ApplySpec("p", "r", "/s", "/t", ApplyOptions(), (), target_name=TARGET)
+    spec: Any = ApplySpec(
+        pipeline="p",
+        run_id="r",
+        source_uri="/s",
+        target_uri="/t",
+        options=ApplyOptions(),
+        steps=(),
+        target_name=TARGET,
+    )
     result = JobResult("failed", error=error("x", remedy="y").to_dict())
     if in_batch:
         others = JobResult("committed")
         spec, result = (
-            BatchSpec("r", (replace(spec, target_name=SOURCE), spec)),
+            BatchSpec(run_id="r", parts=(replace(spec, target_name=SOURCE), spec)),
             JobResult("committed", parts=(others, result)),
         )
     forget_moved(task, world.context(task), spec, result)

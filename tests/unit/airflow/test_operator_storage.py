@@ -23,8 +23,10 @@ from delta_cdc.core.commit_safety import CONDITIONAL_STORE
 from delta_cdc.core.errors import DeltaConnectionNotFound, InvalidConfiguration
 from delta_cdc.core.options import ApplyOptions, IngestOptions
 from delta_cdc.core.requests import ApplyRequest
-from delta_cdc.core.spec import ApplySpec, IngestSpec, IngestStep, ReadSpec, Staging
+from delta_cdc.core.spec import ApplySpec, IngestSpec, ReadSpec
+from delta_cdc.core.steps import Staging
 from delta_cdc.core.watermark import TableVersion
+from tests.support.steps import ingest_step
 from tests.support.steps import step as made_step
 from tests.unit.airflow.test_base_operator import COMMITTED, SPEC, Store, _writes, operator, run, small_world
 
@@ -80,11 +82,21 @@ def after(target: str) -> ApplyRequest:
 
 
 def ingest_spec(source: str, log: str, **changed: Any) -> IngestSpec:
-    step = IngestStep("ingest", seal_number=1, applied_from=1)
-    sides = (f"{log}__ingested", f"{log}__quarantine")
     kind = "kafka" if source.startswith("kafka:") else "files"
     options = IngestOptions(source_kind=kind, keys=("id",))  # type: ignore[arg-type]
-    return replace(IngestSpec("p", "r", source, log, *sides, options, step), **changed)
+    return replace(
+        IngestSpec(
+            pipeline="p",
+            run_id="r",
+            source_uri=source,
+            log_uri=log,
+            ingested_uri=f"{log}__ingested",
+            quarantine_uri=f"{log}__quarantine",
+            options=options,
+            steps=(ingest_step(),),
+        ),
+        **changed,
+    )
 
 
 # -- a driver on this machine ---------------------------------------------------------------------
@@ -238,7 +250,7 @@ def test_a_driver_that_applies_after_an_ingest_plans_with_the_same_options(
 ) -> None:
     _keeping_file(stand_in, "DELTA_CDC_STORAGE_OPTIONS")
     spec: specs.Spec = ingest_spec("/landing", "/lake/log", after=after("/lake/t"))
-    ran(operator(delta_conn_id=lake), specs.BatchSpec("r", (spec,)) if bundled else spec)  # type: ignore[arg-type]
+    ran(operator(delta_conn_id=lake), specs.BatchSpec(run_id="r", parts=(spec,)) if bundled else spec)  # type: ignore[arg-type]
     _nothing_secret_on_the_command_line(stand_in)
     assert SECRET not in json.dumps(stand_in.spec)
     assert json.loads((stand_in.folder / "file").read_text())["AWS_SECRET_ACCESS_KEY"] == SECRET
@@ -256,7 +268,10 @@ def test_a_driver_that_plans_nothing_gets_no_file(stand_in: StandIn, lake: str) 
 
 def test_options_of_kafkas_client_are_a_private_file(stand_in: StandIn) -> None:
     _keeping_file(stand_in, "DELTA_CDC_KAFKA_OPTIONS")
-    ran(Reading(task_id="t", table="/t"), specs.BatchSpec("r", (ingest_spec("/landing", "/l"), _TOPICS)))
+    ran(
+        Reading(task_id="t", table="/t"),
+        specs.BatchSpec(run_id="r", parts=(ingest_spec("/landing", "/l"), _TOPICS)),
+    )
     _nothing_secret_on_the_command_line(stand_in)
     assert SECRET not in json.dumps(stand_in.spec)
     assert SECRET not in "".join(stand_in.environment.values())
@@ -291,7 +306,7 @@ def test_the_jars_of_s3_go_where_a_job_reaches_it(
 ) -> None:
     stand_in.does(COMMITTED)
     told = {"delta_conn_id": lake} if how == "a connection" else {}
-    spec = specs.EnableSpec("r", ("/t" if told else "s3://lake/t",), {"a": "b"})
+    spec = specs.EnableSpec(run_id="r", tables=("/t" if told else "s3://lake/t",), schema={"a": "b"})
     ran(operator(**told), spec)
     assert stand_in.option("--driver-class-path") == ["/jars/delta.jar:/jars/s3.jar"]
     assert stand_in.confs[_LOG_STORE] == CONDITIONAL_STORE
@@ -399,14 +414,39 @@ def test_azures_confs_name_the_host_of_every_table(kind: str, records: Records, 
         staging=Staging(uris[2], 1, "changes"),
     )
     works: dict[str, Any] = {
-        "apply": ApplySpec("p", "r", uris[0], uris[1], ApplyOptions(), (step,)),
-        "read": ReadSpec("p", "r", uris[0], uris[1], (step,), "changes", 1, 0),
-        "commit": specs.CommitSpec(
-            "p", "r", uris[0], uris[1], specs.CommitStep(1, TableVersion("id", 2), 1, 0)
+        "apply": ApplySpec(
+            pipeline="p",
+            run_id="r",
+            source_uri=uris[0],
+            target_uri=uris[1],
+            options=ApplyOptions(),
+            steps=(step,),
+        ),
+        "read": ReadSpec(
+            pipeline="p",
+            run_id="r",
+            source_uri=uris[0],
+            staging_uri=uris[1],
+            steps=(step,),
+            kind="changes",
+            starting_version=1,
+            applied_from=0,
+        ),
+        "commit": specs.ReadSpec(
+            pipeline="p",
+            run_id="r",
+            source_uri=uris[0],
+            staging_uri=uris[1],
+            steps=(made_step("commit", 1, TableVersion("id", 2), 1),),
+            kind="changes",
+            starting_version=1,
+            applied_from=0,
         ),
         "enable": specs.EnableSpec(run_id="r", tables=tuple(uris)),
         "ingest": ingest_spec(uris[0], uris[1], after=after(uris[2])),
-        "bundle": specs.BatchSpec("r", (ingest_spec(uris[0], uris[1]), ingest_spec(uris[0], uris[2]))),
+        "bundle": specs.BatchSpec(
+            run_id="r", parts=(ingest_spec(uris[0], uris[1]), ingest_spec(uris[0], uris[2]))
+        ),
     }
     hook: Any = Here()
     log: Any = records

@@ -27,7 +27,8 @@ from delta_cdc.core.errors import (
     SparkConnectionNotFound,
 )
 from delta_cdc.core.options import ApplyOptions, QueryOptions
-from delta_cdc.core.spec import ApplySpec, BatchSpec, JobResult, ReadRange
+from delta_cdc.core.spec import ApplySpec, BatchSpec, JobResult
+from delta_cdc.core.steps import ReadRange
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.run.outcomes import CommitResult, ReadResult
@@ -488,9 +489,16 @@ def spec_with(method: Any) -> ApplySpec:
         watermark=TableVersion("id", 2),
         seal_number=1,
         source_columns=("id",),
-        read_ranges=(ReadRange(1, 2, method, "said so", 10),),
+        ranges=(ReadRange(1, 2, method, "said so", 10),),
     )
-    return ApplySpec("p", "r", "/lake/source", "/lake/target", ApplyOptions(), (step,))
+    return ApplySpec(
+        pipeline="p",
+        run_id="r",
+        source_uri="/lake/source",
+        target_uri="/lake/target",
+        options=ApplyOptions(),
+        steps=(step,),
+    )
 
 
 @pytest.mark.parametrize(
@@ -522,7 +530,9 @@ def test_each_part_of_a_bundle_has_slices_of_its_own(monkeypatch: pytest.MonkeyP
     """They are named by versions, which two tables may share."""
     tables = Tables.made_in(tmp_path)
     part = replace(spec_with("added_files"), source_uri=tables.source.uri)
-    bundle = BatchSpec("r", (part, replace(part, pipeline="q"), ingest_spec("/landing", "/lake/log")))
+    bundle = BatchSpec(
+        run_id="r", parts=(part, replace(part, pipeline="q"), ingest_spec("/landing", "/lake/log"))
+    )
     ready = with_slices(bundle, "local[2]", tmp_path, options=None, name="mine")
     assert isinstance(ready, BatchSpec)
     folders = [part.manifests_uri for part in ready.parts if isinstance(part, ApplySpec)]
@@ -536,7 +546,9 @@ def test_each_part_of_a_bundle_has_slices_of_its_own(monkeypatch: pytest.MonkeyP
         assert list(results.rglob("*.json"))
     assert list(results.iterdir()) == []
     assert (
-        with_slices(BatchSpec("r", bundle.parts[2:]), "yarn", tmp_path, options=None, name="mine").parts
+        with_slices(
+            BatchSpec(run_id="r", parts=bundle.parts[2:]), "yarn", tmp_path, options=None, name="mine"
+        ).parts
         == bundle.parts[2:]
     )  # type: ignore[union-attr]
 

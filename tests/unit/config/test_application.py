@@ -15,18 +15,26 @@ from delta_cdc.config import load
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.options import ApplyOptions, IngestOptions
 from delta_cdc.core.requests import ApplyRequest, IngestRequest
-from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, IngestStep, JobResult
+from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, JobResult
 from delta_cdc.planning.verify import VerifyRequest
+from tests.support.steps import ingest_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ACCOUNT = "abfss://lake@account.dfs.core.windows.net"
-STEP = IngestStep("ingest", seal_number=1, applied_from=1)
+STEP = ingest_step()
 
 
 def apply(source: str, target: str) -> ApplySpec:
-    return ApplySpec("p", "r", source, target, ApplyOptions(keys=("id",)), ())
+    return ApplySpec(
+        pipeline="p",
+        run_id="r",
+        source_uri=source,
+        target_uri=target,
+        options=ApplyOptions(keys=("id",)),
+        steps=(),
+    )
 
 
 def after(target: str) -> ApplyRequest:
@@ -35,7 +43,17 @@ def after(target: str) -> ApplyRequest:
 
 def ingest(source: str, kind: Any, target: str) -> IngestSpec:
     options = IngestOptions(source_kind=kind)
-    return IngestSpec("p", "r", source, "/l", "/i", "/q", options, STEP, after=after(target))
+    return IngestSpec(
+        pipeline="p",
+        run_id="r",
+        source_uri=source,
+        log_uri="/l",
+        ingested_uri="/i",
+        quarantine_uri="/q",
+        options=options,
+        steps=(STEP,),
+        after=after(target),
+    )
 
 
 @pytest.fixture
@@ -74,9 +92,11 @@ def test_one_session_for_all_rounds(started: list[dict[str, Any]]) -> None:
     }
     with application.Application(told) as running:
         running.execute(
-            BatchSpec("r", (apply("s3://a/s", "s3://a/t"), ingest("kafka://b:9/t", "kafka", "/t")))
+            BatchSpec(
+                run_id="r", parts=(apply("s3://a/s", "s3://a/t"), ingest("kafka://b:9/t", "kafka", "/t"))
+            )
         )
-        running.execute(BatchSpec("r", (apply("s3://a/s", "s3://a/t"),)))
+        running.execute(BatchSpec(run_id="r", parts=(apply("s3://a/s", "s3://a/t"),)))
     session, first, second = started
     assert session["kafka"] is True
     # Of the store, confs and secrets are made where Spark starts; the user's own are given along.
@@ -88,7 +108,7 @@ def test_one_session_for_all_rounds(started: list[dict[str, Any]]) -> None:
 
 def test_every_location_that_a_job_names_is_told(started: list[dict[str, Any]]) -> None:
     with application.Application({}) as running:
-        running.execute(BatchSpec("r", (ingest("/files", "files", f"{ACCOUNT}/t"),)))
+        running.execute(BatchSpec(run_id="r", parts=(ingest("/files", "files", f"{ACCOUNT}/t"),)))
     assert {"/files", "/l", f"{ACCOUNT}/t"} <= set(started[0]["locations"])
     assert "kafka" not in started[0]
 
@@ -100,7 +120,7 @@ def test_what_a_later_round_reaches_is_told_before_the_first(started: list[dict[
         IngestRequest(pipeline="b", source="kafka://b:9/t", log="/l", options=IngestOptions()),
     ]
     with application.Application({}, asked) as running:
-        running.execute(BatchSpec("r", (apply("/s", "/t"),)))
+        running.execute(BatchSpec(run_id="r", parts=(apply("/s", "/t"),)))
     assert {"/s", "/t", "s3://lake/a", "/l"} == set(started[0]["locations"])
     assert started[0]["kafka"] is True
 
@@ -121,7 +141,7 @@ def test_a_quick_start_is_for_small_work_alone(
     asked = [request] if applies else []
     spec = replace(ingest("/files", "files", "/t"), after=then)
     with application.Application({}, asked) as running:
-        running.execute(BatchSpec("r", (spec,)))
+        running.execute(BatchSpec(run_id="r", parts=(spec,)))
     assert started[0]["quick_start"] is quick
 
 

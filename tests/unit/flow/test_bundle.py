@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from delta_cdc.core.requests import ApplyRequest
-    from delta_cdc.core.spec import Step
+    from delta_cdc.core.steps import Step
 
 
 @dataclass

@@ -47,7 +47,7 @@ def run(
     parallel: int = 1,
 ) -> JobResult:
     monkeypatch.setattr("delta_cdc.spark.ingest.engine.run", ingest)
-    batch = BatchSpec("r", tuple(parts), parallel)
+    batch = BatchSpec(run_id="r", parts=tuple(parts), parallel=parallel)
     return job.run(cast("Any", Spark()), batch, part_reads=note)
 
 

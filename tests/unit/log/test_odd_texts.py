@@ -189,7 +189,7 @@ def _use(commit: Commit, files: list[FileAction], other: str) -> None:
     info = commit.info
     datetime.fromtimestamp(commit.timestamp / 1000, UTC).isoformat()
     Seal.from_json(info.user_metadata), format_of(info.user_metadata)
-    expired_below(info), repeats(info, OptimizeSpec("/t", "id"))
+    expired_below(info), repeats(info, OptimizeSpec(run_id="/t", table_uri="id"))
     replaces_all_rows(info.operation, info.operation_parameters)
     info.whole_parameter("version"), sealed_counts(seal(1, 1), commit)
     Condition(operations=frozenset({"write"}), partitions={"part": frozenset({"1"})}).counts(commit)

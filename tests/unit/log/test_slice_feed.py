@@ -12,7 +12,8 @@ import pytest
 from delta_cdc.core import manifest_columns
 from delta_cdc.core.errors import CorruptLog, ReadMethodUnavailable, VersionsExpired
 from delta_cdc.core.options import ApplyOptions
-from delta_cdc.core.spec import ApplySpec, ReadRange
+from delta_cdc.core.spec import ApplySpec
+from delta_cdc.core.steps import ReadRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log import deletion_vectors, manifest_feed
 from delta_cdc.delta_log.file_manifests import prepared, write_manifests
@@ -333,8 +334,15 @@ def test_damaged_and_missing_vectors_are_named(source: LogTable) -> None:
 
 # -- who asks -----------------------------------------------------------------------------------
 def spec_of(source: LogTable, *read_ranges: ReadRange) -> ApplySpec:
-    step = made_step("apply", 1, TableVersion("i", source.version), 1, ("id",), read_ranges=read_ranges)
-    return ApplySpec("p", "r", source.uri, "/target", ApplyOptions(keys=("id",)), (step,))
+    step = made_step("apply", 1, TableVersion("i", source.version), 1, ("id",), ranges=read_ranges)
+    return ApplySpec(
+        pipeline="p",
+        run_id="r",
+        source_uri=source.uri,
+        target_uri="/target",
+        options=ApplyOptions(keys=("id",)),
+        steps=(step,),
+    )
 
 
 def test_a_prepared_spec_says_what_is_sliced(source: LogTable, tmp_path: Path) -> None:
@@ -347,7 +355,7 @@ def test_a_prepared_spec_says_what_is_sliced(source: LogTable, tmp_path: Path) -
         ReadRange(2, 2, "change_files", "", 0),
     )
     found = prepared(spec, str(tmp_path / "slices"))
-    assert [read_range.by_manifest for read_range in found.steps[0].read_ranges] == [True, True, False]
+    assert [read_range.by_manifest for read_range in found.steps[0].read.ranges] == [True, True, False]
     assert found.manifests_uri == str(tmp_path / "slices")
 
 

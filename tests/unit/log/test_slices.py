@@ -20,7 +20,8 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.manifest_columns import MARKS, SIDES, location
 from delta_cdc.core.options import ApplyOptions
-from delta_cdc.core.spec import ApplySpec, ReadRange, Staging, fingerprint
+from delta_cdc.core.spec import ApplySpec, fingerprint
+from delta_cdc.core.steps import ReadRange, Staging
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log import deletion_vectors
 from delta_cdc.delta_log.file_manifests import forget, net_bytes, prepared, write_manifests
@@ -436,9 +437,16 @@ def _spec(made: LogTable, *read_ranges: ReadRange, at: int = 2, **more: Any) -> 
     step = made_step(
         kind="apply",
         starting_version=1, watermark=TableVersion(made.table_id, at), seal_number=1,
-        source_columns=("id",), read_ranges=read_ranges, **more,
+        source_columns=("id",), ranges=read_ranges, **more,
     )  # fmt: skip
-    return ApplySpec("p", "r", made.uri, "/target", ApplyOptions(keys=("id",)), (step,))
+    return ApplySpec(
+        pipeline="p",
+        run_id="r",
+        source_uri=made.uri,
+        target_uri="/target",
+        options=ApplyOptions(keys=("id",)),
+        steps=(step,),
+    )
 
 
 def test_a_spec_gets_the_slices_of_its_segments(tmp_path: Path) -> None:
@@ -449,7 +457,7 @@ def test_a_spec_gets_the_slices_of_its_segments(tmp_path: Path) -> None:
     spec = _spec(made, tracked)
     found = prepared(spec, str(root))
     assert found.manifests_uri == str(root)
-    assert [one.by_manifest for one in found.steps[0].read_ranges] == [True]
+    assert [one.by_manifest for one in found.steps[0].read.ranges] == [True]
     assert fingerprint(found) == fingerprint(spec)
     file = Path(location(str(root), tracked)) / "_delta_log" / f"{0:020d}.json"
     assert "more" in file.read_text()

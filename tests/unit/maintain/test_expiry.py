@@ -55,7 +55,11 @@ def plan(
     tables: Tables, *more: Consumer, keep: str | None = None, horizon: str | None = None
 ) -> JobPlan[ExpireSpec, dict[str, Any]]:
     consumers = [Consumer("p", tables.source.uri, tables.target.uri), *more]
-    return run_sync(plan_expiry(ExpireSpec("r", tables.source.uri, horizon), consumers, keep=keep))
+    return run_sync(
+        plan_expiry(
+            ExpireSpec(run_id="r", table_uri=tables.source.uri, horizon=horizon), consumers, keep=keep
+        )
+    )
 
 
 def horizon(tables: Tables, text: str, **more: str) -> int:
@@ -126,7 +130,7 @@ def test_an_expiry_itself_is_no_event_that_is_waited_for(tables: Tables) -> None
     assert (due.below, due.since) == ("35", 9)
 
 
-def test_the_version_that_set_the_horizon(tables: Tables) -> None:
+def test_the_version_that_set_the_allowed_lateness(tables: Tables) -> None:
     built(tables, 5)
     horizon(tables, "30")  # 7
     tables.source.optimize()
@@ -214,7 +218,7 @@ def test_what_is_refused(tables: Tables, tmp_path: Path) -> None:
         with pytest.raises(InvalidConfiguration, match=text):
             plan(tables, **asked)
     with pytest.raises(InvalidConfiguration, match="No consumer"):
-        run_sync(plan_expiry(ExpireSpec("r", tables.source.uri), ()))
+        run_sync(plan_expiry(ExpireSpec(run_id="r", table_uri=tables.source.uri), ()))
     tables.source.set_properties(**TRACKED, **{"delta.appendOnly": "true"})
     with pytest.raises(InvalidConfiguration, match=r"delta\.appendOnly"):
         plan(tables)
@@ -231,4 +235,8 @@ def test_what_is_refused(tables: Tables, tmp_path: Path) -> None:
         )
     )
     with pytest.raises(InvalidConfiguration, match=r"q reads .* as rows"):
-        run_sync(plan_expiry(ExpireSpec("r", tables.source.uri), [Consumer("q", None, copies.uri)]))
+        run_sync(
+            plan_expiry(
+                ExpireSpec(run_id="r", table_uri=tables.source.uri), [Consumer("q", None, copies.uri)]
+            )
+        )

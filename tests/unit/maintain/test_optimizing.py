@@ -30,7 +30,7 @@ def table(tmp_path: Path) -> LogTable:
 
 
 def plan(table: LogTable, **asked: Any) -> JobPlan[OptimizeSpec, dict[str, Any]]:
-    return run_sync(plan_optimize(OptimizeSpec("", table.uri, **asked)))
+    return run_sync(plan_optimize(OptimizeSpec(run_id="", table_uri=table.uri, **asked)))
 
 
 def optimize(table: LogTable, text: str | None = None, **parameters: Any) -> int:
@@ -47,7 +47,7 @@ def optimize(table: LogTable, text: str | None = None, **parameters: Any) -> int
 
 def test_small_files_are_a_reason(table: LogTable) -> None:
     planned = plan(table)
-    assert planned.spec == OptimizeSpec("", table.uri)
+    assert planned.spec == OptimizeSpec(run_id="", table_uri=table.uri)
     table.optimize()
     # One file is left, so that compaction has nothing to do; ordering along columns has.
     assert plan(table).spec is None
@@ -144,7 +144,7 @@ def test_masked_rows_are_a_reason_to_purge(table: LogTable) -> None:
     ],
 )
 def test_the_statement(asked: dict[str, Any], text: str) -> None:
-    assert statement(OptimizeSpec("r", "/t", **asked)) == text
+    assert statement(OptimizeSpec(run_id="r", table_uri="/t", **asked)) == text
 
 
 @pytest.mark.parametrize(

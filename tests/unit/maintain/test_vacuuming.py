@@ -34,7 +34,9 @@ def plan(
     tables: Tables, now: int, *, named: bool = True, **asked: Any
 ) -> JobPlan[VacuumSpec, dict[str, Any]]:
     consumers = [Consumer("p", tables.source.uri, tables.target.uri)] if named else []
-    return run_sync(plan_vacuum(VacuumSpec("r", tables.source.uri), consumers, now=now, **asked))
+    return run_sync(
+        plan_vacuum(VacuumSpec(run_id="r", table_uri=tables.source.uri), consumers, now=now, **asked)
+    )
 
 
 # -- who would lose something -----------------------------------------------------------------------
@@ -99,7 +101,7 @@ def vacuum(table: LogTable, at: int, kept: int = WEEK, *, ended: bool = True, **
 
 
 def due(table: LogTable, now: int) -> bool:
-    return run_sync(plan_vacuum(VacuumSpec("r", table.uri), now=now)).spec is not None
+    return run_sync(plan_vacuum(VacuumSpec(run_id="r", table_uri=table.uri), now=now)).spec is not None
 
 
 @pytest.fixture
@@ -151,6 +153,9 @@ def test_a_log_that_was_cleaned(table: LogTable) -> None:
 def test_what_was_deleted(table: LogTable) -> None:
     version = table.version
     vacuum(table, EPOCH + DAY, numDeletedFiles="3")
-    assert run_sync(deleted(VacuumSpec("r", table.uri, version=version))) == {"files": 3, "bytes": 7}
-    newest = VacuumSpec("r", table.uri, version=table.version)
+    assert run_sync(deleted(VacuumSpec(run_id="r", table_uri=table.uri, version=version))) == {
+        "files": 3,
+        "bytes": 7,
+    }
+    newest = VacuumSpec(run_id="r", table_uri=table.uri, version=table.version)
     assert run_sync(deleted(newest)) == {"files": 0, "bytes": 0}

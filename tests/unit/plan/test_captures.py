@@ -20,7 +20,8 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.options import ApplyOptions, QueryOptions
 from delta_cdc.core.requests import ChangesRequest
-from delta_cdc.core.spec import ApplySpec, ReadRange, fingerprint, from_json, to_json
+from delta_cdc.core.spec import ApplySpec, fingerprint, from_json, to_json
+from delta_cdc.core.steps import ReadRange
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.file_manifests import write_manifests
@@ -504,11 +505,18 @@ def test_what_was_removed_long_ago_may_be_gone(tmp_path: Path) -> None:
 
 def test_a_segment_travels() -> None:
     read_range = ReadRange(1, 3, "row_tracking", "why", 9, net=True, timestamps=((1, 5), (3, 8)))
-    step = made_step("apply", 1, TableVersion("i", 3), 7, ("id",), read_ranges=(read_range,))
-    spec = ApplySpec("p", "r", "/s", "/t", ApplyOptions(keys=("id",)), (step,))
+    step = made_step("apply", 1, TableVersion("i", 3), 7, ("id",), ranges=(read_range,))
+    spec = ApplySpec(
+        pipeline="p",
+        run_id="r",
+        source_uri="/s",
+        target_uri="/t",
+        options=ApplyOptions(keys=("id",)),
+        steps=(step,),
+    )
     assert from_json(to_json(spec)) == spec
-    by_manifest = replace(step, read_ranges=(replace(read_range, by_manifest=True),))
+    by_manifest = step.reading(ranges=(replace(read_range, by_manifest=True),))
     prepared = replace(spec, steps=(by_manifest,), manifests_uri="/tmp/somewhere")
     assert from_json(to_json(prepared)) == prepared
     assert fingerprint(prepared) == fingerprint(spec), "how it is read says nothing about the work"
-    assert fingerprint(replace(spec, steps=(replace(step, read_ranges=()),))) != fingerprint(spec)
+    assert fingerprint(replace(spec, steps=(step.reading(ranges=()),))) != fingerprint(spec)

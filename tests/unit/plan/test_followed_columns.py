@@ -14,7 +14,7 @@ from tests.support.logs import field_of
 from tests.support.tables import KEYED, Tables
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplyStep
+    from delta_cdc.core.steps import Step
 
 ID, NAME, SIZE = (
     field_of("id", "integer", mapped=1),
@@ -37,7 +37,7 @@ def mapped(tables: Tables) -> Tables:
     return tables
 
 
-def steps(tables: Tables, policy: str, **options: Any) -> list[ApplyStep]:
+def steps(tables: Tables, policy: str, **options: Any) -> list[Step]:
     """Return the steps of an apply with a policy."""
     chosen = replace(KEYED, **{"schema_evolution": policy, **options})
     spec = tables.apply(options=chosen).spec
@@ -45,7 +45,7 @@ def steps(tables: Tables, policy: str, **options: Any) -> list[ApplyStep]:
     return list(spec.steps)  # type: ignore[arg-type]
 
 
-def ranges(found: list[ApplyStep]) -> list[tuple[int, int]]:
+def ranges(found: list[Step]) -> list[tuple[int, int]]:
     return [(step.starting_version, step.ending_version) for step in found]
 
 
@@ -114,7 +114,7 @@ def test_a_change_of_columns_alone_is_work(mapped: Tables) -> None:
     assert mapped.apply(options=replace(KEYED, schema_evolution="additive")).spec is None
     found = steps(mapped, "widen")
     assert ranges(found) == [(7, 7)]
-    assert found[0].read_ranges == ()
+    assert found[0].read.ranges == ()
 
 
 def test_a_name_that_is_used_again_takes_a_step_of_its_own(mapped: Tables) -> None:

@@ -71,7 +71,7 @@ def test_the_first_batch(world: World) -> None:
     assert (spec.files[0].size, spec.files[0].modified) == (4, EPOCH + 1000)
     assert not spec.files[0].again
     assert (spec.step.kind, spec.step.seal_number) == ("ingest", EPOCH + 7)
-    assert spec.step.applied_from == EPOCH + 7
+    assert spec.step.before.applied_from == EPOCH + 7
     assert spec.step.planned_on is None
     assert spec.step.configuration == {
         "before": 0,
@@ -103,7 +103,7 @@ def test_then_what_is_new(world: World) -> None:
     assert files(plan) == ["b.json"]
     step = spec_of(plan).step
     assert first.seal is not None
-    assert (step.seal_number, step.applied_from) == (first.seal + 1, first.seal)
+    assert (step.seal_number, step.before.applied_from) == (first.seal + 1, first.seal)
     assert unhashed(step.planned_on) == TableVersion("log-1", 0)
     assert step.configuration["before"] == 1
     assert plan.looked == 2
@@ -221,7 +221,7 @@ def test_the_first_batch_was_recorded_and_there_is_no_log(world: World) -> None:
     dies(world, "recorded")
     number = world.record_txns["p"]
     step = spec_of(world.plan(now_ms=EPOCH + DAY)).step
-    assert (step.seal_number, step.applied_from) == (number, number)
+    assert (step.seal_number, step.before.applied_from) == (number, number)
     assert world.ingest().seal == number
     assert world.events == world.delivered
 
@@ -258,7 +258,7 @@ def test_a_reseal_and_a_replay_that_were_recorded(world: World) -> None:
     for kind, now in (("renew", world.clock + 20 * DAY), ("replay", world.clock)):
         spec = spec_of(world.plan(now_ms=world.clock + 20 * DAY))
         with pytest.raises(Boom):
-            world.engine(replace(spec, step=replace(spec.step, kind=kind)), "recorded")
+            world.engine(replace(spec, steps=(replace(spec.step, kind=kind),)), "recorded")
         plan = world.plan(now_ms=now)
         assert (spec_of(plan).step.kind, spec_of(plan).recorded) == (kind, True)
         world.engine(spec_of(plan))
@@ -310,7 +310,7 @@ def test_restored_to_before_the_first_batch(world: World) -> None:
     world.log.restore(0)
     step = spec_of(world.plan()).step
     assert first.seal is not None
-    assert (step.seal_number, step.applied_from) == (first.seal + 1, first.seal + 1)
+    assert (step.seal_number, step.before.applied_from) == (first.seal + 1, first.seal + 1)
     world.drain()
     assert world.events == world.delivered
 
@@ -323,7 +323,7 @@ def test_a_lost_record(world: World) -> None:
     plan = world.plan(max_files=1)
     assert (files(plan), plan.left["files"]) == (["a.json"], 2)
     assert spec_of(plan).files[0].again
-    assert spec_of(plan).step.applied_from == spec_of(plan).step.seal_number
+    assert spec_of(plan).step.before.applied_from == spec_of(plan).step.seal_number
     assert spec_of(plan).step.configuration["lost"]
     assert "has 0 of 3 entries" in plan.notes[0]
     assert world.ingest(max_files=1).counts["events"] == 0
@@ -443,7 +443,9 @@ def test_a_log_that_was_rolled_back_again_and_again(world: World) -> None:
     spec = spec_of(world.plan(max_files=1))
     void = [[number, number] for number in range(501)]
     conf = {**spec.step.configuration, "void": void}
-    world.engine(replace(spec, step=replace(spec.step, configuration=conf)))
+    world.engine(
+        replace(spec, steps=(replace(spec.step, before=replace(spec.step.before, configuration=conf)),))
+    )
     plan = world.plan()
     assert "more than 500 times" in plan.notes[0]
     assert spec_of(plan).step.configuration["void"] == []
@@ -624,7 +626,7 @@ def test_an_idle_log_is_sealed_anew(world: World) -> None:
     recorded = reconcile(DeltaLog(str(world.root / "log")), "p")
     assert recorded is not None
     assert recorded.seal is not None
-    assert recorded.seal.state.applied_from == spec_of(plan).step.applied_from
+    assert recorded.seal.state.applied_from == spec_of(plan).step.before.applied_from
     assert world.plan(now_ms=EPOCH + 15 * DAY).spec is None, "what was taken before still counts"
 
 

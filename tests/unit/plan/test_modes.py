@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from delta_cdc.core.spec import Step
+    from delta_cdc.core.steps import Step
     from delta_cdc.planning.plan import Plan
 
 DAY = 86_400 * SECOND
@@ -116,12 +116,12 @@ def test_the_keys_of_a_range_are_repaired_under_the_next_seal(tables: Tables) ->
     assert (step.kind, step.starting_version, step.ending_version) == ("repair", 2, 3)
     assert (step.watermark.version, step.at, step.seal_number) == (4, 4, 101)
     assert (step.watermark.commit_hash, step.highest_sequence) == (tables.source.sha256(4), "9")
-    assert (unhashed(step.planned_on), step.keys_where, step.replayed) == (
+    assert (unhashed(step.planned_on), step.read.where, step.read.quarantined) == (
         TableVersion("id-1", 0),
         None,
         False,
     )
-    assert [(s.starting_version, s.ending_version) for s in step.read_ranges] == [(2, 3)]
+    assert [(s.starting_version, s.ending_version) for s in step.read.ranges] == [(2, 3)]
     assert plan.versions == VersionRange(2, 3)
     assert "the keys that 2-3 changed, as of version 4" in str(plan)
 
@@ -130,14 +130,14 @@ def test_history_is_repaired_from_a_version_up_to_the_watermark(tables: Tables) 
     built(tables, 4, TYPE_2)
     (step,) = steps(tables.apply(mode="repair", starting_version=2, ending_version=3, options=TYPE_2))
     assert (step.starting_version, step.ending_version, step.watermark.version) == (2, 3, 4)
-    assert [(s.starting_version, s.ending_version) for s in step.read_ranges] == [(2, 4)]
+    assert [(s.starting_version, s.ending_version) for s in step.read.ranges] == [(2, 4)]
 
 
 def test_a_repair_of_a_log_reads_the_events_of_its_range(tables: Tables) -> None:
     built(tables, 4, LOG, truncate_sequences=("3",))
     (step,) = steps(tables.apply(mode="repair", starting_version=3, options=LOG))
     assert (step.starting_version, step.ending_version, step.truncate_sequences) == (3, 4, ("3",))
-    assert [(s.starting_version, s.ending_version) for s in step.read_ranges] == [(3, 4)]
+    assert [(s.starting_version, s.ending_version) for s in step.read.ranges] == [(3, 4)]
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_chosen_keys_are_repaired(tables: Tables, options: ApplyOptions, read: l
     built(tables, 4, options)
     plan = tables.apply(mode="repair", repair_keys="id = 'a'", options=options)
     (step,) = steps(plan)
-    assert (step.keys_where, step.starting_version, step.ending_version, step.at) == ("id = 'a'", 0, 4, 4)
-    assert [(s.starting_version, s.ending_version) for s in step.read_ranges] == read
+    assert (step.read.where, step.starting_version, step.ending_version, step.at) == ("id = 'a'", 0, 4, 4)
+    assert [(s.starting_version, s.ending_version) for s in step.read.ranges] == read
     assert "the keys where id = 'a', as of version 4" in str(plan)
 
 
@@ -159,7 +159,7 @@ def test_a_repair_reads_what_a_version_changed_without_a_feed(tables: Tables) ->
     tables.source.overwrite()
     built(tables, 8)
     (step,) = steps(tables.apply(mode="repair", starting_version=7))
-    assert [(s.method, s.starting_version, s.ending_version, s.net) for s in step.read_ranges] == [
+    assert [(s.method, s.starting_version, s.ending_version, s.net) for s in step.read.ranges] == [
         ("snapshot_diff", 7, 7, True),
         ("snapshot_diff", 8, 8, True),
     ]
@@ -211,10 +211,10 @@ def test_history_is_not_repaired_from_before_its_load(tables: Tables) -> None:
         tables.apply(starting_version=3, **given)
     (step,) = steps(tables.apply(repair_keys="true", **given))
     assert (step.starting_version, step.ending_version, step.before.loaded_version) == (4, 5, 3)
-    assert [(s.starting_version, s.ending_version) for s in step.read_ranges] == [(4, 5)]
+    assert [(s.starting_version, s.ending_version) for s in step.read.ranges] == [(4, 5)]
     built(tables, 5, TYPE_2, number=101, loaded_version=5)
     (step,) = steps(tables.apply(repair_keys="true", **given))
-    assert (step.kind, step.read_ranges, step.watermark.version) == ("repair", (), 5), (
+    assert (step.kind, step.read.ranges, step.watermark.version) == ("repair", (), 5), (
         "the source as it is tells it all"
     )
     built(tables, 5, KEYED, number=102, loaded_version=5)
@@ -263,7 +263,7 @@ def test_a_replay_takes_the_keys_in_quarantine(tables: Tables) -> None:
     beside.append()
     plan = tables.apply(mode="repair", repair_quarantined=True)
     (step,) = steps(plan)
-    assert (step.kind, step.replayed, step.read_ranges, step.at) == ("repair", True, (), 4)
+    assert (step.kind, step.read.quarantined, step.read.ranges, step.at) == ("repair", True, (), 4)
     assert isinstance(plan.spec, ApplySpec)
     assert plan.spec.quarantine_uri == beside.uri
     assert "the keys in quarantine" in str(plan)
@@ -424,7 +424,7 @@ def test_a_reset_may_start_in_the_past(tables: Tables) -> None:
     assert (reset.kind, reset.ending_version, reset.seal_number) == ("reset", 2, 101)
     assert (changes.kind, changes.starting_version, changes.seal_number) == ("apply", 3, 102)
     reset, _ = steps(tables.apply(mode="reset", starting_version=0))
-    assert (reset.kind, reset.is_empty) == ("reset", True)
+    assert (reset.kind, reset.read.is_empty) == ("reset", True)
 
 
 def test_a_reset_without_a_target_is_a_load(tables: Tables) -> None:

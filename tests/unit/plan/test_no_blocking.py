@@ -86,8 +86,8 @@ def test_the_look_back_and_the_looks_around(built: Tables) -> None:
     assert_nothing_blocks(watch.look())
     assert_nothing_blocks(plan_verify_async(verify, now_ms=NOW))
     assert_nothing_blocks(status_of_all([("p", built.target.uri)]))
-    assert_nothing_blocks(plan_vacuum(VacuumSpec("r", built.source.uri), consumers, now=NOW))
-    assert_nothing_blocks(plan_optimize(OptimizeSpec("r", built.source.uri)))
+    assert_nothing_blocks(plan_vacuum(VacuumSpec(run_id="r", table_uri=built.source.uri), consumers, now=NOW))
+    assert_nothing_blocks(plan_optimize(OptimizeSpec(run_id="r", table_uri=built.source.uri)))
 
 
 def test_the_copy_of_the_seal(built: Tables) -> None:

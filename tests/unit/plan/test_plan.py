@@ -25,7 +25,8 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.retention import interval_ms
-from delta_cdc.core.spec import ApplySpec, ReadSpec, Staging
+from delta_cdc.core.spec import ApplySpec, ReadSpec
+from delta_cdc.core.steps import Staging
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.apply import plan_apply
@@ -66,7 +67,7 @@ def test_a_range_starts_after_the_watermark_and_ends_at_the_newest(tables: Table
     assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("apply", 3, 5, 101)
     assert step.watermark.commit_hash == tables.source.sha256(5)
     assert unhashed(step.planned_on) == TableVersion("id-1", 0)
-    assert (step.highest_sequence, step.read_ranges[0].starting_version, step.before.applied_from) == (
+    assert (step.highest_sequence, step.read.ranges[0].starting_version, step.before.applied_from) == (
         "7",
         3,
         0,
@@ -118,7 +119,7 @@ def test_a_run_of_maintenance_longer_than_max_versions_is_passed(tables: Tables)
         tables.source.append()
     plan = tables.apply(max_versions=2)
     assert plan.versions == VersionRange(6, 14)
-    assert spec_of(plan).steps[0].read_ranges[0].starting_version == 13
+    assert spec_of(plan).steps[0].read.ranges[0].starting_version == 13
 
 
 def test_an_explicit_start_below_the_watermark_is_cut(tables: Tables) -> None:
@@ -199,7 +200,7 @@ def test_the_feed_was_off_in_between(tables: Tables) -> None:
     tables.source.set_properties()
     tables.source.set_properties(**FEED)
     tables.source.append()
-    read_ranges = tables.apply(options=TYPE_2).steps[0].read_ranges
+    read_ranges = tables.apply(options=TYPE_2).steps[0].read.ranges
     assert [(s.starting_version, s.ending_version) for s in read_ranges] == [(6, 6), (9, 9)]
 
 
@@ -209,7 +210,7 @@ def test_the_feed_was_turned_on_too_late(tables: Tables) -> None:
     tables.source.overwrite()
     tables.source.set_properties(**FEED)
     tables.source.append()
-    read_ranges = tables.apply().steps[0].read_ranges
+    read_ranges = tables.apply().steps[0].read.ranges
     assert [s.method for s in read_ranges] == ["snapshot_diff", "change_files"], "type 1 needs no more"
     tables.sealed(6, 101, **OF_TYPE_2)
     with pytest.raises(ChangeFeedDisabled, match="version 7"):
@@ -224,7 +225,7 @@ def test_gates_count_from_the_first_change(tables: Tables) -> None:
     tables.source.append()
     plan = tables.apply()
     assert plan.versions == VersionRange(7, 9)
-    assert spec_of(plan).steps[0].read_ranges[0].starting_version == 9
+    assert spec_of(plan).steps[0].read.ranges[0].starting_version == 9
 
 
 @pytest.mark.parametrize(
@@ -446,7 +447,7 @@ def test_no_target_is_loaded_from_the_newest_version(tables: Tables) -> None:
     plan = tables.apply()
     (step,) = spec_of(plan).steps
     assert (step.kind, step.starting_version, step.ending_version) == ("load", 5, 5)
-    assert (step.seal_number, step.planned_on, step.before, step.is_empty) == (NOW, None, None, False)
+    assert (step.seal_number, step.planned_on, step.before, step.read.is_empty) == (NOW, None, None, False)
     assert step.watermark.commit_hash == tables.source.sha256(5)
     assert plan.versions == VersionRange(5, 5)
     assert plan.notes == ()
@@ -502,7 +503,7 @@ def test_a_load_without_feed_warns(tables: Tables) -> None:
 def test_from_a_version(tables: Tables, given: dict[str, Any]) -> None:
     plan = tables.apply(**given)
     load, changes = spec_of(plan).steps
-    assert (load.kind, load.ending_version, load.seal_number, load.is_empty) == ("load", 2, NOW, False)
+    assert (load.kind, load.ending_version, load.seal_number, load.read.is_empty) == ("load", 2, NOW, False)
     assert load.watermark.commit_hash == tables.source.sha256(2)
     assert (changes.kind, changes.starting_version, changes.ending_version) == ("apply", 3, 5)
     assert (changes.seal_number, changes.planned_on) == (NOW + 1, None)
@@ -511,7 +512,7 @@ def test_from_a_version(tables: Tables, given: dict[str, Any]) -> None:
 
 def test_from_version_0(tables: Tables) -> None:
     load, changes = spec_of(tables.apply(starting_version=0)).steps
-    assert (load.is_empty, load.ending_version, load.source_columns) == (True, -1, ("id", "name"))
+    assert (load.read.is_empty, load.ending_version, load.source_columns) == (True, -1, ("id", "name"))
     assert (changes.starting_version, changes.ending_version) == (0, 5)
 
 
@@ -733,7 +734,7 @@ def test_apply_takes_the_open_batch(tables: Tables) -> None:
     plan = tables.apply(staging=tables.staging.uri)
     (step,) = spec_of(plan).steps
     assert plan.versions == VersionRange(3, 4)
-    assert step.staging == Staging(tables.staging.uri, version, "changes")
+    assert step.read.staging == Staging(tables.staging.uri, version, "changes")
     assert (step.kind, step.seal_number, step.highest_sequence) == ("apply", 101, "9")
     assert step.watermark.commit_hash == tables.source.sha256(4)
 
@@ -741,7 +742,7 @@ def test_apply_takes_the_open_batch(tables: Tables) -> None:
 def test_apply_loads_from_a_staged_snapshot(tables: Tables) -> None:
     tables.staged(700, 5, 5, "snapshot")
     (step,) = spec_of(tables.apply(staging=tables.staging.uri)).steps
-    assert step.staging == Staging(tables.staging.uri, 0, "snapshot")
+    assert step.read.staging == Staging(tables.staging.uri, 0, "snapshot")
     assert (step.kind, step.seal_number, step.ending_version) == ("load", 700, 5)
 
 

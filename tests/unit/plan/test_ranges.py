@@ -184,7 +184,7 @@ def test_a_saved_end_lifts_no_limit(tables: Tables) -> None:
 def test_a_segment_says_what_is_read_and_why(tables: Tables) -> None:
     tables.sealed(2)
     tables.source.optimize()
-    (read_range,) = tables.apply().steps[0].read_ranges
+    (read_range,) = tables.apply().steps[0].read.ranges
     assert (read_range.starting_version, read_range.ending_version, read_range.method) == (
         3,
         5,
@@ -233,7 +233,7 @@ def test_change_files_are_what_is_looked_for(tables: Tables) -> None:
     tables.source.commit("MERGE", tables.source.add(), *tables.source.removes(), cdc)
     for part in tables.source.path.glob("part-*"):
         part.unlink()
-    assert tables.apply().steps[0].read_ranges[0].size == 7
+    assert tables.apply().steps[0].read.ranges[0].size == 7
     tables.source.path.joinpath("_change_data/cdc-1.parquet").unlink()
     with pytest.raises(VersionsExpired, match=r"cdc-1\.parquet"):
         tables.apply()
@@ -315,4 +315,4 @@ def test_time_is_measured_at_the_first_change(tables: Tables) -> None:
     tables.sealed(5)
     tables.source.optimize(at=EPOCH - 365 * 86_400 * SECOND)
     tables.source.append()
-    assert tables.apply().steps[0].read_ranges[0].starting_version == 7
+    assert tables.apply().steps[0].read.ranges[0].starting_version == 7

@@ -39,8 +39,7 @@ DAY = 86_400 * SECOND
 
 def steps(plan: Plan) -> list[tuple[Any, ...]]:
     return [
-        (s.kind, getattr(s, "pipeline", None), s.starting_version, s.ending_version, s.seal_number)
-        for s in plan.steps
+        (s.kind, s.read.pipeline, s.starting_version, s.ending_version, s.seal_number) for s in plan.steps
     ]
 
 
@@ -352,7 +351,7 @@ def test_adopting_closes_the_old_pipeline_first(tables: Tables) -> None:
         ("apply", None, 4, 5, EPOCH + 1),
     ]
     closing, opening, work = plan.steps
-    assert (closing.successor, opening.successor) == ("q", None)
+    assert (closing.read.successor, opening.read.successor) == ("q", None)
     assert (unhashed(closing.planned_on), unhashed(opening.planned_on), unhashed(work.planned_on)) == (
         TableVersion("id-1", 0),
         None,

@@ -15,7 +15,6 @@ from delta_cdc.core.spec import (
     BatchSpec,
     EnableSpec,
     IngestSpec,
-    IngestStep,
     OffsetRange,
     OptimizeSpec,
     OtherTable,
@@ -24,8 +23,10 @@ from delta_cdc.core.spec import (
     VacuumSpec,
     VerifySpec,
 )
+from delta_cdc.core.steps import NoRows
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import size
+from tests.support.steps import ingest_step
 
 if TYPE_CHECKING:
     from tests.support.logs import LogTable
@@ -60,7 +61,7 @@ def _reload(tables: Tables) -> Any:
 
 def _reseal(tables: Tables) -> Any:
     spec = _apply(tables)
-    return replace(spec, steps=(replace(spec.steps[0], kind="renew", read_ranges=()),))
+    return replace(spec, steps=(replace(spec.steps[0], kind="renew", read=NoRows()),))
 
 
 def _apply_after(tables: Tables) -> ApplyRequest:
@@ -71,16 +72,34 @@ def _apply_after(tables: Tables) -> ApplyRequest:
 
 
 def _ingest(tables: Tables, **more: Any) -> IngestSpec:
-    step = IngestStep("ingest", 1, 0)
+    step = ingest_step(applied_from=0)
     files = (SourceFile("a", 30, 0), SourceFile("b", 12, 0))
-    made = IngestSpec("p", "r", "/in", tables.source.uri, "/i", "/q", IngestOptions(), step, files)
+    made = IngestSpec(
+        pipeline="p",
+        run_id="r",
+        source_uri="/in",
+        log_uri=tables.source.uri,
+        ingested_uri="/i",
+        quarantine_uri="/q",
+        options=IngestOptions(),
+        steps=(step,),
+        files=files,
+    )
     return replace(made, **more)
 
 
 def _verify(tables: Tables) -> VerifySpec:
     tables.sealed(3)
     other = OtherTable(tables.source.uri, 2, ApplyOptions())
-    return VerifySpec("p", "r", tables.target.uri, 0, ApplyOptions(), (), current=other)
+    return VerifySpec(
+        pipeline="p",
+        run_id="r",
+        target_uri=tables.target.uri,
+        target_version=0,
+        options=ApplyOptions(),
+        checks=(),
+        current=other,
+    )
 
 
 #: A job of tables whose source has five files, and the bytes of it.
@@ -90,7 +109,7 @@ JOBS: dict[str, tuple[Any, int | None]] = {
     "reload: all of the source, and the target": (_reload, 500 + 100),
     "a batch that is staged, and the target": (_staged, 100 + 100),
     "a seal alone": (_reseal, 0),
-    "two of them": (lambda t: BatchSpec("r", (_load(t), _ingest(t))), 542),
+    "two of them": (lambda t: BatchSpec(run_id="r", parts=(_load(t), _ingest(t))), 542),
     "files": (_ingest, 42),
     "files, some of them again": (lambda t: _ingest(t, files=(SourceFile("a", 3, 0, again=True),)), None),
     "records": (lambda t: _ingest(t, files=(), offsets=(OffsetRange("t", 0, 5, 8),)), 3 * 1024),
@@ -104,9 +123,9 @@ JOBS: dict[str, tuple[Any, int | None]] = {
         2 * 42,
     ),
     "two targets compared": (_verify, 100 + 200),
-    "maintenance": (lambda t: OptimizeSpec("r", t.source.uri), 500),
-    "features": (lambda t: EnableSpec("r", (t.source.uri,)), 0),
-    "names": (lambda t: ResolveSpec("r", ("a.b",)), 0),
+    "maintenance": (lambda t: OptimizeSpec(run_id="r", table_uri=t.source.uri), 500),
+    "features": (lambda t: EnableSpec(run_id="r", tables=(t.source.uri,)), 0),
+    "names": (lambda t: ResolveSpec(run_id="r", tables=("a.b",)), 0),
 }
 
 
@@ -147,4 +166,4 @@ def test_small_is_what_is_known_to_be(tables: Tables, monkeypatch: pytest.Monkey
     monkeypatch.setattr(size, "SMALL", 499)
     assert not size.is_small(load)
     assert not size.is_small(_ingest(tables, files=(SourceFile("a", 3, 0, again=True),)))
-    assert not size.is_small(VacuumSpec("r", f"{tables.source.uri}-gone"))
+    assert not size.is_small(VacuumSpec(run_id="r", table_uri=f"{tables.source.uri}-gone"))

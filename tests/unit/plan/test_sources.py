@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from delta_cdc.core.options import ApplyOptions
-    from delta_cdc.core.spec import Step
+    from delta_cdc.core.steps import Step
     from delta_cdc.planning.plan import Plan
 
 TYPE_2 = replace(KEYED, stored_as_scd_type=2)
@@ -42,7 +42,7 @@ def steps(plan: Plan) -> tuple[Step, ...]:
 
 
 def read(step: Step) -> list[tuple[int, int, str]]:
-    return [(s.starting_version, s.ending_version, s.method) for s in step.read_ranges]
+    return [(s.starting_version, s.ending_version, s.method) for s in step.read.ranges]
 
 
 def built(tables: Tables, watermark: int, options: ApplyOptions = LOG, **changes: Any) -> None:
@@ -117,7 +117,7 @@ def test_what_maintenance_deletes_is_no_event(tables: Tables) -> None:
     assert tables.apply(options=LOG).spec is None, "nothing to apply"
 
 
-def test_a_delete_before_there_was_a_horizon(tables: Tables) -> None:
+def test_a_delete_before_there_was_an_allowed_lateness(tables: Tables) -> None:
     built(tables, 5)
     tables.source.delete("at < 3")
     tables.source.set_properties(**FEED, **{HORIZON: "3"})
@@ -302,7 +302,7 @@ def test_each_copy_is_told_from_the_one_before(tables: Tables) -> None:
     built(tables, 5, replace(COPIES, stored_as_scd_type=2))
     (step,) = steps(tables.apply(options=replace(COPIES, stored_as_scd_type=2)))
     assert read(step) == [(6, 6, "snapshot_diff"), (8, 8, "snapshot_diff")]
-    assert all(read_range.net and len(read_range.timestamps) == 1 for read_range in step.read_ranges)
+    assert all(read_range.net and len(read_range.timestamps) == 1 for read_range in step.read.ranges)
     partial = replace(COPIES, ignore_null_updates=True)
     built(tables, 5, partial, number=101)
     assert read(steps(tables.apply(options=partial))[0]) == read(step)

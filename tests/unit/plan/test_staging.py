@@ -22,7 +22,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.requests import CommitRequest, ReadRequest
-from delta_cdc.core.spec import CommitSpec, ReadSpec
+from delta_cdc.core.spec import ReadSpec
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import run_sync
@@ -101,7 +101,7 @@ def test_milestones(tables: Tables, options: QueryOptions, steps: list[Any], pla
     spec = spec_of(plan)
     assert told(plan) == steps
     assert [step.seal_number for step in spec.steps] == list(range(101, 101 + len(steps)))
-    assert all(step.read_ranges for step in spec.steps if step.kind == "apply")
+    assert all(step.read.ranges for step in spec.steps if step.kind == "apply")
     assert (spec.starting_version, plan.versions, spec.plain) == (3, VersionRange(3, 5), plain)
     assert (spec.continues, spec.configuration["ending"]) == (False, 5)
 
@@ -224,8 +224,8 @@ def test_a_whole_batch_is_read_by_its_version(tables: Tables) -> None:
     plan = tables.read()
     assert (plan.spec, plan.versions) == (None, VersionRange(3, 5))
     (step,) = tables.apply(staging=tables.staging.uri).steps
-    assert step.staging is not None
-    assert step.staging.version == version
+    assert step.read.staging is not None
+    assert step.read.staging.version == version
     assert step.before.configuration == {"keys": ["id"]}
 
 
@@ -387,7 +387,7 @@ def test_a_commit_takes_the_open_batch(tables: Tables) -> None:
     staged(tables, 8, 3, 3, batch="snapshot", committed=None)
     plan = commit(tables)
     assert plan.spec is not None
-    step = plan.spec.step
+    step = plan.spec.steps[0]
     assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("commit", 3, 3, 9)
     assert step.watermark.commit_hash == tables.source.sha256(3)
     assert plan.spec.steps[-1].watermark.table_id == tables.source.table_id
@@ -468,7 +468,7 @@ def test_a_sink_that_was_idle_for_long_seals_what_needs_not_arrive(tables: Table
 
     assert read(3).spec is None
     plan = read(4)
-    assert isinstance(plan.spec, CommitSpec)
+    assert isinstance(plan.spec, ReadSpec)
     (step,) = plan.steps
     assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("commit", 6, 6, 9)
     assert step.watermark.commit_hash == tables.source.sha256(6)

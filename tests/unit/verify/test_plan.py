@@ -91,7 +91,7 @@ def test_a_sound_target(tables: Tables) -> None:
         TableVersion(tables.target.table_id, 1),
     )
     assert made.source_uri == tables.source.uri
-    bundle = BatchSpec("r", (made,), parallel=2)
+    bundle = BatchSpec(run_id="r", parts=(made,), parallel=2)
     assert specs.from_json(specs.to_json(bundle)) == bundle
 
 
@@ -300,7 +300,7 @@ def test_a_history_of_the_same_source(tables: Tables, history: LogTable) -> None
     assert made.current is not None
     assert (made.current.version, made.current.options.end_column) == (0, "b")
     assert "current_equals_history" in made.checks
-    bundle = BatchSpec("r", (made,))
+    bundle = BatchSpec(run_id="r", parts=(made,))
     assert specs.from_json(specs.to_json(bundle)) == bundle
 
 

@@ -5,21 +5,13 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
 from delta_cdc.core import failpoints, validation
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.spec import (
-    ApplyStep,
-    JobResult,
-    LoadStep,
-    ReloadStep,
-    RepairStep,
-    StateStep,
-    seal_of,
-)
+from delta_cdc.core.spec import JobResult, seal_of
 from delta_cdc.core.sql import table
 from delta_cdc.core.uris import short_name
 from delta_cdc.core.watermark import PipelineState, Seal, TableVersion, newest
@@ -44,8 +36,12 @@ from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from delta_cdc.core.options import ApplyOptions
-    from delta_cdc.core.spec import ApplySpec, RowStep, TargetStep
+    from delta_cdc.core.spec import ApplySpec
+    from delta_cdc.core.steps import Step
+    from delta_cdc.core.watermark import StepKind
     from delta_cdc.spark.apply.rows import Shape
 
 log = logging.getLogger(__name__)
@@ -57,9 +53,6 @@ _KEPT_HORIZONS = 50
 _ATTEMPTS = 3
 
 
-AnyTargetStep = TypeVar("AnyTargetStep", bound="TargetStep")
-
-
 def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
     """Run the steps of ``spec`` in order.
 
@@ -67,8 +60,8 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
     :raises DeltaCdcError: for bad input; nothing of the failing step is written
     """
     feed.refuse_forbidden_confs(spark)
-    refuse_unsafe_log_store(spark, spec.target_uri, single_driver=spec.single_driver)
     with private_session(spark) as session:
+        refuse_unsafe_log_store(session, spec.target_uri, single_driver=spec.single_driver)
         catalog.check(session, spec)
         if spec.dry_run:
             return _dry_run(session, spec)
@@ -77,7 +70,7 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
 
 def _run_steps(session: SparkSession, spec: ApplySpec) -> JobResult:
     counts: dict[str, int] = {}
-    previous: tuple[TargetStep, PipelineState, int] | None = None
+    previous: tuple[Step, PipelineState, int] | None = None
     for position, step in enumerate(spec.steps):
         milestone = _milestone(spec, position)
         if milestone:
@@ -87,7 +80,7 @@ def _run_steps(session: SparkSession, spec: ApplySpec) -> JobResult:
             if isinstance(next_step, str):
                 return JobResult("stale", counts=counts, message=next_step)
             step = next_step
-        step = with_horizons(step)
+        step = with_allowed_lateness(step)
         outcome, prepared = _run_step_again(session, spec, step)
         if outcome.version is None:
             return JobResult(outcome.status, counts=counts, message=outcome.message)
@@ -109,10 +102,10 @@ def _milestone(spec: ApplySpec, position: int) -> str:
 
 def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
     """Report what the first step with rows would do; count the later steps, which depend on its commit."""
-    row_steps = (index for index, step in enumerate(spec.steps) if not isinstance(step, StateStep))
+    row_steps = (index for index, step in enumerate(spec.steps) if step.read.has_rows)
     position = next(row_steps, 0)
     step = spec.steps[position]
-    step = with_horizons(step)
+    step = with_allowed_lateness(step)
     prepared = _prepare(session, spec, step)
     if prepared.merge is not None:
         statement, counts = prepared.merge.statement, prepared.merge.counted(session)
@@ -131,11 +124,11 @@ def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
 def _following(
     session: SparkSession,
     spec: ApplySpec,
-    step: TargetStep,
-    previous: TargetStep,
+    step: Step,
+    previous: Step,
     state: PipelineState,
     version: int,
-) -> TargetStep | str:
+) -> Step | str:
     """Return the step, planned on exactly the version that the previous step committed.
 
     If the target was restored or replaced after the previous step observed it and before that step
@@ -162,7 +155,7 @@ def _following(
     return replace(step, planned_on=planned, before=state if step.before is None else step.before)
 
 
-def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
+def _run_step_again(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Outcome, PreparedStep]:
     """Run a step; run it again if an executor with its computed rows is lost.
 
     Spark cannot recompute these rows, because a local checkpoint drops their lineage.
@@ -182,7 +175,7 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
     return _run_step(session, spec, step)
 
 
-def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
+def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Outcome, PreparedStep]:
     description = _described(spec, step)
     log.info("%s: preparing %s", spec.pipeline, description)
     prepared, reason = _checked(session, spec, step)
@@ -213,7 +206,7 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
     return outcome, prepared
 
 
-def _checked(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[PreparedStep, str | None]:
+def _checked(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[PreparedStep, str | None]:
     """Return the prepared step, and why source or target are not as planned; None if they are."""
     layout.fit(session, spec, step)
     with logs_loaded(session, *([] if step.planned_on is None else [spec.target_uri])):
@@ -226,7 +219,7 @@ def _checked(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[
 
 
 def _altered(
-    session: SparkSession, spec: ApplySpec, step: TargetStep, prepared: PreparedStep
+    session: SparkSession, spec: ApplySpec, step: Step, prepared: PreparedStep
 ) -> tuple[PreparedStep, str | None]:
     """Alter the target's columns, before the step's own commit, and prepare the step again.
 
@@ -256,7 +249,7 @@ def _altered(
     return again, problem
 
 
-def _changed_target(session: SparkSession, spec: ApplySpec, step: TargetStep) -> str | None:
+def _changed_target(session: SparkSession, spec: ApplySpec, step: Step) -> str | None:
     """Return why the target is not as planned; None if it is, or if a step creates it."""
     if step.planned_on is None:
         return None
@@ -273,37 +266,25 @@ def _destination(session: SparkSession, spec: ApplySpec, prepared: PreparedStep)
     return Destination(spec.target_uri, None if inserts is None else lambda: inserts, keys)
 
 
-def with_horizons(step: AnyTargetStep) -> AnyTargetStep:
+def with_allowed_lateness(step: Step) -> Step:
     """Return the step with its limits of allowed lateness (``horizons``), each with its first version.
 
     The plan of a range contains the limit for that range; the previous seal contains the earlier limits and
     their first versions. A limit that the user removed no longer applies. Limits only rise while one is set.
     """
     earlier_limits = step.before.horizons if step.before is not None else ()
-    if isinstance(step, StateStep) or not step.horizons or not earlier_limits:
+    if not step.horizons or not earlier_limits:
         return step
     if earlier_limits[-1][1] == step.horizons[-1][1]:
         return replace(step, horizons=earlier_limits)
     return replace(step, horizons=newest((*earlier_limits, *step.horizons), _KEPT_HORIZONS))
 
 
-def _described(spec: ApplySpec, step: TargetStep) -> str:
-    source = short_name(spec.source_uri)
-    if step.kind == "apply":
-        return f"{_range(step)} of {source}"
-    if isinstance(step, ReloadStep) or (isinstance(step, LoadStep) and not step.is_empty):
-        return f"a {step.kind} of version {step.ending_version} of {source}"
-    if isinstance(step, RepairStep):
-        keys_text = step.keys_where or ("what is quarantined" if step.replayed else "")
-        return f"a repair of {keys_text or _range(step)} of {source}"
-    return f"a seal without rows for version {step.ending_version} of {source}"
+def _described(spec: ApplySpec, step: Step) -> str:
+    return f"the {step.kind} of {short_name(spec.source_uri)}: {step}"
 
 
-def _range(step: TargetStep) -> str:
-    return f"versions {step.starting_version}-{step.ending_version}"
-
-
-def _tidy(session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape | None) -> None:
+def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape | None) -> None:
     """Complete the target's layout, register its name and empty the staging table; a failure only warns.
 
     The step is committed already, and the next run does all again: it completes the layout, its look-up
@@ -315,10 +296,10 @@ def _tidy(session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape
             layout.complete(session, spec.target_uri, shape, spec.options, is_new=is_new)
         if is_new and spec.target_name:
             catalog.registered(session, spec.target_name, spec.target_uri, spec.target_comment)
-        if isinstance(step, LoadStep | ApplyStep) and step.staging is not None:
+        if step.read.staging is not None:
             # The target has these rows now. Later steps read a newer batch.
-            session.sql(f"DELETE FROM {table(step.staging.uri)}")
-        if isinstance(step, RepairStep) and step.replayed:
+            session.sql(f"DELETE FROM {table(step.read.staging.uri)}")
+        if step.read.quarantined:
             quarantine.forget(session, spec.quarantine_uri, spec.pipeline, step.seal_number)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
         log.warning(
@@ -328,18 +309,12 @@ def _tidy(session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape
         )
 
 
-def _prepare(session: SparkSession, spec: ApplySpec, step: TargetStep) -> PreparedStep:
-    if isinstance(step, LoadStep):
-        takes_events = spec.options.takes_events and not spec.options.insert_only
-        return from_events.first(session, spec, step) if takes_events else load.load(session, spec, step)
-    if isinstance(step, ReloadStep):
-        return repair.reload(session, spec, step)
-    if isinstance(step, RepairStep):
-        return repair.repair(session, spec, step)
-    if isinstance(step, StateStep):
-        # Append no rows: the commit records the transaction and the seal.
-        write = nothing_added(session, spec.target_uri)
-        return PreparedStep(write, {}, step.highest_sequence, truncate_sequences=step.truncate_sequences)
+def _load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
+    takes_events = spec.options.takes_events and not spec.options.insert_only
+    return from_events.first(session, spec, step) if takes_events else load.load(session, spec, step)
+
+
+def _apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     if spec.options.insert_only:
         return from_feed.append(session, spec, step)
     if spec.options.takes_events:
@@ -349,32 +324,51 @@ def _prepare(session: SparkSession, spec: ApplySpec, step: TargetStep) -> Prepar
     return from_feed.merge(session, spec, step)
 
 
-def _state(spec: ApplySpec, step: TargetStep, prepared: PreparedStep) -> PipelineState:
+def _seal_alone(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
+    """Prepare an append of no rows: the commit records the transaction and the seal."""
+    write = nothing_added(session, spec.target_uri)
+    return PreparedStep(write, {}, step.highest_sequence, truncate_sequences=step.truncate_sequences)
+
+
+#: What prepares the write of a step, by its kind.
+_PREPARES: dict[StepKind, Callable[[SparkSession, ApplySpec, Step], PreparedStep]] = {
+    "load": _load,
+    "reset": _load,
+    "baseline": _load,
+    "apply": _apply,
+    "reload": repair.reload,
+    "repair": repair.repair,
+    "renew": _seal_alone,
+    "take_over": _seal_alone,
+}
+
+
+def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
+    return _PREPARES[step.kind](session, spec, step)
+
+
+def _state(spec: ApplySpec, step: Step, prepared: PreparedStep) -> PipelineState:
     """Return the pipeline state after a step."""
-    is_first = step.before is None or isinstance(step, LoadStep)
-    before = PipelineState(step.watermark, 0, loaded_version=step.at) if is_first else step.before
-    assert before is not None
+    before = step.before
+    if before is None or step.read.begins:
+        before = PipelineState(step.watermark, 0, loaded_version=step.at)
     return replace(
         before,
         applied_to=step.watermark,
         highest_sequence=prepared.highest_sequence,
         truncate_sequences=prepared.truncate_sequences,
-        horizons=before.horizons if isinstance(step, StateStep) else step.horizons,
+        horizons=step.horizons if step.read.has_rows else before.horizons,
         configuration=before.configuration
-        if prepared.shape is None or isinstance(step, StateStep)
+        if prepared.shape is None
         else _configuration(spec.options, prepared.shape, step),
     )
 
 
-def _seal(spec: ApplySpec, step: TargetStep, prepared: PreparedStep, state: PipelineState) -> Seal:
-    versions = (step.starting_version, step.ending_version)
-    seal = seal_of(spec, step, state, kind=step.kind, versions=versions, counts=prepared.counts)
-    if isinstance(step, StateStep):
-        return replace(seal, pipeline=step.pipeline or spec.pipeline, successor=step.successor)
-    return seal
+def _seal(spec: ApplySpec, step: Step, prepared: PreparedStep, state: PipelineState) -> Seal:
+    return seal_of(spec, step, state, counts=prepared.counts)
 
 
-def _configuration(options: ApplyOptions, shape: Shape, step: RowStep) -> dict[str, object]:
+def _configuration(options: ApplyOptions, shape: Shape, step: Step) -> dict[str, object]:
     order_type, tracked_or_key = shape.order_type, {*shape.tracked, *shape.keys}
     untracked = [name for name in shape.values if name not in tracked_or_key]
     return {

@@ -20,7 +20,7 @@ from delta_cdc.core.errors import (
     InvalidConfiguration,
     SnapshotNotAscending,
 )
-from delta_cdc.core.spec import DELETED_COLUMN, ApplyStep
+from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.watermark import newest
 from delta_cdc.spark import written_rows
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from delta_cdc.core.options import ApplyOptions
-    from delta_cdc.core.spec import ApplySpec, LoadStep, TargetStep
+    from delta_cdc.core.spec import ApplySpec
+    from delta_cdc.core.steps import Step
     from delta_cdc.spark.apply.events import Events
     from delta_cdc.spark.apply.rows import Shape
 
@@ -76,11 +77,11 @@ def batch_rows(context: StepContext) -> DataFrame:
     return inserted.select(*columns, reserved_columns.COMMIT_VERSION)
 
 
-def in_hand(session: SparkSession, source: str, step: TargetStep) -> bool:
+def in_hand(session: SparkSession, source: str, step: Step) -> bool:
     """Return whether the session keeps the rows of a step's range, because it just wrote them."""
     return (
-        isinstance(step, ApplyStep)
-        and step.staging is None
+        step.kind == "apply"
+        and step.read.staging is None
         and written_rows.has_range(session, source, step.starting_version, step.watermark)
     )
 
@@ -132,7 +133,7 @@ def _checked(context: StepContext, source_events: Events) -> tuple[b.Batch, Data
 
 
 # -- a range ------------------------------------------------------------------------------------
-def apply(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:
+def apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     """Prepare the MERGE of a range of a change log, or of a table of snapshots."""
     context = StepContext.of(session, spec, step)
     source_events = context.events(batch_rows(context))
@@ -406,8 +407,8 @@ def desired_entries(
     key_events = selection.of(key_events, shape)
     key_events = events.marked(key_events, shape).localCheckpoint()
     # Replayed events are treated as new.
-    is_new = F.lit(context.replays)
-    if context.replays:
+    is_new = F.lit(context.step.read.quarantined)
+    if context.step.read.quarantined:
         # Events that are still invalid stay in the quarantine, under the new seal.
         invalid = selection.of(source_events.rows.where(F.col(events.REASON).isNotNull()), shape)
         context.set_aside(invalid, shape, F.col(events.REASON))
@@ -470,12 +471,12 @@ def prepared(
         newest(tuple(truncates), _KEPT_TRUNCATES),
         changed=changed,
         rewritten=context.size or 0,
-        size=sum(read_range.size for read_range in context.read_ranges),
+        size=sum(read_range.size for read_range in context.step.read.ranges),
     )
 
 
 # -- states whose events carry some of the columns ------------------------------------------------
-def apply_states(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:
+def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     """Prepare the MERGE of a range of a change feed whose upserts may set only some columns."""
     context = StepContext.of(session, spec, step)
     changes, shape = states_of(context)
@@ -545,7 +546,7 @@ def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> b.
 
 
 # -- load ---------------------------------------------------------------------------------------
-def first(session: SparkSession, spec: ApplySpec, step: LoadStep) -> PreparedStep:
+def first(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     """Prepare a load: apply all events of the source to a new target, or replace all rows of the target."""
     context = StepContext.of(session, spec, step)
     source_events = context.events(all_rows(context))
@@ -562,7 +563,7 @@ def first(session: SparkSession, spec: ApplySpec, step: LoadStep) -> PreparedSte
     if truncates:
         entries = timeline.with_truncates(entries, valid.where(is_truncate), shape)
     rows = desired_rows(intervals.inherited(entries, shape, context.options), shape, context.options)
-    if step.is_empty:
+    if step.read.is_empty:
         rows = rows.limit(0)
     return load.prepared(context, step, rows, shape, highest, newest(tuple(truncates), _KEPT_TRUNCATES))
 

@@ -23,7 +23,8 @@ from delta_cdc.spark.changes.equality import same
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from delta_cdc.core.spec import ApplySpec, ApplyStep
+    from delta_cdc.core.spec import ApplySpec
+    from delta_cdc.core.steps import Step
     from delta_cdc.spark.apply.rows import Shape
 
 _NULL_SEQUENCE, _INVALID = f"{PLAN_PREFIX}null_sequence", f"{PLAN_PREFIX}invalid"
@@ -32,20 +33,20 @@ _BROKEN, _FIRST_BEFORE = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
 
 def change_rows(context: StepContext) -> DataFrame:
     """Return the change rows of a step, without any filter or projection."""
-    step, staging = context.step, context.staging
+    step, staging = context.step, context.step.read.staging
     if staging is not None:
         return captured.staged_rows(context.session, staging, step.source_columns)
     return captured.change_rows(
         context.session,
         context.source,
-        context.read_ranges,
+        context.step.read.ranges,
         step.source_columns,
         at=step.at,
         manifests_uri=context.spec.manifests_uri,
     )
 
 
-def merge(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:
+def merge(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     """Prepare the MERGE of a range of changes."""
     context = StepContext.of(session, spec, step)
     quarantines = spec.options.on_invalid == "quarantine"
@@ -81,7 +82,7 @@ def _merge(context: StepContext, changes: DataFrame, shape: Shape, *, again: boo
         changed=totals[b.CHANGES],
         rewritten=totals["rewritten"],
         # Another job read the staged batch.
-        size=sum(read_range.size for read_range in context.read_ranges) if context.staging is None else None,
+        size=context.step.read.changed_bytes,
     )
 
 
@@ -218,7 +219,7 @@ def _by_version(context: StepContext, changes: DataFrame, shape: Shape, *, again
     return valid.drop(_INVALID, _BROKEN, _FIRST_BEFORE)
 
 
-def append(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:
+def append(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     """Prepare the append of a range of inserts."""
     context = StepContext.of(session, spec, step)
     changes, shape = rows.read(change_rows(context), spec.options, spec.source_uri)

@@ -12,7 +12,6 @@ from pyspark.sql import types as T
 
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.properties import COLUMN_MAPPING, STATISTICS_COLUMNS
-from delta_cdc.core.spec import ApplyStep
 from delta_cdc.core.sql import quote, set_properties, string, table
 from delta_cdc.spark.apply.commit import look
 from delta_cdc.spark.apply.rows import added_columns
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from delta_cdc.core.options import ApplyOptions
-    from delta_cdc.core.spec import ApplySpec, TargetStep
+    from delta_cdc.core.spec import ApplySpec
+    from delta_cdc.core.steps import Step
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
@@ -114,20 +114,18 @@ def has_many_files(target_bytes: int | None) -> bool:
     return target_bytes is None or target_bytes > _ONE_TASK_TARGET
 
 
-def fit(session: SparkSession, spec: ApplySpec, step: TargetStep) -> None:
+def fit(session: SparkSession, spec: ApplySpec, step: Step) -> None:
     """Set how the statements of a step shuffle and write, in a private session."""
     shuffle_for(session, few_rows=_has_few_rows(step))
     set_or_restore(session, _DELETION_VECTORS, "false" if is_small(spec.target_bytes) else None)
 
 
-def _has_few_rows(step: TargetStep) -> bool:
+def _has_few_rows(step: Step) -> bool:
     """Return whether the changes of a step are few; False if their size is unknown.
 
     With many tasks, the materialised batch has many partitions, and a join splits the target into as many.
     """
-    if not isinstance(step, ApplyStep) or step.staging is not None:
-        return False
-    return 0 < sum(read_range.size for read_range in step.read_ranges) <= FEW_BYTES
+    return 0 < (step.read.changed_bytes or 0) <= FEW_BYTES
 
 
 def tuned(context: StepContext, merge: Merge, *, changed: int, rewritten: int, size: int | None) -> Merge:

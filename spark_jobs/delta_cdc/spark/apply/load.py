@@ -10,7 +10,6 @@ from pyspark.sql.types import DataType
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NullKey, NullSequence
-from delta_cdc.core.spec import LoadStep
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import layout, rows, schema
@@ -23,13 +22,14 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.options import ApplyOptions
     from delta_cdc.core.spec import ApplySpec
+    from delta_cdc.core.steps import Step
     from delta_cdc.spark.apply.rows import Shape
 
 _ROWS, _HIGHEST = f"{PLAN_PREFIX}rows", f"{PLAN_PREFIX}highest"
 _LACKS_SEQUENCE = f"{PLAN_PREFIX}lacks_sequence"
 
 
-def load(session: SparkSession, spec: ApplySpec, step: LoadStep) -> PreparedStep:
+def load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     """Prepare the load of a snapshot, or set a baseline."""
     context = StepContext.of(session, spec, step)
     options = spec.options
@@ -47,7 +47,7 @@ def load(session: SparkSession, spec: ApplySpec, step: LoadStep) -> PreparedStep
     if not options.insert_only:
         context.counts = {"rows": totals["rows"], **context.counts}
     highest = totals["highest"]
-    builds_on_target = step.planned_on is not None and step.kind != "reset" and step.is_empty
+    builds_on_target = step.planned_on is not None and step.kind != "reset" and step.read.is_empty
     if builds_on_target and shape.sequence_type is not None:
         highest = _highest_in_target(session, spec, shape.sequence_type)
     return prepared(context, step, as_target(snapshot, shape, options), shape, highest)
@@ -55,7 +55,7 @@ def load(session: SparkSession, spec: ApplySpec, step: LoadStep) -> PreparedStep
 
 def prepared(
     context: StepContext,
-    step: LoadStep,
+    step: Step,
     target_rows: DataFrame,
     shape: Shape,
     highest: str | None,
@@ -86,9 +86,9 @@ def read(context: StepContext, raw: Sequence[str] = ()) -> tuple[DataFrame, Shap
     step = context.step
     # An empty load at version -1 uses the schema of version 0.
     version = max(step.at, 0)
-    columns, staging = step.source_columns, context.staging
+    columns, staging = step.source_columns, context.step.read.staging
     snapshot = feed.snapshot_rows(context.session, context.source, version, columns, staging)
-    if isinstance(step, LoadStep) and step.is_empty:
+    if step.read.is_empty:
         snapshot = snapshot.limit(0)
     snapshot = snapshot.withColumn(reserved_columns.CHANGE_TYPE, F.lit("insert"))
     return rows.read(stamped(context, snapshot), context.options, context.source, raw=raw)
@@ -109,7 +109,7 @@ def stamped(context: StepContext, snapshot: DataFrame) -> DataFrame:
     )
 
 
-def write_step(spec: ApplySpec, step: LoadStep, target_rows: DataFrame, shape: Shape) -> Callable[[], None]:
+def write_step(spec: ApplySpec, step: Step, target_rows: DataFrame, shape: Shape) -> Callable[[], None]:
     """Return the write of a load's rows: create a target, fill an empty one, or replace all rows (reset)."""
     options = spec.options
     writer = layout.arranged(target_rows, shape, options).write.format("delta")
@@ -122,8 +122,8 @@ def write_step(spec: ApplySpec, step: LoadStep, target_rows: DataFrame, shape: S
     else:
         writer = writer.mode("append").option("mergeSchema", "true")
     # The limit assumes that the rows are as wide as the source's rows.
-    sizing_table = spec.source_uri if step.staging is None else step.staging.uri
-    extent = (0, 0) if step.is_empty else layout.extent(target_rows.sparkSession, sizing_table)
+    sizing_table = spec.source_uri if step.read.staging is None else step.read.staging.uri
+    extent = (0, 0) if step.read.is_empty else layout.extent(target_rows.sparkSession, sizing_table)
     row_limit = layout.rows_per_file(*extent, options)
     if row_limit is not None:
         writer = writer.option("maxRecordsPerFile", row_limit)

@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from delta_cdc.core import reserved_columns
-from delta_cdc.core.spec import ApplyStep, LoadStep, RepairStep, ranges_of
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import events, layout
 from delta_cdc.spark.apply.rows import RAW
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from delta_cdc.core.options import ApplyOptions
-    from delta_cdc.core.spec import ApplySpec, ReadRange, RowStep, Staging
+    from delta_cdc.core.spec import ApplySpec
+    from delta_cdc.core.steps import Step
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.rows import Shape
 
@@ -73,7 +73,7 @@ class StepContext:
 
     session: SparkSession
     spec: ApplySpec
-    step: RowStep
+    step: Step
     options: ApplyOptions
     truncated: bool = False
     size: int | None = None
@@ -85,7 +85,7 @@ class StepContext:
     target_types: dict[str, DataType] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, session: SparkSession, spec: ApplySpec, step: RowStep) -> StepContext:
+    def of(cls, session: SparkSession, spec: ApplySpec, step: Step) -> StepContext:
         """Return the context of a step."""
         return cls(session, spec, step, events.effective(spec.options), bool(step.truncate_sequences))
 
@@ -105,28 +105,14 @@ class StepContext:
         return self.options.stored_as_scd_type == 2
 
     @property
-    def replays(self) -> bool:
-        """Return whether the step is a repair of the keys in quarantine."""
-        return isinstance(self.step, RepairStep) and self.step.replayed
-
-    @property
-    def read_ranges(self) -> list[ReadRange]:
-        """Return the ranges that the step reads."""
-        return ranges_of((self.step,))
-
-    @property
     def skips_files(self) -> bool:
         """Return whether the target may have many files, of which the MERGE can skip some."""
         return bool(self.options.partition_by) or layout.has_many_files(self.spec.target_bytes)
 
-    @property
-    def staging(self) -> Staging | None:
-        """Return the staged batch that the step reads instead of the source."""
-        return self.step.staging if isinstance(self.step, LoadStep | ApplyStep) else None
-
     def events(self, rows: DataFrame) -> events.Events:
         """Read rows of the source as events."""
-        return events.of_rows(rows, self.options, self.source, self.step.horizons, keep_raw=self.replays)
+        step = self.step
+        return events.of_rows(rows, self.options, self.source, step.horizons, keep_raw=step.read.quarantined)
 
     def count(self, **more: int) -> None:
         """Add counts; omit zeros, except for ``events``."""

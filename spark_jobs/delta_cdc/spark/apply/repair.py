@@ -15,8 +15,8 @@ from pyspark.sql import types as T
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import InvalidConfiguration, NullSequence, SequenceNotIncreasing
-from delta_cdc.core.spec import RepairStep
 from delta_cdc.core.sql import PLAN_PREFIX
+from delta_cdc.core.steps import Keys
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
@@ -39,14 +39,15 @@ from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.queries import raised
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplySpec, ReloadStep
+    from delta_cdc.core.spec import ApplySpec
+    from delta_cdc.core.steps import Step
     from delta_cdc.spark.apply.prepared_step import PreparedStep
     from delta_cdc.spark.apply.rows import Shape
 
 _LAST, _OPEN = f"{PLAN_PREFIX}last", f"{PLAN_PREFIX}open"
 
 
-def reload(session: SparkSession, spec: ApplySpec, step: ReloadStep) -> PreparedStep:
+def reload(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     """Prepare the difference between the target and the source as of the step's version."""
     context = StepContext.of(session, spec, step)
     if context.options.takes_events:
@@ -54,7 +55,7 @@ def reload(session: SparkSession, spec: ApplySpec, step: ReloadStep) -> Prepared
     return _from_snapshot(context, KeySelection())
 
 
-def repair(session: SparkSession, spec: ApplySpec, step: RepairStep) -> PreparedStep:
+def repair(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     """Prepare the difference for some keys: those that a range changed, chosen ones, or quarantined ones."""
     context = StepContext.of(session, spec, step)
     options = context.options
@@ -73,14 +74,15 @@ def repair(session: SparkSession, spec: ApplySpec, step: RepairStep) -> Prepared
 
 def _selected_keys(context: StepContext) -> KeySelection | None:
     """Return the keys that the step chooses or replays; None if its range determines the keys."""
-    step = context.step
-    if not isinstance(step, RepairStep) or (step.keys_where is None and not step.replayed):
+    read = context.step.read
+    assert isinstance(read, Keys)
+    if not read.chosen:
         return None
     shape = event_shape(context) if context.options.takes_events else load.read(context)[1]
-    if step.keys_where is not None:
+    if read.where is not None:
         keys = T.StructType([shape.schema[key] for key in shape.keys])
-        states.check_predicate(context.session.createDataFrame([], keys), "repair_keys", step.keys_where)
-        return KeySelection(predicate=step.keys_where)
+        states.check_predicate(context.session.createDataFrame([], keys), "repair_keys", read.where)
+        return KeySelection(predicate=read.where)
     spec = context.spec
     quarantined_keys = quarantine.keys_of(context.session, spec.quarantine_uri, spec.pipeline, shape)
     return KeySelection(keys=quarantined_keys.localCheckpoint())

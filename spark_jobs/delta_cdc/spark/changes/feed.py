@@ -19,7 +19,6 @@ from delta_cdc.core.errors import (
     WrongReader,
 )
 from delta_cdc.core.reserved_columns import AFTER_TYPES, BEFORE_TYPES, CHANGE_TYPE, METADATA_COLUMNS
-from delta_cdc.core.spec import ApplyStep, LoadStep, StateStep
 from delta_cdc.core.sql import quote, table
 from delta_cdc.spark.commit_files import commit_hash
 from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connect, value_of
@@ -27,7 +26,7 @@ from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import ReadStep, Staging, TargetStep
+    from delta_cdc.core.steps import Staging, Step
 
 _SKIPS = "missing or unreadable changes would be skipped in silence"
 _MIXES = "until Delta 4.4.1, a log on S3 is then read with files of folders inside and beside it"
@@ -174,15 +173,14 @@ def commit_timestamp(session: SparkSession, source: str, version: int) -> Column
         limit *= 8
 
 
-def changed_source(session: SparkSession, source: str, step: TargetStep | ReadStep) -> str | None:
+def changed_source(session: SparkSession, source: str, step: Step) -> str | None:
     """Return why the source is not the table that was planned for; None if it is that table.
 
     Between planning and reading, a table can be dropped and created again at the same location. The hash of
     the commit file at the end of the range distinguishes the two tables.
     """
-    staged = isinstance(step, LoadStep | ApplyStep) and step.staging is not None
-    if staged or step.watermark.commit_hash is None or isinstance(step, StateStep):
-        # The step reads no rows, and the source's log may no longer contain the watermark's version.
+    if not step.read.reads_source or step.watermark.commit_hash is None:
+        # The source's log may no longer contain the watermark's version.
         return None
     if commit_hash(session, source, step.at) == step.watermark.commit_hash:
         return None

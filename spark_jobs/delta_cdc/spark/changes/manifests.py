@@ -40,7 +40,7 @@ from delta_cdc.core.storage_options import hadoop_uri
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import ReadRange
+    from delta_cdc.core.steps import ReadRange
 
 #: Ends the text of the error that Spark raises for rows that share a row id.
 SHARED_REMEDY = "read them by another method, and inform the table's writers: its row ids are not unique."

@@ -23,7 +23,7 @@ from delta_cdc.spark.changes.queries import drop_carry_over
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import ReadRange, Staging
+    from delta_cdc.core.steps import ReadRange, Staging
 
 
 def change_rows(

@@ -30,7 +30,7 @@ from delta_cdc.core.reasons import causes, reason
 from delta_cdc.core.spec import JobResult, seal_of
 from delta_cdc.core.sql import quote, table
 from delta_cdc.core.text_table import plural
-from delta_cdc.core.watermark import PipelineState, Seal
+from delta_cdc.core.watermark import Seal
 from delta_cdc.ingest.adapters.guess import likely_adapter
 from delta_cdc.ingest.sources import DAMAGED, GREW
 from delta_cdc.spark import catalog, quarantine, written_rows
@@ -111,9 +111,9 @@ def run(
     :raises DeltaCdcError: the input is bad; in this case the driver writes nothing
     """
     feed.refuse_forbidden_confs(spark)
-    for uri in (spec.log_uri, spec.ingested_uri, spec.quarantine_uri):
-        refuse_unsafe_log_store(spark, uri, single_driver=spec.single_driver)
     with private_session(spark) as session:
+        for uri in (spec.log_uri, spec.ingested_uri, spec.quarantine_uri):
+            refuse_unsafe_log_store(session, uri, single_driver=spec.single_driver)
         if spec.log_name:
             catalog.require(session, spec.log_name, spec.log_uri)
         if spec.options.source_kind == "kafka":
@@ -542,12 +542,8 @@ def _finish(session: SparkSession, batch: Batch, shape: Shape, options: ApplyOpt
 
 
 def _seal(spec: IngestSpec, counts: dict[str, int]) -> Seal:
-    step = spec.step
-    state = PipelineState(
-        applied_to=None,
-        applied_from=step.applied_from,
-        # The next plan compares this number with the side table to detect missing rows.
-        configuration={**step.configuration, "rows": len(ingested.rows(spec))},
-    )
-    versions = (step.seal_number, step.seal_number)
-    return seal_of(spec, step, state, kind=step.kind, versions=versions, counts=counts)
+    before = spec.step.before
+    assert before is not None
+    # The next plan compares this number with the side table to detect missing rows.
+    configuration = {**before.configuration, "rows": len(ingested.rows(spec))}
+    return seal_of(spec, spec.step, replace(before, configuration=configuration), counts=counts)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
 from delta_cdc.core.errors import ConcurrentModification
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.spec import ExpireSpec, OptimizeSpec
 from delta_cdc.spark.apply.commit import is_conflict
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
@@ -16,10 +15,18 @@ from delta_cdc.spark.maintain import expire, optimize, vacuum
 from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import CareSpec, JobResult
+    from collections.abc import Callable
+
+    from delta_cdc.core.spec import JobResult, MaintenanceSpec
+
+_RUNS: dict[str, Callable[[SparkSession, Any], JobResult]] = {
+    "optimize": optimize.run,
+    "vacuum": vacuum.run,
+    "expire": expire.run,
+}
 
 
-def run(spark: SparkSession, spec: CareSpec) -> JobResult:
+def run(spark: SparkSession, spec: MaintenanceSpec) -> JobResult:
     """Run one spec in a private session.
 
     :return: ``tables`` has one entry, the outcome
@@ -27,12 +34,10 @@ def run(spark: SparkSession, spec: CareSpec) -> JobResult:
     :raises DeltaCdcError: see the modules of the three jobs
     """
     feed.refuse_forbidden_confs(spark)
-    refuse_unsafe_log_store(spark, spec.table_uri, single_driver=spec.single_driver)
     try:
         with private_session(spark) as session:
-            if isinstance(spec, OptimizeSpec):
-                return optimize.run(session, spec)
-            return expire.run(session, spec) if isinstance(spec, ExpireSpec) else vacuum.run(session, spec)
+            refuse_unsafe_log_store(session, spec.table_uri, single_driver=spec.single_driver)
+            return _RUNS[spec.job](session, spec)
     except Exception as error:
         if not is_conflict(error):
             raise

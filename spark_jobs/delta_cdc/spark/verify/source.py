@@ -62,8 +62,8 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
     :raises DeltaCdcError: the source is unreadable, or its rows cannot be converted to the target's
     """
     assert spec.source_uri is not None
-    assert spec.step is not None
-    step = engine.with_horizons(spec.step)
+    assert spec.compared is not None
+    step = engine.with_allowed_lateness(spec.compared)
     versioned_spec = ApplySpec(
         pipeline=spec.pipeline,
         run_id=spec.run_id,
