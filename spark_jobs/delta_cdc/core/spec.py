@@ -132,7 +132,7 @@ class SealedSpec(Spec):
     @property
     def locations(self) -> list[str]:
         """Return the source, if rows of it are read, the table, and the staged batches to read."""
-        source = [self.source_uri] if any(step.read.reads_source for step in self.steps) else []
+        source = [self.source_uri] if any(step.read.has_rows for step in self.steps) else []
         staged = [step.read.staging.uri for step in self.steps if step.read.staging is not None]
         return [*source, self.into, *staged]
 
@@ -686,7 +686,7 @@ def seal_of(
         source_uri=spec.source_uri,
         state=state,
         step=SealStep(
-            step.kind if kind is None else kind,
+            cast("StepKind", step.kind) if kind is None else kind,
             *(step.versions if versions is None else versions),
             fingerprint=step_fingerprint(spec, step.seal_number),
             run_id=spec.run_id,

@@ -27,11 +27,14 @@ from delta_cdc.core.watermark import PipelineState, StepKind, TableVersion  # no
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+#: The kinds of steps. The seals of ``answer`` and ``complete`` record ``read``.
+Kind = Literal[StepKind, "answer", "complete"]
+
 #: Kinds whose own commit alone proves that they were made: the watermark does not show it.
 PROVED_BY_THEMSELVES = ("reload", "reset", "repair")
 
 #: What a step of each kind does, for people. ``at`` is the watermark's version.
-_DESCRIPTIONS: dict[StepKind, str] = {
+_DESCRIPTIONS: dict[Kind, str] = {
     "load": "the snapshot of version {at}",
     "reset": "the snapshot of version {at}, which replaces all rows",
     "baseline": "no rows: the existing rows count as version {at}",
@@ -257,7 +260,7 @@ class Step:
     :param column_changes: changes of the source's columns since the step before, which the target follows
     """
 
-    kind: StepKind
+    kind: Kind
     read: Snapshot | Changes | Keys | StagedRows | Records | NoRows
     seal_number: int
     starting_version: int

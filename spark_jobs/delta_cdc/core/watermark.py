@@ -31,7 +31,7 @@ MAX_SEAL_BYTES = 64 * 1024
 SEAL_ROOM_BYTES = 12 * 1024
 _MOST_OF_LIST = 4 * 1024
 
-#: The kinds of steps (:mod:`delta_cdc.core.steps`). Seals of the steps that stage a batch record ``read``.
+#: The kinds that seals record (:mod:`delta_cdc.core.steps`); of the steps that stage a batch, it is ``read``.
 StepKind = Literal[
     "load",
     "reset",
@@ -42,8 +42,6 @@ StepKind = Literal[
     "renew",
     "take_over",
     "read",
-    "answer",
-    "complete",
     "commit",
     "ingest",
     "replay",

@@ -20,14 +20,14 @@ from airflow_delta_cdc.operators import (
 )
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core.errors import JobFailed
-from delta_cdc.core.spec import JobResult
+from delta_cdc.core.spec import EnableSpec, JobResult
 from tests.unit.airflow.test_apply_operator import Ti, operator
 from tests.unit.airflow.test_groups import item, task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SPEC: Any = None
+SPEC = EnableSpec(run_id="r")
 
 
 @pytest.fixture(autouse=True)

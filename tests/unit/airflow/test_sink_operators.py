@@ -183,7 +183,7 @@ def test_a_commit_of_whichever_batch_is_open(tables: Tables, monkeypatch: pytest
     ran: list[Any] = []
 
     def run_job(_: Any, context: Any, spec: Any) -> JobResult:
-        ran.append(spec.step.ending_version)
+        ran.append(spec.steps[0].ending_version)
         return JobResult("failed", message="no Spark here")
 
     monkeypatch.setattr(DeltaCommitWatermarkOperator, "run_job", run_job)

@@ -16,8 +16,9 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.options import ApplyOptions, IngestOptions
 from delta_cdc.core.requests import ApplyRequest, IngestRequest
 from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, JobResult
+from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.verify import VerifyRequest
-from tests.support.steps import ingest_step
+from tests.support.steps import ingest_step, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ def apply(source: str, target: str) -> ApplySpec:
         source_uri=source,
         target_uri=target,
         options=ApplyOptions(keys=("id",)),
-        steps=(),
+        steps=(step("apply", 1, TableVersion("id", 2), 1),),
     )
 
 

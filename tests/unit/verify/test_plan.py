@@ -82,7 +82,7 @@ def test_a_sound_target(tables: Tables) -> None:
     assert "watermark 4" in check_of(plan, "seal").detail
     made = plan.spec
     assert made is not None
-    assert made.step is not None
+    assert made.compared is not None
     assert (made.target_version, made.checks, made.options.keys) == (1, OF_TYPE_1, ("id",))
     step = made.step
     assert (step.kind, step.ending_version, unhashed(step.planned_on)) == (
@@ -122,7 +122,7 @@ def test_without_keys_there_is_nothing_to_count_by(tables: Tables) -> None:
     plan = planned(tables)
     assert told(plan)["unique_keys"] == told(plan)["null_keys"] == "skipped"
     assert plan.spec is not None
-    assert plan.spec.step is not None
+    assert plan.spec.compared is not None
     assert plan.spec.checks == ("equals_source",)
     assert plan.spec.options.insert_only
     assert plan.spec.source_keeps_all
@@ -215,7 +215,7 @@ def test_what_is_wrong_with_a_seal_is_told_by_its_name(tables: Tables) -> None:
     # With the keys at hand, the rows tell something all the same.
     rows = planned(tables, options=KEYED).spec
     assert rows is not None
-    assert (rows.checks, rows.target_version, rows.step) == (("null_keys", "unique_keys"), 2, None)
+    assert (rows.checks, rows.target_version, rows.compared) == (("null_keys", "unique_keys"), 2, None)
 
 
 def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: Tables) -> None:
@@ -228,8 +228,8 @@ def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: 
     # The log still knows the number of the seal that the RESTORE took back.
     assert told(plan)["mirror"] == "ok"
     assert plan.spec is not None
-    assert plan.spec.step is not None
-    assert plan.spec.step.ending_version == 2
+    assert plan.spec.compared is not None
+    assert plan.spec.compared.ending_version == 2
 
 
 def test_a_copy_outside_that_knows_more_than_the_target(tables: Tables) -> None:

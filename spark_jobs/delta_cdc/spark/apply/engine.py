@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.options import ApplyOptions
     from delta_cdc.core.spec import ApplySpec
-    from delta_cdc.core.steps import Step
-    from delta_cdc.core.watermark import StepKind
+    from delta_cdc.core.steps import Kind, Step
     from delta_cdc.spark.apply.rows import Shape
 
 log = logging.getLogger(__name__)
@@ -331,7 +330,7 @@ def _seal_alone(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedS
 
 
 #: What prepares the write of a step, by its kind.
-_PREPARES: dict[StepKind, Callable[[SparkSession, ApplySpec, Step], PreparedStep]] = {
+_PREPARES: dict[Kind, Callable[[SparkSession, ApplySpec, Step], PreparedStep]] = {
     "load": _load,
     "reset": _load,
     "baseline": _load,
