@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from delta_cdc.core.codec import OUTSIDE_IDENTITY
 from delta_cdc.core.column_changes import ColumnChange  # noqa: TC001 - the codec reads hints
-from delta_cdc.core.watermark import PipelineState, StepKind, TableVersion  # noqa: TC001 - the codec reads hints
+from delta_cdc.core.watermark import PipelineState, StepKind, TableVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -84,7 +84,7 @@ def test_a_sound_target(tables: Tables) -> None:
     assert made is not None
     assert made.compared is not None
     assert (made.target_version, made.checks, made.options.keys) == (1, OF_TYPE_1, ("id",))
-    step = made.step
+    step = made.compared
     assert (step.kind, step.ending_version, unhashed(step.planned_on)) == (
         "reload",
         4,
