@@ -32,7 +32,7 @@ def keep(
 
     :param inlets: inlets of the task
     :param source: the source as the user wrote it
-    :param backup: :attr:`delta_cdc.run.outcomes.ApplyResult.backup`
+    :param backup: :attr:`delta_cdc.run.outcomes.Outcome.backup`
     """
     inlet = _asset(context, inlets, source)
     if inlet is None:

@@ -4,7 +4,7 @@
 
 The parsing of a DAG file must not import the log reader, the planner or Spark. So the provider's modules
 import only ``delta_cdc.core`` at their top, and use the rest of the engine through this module:
-``engine.run_apply(...)`` loads ``delta_cdc.run.apply`` when that line runs.
+``engine.run(...)`` loads ``delta_cdc.run.flows`` when that line runs.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ if TYPE_CHECKING:
         position_now,
         position_to_json,
     )
-    from delta_cdc.run.apply import run_apply
     from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch, since_key
-    from delta_cdc.run.commit import committed_by_run, committed_so_far, run_commit
+    from delta_cdc.run.commit import committed_by_run, committed_so_far
     from delta_cdc.run.detect_changes import detect_changes, plan_ending_at, written as written_table
+    from delta_cdc.run.flows import run
+    from delta_cdc.run.loop import Services
     from delta_cdc.run.maintain import raise_failed as raise_failed_maintenance, run as run_maintenance
-    from delta_cdc.run.read import run_read
     from delta_cdc.run.table_arguments import is_ingested, placed, placed_ingest, requests as table_requests
     from delta_cdc.run.verify import raise_if_wrong, run_verify, text_of as verification_text
     from delta_cdc.run.watermarks import published as forget_saved_plans, versions_of

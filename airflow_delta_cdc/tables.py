@@ -248,8 +248,8 @@ def announce_apply(
 
     :param inlets: inlets of the task
     :param given: ``source``, ``target`` and ``pipeline``, as in the arguments of the task
-    :param published: :meth:`delta_cdc.run.outcomes.ApplyResult.to_dict`
-    :param backup: :attr:`delta_cdc.run.outcomes.ApplyResult.backup`
+    :param published: :meth:`delta_cdc.run.outcomes.Outcome.to_dict`
+    :param backup: :attr:`delta_cdc.run.outcomes.Outcome.backup`
     """
     keep(context, inlets, given["source"], given["pipeline"], published, backup)
     if published["applied"]:
@@ -321,9 +321,8 @@ def run_piece(
     with operator.application(context) as execute:
         (outcome,) = engine.run_batch(
             [replace(pipeline_job, saved_plans=saved_plans)],
+            engine.Services(execute=execute, say=operator.log.info),
             run_id=operator.work_id(context),
-            execute=execute,
-            say=operator.log.info,
         )
     warn(operator.log, outcome)
     if outcome.error is not None:
@@ -395,9 +394,8 @@ def would_do(
     try:
         if pipeline_job.apply is not None and applied is None:
             with operator.application(context) as execute:
-                result = engine.run_apply(
-                    pipeline_job.apply, execute=execute, backup=pipeline_job.backup, say=say
-                )
+                services = engine.Services(execute=execute, backup=pipeline_job.backup, say=say)
+                result = engine.run(pipeline_job.apply, services)
             applied = shortened(result.to_dict())
     except TableNotFound:
         if pipeline_job.ingest is None:

@@ -39,6 +39,7 @@ from delta_cdc.launch.environment import child_environment, submit_binary
 from delta_cdc.launch.session import embedded_confs, engine_zip
 from delta_cdc.run import batch
 from delta_cdc.run.batch import run_batch
+from delta_cdc.run.loop import Services
 
 if TYPE_CHECKING:
     import argparse
@@ -113,7 +114,10 @@ class Lake:
 
     def _run(self, pipeline_jobs: Sequence[PipelineJob], *, at_least: int) -> None:
         done = run_batch(
-            pipeline_jobs, run_id="r", execute=self._submit, say=lambda line: None, parallel=PARALLEL
+            pipeline_jobs,
+            Services(execute=self._submit, say=lambda line: None),
+            run_id="r",
+            parallel=PARALLEL,
         )
         for one in done:
             if one.error is not None:

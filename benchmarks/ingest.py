@@ -36,6 +36,7 @@ from delta_cdc import get_session
 from delta_cdc.core.requests import IngestRequest
 from delta_cdc.planning.ingest import plan_ingest
 from delta_cdc.run.batch import PipelineJob, run_batch
+from delta_cdc.run.loop import Services
 from delta_cdc.run.table_arguments import ingest_options
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _look(requests: Sequence[IngestRequest]) -> float:
         assert plan_ingest(requests[0]).spec is None, "there was something new"
     else:
         pipeline_jobs = [PipelineJob(ingest=request, apply=None) for request in requests]
-        found = run_batch(pipeline_jobs, run_id="look", execute=_refuse, say=lambda line: None)
+        found = run_batch(pipeline_jobs, Services(execute=_refuse, say=lambda line: None), run_id="look")
         assert not any(one.error or (one.ingested and one.ingested.applied) for one in found)
     return time.perf_counter() - begin
 

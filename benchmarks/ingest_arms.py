@@ -18,6 +18,7 @@ from apply_tables import linked
 from delta_cdc import job
 from delta_cdc.core.sql import table as sql_table
 from delta_cdc.run.batch import PipelineJob, run_batch
+from delta_cdc.run.loop import Services
 from delta_cdc.run.table_arguments import requests
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def ours(session: SparkSession, landing: Path, state: Path) -> None:
     }
     ingest, apply = requests(given)
     pipeline_job = PipelineJob(ingest=ingest, apply=apply)
-    (done,) = run_batch([pipeline_job], execute=partial(job.run, session), say=lambda line: None)
+    (done,) = run_batch([pipeline_job], Services(execute=partial(job.run, session), say=lambda line: None))
     assert done.error is None, done.error
 
 

@@ -1,7 +1,7 @@
 """How long a run takes that finds nothing to do: no process, no byte written.
 
 Source and target have 1,000 commits each, with a checkpoint at every tenth as Spark writes them. Measured is
-``run_apply`` after imports: two logs identified, the proof read and checked, the result built.
+``run`` after imports: two logs identified, the proof read and checked, the result built.
 
     python benchmarks/nothing_to_do.py
 """
@@ -20,7 +20,8 @@ from logs import sealed, write_log
 
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest
-from delta_cdc.run.apply import run_apply
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 
 LIMIT_MS = 50.0
 
@@ -58,7 +59,7 @@ def _measure(folder: Path, commits: int, runs: int) -> list[float]:
     times = []
     for _ in range(runs + 1):
         begin = time.perf_counter()
-        result = run_apply(request, execute=_refuse, say=lambda line: None)
+        result = run(request, Services(execute=_refuse, say=lambda line: None))
         times.append((time.perf_counter() - begin) * 1000)
         assert not result.applied
         assert result.watermark.version == commits - 1

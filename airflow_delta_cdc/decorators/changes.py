@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from delta_cdc.core.spec import JobResult, Spec
-    from delta_cdc.run.outcomes import ReadResult
+    from delta_cdc.run.outcomes import Outcome
 
 #: A parameter of this name gets a dict about the batch: its range, counts and staging table.
 BATCH = "batch"
@@ -124,12 +124,12 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
             return None
         returned = self._called(context, batch, self._changes(session, batch))
         request = self._commit_request(context, batch.pipeline, batch.versions.ending_version)
-        committed = engine.run_commit(request, execute=run, say=self.log.info)
+        committed = engine.run(request, engine.Services(execute=run, say=self.log.info))
         engine.forget_saved_plans(batch, saved_plans)
         self._push(context, {**committed.to_dict(), "rows": batch.rows, "counts": batch.counts})
         return returned
 
-    def _nothing_new(self, context: Context, batch: ReadResult, saved_plans: TaskSavedPlans) -> None:
+    def _nothing_new(self, context: Context, batch: Outcome, saved_plans: TaskSavedPlans) -> None:
         """Publish that nothing is new, or the batch of an earlier try that died after its commit.
 
         :raises AirflowSkipException: this run has committed nothing
@@ -147,12 +147,12 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         )
         self._push(context, {**earlier.to_dict(), "rows": None, "counts": {}})
 
-    def _changes(self, session: WorkerSession, batch: ReadResult) -> DataFrame:
-        spark = session.get([spark_uri(batch.source_table), spark_uri(batch.staging)])
+    def _changes(self, session: WorkerSession, batch: Outcome) -> DataFrame:
+        spark = session.get([spark_uri(batch.source_table or ""), spark_uri(batch.staging)])
         reader = spark.read.format("delta").option("versionAsOf", batch.staging_version or 0)
         return reader.load(spark_uri(batch.staging))
 
-    def _called(self, context: Context, batch: ReadResult, changes: DataFrame) -> Any:
+    def _called(self, context: Context, batch: Outcome, changes: DataFrame) -> Any:
         args = [changes, *list(self.op_args)[1:]]
         available: dict[str, Any] = {**context, BATCH: batch.to_dict(), **self.op_kwargs}
         return self.python_callable(*args, **determine_kwargs(self.python_callable, args, available))

@@ -86,9 +86,8 @@ class RunSparkOperator(GroupOperator):
         with self.application(context) as execute:
             outcomes = engine.run_batch(
                 [pipeline_job for *_, pipeline_job in work],
+                engine.Services(execute=execute, say=self.log.info),
                 run_id=self.work_id(context),
-                execute=execute,
-                say=self.log.info,
                 parallel=self.parallel,
             )
         for outcome in outcomes:

@@ -162,14 +162,14 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
             return tables.would_do(self, context, pipeline_job)
         saved_plans = TaskSavedPlans(context)
         with self.application(context) as execute:
-            result = engine.run_apply(
-                pipeline_job.apply,
+            services = engine.Services(
                 execute=execute,
                 saved_plans=saved_plans,
                 backup=pipeline_job.backup,
                 announced=pipeline_job.announced,
                 say=partial(self.log.info, "%s: %s", pipeline_job.pipeline),
             )
+            result = engine.run(pipeline_job.apply, services)
         self.published = tables.measured(self.log, table_arguments, result.to_dict())
         watermark = tables.shown(self, context, self.published)
         tables.announce_apply(context, self.inlets, table_arguments, watermark, result.backup)

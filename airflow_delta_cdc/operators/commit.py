@@ -85,5 +85,5 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
             result = engine.committed_so_far(request)
         else:
             with self.application(context) as execute:
-                result = engine.run_commit(request, execute=execute, say=self.log.info)
+                result = engine.run(request, engine.Services(execute=execute, say=self.log.info))
         return tables.shown(self, context, result.to_dict())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.option import Kind
     from delta_cdc.core.spec import JobResult, ReadSpec
-    from delta_cdc.run.outcomes import ReadResult
+    from delta_cdc.run.outcomes import Outcome
 
 
 class StagingOperator(DeltaCdcOperator):
@@ -94,7 +94,7 @@ class StagingOperator(DeltaCdcOperator):
 
     def staged(
         self, context: Context, execute: Callable[[ReadSpec], JobResult], saved_plans: TaskSavedPlans
-    ) -> ReadResult:
+    ) -> Outcome:
         """Stage the next batch, or find the open one.
 
         :param execute: runs the spec in Spark
@@ -102,13 +102,13 @@ class StagingOperator(DeltaCdcOperator):
         """
 
         with self.application(context):
-            result = engine.run_read(
-                self._located(context, self._request(context)),
+            services = engine.Services(
                 execute=execute,
                 saved_plans=saved_plans,
                 backup=partial(kept, context, self.inlets, self.table, self.pipeline),
                 say=self.log.info,
             )
+            result = engine.run(self._located(context, self._request(context)), services)
         self.published = result.to_dict()
         return result
 

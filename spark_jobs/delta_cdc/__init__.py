@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import TableVersion
     from delta_cdc.launch.session import get_session
-    from delta_cdc.run.outcomes import ApplyResult, IngestResult
+    from delta_cdc.run.outcomes import Outcome
     from delta_cdc.spark.changes.queries import named_in_plan
 
 __all__ = [
-    "ApplyResult",
-    "IngestResult",
+    "Outcome",
     "TableVersion",
     "Verification",
     "VersionRange",
@@ -41,8 +40,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "ApplyResult": "delta_cdc.run.outcomes",
-    "IngestResult": "delta_cdc.run.outcomes",
+    "Outcome": "delta_cdc.run.outcomes",
     "Verification": "delta_cdc.core.checks",
     "VersionRange": "delta_cdc.core.versions",
     "TableVersion": "delta_cdc.core.watermark",

@@ -24,7 +24,8 @@ from delta_cdc.core.spec import BatchSpec, JobResult
 from delta_cdc.core.steps import ranges_of
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.manifest_folder import folder_for
-from delta_cdc.run.apply import run_apply
+from delta_cdc.run.apply import Applying
+from delta_cdc.run.loop import Services, run_alone
 from delta_cdc.spark import catalog, staging, table_properties
 from delta_cdc.spark.apply import engine, from_events
 from delta_cdc.spark.ingest import engine as ingest
@@ -216,7 +217,8 @@ def apply_after(
         options = storage_options if storage_options is not None else _from_environment()
         request = replace(request, storage_options=dict(options) if options else None)
         say = partial(log.info, "%s: %s", request.pipeline)
-        outcome = run_apply(request, execute=partial(execute, spark, options, scratch), say=say)
+        services = Services(execute=partial(execute, spark, options, scratch), say=say)
+        outcome = run_alone(Applying, request, services)
     except Exception as error:  # noqa: BLE001 - the ingest stays committed; the result names the error
         return failed(error, locations, spark)
     message = f"target version {outcome.target_version}"

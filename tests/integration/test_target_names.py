@@ -19,7 +19,8 @@ from delta_cdc.core.errors import (
     TableNotFound,
     TargetWithoutWatermark,
 )
-from delta_cdc.run.ingest import run_ingest
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from delta_cdc.run.table_arguments import requests
 from delta_cdc.spark import catalog
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
 
 
 class Lake:
@@ -53,7 +54,7 @@ class Lake:
     def insert(self, key: int) -> None:
         self.sql(f"INSERT INTO names_silver.orders VALUES ({key}, 'v{key}')")
 
-    def apply(self, target: str, source: str = "names_silver.orders", **arguments: Any) -> ApplyResult:
+    def apply(self, target: str, source: str = "names_silver.orders", **arguments: Any) -> Outcome:
         return delta_cdc.apply_changes(self.spark, source, target, keys=["id"], **arguments)
 
     def keys(self, target: str) -> list[int]:
@@ -213,11 +214,11 @@ def test_a_change_log_at_another_location_is_not_written(lake: Lake, tmp_path: P
     assert batch is not None
     execute = partial(job.run, lake.spark)
     with pytest.raises(TableNameMoved, match="this run was planned for"):
-        run_ingest(replace(batch, log_name="names_silver.log"), execute=execute)
+        run(replace(batch, log_name="names_silver.log"), Services(execute=execute))
     with pytest.raises(TableNameGone):
-        run_ingest(replace(batch, log_name="names_silver.no_log"), execute=execute)
+        run(replace(batch, log_name="names_silver.no_log"), Services(execute=execute))
     assert not (tmp_path / "theirs").exists()
-    assert run_ingest(batch, execute=execute).applied
+    assert run(batch, Services(execute=execute)).applied
 
 
 def test_a_schema_is_not_created(lake: Lake) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from delta_cdc.core.spec import IngestSpec
-    from delta_cdc.run.outcomes import ApplyResult, IngestResult
+    from delta_cdc.run.outcomes import Outcome
 
     Event = dict[str, Any]
 
@@ -87,7 +87,7 @@ class Deliveries:
             **more,
         }
 
-    def ingest(self, **more: Any) -> IngestResult:
+    def ingest(self, **more: Any) -> Outcome:
         given = grouped({"pipeline": "flow", **self.arguments(**more)})
         return ingest_changes(self.spark, str(self.source), self.log, **given)
 
@@ -101,7 +101,7 @@ class Deliveries:
         assert spec is not None
         return spec
 
-    def apply(self, target: str = "target", **more: Any) -> ApplyResult:
+    def apply(self, target: str = "target", **more: Any) -> Outcome:
         given = grouped({"pipeline": "apply", "keys": ["id"], **more})
         return apply_changes(self.spark, self.log, str(self.folder / target), **given)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
 
 #: How Delta and the engine say that a plan came too late.
 TOO_LATE = ("skipped", "conflict", "stale")
@@ -45,9 +45,9 @@ class LogFlow:
     arguments: Mapping[str, Any]
     pipeline: str = "events"
     said: list[str] = field(default_factory=list)
-    results: list[ApplyResult] = field(default_factory=list)
+    results: list[Outcome] = field(default_factory=list)
 
-    def apply(self, ending_version: int | None = None, **more: Any) -> ApplyResult:
+    def apply(self, ending_version: int | None = None, **more: Any) -> Outcome:
         """Apply everything after the watermark up to a version of the log (default: the newest)."""
         asked: dict[str, Any] = {"source_kind": "change_log", **self.arguments, **more}
         self.said.append(f"apply to {ending_version}{f' with {more}' if more else ''}")

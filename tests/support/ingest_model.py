@@ -24,7 +24,8 @@ from delta_cdc.core.watermark import Seal, SealStep, app_id
 from delta_cdc.planning.ingest import plan_ingest
 from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.topics import Bounds
-from delta_cdc.run.ingest import run_ingest
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.watermarks import published
 from tests.support.logs import EPOCH, LogTable
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from delta_cdc.planning.ingest import IngestPlan
-    from delta_cdc.run.outcomes import IngestResult
+    from delta_cdc.run.outcomes import Outcome
 
 DONE = JobResult("committed")
 SCHEMA = pa.schema(
@@ -218,22 +219,23 @@ class World:
     def plan(self, now_ms: int | None = None, **changes: Any) -> IngestPlan:
         return plan_ingest(self.request(**changes), Memory(now_ms=self.clock if now_ms is None else now_ms))
 
-    def ingest(self, execute: Any = None, **changes: Any) -> IngestResult:
+    def ingest(self, execute: Any = None, **changes: Any) -> Outcome:
         """Do one piece of work from end to end, and publish it."""
         result = self.unpublished(execute, **changes)
         published(result, self.saved_plans)
         return result
 
-    def unpublished(self, execute: Any = None, **changes: Any) -> IngestResult:
+    def unpublished(self, execute: Any = None, **changes: Any) -> Outcome:
         then, announced = changes.pop("then", None), changes.pop("announced", None)
-        return run_ingest(
-            self.request(**changes),
-            execute=execute or self.engine,
-            saved_plans=self.saved_plans,
-            say=self.said.append,
-            sleep=lambda seconds: None,
-            then=then,
-            announced=announced,
+        return run(
+            replace(self.request(**changes), after=then),
+            Services(
+                execute=execute or self.engine,
+                saved_plans=self.saved_plans,
+                say=self.said.append,
+                sleep=lambda seconds: None,
+                announced=announced,
+            ),
         )
 
     def drain(self, **changes: Any) -> None:

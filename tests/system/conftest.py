@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from delta_cdc import apply_changes, job
-from delta_cdc.run.apply import run_apply
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from delta_cdc.run.watermarks import published
 from tests.support.world import Rows, Source, commits, expected, held, ranges
 from tests.system.driver import FilePins, request
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
 
 Kind = Literal["load", "scd1", "scd2"]
 KINDS: tuple[Kind, ...] = ("load", "scd1", "scd2")
@@ -89,13 +90,12 @@ class Trial:
                 start_new_session=True,
             )
 
-    def retry(self) -> ApplyResult:
+    def retry(self) -> Outcome:
         """Do what a retry does, in this process's warm session."""
         saved_plans = FilePins(self._pins)
-        result = run_apply(
+        result = run(
             request(self.source.path, self.target, self.scd),
-            execute=partial(job.run, self.spark),
-            saved_plans=saved_plans,
+            Services(execute=partial(job.run, self.spark), saved_plans=saved_plans),
         )
         published(result, saved_plans)
         return result
@@ -103,7 +103,7 @@ class Trial:
     def log(self) -> str:
         return (self.folder / "driver.log").read_text()[-4000:]
 
-    def check(self, result: ApplyResult) -> None:
+    def check(self, result: Outcome) -> None:
         """After the retry: published as applied, right rows, and one commit for the range."""
         assert result.applied
         assert result.watermark is not None

@@ -18,7 +18,8 @@ from delta_cdc import get_session, job
 from delta_cdc.core import failpoints
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest
-from delta_cdc.run.apply import run_apply
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 
 
 class FilePins:
@@ -57,10 +58,9 @@ def main() -> None:
     logging.getLogger("delta_cdc").setLevel(logging.INFO)
     spark = get_session("driver", cores=1, quick_start=True)
     failpoints.install_from_environment()
-    result = run_apply(
+    result = run(
         request(source, target, int(scd), **(json.loads(more[0]) if more else {})),
-        execute=partial(job.run, spark),
-        saved_plans=FilePins(Path(saved_plans)),
+        Services(execute=partial(job.run, spark), saved_plans=FilePins(Path(saved_plans))),
     )
     print(json.dumps(result.to_dict()))
 

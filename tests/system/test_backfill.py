@@ -17,7 +17,8 @@ from deltalake import DeltaTable
 from delta_cdc import job
 from delta_cdc.core.errors import VersionsExpired
 from delta_cdc.core.versions import VersionRange
-from delta_cdc.run.apply import run_apply
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from delta_cdc.run.watermarks import published
 from tests.support.holding import killing
 from tests.support.world import Source, expected, held, listing, ranges, seals
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from delta_cdc.core.spec import ApplySpec, JobResult
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
 
 _ALL = {"mode": "backfill", "starting_version": 1, "ending_version": 300, "versions_per_commit": 100}
 _PARTS = [(1, 100), (101, 200), (201, 300)]
@@ -45,7 +46,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 
 
 @pytest.fixture
-def backfill(spark: SparkSession, source: Source) -> Callable[..., ApplyResult]:
+def backfill(spark: SparkSession, source: Source) -> Callable[..., Outcome]:
     """Run a request in this process's warm session."""
 
     def run(
@@ -56,12 +57,10 @@ def backfill(spark: SparkSession, source: Source) -> Callable[..., ApplyResult]:
         execute: Callable[[ApplySpec], JobResult] | None = None,
         say: Callable[[str], None] = print,
         **asked: Any,
-    ) -> ApplyResult:
-        result = run_apply(
+    ) -> Outcome:
+        result = run(
             request(source.path, str(target), scd, **asked),
-            execute=execute or partial(job.run, spark),
-            saved_plans=saved_plans,
-            say=say,
+            Services(execute=execute or partial(job.run, spark), saved_plans=saved_plans, say=say),
         )
         if saved_plans is not None:
             published(result, saved_plans)
@@ -81,7 +80,7 @@ def up_to(source: Source, version: int) -> Source:
 @pytest.mark.slow
 @pytest.mark.parametrize("scd", [1, 2])
 def test_killed_in_the_second_milestone(
-    spark: SparkSession, source: Source, backfill: Callable[..., ApplyResult], tmp_path: Path, scd: int
+    spark: SparkSession, source: Source, backfill: Callable[..., Outcome], tmp_path: Path, scd: int
 ) -> None:
     target, saved_plans = tmp_path / "target", tmp_path / "pins.json"
     backfill(target, scd, ending_version=0)
@@ -134,7 +133,7 @@ def test_killed_in_the_second_milestone(
 
 @pytest.mark.slow
 def test_a_new_target_from_an_old_version_and_the_repair_of_a_range(
-    spark: SparkSession, source: Source, backfill: Callable[..., ApplyResult], tmp_path: Path
+    spark: SparkSession, source: Source, backfill: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     target = str(tmp_path / "target")
     result = backfill(tmp_path / "target", 1, **{**_ALL, "starting_version": 150})
@@ -156,7 +155,7 @@ def test_a_new_target_from_an_old_version_and_the_repair_of_a_range(
 
 @pytest.mark.slow
 def test_expired_versions_are_said_before_anything_runs(
-    backfill: Callable[..., ApplyResult], source: Source, tmp_path: Path
+    backfill: Callable[..., Outcome], source: Source, tmp_path: Path
 ) -> None:
     shorter = source.copy(tmp_path / "shorter")
     DeltaTable(shorter.path).create_checkpoint()
@@ -164,5 +163,5 @@ def test_expired_versions_are_said_before_anything_runs(
         (tmp_path / "shorter" / "_delta_log" / f"{version:020}.json").unlink()
     asked = request(shorter.path, str(tmp_path / "target"), 1, **{**_ALL, "starting_version": 50})
     with pytest.raises(VersionsExpired, match=r"[Vv]ersion \d+ .*Remedy: "):
-        run_apply(asked, execute=never)
+        run(asked, Services(execute=never))
     assert not (tmp_path / "target").exists()

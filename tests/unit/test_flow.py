@@ -30,9 +30,9 @@ from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.read import plan_read
 from delta_cdc.planning.reconcile import WatermarkBackup, seal_of
 from delta_cdc.run import apply as apply_flow
-from delta_cdc.run.apply import run_apply
-from delta_cdc.run.commit import committed_by_run, run_commit
-from delta_cdc.run.read import run_read
+from delta_cdc.run.commit import committed_by_run
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.watermarks import committed, published
 from tests.support.logs import EPOCH, FEED, LogTable, state_after
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.steps import Step
     from delta_cdc.delta_log.actions import Commit
-    from delta_cdc.run.outcomes import ApplyResult, ReadResult
+    from delta_cdc.run.outcomes import Outcome
 
 DONE = JobResult(status="committed", seconds={"work": 0.0})
 
@@ -163,36 +163,38 @@ class World:
         self.staging.write_seal(made, operation="WRITE", rows=False)
         return DONE
 
-    def apply(self, execute: Callable[[ApplySpec], JobResult] | None = None, **changes: Any) -> ApplyResult:
+    def apply(self, execute: Callable[[ApplySpec], JobResult] | None = None, **changes: Any) -> Outcome:
         """Apply and publish, as a task that lives to its end; see ``unpublished``."""
         result = self.unpublished(execute, **changes)
         published(result, self.saved_plans)
         return result
 
-    def unpublished(
-        self, execute: Callable[[ApplySpec], JobResult] | None = None, **changes: Any
-    ) -> ApplyResult:
+    def unpublished(self, execute: Callable[[ApplySpec], JobResult] | None = None, **changes: Any) -> Outcome:
         attempts, announced = changes.pop("max_attempts", 3), changes.pop("announced", None)
-        return run_apply(
+        return run(
             replace(self.request, **changes),
-            execute=execute or self.engine,
-            saved_plans=self.saved_plans,
-            say=self.said.append,
-            max_attempts=attempts,
-            sleep=self.slept.append,
-            announced=announced,
+            Services(
+                execute=execute or self.engine,
+                saved_plans=self.saved_plans,
+                say=self.said.append,
+                max_attempts=attempts,
+                sleep=self.slept.append,
+                announced=announced,
+            ),
         )
 
-    def read(self, execute: Callable[[ReadSpec], JobResult] | None = None, **changes: Any) -> ReadResult:
+    def read(self, execute: Callable[[ReadSpec], JobResult] | None = None, **changes: Any) -> Outcome:
         request = ReadRequest(
             pipeline="p", source=self.source.uri, staging=self.staging.uri, target=self.target.uri
         )
-        return run_read(
+        return run(
             replace(request, **changes),
-            execute=execute or self.reader,
-            saved_plans=self.saved_plans,
-            say=self.said.append,
-            sleep=self.slept.append,
+            Services(
+                execute=execute or self.reader,
+                saved_plans=self.saved_plans,
+                say=self.said.append,
+                sleep=self.slept.append,
+            ),
         )
 
     @property
@@ -229,7 +231,7 @@ def world(tmp_path: Path) -> World:
     return made
 
 
-def recorded(result: ApplyResult) -> dict[str, Any]:
+def recorded(result: Outcome) -> dict[str, Any]:
     """Return what the log proves of a result, without what depends on the try."""
     found = result.to_dict()
     return {name: found[name] for name in found if name not in ("timestamp", "seconds", "lag")}
@@ -405,7 +407,7 @@ def test_a_long_log_without_a_known_event(world: World, died: int) -> None:
 
 def test_a_dry_run_announces_nothing(world: World, died: int) -> None:
     request = replace(world.request, dry_run=True, ending_version=6)
-    done = run_apply(request, execute=never, announced=events(died))
+    done = run(request, Services(execute=never, announced=events(died)))
     assert not done.applied
 
 
@@ -897,12 +899,12 @@ def test_five_attempts_unless_told_otherwise(world: World) -> None:
         return JobResult(status="conflict")
 
     with pytest.raises(ConcurrentModification, match="5 times"):
-        run_apply(world.request, execute=loses, sleep=world.slept.append)
+        run(world.request, Services(execute=loses, sleep=world.slept.append))
     assert len(world.slept) == 4
 
 
 # -- seals without rows -------------------------------------------------------------------------
-def resealed(world: World) -> ApplyResult:
+def resealed(world: World) -> Outcome:
     world.apply()
     world.source.set_properties(**FEED)
     # The log is written with times to come, and so its seals are never old.
@@ -1228,11 +1230,9 @@ def test_no_batch_and_no_target(world: World, tmp_path: Path) -> None:
 # -- custom sinks -------------------------------------------------------------------------------
 def commit(world: World, execute: Callable[[ReadSpec], JobResult] | None = None, **changes: Any) -> Any:
     request = CommitRequest(pipeline="p", staging=world.staging.uri)
-    return run_commit(
+    return run(
         replace(request, **changes),
-        execute=execute or world.committer,
-        say=world.said.append,
-        sleep=world.slept.append,
+        Services(execute=execute or world.committer, say=world.said.append, sleep=world.slept.append),
     )
 
 

@@ -38,16 +38,14 @@ from delta_cdc.planning.read import plan_read
 from delta_cdc.planning.vacuum import plan_vacuum
 from delta_cdc.planning.verify import VerifyRequest
 from delta_cdc.run import maintain
-from delta_cdc.run.apply import run_apply
-from delta_cdc.run.commit import run_commit
-from delta_cdc.run.ingest import run_ingest
-from delta_cdc.run.read import run_read
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.verify import run_verify
 from delta_cdc.spark import quarantine, staging
 from delta_cdc.spark.apply import engine as apply_engine
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import Outcome
+from delta_cdc.spark.apply.commit import CommitResult
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.ingest import engine as ingest_engine
@@ -170,9 +168,9 @@ class Job:
     def commit(self, spec: specs.ReadSpec) -> JobResult:
         self.spec = spec
 
-        def committed(_: Any, seal: Seal, *__: Any) -> Outcome:
+        def committed(_: Any, seal: Seal, *__: Any) -> CommitResult:
             self.seals.append(seal)
-            return Outcome("committed", version=self.tables.staging.write_seal(seal, rows=False))
+            return CommitResult("committed", version=self.tables.staging.write_seal(seal, rows=False))
 
         self.patch.setattr(staging, "look", lambda *_: SimpleNamespace(table_id=self.tables.staging.table_id))
         self.patch.setattr(staging, "commit", committed)
@@ -388,7 +386,7 @@ def apply(tables: Tables, job: Job, asked: dict[str, Any]) -> Story:
     request, saved_plans = tables.request(**asked), PlansInMemory()
     said: list[str] = []
     plan = str(plan_apply(request))
-    done = run_apply(request, execute=job.apply, saved_plans=saved_plans, say=said.append)
+    done = run(request, Services(execute=job.apply, saved_plans=saved_plans, say=said.append))
     # It is the newest seal again, as a text: one case is enough.
     kept = {"pin": saved_plans._kept, **({} if asked else {"mirror": done.backup})}
     return Story(folder_of(tables), plan, said, job.spec, job.seals, done.to_dict(), kept)
@@ -399,7 +397,7 @@ def read(tables: Tables, job: Job, asked: dict[str, Any]) -> Story:
     request, saved_plans = ReadRequest(**{**given, "staging": tables.staging.uri, **asked}), PlansInMemory()
     said: list[str] = []
     plan = str(plan_read(request))
-    done = run_read(request, execute=job.read, saved_plans=saved_plans, say=said.append)
+    done = run(request, Services(execute=job.read, saved_plans=saved_plans, say=said.append))
     return Story(
         folder_of(tables), plan, said, job.spec, job.seals, done.to_dict(), {"pin": saved_plans._kept}
     )
@@ -410,9 +408,9 @@ def commit(tables: Tables, job: Job, asked: dict[str, Any]) -> Story:
     request = CommitRequest(pipeline="p", staging=tables.staging.uri, run_id="r")
     said: list[str] = []
     if asked:
-        run_commit(request, execute=job.commit)
+        run(request, Services(execute=job.commit))
     job.seals.clear()
-    done = run_commit(replace(request, run_id="s", **asked), execute=job.commit, say=said.append)
+    done = run(replace(request, run_id="s", **asked), Services(execute=job.commit, say=said.append))
     return Story(folder_of(tables), "", said, None if asked else job.spec, job.seals, done.to_dict())
 
 
@@ -445,7 +443,10 @@ def ingest(folder: Path, patch: pytest.MonkeyPatch, case: Case, clock: Callable[
         world.append(seal, [])
         return JobResult("committed")
 
-    done = run_ingest(request, execute=execute, saved_plans=saved_plans, say=story.said.append, then=then)
+    done = run(
+        replace(request, after=then),
+        Services(execute=execute, saved_plans=saved_plans, say=story.said.append),
+    )
     story.published, story.kept = done.to_dict(), {"pin": saved_plans._kept}
     return story
 

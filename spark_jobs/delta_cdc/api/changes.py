@@ -15,8 +15,8 @@ from delta_cdc.core.uris import spark_uri
 from delta_cdc.delta_log.file_manifests import write_manifests
 from delta_cdc.manifest_folder import folder_for, is_local
 from delta_cdc.planning.changes import plan_changes as planned_changes
-from delta_cdc.run.apply import run_apply
-from delta_cdc.run.ingest import run_ingest
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from delta_cdc.run.table_arguments import apply_request, ingest_request, pipeline_of, placed
 from delta_cdc.spark.catalog import delta_detail, target_of
 from delta_cdc.spark.changes import feed, queries, rows
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.core.spec import IngestSpec, JobResult
     from delta_cdc.planning.changes import ChangesPlan
-    from delta_cdc.run.outcomes import ApplyResult, IngestResult
+    from delta_cdc.run.outcomes import Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def apply_changes(
     scratch: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     run_id: str = "",
-) -> ApplyResult:
+) -> Outcome:
     """Apply the changes of ``source`` to ``target``, each exactly once, as SCD type 1 or type 2.
 
     If the target does not exist, the first call loads the newest version of the source. Each later call
@@ -149,9 +149,8 @@ def apply_changes(
         storage_options=dict(storage_options) if storage_options else None,
     )
     request = placed(request, located(spark, request.source), located(spark, request.target, request))
-    return run_apply(
-        request, execute=partial(job.execute, spark, request.storage_options, scratch), say=logger.info
-    )
+    execute = partial(job.execute, spark, request.storage_options, scratch)
+    return run(request, Services(execute=execute, say=logger.info))
 
 
 def read_changes(
@@ -339,7 +338,7 @@ def ingest_changes(
     kafka_options: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
     run_id: str = "",
-) -> IngestResult:
+) -> Outcome:
     """Append the new events of files or Kafka topics to a change log, each exactly once.
 
     Each call ingests one batch: the files, or the records of topics, that no earlier batch contains. The
@@ -389,7 +388,7 @@ def ingest_changes(
         storage_options=dict(storage_options) if storage_options else None,
         kafka_options=dict(kafka_options) if kafka_options else None,
     )
-    return run_ingest(request, execute=partial(_ingest, spark, request), say=logger.info)
+    return run(request, Services(execute=partial(_ingest, spark, request), say=logger.info))
 
 
 def _ingest(spark: SparkSession, request: IngestRequest, spec: IngestSpec) -> JobResult:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import job
 from delta_cdc.core.requests import CommitRequest
-from delta_cdc.run.commit import run_commit
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +58,6 @@ def commit_watermark(
         run_id=run_id,
         storage_options=dict(storage_options) if storage_options else None,
     )
-    committed = run_commit(request, execute=partial(job.run, spark), say=log.info).watermark
+    committed = run(request, Services(execute=partial(job.run, spark), say=log.info)).watermark
     assert committed is not None
     return committed

@@ -29,7 +29,8 @@ from delta_cdc.core.validation import ingest_options_of, options_of
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.quarantine import holds_records
 from delta_cdc.planning.taken_files import QUARANTINE, beside
-from delta_cdc.run.apply import run_apply
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 
 if TYPE_CHECKING:
     import argparse
@@ -147,4 +148,5 @@ def _apply_again(
     last_by = arguments.last_by or (policy if isinstance(policy, tuple) else ())
     options = replace(options_of(seal), on_conflict=tuple(last_by) or "quarantine", on_invalid="quarantine")
     request = ApplyRequest(target=table, options=options, mode="repair", repair_quarantined=True, **common)
-    return run_apply(request, execute=partial(job.execute, spark, common["storage_options"], None)).counts
+    execute = partial(job.execute, spark, common["storage_options"], None)
+    return run(request, Services(execute=execute)).counts

@@ -14,6 +14,7 @@ from delta_cdc.cli.pipelines import chosen
 from delta_cdc.cli.work import jobs_of, takes_work
 from delta_cdc.core.text_table import grid
 from delta_cdc.run.batch import run_batch
+from delta_cdc.run.loop import Services
 
 if TYPE_CHECKING:
     import argparse
@@ -56,11 +57,10 @@ def _run(arguments: argparse.Namespace) -> int:
     with Application(settings, requests) as application:
         results = run_batch(
             pipeline_jobs,
-            execute=application.execute,
+            # Standard output has the results alone, for programs.
+            Services(execute=application.execute, say=partial(print, file=sys.stderr, flush=True)),
             run_id=run_id,
             parallel=int(parallel),
-            # Standard output has the results alone, for programs.
-            say=partial(print, file=sys.stderr, flush=True),
         )
     rows = [_row(result) for result in results]
     errors = [f"{row['pipeline']}: {row['error']}" for row in rows if row["error"]]

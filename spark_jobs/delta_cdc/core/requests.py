@@ -6,6 +6,14 @@ from dataclasses import dataclass, field
 
 from delta_cdc.core import codec
 from delta_cdc.core.arguments import ONWARDS
+from delta_cdc.core.errors import (
+    DeltaCdcError,
+    TargetChangedUnderneath,
+    TargetHistoryChanged,
+    TargetReplaced,
+    TargetWithoutWatermark,
+    WatermarkExpired,
+)
 from delta_cdc.core.options import (
     ApplyOptions,
     Bounds,
@@ -42,6 +50,32 @@ class Request(RangeOptions):
     scratch: bool = True
     storage_options: dict[str, str] | None = field(default=None, repr=False, metadata=codec.UNWRITTEN)
 
+    # What planning asks of any request. An apply answers differently.
+    @property
+    def applied(self) -> ApplyOptions | None:
+        """Return the options of the apply; None: the request applies nothing."""
+        return None
+
+    @property
+    def predecessor(self) -> str | None:
+        """Return the pipeline whose watermark this one takes over."""
+        return None
+
+    @property
+    def sets_baseline(self) -> bool:
+        """Return whether the user guarantees the rows of a target without a seal."""
+        return False
+
+    @property
+    def ends_before(self) -> bool:
+        """Return whether the end time is exclusive: the next data interval begins there."""
+        return False
+
+    @property
+    def forgiven(self) -> tuple[type[DeltaCdcError], ...]:
+        """Return the errors of the target that do not matter, because all of its rows are computed again."""
+        return ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class ApplyRequest(Request, RunOptions):
@@ -69,11 +103,39 @@ class ApplyRequest(Request, RunOptions):
         return self.mode in ONWARDS
 
     @property
+    def applied(self) -> ApplyOptions:
+        """Return the options."""
+        return self.options
+
+    @property
+    def predecessor(self) -> str | None:
+        """Return the pipeline whose watermark this one takes over."""
+        return self.take_over_from
+
+    @property
     def sets_baseline(self) -> bool:
-        """Return whether the user guarantees the rows of a target without a seal."""
+        """Return whether ``initial_load`` says that the target has rows already."""
         return self.initial_load == "none" or (
             isinstance(self.initial_load, dict) and "none_at" in self.initial_load
         )
+
+    @property
+    def ends_before(self) -> bool:
+        """Return whether the run is of a data interval."""
+        return self.mode == "interval"
+
+    @property
+    def forgiven(self) -> tuple[type[DeltaCdcError], ...]:
+        """Return the errors of the target that a reset, or a reload by policy, mends."""
+        if self.mode == "reset":
+            return (
+                TargetReplaced,
+                TargetWithoutWatermark,
+                TargetChangedUnderneath,
+                TargetHistoryChanged,
+                WatermarkExpired,
+            )
+        return (TargetReplaced,) if self.on_target_replaced == "reload" else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +176,7 @@ class IngestRequest(IngestRunOptions):
     """One ingest.
 
     :param log_name: catalog name of the log, once ``log`` is its location; "" without a name
+    :param after: the apply that the same application runs from the log afterwards
     :param storage_options: options of the object store, as delta-rs names them
     :param kafka_options: options of the Kafka client
     """
@@ -124,6 +187,7 @@ class IngestRequest(IngestRunOptions):
     options: IngestOptions
     log_name: str = ""
     run_id: str = ""
+    after: ApplyRequest | None = None
     storage_options: dict[str, str] | None = field(default=None, repr=False)
     kafka_options: dict[str, str] | None = field(default=None, repr=False)
 

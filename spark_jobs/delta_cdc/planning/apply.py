@@ -20,7 +20,6 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.properties import CHANGE_FEED, feed_on, tracks_rows
-from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.rules import check_apply, check_order
 from delta_cdc.core.steps import Changes, NoRows, Snapshot, Staging, Step
 from delta_cdc.core.uris import canonical_uri, spark_uri
@@ -46,6 +45,7 @@ from delta_cdc.planning.staging import open_batch
 
 if TYPE_CHECKING:
     from delta_cdc.core.options import ApplyOptions
+    from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
@@ -376,26 +376,22 @@ def _check_history_columns(request: ApplyRequest, target: TableState) -> None:
 
 def _check_first(observed: Observation, first: int, ending: int) -> None:
     newest, uri = observed.source.version, observed.source.uri
-    if first > newest + 1 and _declares(observed):
+    if first > newest + 1 and observed.request.sets_baseline:
         raise RangeNotContiguous(
             f"initial_load names none_at {first - 1}, but the newest version of {uri} is {newest}.",
             remedy=f"set none_at to {newest} or less.",
         )
-    if first > newest and not _declares(observed):
+    if first > newest and not observed.request.sets_baseline:
         raise RangeNotContiguous(
             f"Version {first}, from which changes are to be applied, does not exist yet: the newest version "
             f"of {uri} is {newest}.",
             remedy=f"start at {newest} or before.",
         )
-    if first > ending and not _declares(observed):
+    if first > ending and not observed.request.sets_baseline:
         raise RangeNotContiguous(
             f"starting_version {first} of {uri} lies after the end {ending}.",
             remedy="end at the starting version or after it.",
         )
-
-
-def _declares(observed: Observation) -> bool:
-    return isinstance(observed.request, ApplyRequest) and observed.request.sets_baseline
 
 
 async def _load_before(observed: Observation, first: int, *, declared: bool) -> tuple[Step, TableState]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.column_changes import FOLLOWED, compare, reuses_name
 from delta_cdc.core.errors import LogGap, SchemaChangeInRange, TargetSchemaClash, VersionsExpired
 from delta_cdc.core.properties import COLUMN_MAPPING
-from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.delta_log.actions import MetaData
 from delta_cdc.delta_log.schema_changes import moved_column
 
@@ -110,7 +109,7 @@ async def check(
     :raises SchemaChangeInRange: names the first such version and column
     :raises TargetSchemaClash: the target cannot follow it
     """
-    options = observed.request.options if observed and isinstance(observed.request, ApplyRequest) else None
+    options = observed.request.applied if observed is not None else None
     described = [(commit, commit.metadata) for commit in commits if commit.metadata is not None]
     if not described:
         return FollowedColumns(options=options)
@@ -146,14 +145,14 @@ async def since_watermark(observed: Observation, at: TableState) -> tuple[Column
     :raises TargetSchemaClash: the target maps no columns
     :raises SchemaChangeInRange: one step cannot follow all changes
     """
-    request, seal = observed.request, observed.seal
-    if not isinstance(request, ApplyRequest) or request.options.schema_evolution not in FOLLOWED:
+    options, seal = observed.request.applied, observed.seal
+    if options is None or options.schema_evolution not in FOLLOWED:
         return ()
     before = await metadata_at(observed.log, seal.watermark.version) if seal is not None else None
     if seal is None or before is None or before.id != seal.watermark.table_id:
         return ()
     after = MetaData(at.table_id, at.configuration, at.schema_string, at.partition_columns)
-    changes = _carried(before, after, request.options)
+    changes = _carried(before, after, options)
     if reuses_name(changes):
         raise SchemaChangeInRange(
             f"Columns of {observed.log.uri} were renamed to names of other columns between versions "
@@ -161,7 +160,7 @@ async def since_watermark(observed: Observation, at: TableState) -> tuple[Column
             remedy='run with mode "incremental" first, which follows one change after the other.',
         )
     for change in changes:
-        if request.options.schema_evolution == "mirror" and change.is_lossy and observed.recorded:
+        if options.schema_evolution == "mirror" and change.is_lossy and observed.recorded:
             _refuse_unmapped(observed.log, at.version, change, observed.recorded.target)
     return changes
 
@@ -172,8 +171,8 @@ async def refuse_other_columns(observed: Observation, last: int) -> None:
     :param last: the last version whose changes are read
     :raises SchemaChangeInRange: names the column
     """
-    request, seal = observed.request, observed.seal
-    follows = isinstance(request, ApplyRequest) and request.options.schema_evolution in FOLLOWED
+    options, seal = observed.request.applied, observed.seal
+    follows = options is not None and options.schema_evolution in FOLLOWED
     if not follows or seal is None or last >= seal.watermark.version:
         return
     then, now = await metadata_at(observed.log, last), await metadata_at(observed.log, seal.watermark.version)

@@ -10,13 +10,8 @@ from delta_cdc.core.concurrency import both
 from delta_cdc.core.errors import (
     PipelineTakenOver,
     RangeNotContiguous,
-    TargetChangedUnderneath,
-    TargetHistoryChanged,
-    TargetReplaced,
     TargetWithoutWatermark,
-    WatermarkExpired,
 )
-from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.steps import NoRows, Step
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.delta_log.table import DeltaLog
@@ -26,7 +21,6 @@ from delta_cdc.planning.reconcile import RecordedWatermark, adopted_by, reconcil
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.core.requests import Request
     from delta_cdc.core.spec import ApplySpec, ReadSpec
     from delta_cdc.core.versions import VersionRange
@@ -126,47 +120,31 @@ async def look(
         saved_end=memory.end(key),
     )
     takes_over = recorded is None or recorded.refused is None
-    if isinstance(request, ApplyRequest) and request.take_over_from is not None and takes_over:
+    if request.predecessor is not None and request.target is not None and takes_over:
         target = DeltaLog(request.target, request.storage_options)
-        return await _with_takeover(observed, target, request.take_over_from)
+        return await _with_takeover(observed, target, request.predecessor)
     return observed
 
 
 async def _recorded_in_target(request: Request, memory: Memory) -> RecordedWatermark | None:
     assert request.target is not None
     target = DeltaLog(request.target, request.storage_options)
-    takes_over = isinstance(request, ApplyRequest) and request.take_over_from is not None
-    declared = takes_over or (isinstance(request, ApplyRequest) and request.sets_baseline)
+    takes_over = request.predecessor is not None
+    declared = takes_over or request.sets_baseline
     return await reconcile_async(
         target,
         request.pipeline,
         backup=memory.backup,
         declared=declared,
         closed=takes_over,
-        forgiven=_forgiven(request),
+        forgiven=request.forgiven,
     )
-
-
-def _forgiven(request: Request) -> tuple[type[DeltaCdcError], ...]:
-    """Return the errors that a request can ignore because it computes all rows of the target again."""
-    if not isinstance(request, ApplyRequest):
-        return ()
-    if request.mode == "reset":
-        return (
-            TargetReplaced,
-            TargetWithoutWatermark,
-            TargetChangedUnderneath,
-            TargetHistoryChanged,
-            WatermarkExpired,
-        )
-    return (TargetReplaced,) if request.on_target_replaced == "reload" else ()
 
 
 def _refuse_declared_again(request: Request, recorded: RecordedWatermark | None) -> None:
     """Refuse to set a baseline twice: it only applies to the rows from before the first seal."""
-    declared = isinstance(request, ApplyRequest) and request.sets_baseline
     lost = recorded is not None and recorded.seal is None and recorded.refused is None
-    if declared and lost and recorded is not None and recorded.was_sealed:
+    if request.sets_baseline and lost and recorded is not None and recorded.was_sealed:
         raise TargetWithoutWatermark(
             f"The target {recorded.target.uri} (version {recorded.target.version}) was restored to before "
             f"the first seal of pipeline {request.pipeline}, whose baseline was set with initial_load.",
@@ -202,7 +180,7 @@ async def _end(request: Request, log: DeltaLog, source: TableState) -> int | Non
     if request.ending_timestamp is None:
         return request.ending_version
     moment = epoch_ms("ending_timestamp", request.ending_timestamp)
-    if isinstance(request, ApplyRequest) and request.mode == "interval":
+    if request.ends_before:
         # The end of an interval is exclusive: the next one begins there.
         version = await log.version_at(moment - 1, bound="end", state=source)
         return -1 if version is None else version

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core.column_changes import FOLLOWED
 from delta_cdc.core.errors import ChangeFeedDisabled, RangeNotContiguous
-from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.steps import Changes, Snapshot, Step
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
@@ -134,8 +133,8 @@ async def choose_after(
 
 def _follows_columns(observed: Observation) -> bool:
     """Return whether a change of columns alone is work for a target."""
-    request = observed.request
-    return isinstance(request, ApplyRequest) and request.options.schema_evolution in FOLLOWED
+    options = observed.request.applied
+    return options is not None and options.schema_evolution in FOLLOWED
 
 
 def ended(source: TableState, commit: Commit) -> TableVersion:
@@ -150,8 +149,8 @@ def _tracked_from(commits: tuple[Commit, ...], arrivals: appended_events.Arrival
 
 def arrivals_of(observed: Observation) -> appended_events.Arrivals | None:
     """Return the commit reader for a source that is a table of events, else None."""
-    request = observed.request
-    if not isinstance(request, ApplyRequest) or not request.options.takes_events:
+    options = observed.request.applied
+    if options is None or not options.takes_events:
         return None
     return appended_events.Arrivals(observed.log, observed.source)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,70 +19,20 @@ from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.written import bytes_of
-from delta_cdc.run.loop import Own, Run, Say, described_range, run_alone
+from delta_cdc.run.loop import Own, Run, Services, described_range
 from delta_cdc.run.outbox import is_announced, merged, unannounced
-from delta_cdc.run.outcomes import ApplyResult, counted, summed
-from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
+from delta_cdc.run.outcomes import Outcome, counted, summed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from delta_cdc.core.watermark import Seal
     from delta_cdc.planning.reconcile import RecordedWatermark
-    from delta_cdc.run.outbox import Announced, Sealed
-
-logger = logging.getLogger(__name__)
+    from delta_cdc.run.outbox import Sealed
 
 #: The text of a dry run above the counts of several commits.
 _COUNTED = " (the counts are of the first one with rows; those of the others depend on it):"
 _BOUNDS = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp")
-
-
-def run_apply(
-    request: ApplyRequest,
-    *,
-    execute: Callable[[ApplySpec], JobResult],
-    saved_plans: SavedPlans | None = None,
-    backup: Callable[[], Any] | None = None,
-    say: Say = logger.info,
-    max_attempts: int = 5,
-    sleep: Callable[[float], None] = time.sleep,
-    ours_since: int | None = None,
-    announced: Announced | None = None,
-) -> ApplyResult:
-    """Apply the changes of the source after the target's watermark, and confirm the commit in the target's
-    log.
-
-    If there is no work, ``execute`` is not called. If the process dies, the next call reads from the log
-    whether the commit was made. If another writer was faster, the flow waits, reads the watermark and plans
-    again.
-
-    A dry run (``request.dry_run``) plans and executes once, writes nothing, and keeps no saved plan.
-
-    :param execute: runs the spec in Spark
-    :param saved_plans: keeps the plan over retries of the same work, until the caller calls
-        :func:`published`; None keeps it for this call only
-    :param backup: returns the copy of the seal that is kept outside the target (``ApplyResult.backup``);
-        called only if the sealed commit was cleaned from the target's log
-    :param say: takes one line per step
-    :param max_attempts: the highest number of plans, if races are lost
-    :param sleep: waits for a number of seconds before the next plan
-    :param ours_since: version of the target before this work began, -1 without a target. Later commits of the
-        run (``request.run_id``) belong to this work, too, even if another process planned them. With None,
-        only commits of saved plans do
-    :param announced: what the caller has announced (:mod:`delta_cdc.run.outbox`): the result includes every
-        commit with rows that was not. With None, it includes only commits of this work
-    :raises ConcurrentModification: another writer won every race
-    :raises OutcomeUnknown: the job reported a commit that the log does not show
-    :raises DeltaCdcError: the named error that the job or a check reported
-    """
-    return run_alone(
-        lambda execute, sleep: Applying(
-            request, execute, saved_plans, backup, say, max_attempts, sleep, ours_since, announced=announced
-        ).run(),
-        execute,
-        sleep,
-    )
 
 
 def extra_work_of(request: ApplyRequest) -> str:
@@ -95,29 +43,23 @@ def extra_work_of(request: ApplyRequest) -> str:
     return json.dumps([getattr(request, name) for name in names])
 
 
-class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
-    """One apply, step by step; see :func:`run_apply`."""
+class Applying(Run[ApplyRequest, Plan, ApplySpec]):
+    """One apply, step by step.
+
+    A dry run (``request.dry_run``) plans and executes once, writes nothing, and keeps no saved plan.
+    """
 
     def __init__(
         self,
         request: ApplyRequest,
-        execute: Callable[[ApplySpec], Awaitable[JobResult]],
-        saved_plans: SavedPlans | None,
-        backup: Callable[[], Any] | None,
-        say: Say,
-        max_attempts: int,
+        services: Services,
+        execute: Callable[[Any], Awaitable[JobResult]],
         sleep: Callable[[float], Awaitable[None]],
-        ours_since: int | None,
-        done_by: str = "an earlier try",
-        announced: Announced | None = None,
     ) -> None:
-        # A dry run must not change what a later run plans.
-        kept = PlansInMemory() if request.dry_run or saved_plans is None else saved_plans
-        super().__init__(request, execute, kept, backup, say, max_attempts, sleep)
-        self.ours_since = ours_since
-        self.done_by = done_by
-        # A dry run announces nothing.
-        self.announced = None if request.dry_run else announced
+        if request.dry_run:
+            # It must not change what a later run plans, and it announces nothing.
+            services = replace(services, saved_plans=None, announced=None)
+        super().__init__(request, services, execute, sleep)
 
     async def plan(self) -> Plan:
         return await plan_apply_async(self.request, self.memory())
@@ -138,7 +80,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         """Return whether the seal in effect covers the plan: another run's seal may follow ours."""
         return not _stands_alone(plan) and _proves(await self._proof(), plan)
 
-    async def without_job(self, plan: Plan) -> ApplyResult | None:
+    async def without_job(self, plan: Plan) -> Outcome | None:
         if self.request.dry_run and plan.versions is None:
             # A seal without rows has no counts, so no job is needed.
             return await self._publish_dry(plan, JobResult("planned"))
@@ -152,7 +94,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             plan, plan.recorded, earlier, await self._due(plan.recorded, earlier)
         )
 
-    async def publish_nothing(self, plan: Plan) -> ApplyResult:
+    async def publish_nothing(self, plan: Plan) -> Outcome:
         recorded = plan.recorded
         seal = recorded.seal if recorded is not None else None
         earlier = await self._ours(plan)
@@ -175,7 +117,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
 
     async def _publish_earlier(
         self, plan: Plan, recorded: RecordedWatermark, earlier: Sealed, due: Sealed
-    ) -> ApplyResult:
+    ) -> Outcome:
         """Return the commits of earlier work as the result.
 
         :param earlier: those of earlier tries of this work
@@ -183,7 +125,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         """
         last, commit = due[-1]
         versions, counts = _range(due), summed(due)
-        done_by = self.done_by if len(earlier) == len(due) else "earlier runs, and not announced yet"
+        done_by = self.services.done_by if len(earlier) == len(due) else "earlier runs, and not announced yet"
         self.say(
             f"Already applied by {done_by}: {counted(counts)}; versions "
             f"{versions or last.step.ending_version} of {plan.source.uri} are in version {commit.version} of "
@@ -202,7 +144,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
     async def _due(self, recorded: RecordedWatermark | None, ours: Sealed) -> Sealed:
         """Return the commits that the result is about, oldest first: those of this work, and each one that
         was not announced."""
-        return merged(await unannounced(self.log, "target", recorded, self.announced), ours)
+        return merged(await unannounced(self.log, "target", recorded, self.services.announced), ours)
 
     async def _ours(self, plan: Plan) -> Sealed:
         """Return the commits with rows that this work made and has not published yet, oldest first.
@@ -211,15 +153,15 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         between and after these commits, so the newest seal is no proof.
         """
         saved_plan = self.saved(plan.plan_key)
-        run_id = self.request.run_id if self.ours_since is not None else ""
+        run_id = self.request.run_id if self.services.since is not None else ""
         if not saved_plan.fingerprints and not run_id:
             return ()
         known = [saved_plan.planned_version] if saved_plan.fingerprints else []
-        since = [self.ours_since] if self.ours_since is not None and run_id else []
+        since = [self.services.since] if self.services.since is not None and run_id else []
         found = await self._commits(*saved_plan.fingerprints, after=min(known + since), run_id=run_id)
         return tuple(pair for pair in found if is_announced("target", pair[0]))
 
-    async def publish(self, plan: Plan, own: Own, result: JobResult | None) -> ApplyResult:
+    async def publish(self, plan: Plan, own: Own, result: JobResult | None) -> Outcome:
         if result is not None and result.status == "planned":
             return await self._publish_dry(plan, result)
         recorded = await self._proof()
@@ -249,7 +191,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             plan, recorded, versions, counts, version, applied=True, bytes_written=_bytes(due or own.found)
         )
 
-    async def _publish_dry(self, plan: Plan, result: JobResult) -> ApplyResult:
+    async def _publish_dry(self, plan: Plan, result: JobResult) -> Outcome:
         dry_run = _dry_run_result(plan, result)
         self.say(
             f"Dry run: this run wrote nothing to {self.written_table()}. A real run would make these commits"
@@ -265,7 +207,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         return replace(done, dry_run=dry_run)
 
     async def _proof(self) -> RecordedWatermark | None:
-        return await reconcile_async(self.log, self.request.pipeline, backup=self.backup)
+        return await reconcile_async(self.log, self.request.pipeline, backup=self.services.backup)
 
     async def _result(
         self,
@@ -277,14 +219,15 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         *,
         applied: bool,
         bytes_written: int = 0,
-    ) -> ApplyResult:
+    ) -> Outcome:
         seal = recorded.seal if recorded is not None else None
         backup = None
         if recorded is not None and seal is not None and recorded.commit is not None:
             backup = WatermarkBackup(
                 seal, TableVersion(recorded.target.table_id, recorded.commit.version, recorded.commit.sha256)
             ).to_dict()
-        return ApplyResult(
+        return Outcome(
+            kind="apply",
             applied=applied,
             versions=versions,
             watermark=seal.watermark if seal is not None else None,

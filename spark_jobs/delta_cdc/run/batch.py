@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import Applying
 from delta_cdc.run.caller import CallerThread, run_beside
 from delta_cdc.run.ingest import Ingesting
-from delta_cdc.run.loop import new_run_id, timed
+from delta_cdc.run.loop import Services, new_run_id, timed
 from delta_cdc.run.outcomes import Effort
 from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
 from delta_cdc.run.table_arguments import requests
@@ -39,9 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from delta_cdc.core.requests import ApplyRequest, IngestRequest
-    from delta_cdc.run.loop import Say
     from delta_cdc.run.outbox import Announced
-    from delta_cdc.run.outcomes import ApplyResult, IngestResult
+    from delta_cdc.run.outcomes import Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +50,9 @@ class PipelineJob:
 
     :param backup: returns the copy of the target's seal that is kept outside the target, for the apply
     :param saved_plans: keeps the plans of this job; None uses those of the batch
-    :param since: version of the target before this work began, -1 without a target. Later commits of the same
-        run belong to this work (``ours_since`` of :func:`delta_cdc.run.apply.run_apply`). With None, the
-        version is read before an ingest
-    :param announced: what the caller has announced (:mod:`delta_cdc.run.outbox`); None: it announces nothing
-    :param done_by: who has done work that is found done, for people
+    :param since: see :class:`~delta_cdc.run.loop.Services`; with None, the version is read before an ingest
+    :param announced: see :class:`~delta_cdc.run.loop.Services`
+    :param done_by: see :class:`~delta_cdc.run.loop.Services`
     :param error: why the arguments give no work: the job fails with it, next to the others
     :param name: the pipeline's name, of a job with an error
     """
@@ -95,8 +91,8 @@ class PipelineResult:
     """
 
     pipeline: str
-    ingested: IngestResult | None = None
-    applied: ApplyResult | None = None
+    ingested: Outcome | None = None
+    applied: Outcome | None = None
     error: DeltaCdcError | None = None
     unanswered: bool = False
 
@@ -111,44 +107,35 @@ class PipelineResult:
 
 
 def run_batch(
-    pipeline_jobs: Sequence[PipelineJob],
-    *,
-    execute: Callable[[BatchSpec], JobResult],
-    run_id: str = "",
-    saved_plans: SavedPlans | None = None,
-    say: Say = logger.info,
-    max_attempts: int = 5,
-    sleep: Callable[[float], None] = time.sleep,
-    parallel: int = 1,
+    pipeline_jobs: Sequence[PipelineJob], services: Services, *, run_id: str = "", parallel: int = 1
 ) -> list[PipelineResult]:
     """Run many jobs; those that have work run in one application.
 
     A failed job does not stop the others. If no job has work, ``execute`` is not called. It is called again
     only for jobs that lost a race, or whose plan became out of date.
 
-    :param execute: runs a batch in Spark; called in the caller's own thread
+    :param services: for all jobs; ``execute`` runs a batch
     :param run_id: identifies the application; each request has the ``run_id`` of its commits
-    :param saved_plans: keeps plans over retries (see :func:`delta_cdc.run.apply.run_apply`), until the caller
-        calls :func:`delta_cdc.run.watermarks.published` for each result
     :param parallel: how many jobs of an application run at the same time
     :return: one result per job, in order
     """
-    default_plans, looks = saved_plans or PlansInMemory(), Looks()
+    looks = Looks()
 
     async def main(caller: CallerThread) -> list[PipelineResult]:
-        rounds = _Rounds(caller, execute, run_id, parallel, active=len(pipeline_jobs))
+        rounds = _Rounds(caller, services.execute, run_id, parallel, active=len(pipeline_jobs))
 
         async def run(position: int, pipeline_job: PipelineJob) -> PipelineResult:
-            flow = _PipelineRun(
-                _identified(pipeline_job),
-                rounds,
-                position,
-                default_plans if pipeline_job.saved_plans is None else pipeline_job.saved_plans,
-                lambda line: say(f"{pipeline_job.pipeline}: {line}"),
-                max_attempts,
-                sleep,
-                looks,
+            of_job = replace(
+                services,
+                saved_plans=pipeline_job.saved_plans or services.saved_plans or PlansInMemory(),
+                backup=pipeline_job.backup,
+                say=lambda line: services.say(f"{pipeline_job.pipeline}: {line}"),
+                since=pipeline_job.since,
+                announced=pipeline_job.announced,
+                done_by=pipeline_job.done_by,
+                looks=looks,
             )
+            flow = _PipelineRun(_identified(pipeline_job), of_job, rounds, position)
             try:
                 async with rounds.planning:
                     result = await flow.run()
@@ -187,15 +174,10 @@ class _PipelineRun:
     """The flows of one job."""
 
     pipeline_job: PipelineJob
+    services: Services
     rounds: _Rounds
     at: int
-    saved_plans: SavedPlans
-    say: Say
-    max_attempts: int
-    sleep: Callable[[float], None]
-    looks: Looks
-    ingested: IngestResult | None = None
-    since: int | None = None
+    ingested: Outcome | None = None
 
     async def run(self) -> PipelineResult:
         """Run the ingest, the apply, or both; an error becomes part of the result."""
@@ -211,49 +193,36 @@ class _PipelineRun:
             pipeline=self.pipeline_job.pipeline, ingested=self.ingested, applied=applied, error=error
         )
 
-    async def _run(self) -> ApplyResult | None:
+    async def _run(self) -> Outcome | None:
         if self.pipeline_job.error is not None:
             raise self.pipeline_job.error
         ingest, apply = self.pipeline_job.ingest, self.pipeline_job.apply
-        self.since = self.pipeline_job.since
-        if apply is not None and self.since is None and self.saved_plans.get(since_key(apply)) is not None:
-            self.since = await _version_before(apply, self.saved_plans)
+        if apply is not None and self.saved_plans.get(since_key(apply)) is not None:
+            await self._know_version_before(apply)
         if ingest is not None:
-            then = apply if _may_come_twice(apply) else None
-            self.ingested = await Ingesting(
-                ingest,
-                self._execute_ingest,
-                self.saved_plans,
-                self.say,
-                self.max_attempts,
-                self._wait,
-                then,
-                self.looks,
-                self.pipeline_job.done_by,
-                self.pipeline_job.announced,
-            ).run()
+            after = apply if _may_come_twice(apply) else None
+            ingest = replace(ingest, after=after)
+            self.ingested = await Ingesting(ingest, self.services, self._execute_ingest, self._wait).run()
             if (apply_error := _failed_then(self.ingested)) is not None:
                 raise apply_error
         if apply is None or (self.ingested is not None and self.ingested.log_version is None):
             # Without a log there are no changes to apply.
             return None
-        return await Applying(
-            apply,
-            self._execute,
-            self.saved_plans,
-            self.pipeline_job.backup,
-            self.say,
-            self.max_attempts,
-            self._wait,
-            self.since,
-            self.pipeline_job.done_by,
-            self.pipeline_job.announced,
-        ).run()
+        return await Applying(apply, self.services, self._execute, self._wait).run()
+
+    @property
+    def saved_plans(self) -> SavedPlans:
+        assert self.services.saved_plans is not None
+        return self.services.saved_plans
+
+    async def _know_version_before(self, apply: ApplyRequest) -> None:
+        if self.services.since is None:
+            self.services = replace(self.services, since=await _version_before(apply, self.saved_plans))
 
     async def _execute_ingest(self, spec: IngestSpec) -> JobResult:
         """Run the job of an ingest, after the version of the target is saved."""
-        if self.since is None and self.pipeline_job.apply is not None:
-            self.since = await _version_before(self.pipeline_job.apply, self.saved_plans)
+        if self.pipeline_job.apply is not None:
+            await self._know_version_before(self.pipeline_job.apply)
         return await self._execute(spec)
 
     async def _execute(self, spec: ApplySpec | IngestSpec) -> JobResult:
@@ -267,7 +236,7 @@ class _PipelineRun:
     async def _wait(self, seconds: float) -> None:
         self.rounds.planning.release()
         try:
-            await asyncio.to_thread(self.sleep, seconds)
+            await asyncio.to_thread(self.services.sleep, seconds)
         finally:
             await self.rounds.planning.acquire()
 
@@ -299,7 +268,7 @@ def _may_come_twice(request: ApplyRequest | None) -> bool:
     )
 
 
-def _failed_then(ingested: IngestResult) -> DeltaCdcError | None:
+def _failed_then(ingested: Outcome) -> DeltaCdcError | None:
     """Return the named error of an apply in the ingest's application, if a second try would fail in the same
     way.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,49 +12,20 @@ from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.commit import CommitPlan, plan_commit_async
 from delta_cdc.planning.staging import newest_commit, sink
-from delta_cdc.run.loop import Own, Run, Say, run_alone
-from delta_cdc.run.outcomes import CommitResult
-from delta_cdc.run.saved_plans import PlansInMemory
+from delta_cdc.run.loop import Own, Run
+from delta_cdc.run.outcomes import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from delta_cdc.core.watermark import Seal
 
-logger = logging.getLogger(__name__)
 
+class Committing(Run[CommitRequest, CommitPlan, ReadSpec]):
+    """The commit of the open batch of a staging table.
 
-def run_commit(
-    request: CommitRequest,
-    *,
-    execute: Callable[[ReadSpec], JobResult],
-    say: Say = logger.info,
-    max_attempts: int = 5,
-    sleep: Callable[[float], None] = time.sleep,
-) -> CommitResult:
-    """Commit the open batch of a staging table, and confirm it in the table's log.
-
-    If the batch is already committed, ``execute`` is not called. If an earlier try of the same run
-    (``request.run_id``) committed it, this call returns the result of that try.
-
-    :param execute: runs the spec in Spark
-    :param say: takes one line per step
-    :param max_attempts: the highest number of plans, if races are lost
-    :param sleep: waits for a number of seconds before the next plan
-    :raises NoOpenBatch: staging has no batch yet, or the batch is not complete
-    :raises OtherBatchOpen: the open batch is not the requested one
-    :raises ConcurrentModification: another writer won every race
+    If the batch is already committed, no job runs. If an earlier try of the same run (``request.run_id``)
+    committed it, the outcome is that of the earlier try.
     """
-    return run_alone(
-        lambda execute, sleep: _Commit(
-            request, execute, PlansInMemory(), None, say, max_attempts, sleep
-        ).run(),
-        execute,
-        sleep,
-    )
 
-
-class _Commit(Run[CommitRequest, CommitPlan, ReadSpec, CommitResult]):
     #: The batch of the first plan: this batch has arrived, even if staging holds a later one now.
     versions: VersionRange | None = None
 
@@ -73,7 +42,7 @@ class _Commit(Run[CommitRequest, CommitPlan, ReadSpec, CommitResult]):
     def described(self, plan: CommitPlan) -> str:
         return f"the commit of versions {self.versions} in {self.written_table()}"
 
-    async def publish_nothing(self, plan: CommitPlan) -> CommitResult:
+    async def publish_nothing(self, plan: CommitPlan) -> Outcome:
         if self.versions is not None:
             self.say(f"Another run has committed versions {self.versions}: {self._watermark(plan)}.")
             return self._result(plan, None)
@@ -84,7 +53,7 @@ class _Commit(Run[CommitRequest, CommitPlan, ReadSpec, CommitResult]):
         self.say(f"An earlier try of this run committed versions {versions}: {self._watermark(plan)}.")
         return self._result(plan, versions)
 
-    async def publish(self, plan: CommitPlan, own: Own, result: JobResult | None) -> CommitResult:
+    async def publish(self, plan: CommitPlan, own: Own, result: JobResult | None) -> Outcome:
         done = await plan_commit_async(self.request)
         self.say(f"Committed versions {self.versions}: {self._watermark(done)}.")
         return self._result(done, self.versions)
@@ -93,7 +62,7 @@ class _Commit(Run[CommitRequest, CommitPlan, ReadSpec, CommitResult]):
         assert plan.recorded.seal is not None
         return f"the watermark in {self.written_table()} {verb} {plan.recorded.seal.watermark}"
 
-    def _result(self, plan: CommitPlan, versions: VersionRange | None) -> CommitResult:
+    def _result(self, plan: CommitPlan, versions: VersionRange | None) -> Outcome:
         return _result_of(self.request, plan.recorded.seal, plan.recorded.target.version, versions)
 
 
@@ -105,7 +74,7 @@ async def _own_batch(request: CommitRequest) -> VersionRange | None:
     return VersionRange(seal.step.starting_version, seal.step.ending_version)
 
 
-def committed_by_run(request: CommitRequest) -> CommitResult | None:
+def committed_by_run(request: CommitRequest) -> Outcome | None:
     """Return the newest committed batch if ``request.run_id`` committed it, in an earlier try that died.
 
     :return: None if another run committed the newest batch, or if no batch was committed
@@ -114,7 +83,7 @@ def committed_by_run(request: CommitRequest) -> CommitResult | None:
     return None if versions is None else replace(committed_so_far(request), applied=True, versions=versions)
 
 
-def committed_so_far(request: CommitRequest) -> CommitResult:
+def committed_so_far(request: CommitRequest) -> Outcome:
     """Return the last commit of a staging table; commit nothing, even if a batch is open.
 
     :raises InvalidConfiguration: staging is filled for a target; then the target has the watermark
@@ -127,8 +96,9 @@ def committed_so_far(request: CommitRequest) -> CommitResult:
 
 def _result_of(
     request: CommitRequest, seal: Seal | None, version: int | None, versions: VersionRange | None
-) -> CommitResult:
-    return CommitResult(
+) -> Outcome:
+    return Outcome(
+        kind="commit",
         applied=versions is not None,
         versions=versions,
         watermark=seal.watermark if seal is not None else None,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import DeltaCdcError, JobFailed
 from delta_cdc.core.requests import IngestRequest
@@ -14,19 +12,14 @@ from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.planning.ingest import IngestPlan, plan_ingest_async
 from delta_cdc.planning.written import bytes_of
-from delta_cdc.run.loop import Own, Run, Say, run_alone
+from delta_cdc.run.loop import Own, Run, Services
 from delta_cdc.run.outbox import merged, unannounced
-from delta_cdc.run.outcomes import IngestResult, counted, total
-from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
+from delta_cdc.run.outcomes import Outcome, counted, total
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from delta_cdc.core.requests import ApplyRequest
-    from delta_cdc.planning.topics import Looks
-    from delta_cdc.run.outbox import Announced, Sealed
-
-logger = logging.getLogger(__name__)
+    from delta_cdc.run.outbox import Sealed
 
 #: After so many failures of a batch, its files are read alone; and how many of them one try sets aside.
 _FAILURES, _MOST_SET_ASIDE = 2, 5
@@ -42,84 +35,37 @@ _MOST_RANGES = 10
 _MOVING = ("ingest", "replay")
 
 
-def run_ingest(
-    request: IngestRequest,
-    *,
-    execute: Callable[[IngestSpec], JobResult],
-    saved_plans: SavedPlans | None = None,
-    say: Say = logger.info,
-    max_attempts: int = 5,
-    sleep: Callable[[float], None] = time.sleep,
-    then: ApplyRequest | None = None,
-    looks: Looks | None = None,
-    announced: Announced | None = None,
-) -> IngestResult:
-    """Write the next batch of a source into its change log, and confirm it in the log.
+class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
+    """One ingest: the next batch of a source, into its change log.
 
     A batch that an earlier try recorded but did not append comes first, alone. If the source has no new
-    input, ``execute`` is not called.
-
-    :param execute: runs the spec in Spark
-    :param saved_plans: keeps the plan over retries of the same work, until the caller calls
-        :func:`delta_cdc.run.watermarks.published`; None keeps it for this call only
-    :param say: takes one line per step
-    :param max_attempts: the highest number of plans, if races are lost
-    :param sleep: waits for a number of seconds before the next plan
-    :param then: the apply that the same application runs from the log afterwards. A separate flow confirms
-        its outcome (:func:`delta_cdc.run.apply.run_apply`)
-    :param looks: connections to Kafka that several flows share
-    :param announced: what the caller has announced (:mod:`delta_cdc.run.outbox`): the result includes every
-        batch with events that was not. With None, it includes only the batch of this work
-    :raises ConcurrentModification: another writer won every race
-    :raises OutcomeUnknown: the job reported a commit that the log does not show
-    :raises DeltaCdcError: the named error that the job or a check reported
+    input, no job runs. The apply that follows (``request.after``) runs in the same application; a separate
+    run confirms its outcome.
     """
-    return run_alone(
-        lambda execute, sleep: Ingesting(
-            request, execute, saved_plans, say, max_attempts, sleep, then, looks, announced=announced
-        ).run(),
-        execute,
-        sleep,
-    )
-
-
-class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
-    """One ingest, step by step; see :func:`run_ingest`."""
 
     def __init__(
         self,
         request: IngestRequest,
-        execute: Callable[[IngestSpec], Awaitable[JobResult]],
-        saved_plans: SavedPlans | None,
-        say: Say,
-        max_attempts: int,
+        services: Services,
+        execute: Callable[[Any], Awaitable[JobResult]],
         sleep: Callable[[float], Awaitable[None]],
-        then: ApplyRequest | None,
-        looks: Looks | None,
-        done_by: str = "an earlier try",
-        announced: Announced | None = None,
     ) -> None:
-        kept = saved_plans or PlansInMemory()
-        super().__init__(request, self._executed, kept, None, say, max_attempts, sleep)
+        super().__init__(request, services, self._executed, sleep)
         self._execute_job = execute
         self._plan: IngestPlan | None = None
         #: The files that ended an application of this try; and the newest one, which no plan knows yet.
         #: People can edit the saved plans, so these do not name files.
         self._set_aside: list[SourceFile] = []
         self._killer: SourceFile | None = None
-        self._then = then
-        self._looks = looks
         self._left_behind = False
-        self._done_by = done_by
-        self._announced = announced
 
-    async def run(self) -> IngestResult:
+    async def run(self) -> Outcome:
         done = await self._run_without_killers()
         # The request is the replay. If the first run appended an unfinished batch, the replay still has to
         # run.
         return await self._run_without_killers() if self.request.replay and self._left_behind else done
 
-    async def _run_without_killers(self) -> IngestResult:
+    async def _run_without_killers(self) -> Outcome:
         while True:
             try:
                 return await super().run()
@@ -141,7 +87,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
                 )
 
     async def plan(self) -> IngestPlan:
-        plan = await plan_ingest_async(self.request, replace(self.memory(), looks=self._looks))
+        plan = await plan_ingest_async(self.request, replace(self.memory(), looks=self.services.looks))
         self._left_behind = plan.spec is not None and plan.spec.recorded and plan.spec.step.kind != "replay"
         self._plan = plan
         if plan.spec is None:
@@ -151,7 +97,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         has_failed = saved_plan.failures >= _FAILURES and saved_plan.ending_version == plan.ending_version
         spec = replace(
             spec,
-            after=None if self._then is None else replace(self._then, storage_options=None),
+            after=None if self.request.after is None else replace(self.request.after, storage_options=None),
             files=tuple(self._marked(file) for file in spec.files),
             reads_alone=has_failed and bool(spec.files),
         )
@@ -238,15 +184,15 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
     def described(self, plan: IngestPlan) -> str:
         return f"{plan.description} into {self.written_table()}"
 
-    async def without_job(self, plan: IngestPlan) -> IngestResult | None:
+    async def without_job(self, plan: IngestPlan) -> Outcome | None:
         """Return the batch of an earlier try as the result, even if input is new: one run appends one
         batch."""
         earlier = await self._earlier(plan)
-        return await self._publish_earlier(plan, earlier, self._done_by) if earlier else None
+        return await self._publish_earlier(plan, earlier, self.services.done_by) if earlier else None
 
-    async def publish_nothing(self, plan: IngestPlan) -> IngestResult:
+    async def publish_nothing(self, plan: IngestPlan) -> Outcome:
         if earlier := await self._earlier(plan):
-            return await self._publish_earlier(plan, earlier, self._done_by)
+            return await self._publish_earlier(plan, earlier, self.services.done_by)
         if due := await self._due(plan, ()):
             return await self._publish_earlier(plan, due, "earlier runs, and not announced yet")
         if self.request.replay:
@@ -258,7 +204,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         self.say(f"Nothing to ingest: {reason}.")
         return self._result(plan, ())
 
-    async def publish(self, plan: IngestPlan, own: Own, result: JobResult | None) -> IngestResult:
+    async def publish(self, plan: IngestPlan, own: Own, result: JobResult | None) -> Outcome:
         then = result.then if result is not None else None
         seal, commit = own.found[-1]
         if seal.step.kind not in _MOVING:
@@ -288,9 +234,9 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
     async def _due(self, plan: IngestPlan, ours: Sealed) -> Sealed:
         """Return the batches that the result is about, oldest first: that of this work, and each one that
         was not announced."""
-        return merged(await unannounced(self.log, "log", plan.recorded, self._announced), ours)
+        return merged(await unannounced(self.log, "log", plan.recorded, self.services.announced), ours)
 
-    async def _publish_earlier(self, plan: IngestPlan, batches: Sealed, done_by: str) -> IngestResult:
+    async def _publish_earlier(self, plan: IngestPlan, batches: Sealed, done_by: str) -> Outcome:
         done = self._result(plan, await self._due(plan, batches))
         self.say(
             f"Already ingested by {done_by}: {counted(done.counts)}, into {self.written_table()}, "
@@ -298,14 +244,15 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         )
         return done
 
-    def _result(self, plan: IngestPlan, batches: Sealed) -> IngestResult:
+    def _result(self, plan: IngestPlan, batches: Sealed) -> Outcome:
         recorded = plan.recorded
         seal_number = recorded.seal.number if recorded is not None and recorded.seal is not None else None
         version = recorded.target.version if recorded is not None else None
         table_id = recorded.target.table_id if recorded is not None else None
         if recorded is None and batches and batches[0][1].metadata is not None:
             table_id = batches[0][1].metadata.id
-        return IngestResult(
+        return Outcome(
+            kind="ingest",
             applied=bool(batches),
             pipeline=self.request.pipeline,
             seal=batches[-1][0].number if batches else seal_number,

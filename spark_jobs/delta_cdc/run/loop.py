@@ -4,6 +4,7 @@ plan again."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 import uuid
@@ -29,21 +30,24 @@ from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.plan import range_lines
 from delta_cdc.planning.reconcile import own_commits
 from delta_cdc.run.caller import CallerThread, run_beside
-from delta_cdc.run.outcomes import Effort, Published
-from delta_cdc.run.saved_plans import Planned, SavedPlan, SavedPlans
+from delta_cdc.run.outcomes import Effort, Outcome
+from delta_cdc.run.saved_plans import Planned, PlansInMemory, SavedPlan, SavedPlans
 
 if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.planning.plan import Plan
+    from delta_cdc.planning.topics import Looks
+    from delta_cdc.run.outbox import Announced
 
 Say = Callable[[str], None]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _Request = TypeVar("_Request", ApplyRequest, ReadRequest, IngestRequest, CommitRequest)
 _Plan = TypeVar("_Plan", bound=Planned)
 _Spec = TypeVar("_Spec", ApplySpec, ReadSpec, IngestSpec)
-_Result = TypeVar("_Result", bound=Published)
 
 #: Seconds to wait after a lost race. The wait doubles each time, up to the longest; half of it is random.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
@@ -64,27 +68,60 @@ class Own:
         return any(seal.step.fingerprint == self.last for seal, _ in self.found)
 
 
-class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
-    """The steps of one flow, the same for every kind of job."""
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """What a run gets from its caller.
+
+    :param execute: runs a spec in Spark; called in the caller's own thread
+    :param saved_plans: keeps the plan over retries of the same work, until the caller calls
+        :func:`delta_cdc.run.watermarks.published`; None keeps it for this call only
+    :param backup: returns the copy of the seal that is kept outside the target (``Outcome.backup``); called
+        only if the sealed commit was cleaned from the target's log
+    :param say: takes one line per step
+    :param sleep: waits for a number of seconds before the next plan
+    :param max_attempts: the highest number of plans, if races are lost
+    :param since: version of the target before this work began, -1 without a target. Later commits of the run
+        (``request.run_id``) belong to this work, too, even if another process planned them. With None, only
+        commits of saved plans do
+    :param announced: what the caller has announced (:mod:`delta_cdc.run.outbox`): the outcome includes every
+        commit with rows that was not. With None, it includes only commits of this work
+    :param done_by: who has done work that is found done, for people
+    :param looks: connections to Kafka that several runs share
+    """
+
+    execute: Callable[[Any], JobResult]
+    saved_plans: SavedPlans | None = None
+    backup: Callable[[], Any] | None = None
+    say: Say = logger.info
+    sleep: Callable[[float], None] = time.sleep
+    max_attempts: int = 5
+    since: int | None = None
+    announced: Announced | None = None
+    done_by: str = "an earlier try"
+    looks: Looks | None = None
+
+
+class Run(ABC, Generic[_Request, _Plan, _Spec]):
+    """The steps of one flow, the same for every kind of job.
+
+    :param execute: runs a spec, in a way that lets other flows go on
+    :param sleep: waits for a number of seconds in the same way
+    """
 
     def __init__(
         self,
         request: _Request,
-        execute: Callable[[_Spec], Awaitable[JobResult]],
-        saved_plans: SavedPlans,
-        backup: Callable[[], Any] | None,
-        say: Say,
-        max_attempts: int,
+        services: Services,
+        execute: Callable[[Any], Awaitable[JobResult]],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self.request: _Request = identified(request)
         self._is_unnamed = not request.run_id
-        self.execute: Callable[[_Spec], Awaitable[JobResult]] = execute
-        self.saved_plans = saved_plans
-        self.backup = backup
-        self.say = say
-        self.max_attempts = max_attempts
+        self.services = services
+        self.execute: Callable[[Any], Awaitable[JobResult]] = execute
         self.sleep = sleep
+        self.saved_plans: SavedPlans = services.saved_plans or PlansInMemory()
+        self.say = services.say
         self.effort = Effort()
         #: The log of the written table. It is kept over all tries, so that each commit is read once.
         self.log = self._opened()
@@ -99,11 +136,11 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         """Return the table that carries the seal."""
 
     @abstractmethod
-    async def publish_nothing(self, plan: _Plan) -> _Result:
+    async def publish_nothing(self, plan: _Plan) -> Outcome:
         """Return the result of a plan that needs no job."""
 
     @abstractmethod
-    async def publish(self, plan: _Plan, own: Own, result: JobResult | None) -> _Result:
+    async def publish(self, plan: _Plan, own: Own, result: JobResult | None) -> Outcome:
         """Return the result of a commit that the log confirms."""
 
     def extra_work(self) -> str:
@@ -111,7 +148,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         work."""
         return ""
 
-    async def without_job(self, plan: _Plan) -> _Result | None:
+    async def without_job(self, plan: _Plan) -> Outcome | None:
         """Return the result of a plan that has steps but needs no job, or None."""
         return None
 
@@ -124,8 +161,8 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         does."""
         return False
 
-    async def run(self) -> _Result:
-        for attempt in range(1, self.max_attempts + 1):
+    async def run(self) -> Outcome:
+        for attempt in range(1, self.services.max_attempts + 1):
             with self.effort.stage("plan"):
                 plan = await self._planned()
             for note in plan.notes:
@@ -143,7 +180,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
                 return published
             self.effort.attempts_lost += 1
         raise ConcurrentModification(
-            f"Pipeline {self.request.pipeline} tried {self.max_attempts} times to commit to "
+            f"Pipeline {self.request.pipeline} tried {self.services.max_attempts} times to commit to "
             f"{self.written_table()}, and each time another writer committed first.",
             remedy="run again. Let only one run of the pipeline be active at a time (in Airflow, "
             "max_active_runs=1).",
@@ -162,7 +199,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         self.request = replace(self.request, run_id=earlier_run_id)
         return await self.plan()
 
-    async def _attempt(self, plan: _Plan, spec: _Spec, attempt: int) -> _Result | None:
+    async def _attempt(self, plan: _Plan, spec: _Spec, attempt: int) -> Outcome | None:
         """Run one plan and return its result; None if another writer was faster."""
         saved_plan = self.saved(plan.plan_key).following(
             plan, fingerprint(spec), _planned_version(spec), spec.steps[0].seal_number, self.extra_work()
@@ -186,10 +223,10 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
                 f"This run committed nothing to {self.written_table()} "
                 f"({result.status}: {result.message or 'no reason'})"
             )
-            await pause(reason_text, attempt, self.max_attempts, self.say, self.sleep)
+            await pause(reason_text, attempt, self.services.max_attempts, self.say, self.sleep)
         return published
 
-    async def _confirmed(self, plan: _Plan, spec: _Spec, result: JobResult) -> _Result | None:
+    async def _confirmed(self, plan: _Plan, spec: _Spec, result: JobResult) -> Outcome | None:
         """Return the result of a job as the log confirms it; None if another writer was faster."""
         own = await self._own(plan, spec)
         if result.status == "planned":
@@ -209,7 +246,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
     def _opened(self) -> DeltaLog:
         return DeltaLog(self.written_table(), self.request.storage_options)
 
-    async def _after_crash(self, plan: _Plan, spec: _Spec, error: Exception) -> _Result:
+    async def _after_crash(self, plan: _Plan, spec: _Spec, error: Exception) -> Outcome:
         """Return the result of a job that ended with an error, if the log has its commit; else raise the
         error."""
         try:
@@ -260,7 +297,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         return Memory(
             end=self.saved_end,
             number=lambda key: self.saved(key).seal_number,
-            backup=self.backup,
+            backup=self.services.backup,
         )
 
 
@@ -270,24 +307,17 @@ def _planned_version(spec: ApplySpec | ReadSpec | IngestSpec) -> int:
     return table_version.version if table_version is not None else -1
 
 
-def run_alone(
-    run: Callable[[Callable[[Any], Awaitable[JobResult]], Callable[[float], Awaitable[None]]], Awaitable[T]],
-    execute: Callable[[Any], JobResult],
-    sleep: Callable[[float], None],
-) -> T:
-    """Run one flow to its end.
+def run_alone(flow: type[Run[Any, Any, Any]], request: Any, services: Services) -> Outcome:
+    """Run one flow to its end."""
 
-    :param run: the flow; takes a function that runs a job, and a function that waits
-    :param execute: runs a spec in Spark; this function calls it in the caller's own thread
-    :param sleep: waits for a number of seconds
-    """
-
-    async def main(caller: CallerThread) -> T:
+    async def main(caller: CallerThread) -> Outcome:
         loop = asyncio.get_running_loop()
-        return await run(
-            lambda spec: loop.run_in_executor(caller, timed, execute, spec),
-            lambda seconds: asyncio.to_thread(sleep, seconds),
-        )
+        return await flow(
+            request,
+            services,
+            lambda spec: loop.run_in_executor(caller, timed, services.execute, spec),
+            lambda seconds: asyncio.to_thread(services.sleep, seconds),
+        ).run()
 
     return run_beside(main)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from delta_cdc.core.requests import ReadRequest
 from delta_cdc.core.spec import JobResult, ReadSpec
@@ -13,9 +11,8 @@ from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.read import plan_read_async
 from delta_cdc.planning.written import bytes_of
-from delta_cdc.run.loop import Own, Run, Say, described_range, run_alone
-from delta_cdc.run.outcomes import ReadResult, counted
-from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
+from delta_cdc.run.loop import Own, Run, described_range
+from delta_cdc.run.outcomes import Outcome, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,35 +20,14 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
 
-logger = logging.getLogger(__name__)
 
-
-def run_read(
-    request: ReadRequest,
-    *,
-    execute: Callable[[ReadSpec], JobResult],
-    saved_plans: SavedPlans | None = None,
-    backup: Callable[[], Any] | None = None,
-    say: Say = logger.info,
-    max_attempts: int = 5,
-    sleep: Callable[[float], None] = time.sleep,
-) -> ReadResult:
-    """Write the changes after the watermark into staging, as the one open batch.
+class Reading(Run[ReadRequest, Plan, ReadSpec]):
+    """One read into staging, as the one open batch.
 
     If an open batch still continues the watermark, it is returned unchanged. If an earlier try staged only
-    the first part of a batch, this call stages the rest. Parameters and errors are those of
-    :func:`run_apply`; the log of the staging table confirms the batch.
+    the first part of a batch, this run stages the rest. The log of the staging table confirms the batch.
     """
-    return run_alone(
-        lambda execute, sleep: _Read(
-            request, execute, saved_plans or PlansInMemory(), backup, say, max_attempts, sleep
-        ).run(),
-        execute,
-        sleep,
-    )
 
-
-class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
     async def plan(self) -> Plan:
         return await plan_read_async(self.request, self.memory())
 
@@ -61,7 +37,7 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
     def described(self, plan: Plan, named: Callable[[str], str] = str) -> str:
         return described_range(plan, self.written_table(), named)
 
-    async def publish_nothing(self, plan: Plan) -> ReadResult:
+    async def publish_nothing(self, plan: Plan) -> Outcome:
         if plan.batch is None:
             done = "the target already has" if self.request.target is not None else "earlier runs committed"
             self.say(
@@ -73,7 +49,7 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
         ours = made_by in self.saved(plan.plan_key).fingerprints
         return self._result(plan, applied=ours, batch=plan.batch)
 
-    async def publish(self, plan: Plan, own: Own, result: JobResult | None) -> ReadResult:
+    async def publish(self, plan: Plan, own: Own, result: JobResult | None) -> Outcome:
         if plan.versions is None:
             sealed, commit = own.found[-1]
             self.say(
@@ -96,12 +72,13 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
         applied: bool,
         batch: tuple[Seal, Commit] | None,
         counts: dict[str, int] | None = None,
-    ) -> ReadResult:
+    ) -> Outcome:
         recorded = plan.recorded
         seal = recorded.seal if recorded is not None else None
         staged_counts = _staged_counts(*batch) if batch is not None else {}
         target = self.request.target
-        return ReadResult(
+        return Outcome(
+            kind="read",
             applied=applied,
             versions=plan.versions,
             watermark=seal.watermark if seal is not None else None,

@@ -12,11 +12,11 @@ from delta_cdc.planning.staging import sink
 if TYPE_CHECKING:
     from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.core.watermark import TableVersion
-    from delta_cdc.run.outcomes import ApplyResult, IngestResult
+    from delta_cdc.run.outcomes import Outcome
     from delta_cdc.run.saved_plans import SavedPlans
 
 
-def published(result: ApplyResult | IngestResult, saved_plans: SavedPlans) -> None:
+def published(result: Outcome, saved_plans: SavedPlans) -> None:
     """Record that a result was published; this is the caller's last call.
 
     Until this call, a retry of the same work returns the same result, including ``applied``. After it, a

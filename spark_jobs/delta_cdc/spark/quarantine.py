@@ -24,7 +24,7 @@ from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
 from delta_cdc.ingest.records.csv import UNCLOSED
 from delta_cdc.spark import catalog
 from delta_cdc.spark.apply.batch import NULL_KEY
-from delta_cdc.spark.apply.commit import Outcome, attempt, is_conflict
+from delta_cdc.spark.apply.commit import CommitResult, attempt, is_conflict
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.ingest import redelivery
 
@@ -102,18 +102,18 @@ def _write_sealed(
     uri: str,
     seal: Seal,
     prepared: Callable[[], Callable[[], object] | None],
-    again: Callable[[Callable[[], object]], Outcome],
-) -> Outcome:
+    again: Callable[[Callable[[], object]], CommitResult],
+) -> CommitResult:
     """Write rows in one commit, with the seal of the step's commit.
 
     :param prepared: returns the write; None if the table has the rows already
     :param again: handles a table that already has a commit of this seal or of a later one; gets the write
     """
-    outcome = Outcome("conflict")
+    outcome = CommitResult("conflict")
     for _ in range(_TRIES):
         save = prepared()
         if save is None:
-            return Outcome("committed")
+            return CommitResult("committed")
         outcome = attempt(session, seal, save, Destination(uri))
         if outcome.status == "skipped":
             outcome = again(save)
@@ -122,14 +122,14 @@ def _write_sealed(
     return outcome
 
 
-def _write_unsealed(save: Callable[[], object]) -> Outcome:
+def _write_unsealed(save: Callable[[], object]) -> CommitResult:
     try:
         save()
     except Exception as error:
         if is_conflict(error):
-            return Outcome("conflict", reason_of(error))
+            return CommitResult("conflict", reason_of(error))
         raise
-    return Outcome("committed")
+    return CommitResult("committed")
 
 
 # -- events of an apply -----------------------------------------------------------------------------
@@ -210,9 +210,9 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
         replaced = f"pipeline = {string(pipeline)} AND {own_rows}"
         return partial(writer.mode("overwrite").option("replaceWhere", replaced).save, uri)
 
-    def again(save: Callable[[], object]) -> Outcome:
+    def again(save: Callable[[], object]) -> CommitResult:
         if not _pipeline_rows(session, uri, pipeline).where(f"seal > {step.seal_number}").isEmpty():
-            return Outcome("skipped", f"a run after this one has written to the quarantine {uri}")
+            return CommitResult("skipped", f"a run after this one has written to the quarantine {uri}")
         # A crashed attempt used this seal for another range; only its rows show that.
         return _write_unsealed(save)
 
@@ -302,10 +302,10 @@ def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: 
         )
         quarantine_rows.write.format("delta").mode("append").options(**_PROPERTIES).save(spec.quarantine_uri)
 
-    def again(_: object) -> Outcome:
+    def again(_: object) -> CommitResult:
         quarantined = _records(session, spec).where(F.col("seal") == spec.step.seal_number)
         missing = _beyond(rejects, quarantined, exact=True).localCheckpoint()
-        return Outcome("committed") if missing.isEmpty() else _write_unsealed(lambda: save(missing))
+        return CommitResult("committed") if missing.isEmpty() else _write_unsealed(lambda: save(missing))
 
     outcome = _write_sealed(session, spec.quarantine_uri, seal, lambda: save, again)
     if outcome.status != "committed":

@@ -16,7 +16,7 @@ from delta_cdc.core.sql import quote
 from delta_cdc.core.uris import short_name
 from delta_cdc.core.watermark import PipelineState, Seal, TableVersion
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import Outcome, changed_since, commit, look, nothing_added
+from delta_cdc.spark.apply.commit import CommitResult, changed_since, commit, look, nothing_added
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.changes import feed, queries
 from delta_cdc.spark.changes import rows as change
@@ -115,13 +115,13 @@ def _moved(spec: ReadSpec, state: TableState, version: int) -> str | None:
     return f"the staging table {spec.staging_uri} is at version {state.version}, planned on version {version}"
 
 
-def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[str, int]) -> Outcome:
+def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[str, int]) -> CommitResult:
     log.info("%s: reading %s: %s", spec.pipeline, short_name(spec.source_uri), step)
     write = _prepared(session, spec, step)
     failpoints.reached("planned")
     source_change = feed.changed_source(session, spec.source_uri, step)
     if source_change is not None:
-        return Outcome("stale", message=source_change)
+        return CommitResult("stale", message=source_change)
     if step.planned_on is not None:
         changed = changed_since(session, spec.staging_uri, step.planned_on, single_driver=spec.single_driver)
         if changed is not None:
@@ -129,7 +129,7 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[st
             if reason is None and _adds(spec, step):
                 reason = _moved(spec, table_state, step.planned_on.version)
             if reason is not None:
-                return Outcome("stale", message=reason)
+                return CommitResult("stale", message=reason)
     is_last = step.seal_number == spec.steps[-1].seal_number
     seal = _seal(spec, step, counts, complete=is_last)
     outcome = commit(session, seal, write, Destination(spec.staging_uri))
@@ -224,7 +224,7 @@ def _snapshot(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
 
 
 # -- counts -------------------------------------------------------------------------------------
-def _counts_of(session: SparkSession, spec: ReadSpec, step: Step, outcome: Outcome) -> dict[str, int]:
+def _counts_of(session: SparkSession, spec: ReadSpec, step: Step, outcome: CommitResult) -> dict[str, int]:
     """Count the rows that a step staged. The step is committed, so a failure only warns."""
     if step.kind == "complete" or outcome.version is None:
         return {}

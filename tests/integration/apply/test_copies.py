@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
     from tests.support.world import State
 
 pytestmark = pytest.mark.slow
@@ -51,7 +51,7 @@ def test_every_copy_counts_for_history_and_the_newest_for_the_state(
 ) -> None:
     source = copied(spark, tmp_path / "source")
 
-    def apply(scd: int, **arguments: Any) -> ApplyResult:
+    def apply(scd: int, **arguments: Any) -> Outcome:
         return apply_changes(
             spark,
             source.path,

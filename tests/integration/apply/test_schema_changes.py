@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
 
 START, END = "__START_AT", "__END_AT"
 #: Types of columns, in the order in which Delta widens them, with values that each of them holds.
@@ -157,7 +157,7 @@ class History:
     def rename(self, name: str, new: str) -> None:
         self._play(f"ALTER TABLE {{t}} RENAME COLUMN {name} TO {new}", "rename", name, new)
 
-    def apply(self, target: str, scd: int, policy: str | None = None, **given: Any) -> ApplyResult:
+    def apply(self, target: str, scd: int, policy: str | None = None, **given: Any) -> Outcome:
         """Apply the source to a target."""
         policies = {"schema_evolution": policy} if policy else None
         arguments = {"keys": ["id"], "stored_as_scd_type": scd, "pipeline": "p", "policies": policies}

@@ -36,6 +36,7 @@ from delta_cdc.core.spark_versions import PAIRS
 from delta_cdc.core.spec import JobResult
 from delta_cdc.launch.session import CLASS_PATH
 from delta_cdc.run.batch import PipelineJob, run_batch
+from delta_cdc.run.loop import Services
 from delta_cdc.run.table_arguments import requests
 from delta_cdc.spark import catalog, sessions
 from delta_cdc.spark.apply.rows import sequence_columns
@@ -380,7 +381,7 @@ def test_an_ingest_and_its_apply_share_a_session(
                 f"{number}.json", [event("U", number, key, name=f"v{number}") for key in range(number)]
             )
             pipeline_job = PipelineJob(ingest=ingest, apply=apply)
-            (done,) = run_batch([pipeline_job], execute=partial(job.run, spark), say=lambda _: None)
+            (done,) = run_batch([pipeline_job], Services(execute=partial(job.run, spark), say=lambda _: None))
             assert (done.error, done.applied and done.applied.applied) == (None, True)
         found = sorted((row["id"], row["name"]) for row in flow.rows("target"))
     assert found == [(0, "v3"), (1, "v3"), (2, "v3")]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from delta_cdc.planning.ingest import IngestPlan
-    from delta_cdc.run.outcomes import IngestResult
+    from delta_cdc.run.outcomes import Outcome
     from tests.support.kafka_broker import Broker
 
 ADAPTER = {"operation_column": "op", "sequence_by": "n", "except_column_list": ["op", "n"]}
@@ -67,7 +67,7 @@ class Stream:
             event = {"id": self.sent % 3, "v": f"v{self.sent}", "op": "update", "n": self.sent}
             yield (str(self.sent % 3), json.dumps({**event, **more}))
 
-    def ingest(self, spark: Any = None, **given: Any) -> IngestResult:
+    def ingest(self, spark: Any = None, **given: Any) -> Outcome:
         return ingest_changes(
             spark or self.spark,
             self.source,

@@ -13,6 +13,7 @@ from delta_cdc import job
 from delta_cdc.core.requests import IngestRequest
 from delta_cdc.core.spec import BatchSpec, IngestSpec, JobResult
 from delta_cdc.run.batch import PipelineJob, run_batch
+from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.table_arguments import ingest_options
 from tests.support.deliveries import Deliveries, event
@@ -85,9 +86,7 @@ def test_a_process_of_python_that_ends(spark: SparkSession, tmp_path: Path) -> N
     for try_number in (1, 2, 3):
         (result,) = run_batch(
             [PipelineJob(ingest=request)],
-            execute=lambda spec: job.run(spark, spec),
-            saved_plans=saved_plans,
-            say=notes.append,
+            Services(execute=lambda spec: job.run(spark, spec), saved_plans=saved_plans, say=notes.append),
         )
         assert (result.error is None) == (try_number == 3)
     assert result.ingested is not None

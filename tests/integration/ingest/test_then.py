@@ -20,11 +20,12 @@ from delta_cdc.core.spec import BatchSpec, JobResult, sha256, to_json
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.job import apply_after
 from delta_cdc.run.batch import PipelineJob, run_batch
-from delta_cdc.run.ingest import run_ingest
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from delta_cdc.run.table_arguments import ingest_options, requests
 from delta_cdc.spark import written_rows
 from delta_cdc.spark.commit_files import commit_hash
-from delta_cdc.spark.ingest.engine import run
+from delta_cdc.spark.ingest import engine
 from tests.support.deliveries import Deliveries, event
 from tests.support.holding import Gate, Running, hooked
 from tests.support.rows_in_hand import noted
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from delta_cdc.run.batch import PipelineResult
-    from delta_cdc.run.outcomes import IngestResult
+    from delta_cdc.run.outcomes import Outcome
 
 
 def asked(flow: Deliveries, scd: int = 1) -> ApplyRequest:
@@ -56,7 +57,7 @@ def asked(flow: Deliveries, scd: int = 1) -> ApplyRequest:
     )
 
 
-def both(flow: Deliveries, scd: int) -> tuple[IngestResult, int]:
+def both(flow: Deliveries, scd: int) -> tuple[Outcome, int]:
     """Ingest, and apply in the same application; also return how many applications that took."""
     applications = []
 
@@ -67,7 +68,7 @@ def both(flow: Deliveries, scd: int) -> tuple[IngestResult, int]:
     request = IngestRequest(
         pipeline="flow", source=str(flow.source), log=flow.log, options=flow.planned().options
     )
-    return run_ingest(request, execute=execute, then=asked(flow, scd)), len(applications)
+    return run(replace(request, after=asked(flow, scd)), Services(execute=execute)), len(applications)
 
 
 @pytest.mark.parametrize("scd", slow_but([1, 2], 2))
@@ -173,17 +174,17 @@ def test_two_bundles_at_once(spark: SparkSession, tmp_path: Path, point: str) ->
     )
     pipeline_job = PipelineJob(ingest=ingest, apply=asked(flow))
 
-    def run() -> PipelineResult:
-        (done,) = run_batch([pipeline_job], execute=partial(job.run, spark), say=lambda _: None)
+    def both_jobs() -> PipelineResult:
+        (done,) = run_batch([pipeline_job], Services(execute=partial(job.run, spark), say=lambda _: None))
         return done
 
     for number in (1, 2):
         flow.deliver(f"{number}.json", [event("I", number, number, name="a", amount=1)])
         gate = Gate(point)
         with hooked(gate):
-            slow = Running(run, "slow")
+            slow = Running(both_jobs, "slow")
             gate.wait()
-            fast = run()
+            fast = both_jobs()
             gate.open()
             found: list[Any] = [fast, slow.result()]
         assert [one.error for one in found] == [None, None]
@@ -266,7 +267,7 @@ def test_an_apply_reads_in_parts_of_its_own(spark: SparkSession, tmp_path: Path)
         after.extend(session.conf.get(name, None) for name in names)
         return JobResult("committed")
 
-    assert run(spark, flow.planned(), after=then).then is not None
+    assert engine.run(spark, flow.planned(), after=then).then is not None
     assert after == [spark.conf.get(name, None) for name in names]
 
 
@@ -314,7 +315,7 @@ def test_a_log_is_applied_by_hand_with_keys_alone(spark: SparkSession, tmp_path:
         asked = {**flow.arguments(**given), "source": str(flow.source), "log": flow.log}
         batch, apply = requests({**asked, "target": str(tmp_path / "target"), "pipeline": "all"})
         assert batch is not None
-        assert run_ingest(batch, execute=partial(job.run, spark), then=apply).then
+        assert run(replace(batch, after=apply), Services(execute=partial(job.run, spark))).then
         assert apply_changes(spark, flow.log, by_hand, **given).applied  # type: ignore[arg-type]
         flow.deliver("b.json", [event("U", 2, 1, amount=2), event("U", 4, 1, name=None), event("D", 3, 2)])
     columns = spark.read.format("delta").load(by_hand).columns

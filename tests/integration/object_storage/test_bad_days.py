@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
     from tests.support.faulty_proxy import Request
     from tests.support.lake import Lake
     from tests.support.world import Source
@@ -36,7 +36,7 @@ def source(lake: Lake, tmp_path: Path) -> Source:
     return made
 
 
-def applied(spark: SparkSession, lake: Lake, scd: int, target: str = "target", **more: Any) -> ApplyResult:
+def applied(spark: SparkSession, lake: Lake, scd: int, target: str = "target", **more: Any) -> Outcome:
     return apply_changes(
         spark,
         lake.uri("source"),
@@ -50,7 +50,7 @@ def applied(spark: SparkSession, lake: Lake, scd: int, target: str = "target", *
     )
 
 
-def in_the_end(spark: SparkSession, lake: Lake, scd: int, target: str = "target", **more: Any) -> ApplyResult:
+def in_the_end(spark: SparkSession, lake: Lake, scd: int, target: str = "target", **more: Any) -> Outcome:
     """Apply, again and again until it succeeds: each failure has to be a named error."""
     for _ in range(_TRIES):
         try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
     from tests.support.faulty_proxy import Kind, Request
     from tests.support.lake import Lake
 
@@ -138,7 +138,7 @@ def rows(first: int, count: int) -> pa.Table:
     return pa.table({"id": pa.array(range(first, first + count), pa.int64())})
 
 
-def applied(spark: SparkSession, lake: Lake, **more: Any) -> ApplyResult:
+def applied(spark: SparkSession, lake: Lake, **more: Any) -> Outcome:
     return apply_changes(
         spark,
         lake.uri("source"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
 
 
 @pytest.fixture(scope="session")
@@ -43,10 +43,10 @@ def scd(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def apply(spark: SparkSession, source: Source, target: str) -> Callable[..., ApplyResult]:
+def apply(spark: SparkSession, source: Source, target: str) -> Callable[..., Outcome]:
     """Apply the source to the target as pipeline ``flow``; takes the arguments of ``apply_changes``."""
 
-    def run(scd: int = 1, **arguments: Any) -> ApplyResult:
+    def run(scd: int = 1, **arguments: Any) -> Outcome:
         given: dict[str, Any] = {"pipeline": "flow", "keys": ["id"], "stored_as_scd_type": scd, **arguments}
         return apply_changes(spark, source.path, target, **grouped(given))
 

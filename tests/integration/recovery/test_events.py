@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
 
-    Apply = Callable[..., ApplyResult]
+    Apply = Callable[..., Outcome]
     Through = Callable[..., None]
 
 DAYS = 86_400

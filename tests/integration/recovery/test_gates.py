@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
 
-    Apply = Callable[..., ApplyResult]
+    Apply = Callable[..., Outcome]
 
 FEED = "delta.enableChangeDataFeed"
 

@@ -14,8 +14,8 @@ from delta_cdc.core.spec import ReadSpec
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.planning.read import plan_read
 from delta_cdc.planning.read_methods import MOST_COMPARED
-from delta_cdc.run.commit import run_commit
-from delta_cdc.run.read import run_read
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from tests.support.many_vectors import deleting_row_by_row
 from tests.support.world import seals
 
@@ -50,15 +50,15 @@ def test_commits_with_deletion_vectors(spark: SparkSession, tmp_path: Path, dele
         options=QueryOptions(method="change_files"),
         versions_per_commit=MILESTONE,
     )
-    first = run_read(read(ending_version=0), execute=execute)
+    first = run(read(ending_version=0), Services(execute=execute))
     assert first.rows == deletes + 10
-    run_commit(CommitRequest(pipeline="flow", staging=staging), execute=execute)
+    run(CommitRequest(pipeline="flow", staging=staging), Services(execute=execute))
     # Where Delta's own reader compares the vectors, its limit is the lower one.
     for scratch, most in ((True, MILESTONE), (False, MOST_COMPARED)):
         steps = plan_read(read(scratch=scratch)).steps
         assert [step.kind for step in steps] == ["apply"] * -(-deletes // most)
         assert max(step.ending_version - step.starting_version + 1 for step in steps) <= most
-    batch = run_read(read(), execute=execute)
+    batch = run(read(), Services(execute=execute))
     none = dict.fromkeys(("insert", "update_preimage", "update_postimage"), 0)
     assert batch.counts == {"rows": deletes, "delete": deletes, **none}
     rows = spark.read.format("delta").load(staging).select("id", "_commit_version", "_change_type").collect()

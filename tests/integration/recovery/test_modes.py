@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
 
-    Apply = Callable[..., ApplyResult]
+    Apply = Callable[..., Outcome]
 
 
 def spoil(spark: SparkSession, target: str, keys: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from delta_cdc import VersionRange, job
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest
-from delta_cdc.run.apply import run_apply
+from delta_cdc.run.loop import Services
 from delta_cdc.run.watermarks import published
 from tests.support.holding import Gate, Running, hooked, once
 from tests.support.world import expected, held, listing, ranges
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
     from tests.support.world import Source
 
-    Try = Callable[..., ApplyResult]
+    Try = Callable[..., Outcome]
 
 
 class Kept:
@@ -51,11 +51,11 @@ def kept() -> Kept:
 def attempt(spark: SparkSession, source: Source, target: str, kept: Kept) -> Try:
     """Run one try of one task; ``publish=False`` is one that dies before its last line."""
 
-    def run(*, publish: bool = True, **request: Any) -> ApplyResult:
+    def run(*, publish: bool = True, **request: Any) -> Outcome:
         asked = ApplyRequest(
             pipeline="flow", source=source.path, target=target, options=ApplyOptions(keys=("id",)), **request
         )
-        result = run_apply(asked, execute=partial(job.run, spark), saved_plans=kept)
+        result = run(asked, Services(execute=partial(job.run, spark), saved_plans=kept))
         if publish:
             published(result, kept)
         return result
@@ -112,7 +112,7 @@ def test_a_try_that_died_between_commit_and_publishing(
 def test_a_try_that_died_just_before_publishing(
     spark: SparkSession, source: Source, target: str, attempt: Try, through: Callable[..., None]
 ) -> None:
-    """The caller publishes after ``run_apply`` has returned; whoever dies there comes back as a new try."""
+    """The caller publishes after ``run`` has returned; whoever dies there comes back as a new try."""
     through(1, 10)
     unpublished = attempt(publish=False)
     before = listing(target)

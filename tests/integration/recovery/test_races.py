@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
     from tests.support.world import Source
 
-    Apply = Callable[..., ApplyResult]
+    Apply = Callable[..., Outcome]
 
 POINTS = ("planned", "before_commit")
 
@@ -222,7 +222,7 @@ def context(dag_id: str, task_id: str) -> Any:
     }
 
 
-def assert_told_once(results: list[ApplyResult], made: list[dict[str, int]]) -> None:
+def assert_told_once(results: list[Outcome], made: list[dict[str, int]]) -> None:
     """One run says that it applied something, with the counts of the one commit; the others say nothing."""
     assert len(made) == 1
     assert [result.applied for result in results].count(True) == 1
@@ -231,7 +231,7 @@ def assert_told_once(results: list[ApplyResult], made: list[dict[str, int]]) -> 
         assert result.applied == (result.versions is not None)
 
 
-def at_once(apply: Apply, scd: int, runs: int, **arguments: Any) -> list[ApplyResult]:
+def at_once(apply: Apply, scd: int, runs: int, **arguments: Any) -> list[Outcome]:
     """Start ``runs`` applies; none goes past its plan before all have made theirs."""
     return runs_at_once(lambda _: apply(scd, **arguments), runs)
 

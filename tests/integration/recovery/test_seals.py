@@ -15,7 +15,8 @@ from delta_cdc.core import errors
 from delta_cdc.core.commit_safety import SINGLE_DRIVER_CONF
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest
-from delta_cdc.run.apply import run_apply
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import confs_for_a_moment
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from delta_cdc.core.spec import ApplySpec, JobResult
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
 
-    Apply = Callable[..., ApplyResult]
+    Apply = Callable[..., Outcome]
     Through = Callable[..., None]
 
 DAYS = 86_400
@@ -96,9 +97,9 @@ def test_killed_between_milestones(
         return job.run(spark, spec)
 
     with hooked(kill), pytest.raises(Killed):
-        run_apply(request, execute=execute, saved_plans=saved_plans)
+        run(request, Services(execute=execute, saved_plans=saved_plans))
     assert ranges(target)[-1] == (16, 21)
-    result = run_apply(request, execute=execute, saved_plans=saved_plans)
+    result = run(request, Services(execute=execute, saved_plans=saved_plans))
     assert ranges(target)[-3:] == [(16, 21), (22, 27), (28, 30)]
     assert result.versions == VersionRange(16, 30)
     assert held(spark, target, scd) == expected(source, scd, 15)
@@ -176,7 +177,7 @@ def test_a_cleaned_log_and_the_copy_of_its_seal(
     def execute(spec: ApplySpec) -> JobResult:
         return job.run(spark, spec)
 
-    kept = run_apply(request, execute=execute).backup
+    kept = run(request, Services(execute=execute)).backup
     sealed = seals(target)[-1]["at"]
     spark.sql(f"OPTIMIZE delta.`{target}`").collect()
     DeltaTable(target).create_checkpoint()
@@ -185,12 +186,12 @@ def test_a_cleaned_log_and_the_copy_of_its_seal(
         commit_file(target, version).unlink()
     before = listing(target)
     with pytest.raises(errors.WatermarkExpired):
-        run_apply(request, execute=execute)
+        run(request, Services(execute=execute))
     assert listing(target) == before
     whole = ApplyRequest(
         pipeline="flow", source=source.path, target=target, options=ApplyOptions(keys=("id",))
     )
-    assert run_apply(whole, execute=execute, backup=lambda: kept).versions == VersionRange(21, 30)
+    assert run(whole, Services(execute=execute, backup=lambda: kept)).versions == VersionRange(21, 30)
     assert held(spark, target) == expected(source, 1, 15)
 
 
@@ -299,7 +300,7 @@ def test_two_adopt_at_once(
 ) -> None:
     """One plans, the other adopts and applies; the first one's plan must not set the watermark back."""
     through(1, 15, 20)
-    done: list[ApplyResult] = []
+    done: list[Outcome] = []
 
     def overtake() -> None:
         done.append(apply(pipeline="renamed", take_over_from="flow", run_id="other"))

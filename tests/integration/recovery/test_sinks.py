@@ -14,8 +14,8 @@ from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.requests import CommitRequest, ReadRequest
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.planning.read import plan_read
-from delta_cdc.run.commit import run_commit
-from delta_cdc.run.read import run_read
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from tests.support.holding import Gate, Running, hooked
 from tests.support.world import listing, seals
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import CommitResult, ReadResult
+    from delta_cdc.run.outcomes import Outcome
     from tests.support.world import Source, State
 
 BEFORE, AFTER = ("delete", "update_preimage"), ("insert", "update_postimage")
@@ -71,10 +71,10 @@ class Sink:
             **{**self._asked, **changes},
         )
 
-    def read(self, end: int | None = None, **changes: Any) -> ReadResult:
-        return run_read(self.request(end, **changes), execute=self._execute, say=self.said.append)
+    def read(self, end: int | None = None, **changes: Any) -> Outcome:
+        return run(self.request(end, **changes), Services(execute=self._execute, say=self.said.append))
 
-    def take(self, batch: ReadResult) -> None:
+    def take(self, batch: Outcome) -> None:
         """Bring the batch in, as a step of the user's does: by key, so that twice is as good as once."""
         assert batch.versions is not None
         assert batch.staging_version is not None
@@ -91,9 +91,9 @@ class Sink:
                 else:
                     self.rows[row["id"]] = (row["name"], row["amount"])
 
-    def commit(self, ending: int | None = None) -> CommitResult:
+    def commit(self, ending: int | None = None) -> Outcome:
         request = CommitRequest(pipeline="flow", staging=self.staging, ending_version=ending)
-        return run_commit(request, execute=self._execute, say=self.said.append)
+        return run(request, Services(execute=self._execute, say=self.said.append))
 
     def dies(self, step: Callable[[], object], point: str, nth: int = 1) -> None:
         with hooked(dying(point, nth)), pytest.raises(Died):
@@ -219,7 +219,7 @@ def test_dying_anywhere(spark: SparkSession, source: Source, tmp_path: Path, que
     assert commits == [(10, 10), (11, 20)]
 
 
-def rows_of(spark: SparkSession, batch: ReadResult) -> list[tuple[Any, ...]]:
+def rows_of(spark: SparkSession, batch: Outcome) -> list[tuple[Any, ...]]:
     found = spark.read.format("delta").option("versionAsOf", batch.staging_version or 0).load(batch.staging)
     columns = ("id", "name", "amount", "_change_type", "_commit_version")
     return sorted((tuple(row) for row in found.select(*columns).collect()), key=repr)

@@ -10,8 +10,8 @@ import pytest
 from delta_cdc import job
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest, ReadRequest
-from delta_cdc.run.apply import run_apply
-from delta_cdc.run.read import run_read
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from tests.support.holding import hooked, once
 from tests.support.world import expected, held, ranges
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.run.outcomes import ApplyResult, ReadResult
+    from delta_cdc.run.outcomes import Outcome
     from tests.support.world import Source
 
 
@@ -42,7 +42,7 @@ class Steps:
         self._source, self._staging = source.path, staging
         self._options = ApplyOptions(keys=("id",), stored_as_scd_type=scd)
 
-    def read(self, end: int | None = None, versions_per_commit: int | None = None) -> ReadResult:
+    def read(self, end: int | None = None, versions_per_commit: int | None = None) -> Outcome:
         request = ReadRequest(
             source=self._source,
             staging=self._staging,
@@ -50,13 +50,13 @@ class Steps:
             versions_per_commit=versions_per_commit,
             **self._flow,
         )
-        return run_read(request, execute=self._execute)
+        return run(request, Services(execute=self._execute))
 
-    def apply(self) -> ApplyResult:
+    def apply(self) -> Outcome:
         request = ApplyRequest(
             source=self._source, options=self._options, staging=self._staging, **self._flow
         )
-        return run_apply(request, execute=self._execute)
+        return run(request, Services(execute=self._execute))
 
 
 @pytest.fixture

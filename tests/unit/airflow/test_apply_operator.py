@@ -100,11 +100,11 @@ def run(
 ) -> tuple[Any, dict[str, Any], list[Any]]:
     asked: list[Any] = []
 
-    def run_apply(request: Any, **how: Any) -> Answer:
-        asked.extend([request, how])
+    def planned(request: Any, services: Any) -> Answer:
+        asked.extend([request, services])
         return answer
 
-    monkeypatch.setattr("delta_cdc.run.apply.run_apply", run_apply)
+    monkeypatch.setattr("delta_cdc.run.flows.run", planned)
     full = {
         "ti": Ti(),
         "run_id": "manual__1",
@@ -219,7 +219,7 @@ def test_the_function_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     asked: list[Any] = []
     monkeypatch.setattr("delta_cdc.api.changes.located", lambda _, table, *__: table)
     monkeypatch.setattr("delta_cdc.api.changes.is_local", lambda _: True)
-    monkeypatch.setattr("delta_cdc.api.changes.run_apply", lambda request, **_: asked.append(request))
+    monkeypatch.setattr("delta_cdc.api.changes.run", lambda request, _: asked.append(request))
     apply_changes(
         cast("Any", None),
         "/lake/source",
@@ -304,7 +304,7 @@ def test_a_dry_run_is_shown_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch,
     assert context["asset_state_store"].kept == {}
     assert context["outlet_events"][pipeline_alias("orders")].asset_alias_events == []
     # Nor may it leave, or take away, what a later try of the real work goes by.
-    assert "saved_plans" not in how
+    assert how.saved_plans is None
     assert context["task_state_store"].kept == {}
 
 
@@ -348,11 +348,11 @@ def test_a_lost_mirror_is_said_and_fails_nothing(
 def test_the_mirror_is_there_for_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
     stores = AssetStores()
     _, _, (_, how) = run(operator(), monkeypatch, Answer(), asset_state_store=stores)
-    assert how["backup"]() == Answer.backup
+    assert how.backup() == Answer.backup
     stores.kept.clear()
-    assert how["backup"]() is None
+    assert how.backup() is None
     stores.broken = True
-    assert how["backup"]() is None
+    assert how.backup() is None
 
 
 def test_assets_are_known_when_the_file_is_parsed() -> None:
@@ -446,11 +446,11 @@ def test_without_a_store_nothing_is_pinned() -> None:
 def test_reading_asks_for_the_same_pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[Any] = []
 
-    def run_read(request: Any, **_: Any) -> Answer:
+    def planned(request: Any, _: Any) -> Answer:
         asked.append(request)
         return Answer(staging="/lake/staging")
 
-    monkeypatch.setattr("delta_cdc.run.read.run_read", run_read)
+    monkeypatch.setattr("delta_cdc.run.flows.run", planned)
     task = DeltaReadChangesOperator(
         task_id="read",
         pipeline="orders",

@@ -312,7 +312,9 @@ class Flow:
         self.how: dict[str, Any] = {}
         self.calls = 0
 
-        def run_batch(pipeline_jobs: Sequence[PipelineJob], **how: Any) -> list[PipelineResult]:
+        def run_batch(
+            pipeline_jobs: Sequence[PipelineJob], services: Any, **how: Any
+        ) -> list[PipelineResult]:
             self.pipeline_jobs, self.how = list(pipeline_jobs), how
             self.calls += 1
             for pipeline_job in pipeline_jobs:
@@ -489,7 +491,7 @@ def test_pins_of_the_application_are_known(monkeypatch: pytest.MonkeyPatch) -> N
     """Else a repair that the application did would be done a second time."""
     seen: dict[str, Any] = {}
 
-    def run_batch(pipeline_jobs: Sequence[PipelineJob], **how: Any) -> list[PipelineResult]:
+    def run_batch(pipeline_jobs: Sequence[PipelineJob], services: Any, **how: Any) -> list[PipelineResult]:
         assert pipeline_jobs[0].saved_plans is not None
         seen["bundle"] = pipeline_jobs[0].saved_plans.get("pin:a:s")
         seen["look"] = pipeline_jobs[0].saved_plans.get("other")

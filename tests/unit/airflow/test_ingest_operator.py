@@ -16,7 +16,7 @@ from delta_cdc.api.changes import ingest_changes
 from delta_cdc.core.errors import InvalidConfiguration, InvalidRecord
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.run.batch import PipelineResult
-from delta_cdc.run.outcomes import ApplyResult, IngestResult
+from delta_cdc.run.outcomes import Outcome
 from tests.support.grouped import grouped
 from tests.unit.airflow.test_apply_operator import AssetStores, Ti
 from tests.unit.airflow.test_base_operator import Store
@@ -35,8 +35,9 @@ def operator(**arguments: Any) -> DeltaIngestChangesOperator:
     return DeltaIngestChangesOperator(task_id="ingest", **{**given, **grouped(arguments)})
 
 
-def ingested(pipeline: str = "orders", **changed: Any) -> IngestResult:
+def ingested(pipeline: str = "orders", **changed: Any) -> Outcome:
     found: dict[str, Any] = {
+        "kind": "ingest",
         "applied": True,
         "pipeline": pipeline,
         "seal": 7,
@@ -47,11 +48,12 @@ def ingested(pipeline: str = "orders", **changed: Any) -> IngestResult:
         "left": {},
         "plan_key": f"pin:{pipeline}:l",
     }
-    return IngestResult(**{**found, **changed})
+    return Outcome(**{**found, **changed})
 
 
-def applied(pipeline: str = "orders", **changed: Any) -> ApplyResult:
+def applied(pipeline: str = "orders", **changed: Any) -> Outcome:
     found: dict[str, Any] = {
+        "kind": "apply",
         "applied": True,
         "versions": None,
         "watermark": TableVersion("l", 4),
@@ -65,7 +67,7 @@ def applied(pipeline: str = "orders", **changed: Any) -> ApplyResult:
         "plan_key": f"pin:{pipeline}:t",
         "backup": {"seal": {"watermark": 4}},
     }
-    return ApplyResult(**{**found, **changed})
+    return Outcome(**{**found, **changed})
 
 
 def one(**changed: Any) -> PipelineResult:
@@ -88,7 +90,9 @@ class World:
             **context,
         }
 
-        def run_batch(pipeline_jobs: Sequence[PipelineJob], **how: Any) -> list[PipelineResult]:
+        def run_batch(
+            pipeline_jobs: Sequence[PipelineJob], services: Any, **how: Any
+        ) -> list[PipelineResult]:
             self.pipeline_jobs, self.how = pipeline_jobs, how
             return list(answers)
 
@@ -292,7 +296,7 @@ def test_log_and_target_are_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["nothing", "caught up", "all in quarantine"],
 )
 def test_only_what_was_written_is_announced(
-    monkeypatch: pytest.MonkeyPatch, log: IngestResult, target: ApplyResult, events: list[str]
+    monkeypatch: pytest.MonkeyPatch, log: Outcome, target: Outcome, events: list[str]
 ) -> None:
     world = World(monkeypatch, one(ingested=log, applied=target))
     world.run(operator(target=TARGET))

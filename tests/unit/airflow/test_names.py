@@ -265,12 +265,12 @@ class Planned(Exception):
         self.request = request
 
 
-def _planned(request: Any, **_: Any) -> Any:
+def _planned(request: Any, *_: Any) -> Any:
     raise Planned(request)
 
 
 def test_apply_plans_with_locations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delta_cdc.run.apply.run_apply", _planned)
+    monkeypatch.setattr("delta_cdc.run.flows.run", _planned)
     task = world.task()
     with pytest.raises(Planned) as caught:
         task.execute(world.context(task))
@@ -282,7 +282,7 @@ def test_apply_plans_with_locations(world: World, monkeypatch: pytest.MonkeyPatc
 def test_a_new_target_gets_the_catalogs_location_and_is_asked_for_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delta_cdc.run.apply.run_apply", _planned)
+    monkeypatch.setattr("delta_cdc.run.flows.run", _planned)
     world.catalog.new = {TARGET: "file:/lake/new"}
     task = world.task(target_comment="as it is now")
     for number in (1, 2):
@@ -294,7 +294,7 @@ def test_a_new_target_gets_the_catalogs_location_and_is_asked_for_again(
 
 
 def test_a_dry_run_is_to_register_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delta_cdc.run.apply.run_apply", _planned)
+    monkeypatch.setattr("delta_cdc.run.flows.run", _planned)
     task = world.task(dry_run=True, target_location="/lake/t")
     with pytest.raises(Planned):
         task.execute(world.context(task))
@@ -304,7 +304,7 @@ def test_a_dry_run_is_to_register_nothing(world: World, monkeypatch: pytest.Monk
 def test_another_location_than_the_kept_one_is_asked_about(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delta_cdc.run.apply.run_apply", _planned)
+    monkeypatch.setattr("delta_cdc.run.flows.run", _planned)
     for number, location in ((1, None), (1, f"{world.target}/"), (2, "/lake/other")):
         task = world.task(target_location=location)
         with pytest.raises(Planned):
@@ -352,7 +352,7 @@ def test_a_name_that_moved_is_looked_up_again(
 
 
 def test_read_plans_with_locations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delta_cdc.run.read.run_read", _planned)
+    monkeypatch.setattr("delta_cdc.run.flows.run", _planned)
     task = DeltaReadChangesOperator(
         task_id="read", pipeline="p", table=SOURCE, staging="/lake/staging", target=TARGET
     )

@@ -505,8 +505,7 @@ def test_logs_are_read_with_the_connection(lake: str, monkeypatch: pytest.Monkey
         used.append(given.get("storage_options") or request.storage_options)
         raise InterruptedError
 
-    monkeypatch.setattr("delta_cdc.run.apply.run_apply", stop)
-    monkeypatch.setattr("delta_cdc.run.read.run_read", stop)
+    monkeypatch.setattr("delta_cdc.run.flows.run", stop)
     monkeypatch.setattr("delta_cdc.planning.table_properties.already_enabled", stop)
     common: dict[str, Any] = {
         "task_id": "t",

@@ -27,11 +27,12 @@ from delta_cdc.core.errors import (
     SparkConnectionNotFound,
 )
 from delta_cdc.core.options import ApplyOptions, QueryOptions
+from delta_cdc.core.requests import CommitRequest
 from delta_cdc.core.spec import ApplySpec, BatchSpec, JobResult
 from delta_cdc.core.steps import ReadRange
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
-from delta_cdc.run.outcomes import CommitResult, ReadResult
+from delta_cdc.run.outcomes import Outcome
 from tests.support.logs import LogTable, changed, seal
 from tests.support.steps import step as made_step
 from tests.support.tables import Tables
@@ -96,7 +97,8 @@ def test_mistakes_are_seen_before_anything_is_looked_at(arguments: dict[str, Any
     assert named in str(refused.value)
 
 
-COMMITTED = CommitResult(
+COMMITTED = Outcome(
+    kind="commit",
     applied=True,
     versions=VersionRange(3, 5),
     watermark=TableVersion("source-id", 5),
@@ -111,11 +113,11 @@ COMMITTED = CommitResult(
 def test_commit_publishes_what_was_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def run_commit(request: Any, **_: Any) -> CommitResult:
+    def planned(request: Any, _: Any) -> Outcome:
         asked.append(request)
         return COMMITTED
 
-    monkeypatch.setattr("delta_cdc.run.commit.run_commit", run_commit)
+    monkeypatch.setattr("delta_cdc.run.flows.run", planned)
     operator = DeltaCommitWatermarkOperator(
         task_id="commit", pipeline="p", staging="/lake/staging", ending_version="{{ params.end }}"
     )
@@ -205,11 +207,15 @@ class Steps:
     def __init__(self) -> None:
         self.versions: VersionRange | None = VersionRange(3, 5)
         self.called: list[str] = []
-        self.earlier: CommitResult | None = None
+        self.earlier: Outcome | None = None
 
-    def read(self, request: Any, **_: Any) -> ReadResult:
+    def run(self, request: Any, _: Any) -> Outcome:
+        return self.commit(request) if isinstance(request, CommitRequest) else self.read(request)
+
+    def read(self, request: Any) -> Outcome:
         self.called.append(f"read {request.options.query}")
-        return ReadResult(
+        return Outcome(
+            kind="read",
             applied=True,
             versions=self.versions,
             watermark=TableVersion("source-id", 2),
@@ -226,11 +232,11 @@ class Steps:
             plan_key="pin:p:source-id",
         )
 
-    def commit(self, request: Any, **_: Any) -> CommitResult:
+    def commit(self, request: Any) -> Outcome:
         self.called.append(f"commit {request.ending_version}")
         return COMMITTED
 
-    def by_run(self, request: Any) -> CommitResult | None:
+    def by_run(self, request: Any) -> Outcome | None:
         self.called.append(f"look for {request.run_id}")
         return self.earlier
 
@@ -238,8 +244,7 @@ class Steps:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     made = Steps()
-    monkeypatch.setattr("delta_cdc.run.read.run_read", made.read)
-    monkeypatch.setattr("delta_cdc.run.commit.run_commit", made.commit)
+    monkeypatch.setattr("delta_cdc.run.flows.run", made.run)
     monkeypatch.setattr("delta_cdc.run.commit.committed_by_run", made.by_run)
     return made
 

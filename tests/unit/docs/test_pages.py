@@ -25,7 +25,7 @@ from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.rules import check_apply
 from delta_cdc.planning import read_methods
 from delta_cdc.planning.ingest_request import checked
-from delta_cdc.run.apply import run_apply
+from delta_cdc.run.loop import Services
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import batch, layout
 
@@ -142,7 +142,7 @@ def test_numbers_of_an_apply() -> None:
     assert f"over {layout._COPY_FROM:.0%} of the target's rows".replace("%", " %") in page
     assert f"larger than {layout._FILE_SIZE // 1024**2} MiB" in page
     assert f'"target_properties": {{"{layout.FILE_SIZE}":' in page
-    tries = inspect.signature(run_apply).parameters["max_attempts"].default
+    tries = Services.max_attempts
     assert f"{['', 'one', 'two', 'three', 'four', 'five', 'six'][tries]} tries in all" in page
     assert f"'{LATENESS_HORIZON}' = '3'" in page
 

@@ -20,6 +20,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, JobResult, step_fingerprint
 from delta_cdc.core.watermark import Seal, SealStep
 from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch, since_key
+from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.table_arguments import requests
 from delta_cdc.run.watermarks import published
@@ -122,9 +123,9 @@ class Lake:
         result = table.world.engine(spec)
         if result.status != "committed" or spec.after is None or not self.applies:
             return result
-        from delta_cdc.run.apply import run_apply
+        from delta_cdc.run.flows import run
 
-        done = run_apply(spec.after, execute=table.applied, say=lambda line: None)
+        done = run(spec.after, Services(execute=table.applied, say=lambda line: None))
         return replace(result, then=JobResult("committed" if done.applied else "skipped"))
 
     def run(
@@ -132,11 +133,13 @@ class Lake:
     ) -> dict[str, PipelineResult]:
         made = run_batch(
             pipeline_jobs or [table.pipeline_job for table in self.tables.values()],
+            Services(
+                execute=execute or self.execute,
+                saved_plans=self.saved_plans,
+                say=self.said.append,
+                sleep=lambda seconds: None,
+            ),
             run_id="r",
-            execute=execute or self.execute,
-            saved_plans=self.saved_plans,
-            say=self.said.append,
-            sleep=lambda seconds: None,
         )
         return {result.pipeline: result for result in made}
 
@@ -382,7 +385,7 @@ def test_a_part_that_failed_was_answered(lake: Lake) -> None:
 
 
 def test_how_many_run_at_once_is_told_to_the_application(lake: Lake) -> None:
-    run_batch([lake.tables["one"].pipeline_job], execute=lake.execute, run_id="r", parallel=7)
+    run_batch([lake.tables["one"].pipeline_job], Services(execute=lake.execute), run_id="r", parallel=7)
     assert [bundle.parallel for bundle in lake.bundles] == [7]
 
 

@@ -13,7 +13,7 @@ from delta_cdc.core.errors import ConcurrentModification, InvalidRecord, Outcome
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.spec import IngestSpec, JobResult
-from delta_cdc.run.outcomes import IngestResult
+from delta_cdc.run.outcomes import Outcome
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.watermarks import published
 from tests.support.ingest_model import DONE, Boom, World, seal_of
@@ -182,7 +182,7 @@ def test_what_the_same_application_applies(world: World) -> None:
         return told
 
     done = world.unpublished(run, then=then)
-    assert isinstance(done, IngestResult)
+    assert isinstance(done, Outcome)
     assert done.then == JobResult("skipped")
     (spec,) = world.ran
     assert spec.after is not None

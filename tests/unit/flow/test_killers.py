@@ -13,6 +13,7 @@ from delta_cdc.core.errors import InvalidRecord, JobFailed
 from delta_cdc.core.spec import BatchSpec, IngestSpec, JobResult, fingerprint
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch
+from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.watermarks import published
 from tests.support.ingest_model import Broker, Topics, World
@@ -68,10 +69,12 @@ class Driver:
         """Make one try of a task."""
         (result,) = run_batch(
             [PipelineJob(ingest=self.world.request(**changes))],
-            execute=self,
-            saved_plans=saved_plans or self.world.saved_plans,
-            say=self.world.said.append,
-            sleep=lambda seconds: None,
+            Services(
+                execute=self,
+                saved_plans=saved_plans or self.world.saved_plans,
+                say=self.world.said.append,
+                sleep=lambda seconds: None,
+            ),
         )
         return result
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.run.apply import run_apply
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
 from tests.support.tables import Tables
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from delta_cdc.core.spec import ApplySpec, JobResult
-    from delta_cdc.run.outcomes import ApplyResult
+    from delta_cdc.run.outcomes import Outcome
 
 
 @pytest.fixture
@@ -27,16 +28,15 @@ def tables(tmp_path: Path) -> Tables:
 
 def look(
     tables: Tables, since: int | None, run_id: str = "r", saved_plans: PlansInMemory | None = None
-) -> ApplyResult:
+) -> Outcome:
     def never(spec: ApplySpec) -> JobResult:
         raise AssertionError("nothing is left to do")
 
-    return run_apply(
+    return run(
         tables.request(run_id=run_id),
-        execute=never,
-        saved_plans=saved_plans or PlansInMemory(),
-        say=lambda line: None,
-        ours_since=since,
+        Services(
+            execute=never, saved_plans=saved_plans or PlansInMemory(), say=lambda line: None, since=since
+        ),
     )
 
 

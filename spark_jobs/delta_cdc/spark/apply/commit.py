@@ -44,7 +44,7 @@ _CONFLICTS = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommitResult:
     """The result of one sealed statement; ``version`` is set if it committed."""
 
     status: JobStatus
@@ -179,7 +179,7 @@ def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now:
     return None
 
 
-def commit(session: SparkSession, seal: Seal, write: Callable[[], object], into: Destination) -> Outcome:
+def commit(session: SparkSession, seal: Seal, write: Callable[[], object], into: Destination) -> CommitResult:
     """Run the sealed statement of a step, between two failpoints for tests."""
     failpoints.reached("before_commit")
     outcome = attempt(session, seal, write, into)
@@ -188,7 +188,9 @@ def commit(session: SparkSession, seal: Seal, write: Callable[[], object], into:
     return outcome
 
 
-def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into: Destination) -> Outcome:
+def attempt(
+    session: SparkSession, seal: Seal, write: Callable[[], object], into: Destination
+) -> CommitResult:
     """Run one sealed statement and return its outcome.
 
     Delta silently skips a write whose transaction identifier it already has. The conf with the session's
@@ -203,15 +205,15 @@ def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into
             write()
     except Exception as error:
         if is_conflict(error):
-            return Outcome("conflict", message=reason(error))
+            return CommitResult("conflict", message=reason(error))
         refusal = refused(error, into)
         if refusal is None:
             raise
         raise refusal from error
     version = value_of(session, LAST_COMMIT)
     if version is None:
-        return Outcome("skipped", message=f"a seal >= {seal.number} of pipeline {seal.pipeline} exists")
-    return Outcome("committed", version=int(version))
+        return CommitResult("skipped", message=f"a seal >= {seal.number} of pipeline {seal.pipeline} exists")
+    return CommitResult("committed", version=int(version))
 
 
 def nothing_added(session: SparkSession, uri: str) -> Callable[[], object]:

@@ -19,7 +19,7 @@ from delta_cdc.spark import catalog, quarantine
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import from_events, from_feed, layout, load, repair
 from delta_cdc.spark.apply.commit import (
-    Outcome,
+    CommitResult,
     changed_since,
     commit,
     is_conflict,
@@ -154,7 +154,7 @@ def _following(
     return replace(step, planned_on=planned, before=state if step.before is None else step.before)
 
 
-def _run_step_again(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Outcome, PreparedStep]:
+def _run_step_again(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[CommitResult, PreparedStep]:
     """Run a step; run it again if an executor with its computed rows is lost.
 
     Spark cannot recompute these rows, because a local checkpoint drops their lineage.
@@ -174,19 +174,19 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: Step) -> tuple
     return _run_step(session, spec, step)
 
 
-def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Outcome, PreparedStep]:
+def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[CommitResult, PreparedStep]:
     description = _described(spec, step)
     log.info("%s: preparing %s", spec.pipeline, description)
     prepared, reason = _checked(session, spec, step)
     if reason is None and prepared.alters:
         prepared, reason = _altered(session, spec, step, prepared)
     if reason is not None:
-        return Outcome("stale", message=reason), prepared
+        return CommitResult("stale", message=reason), prepared
     seal = _seal(spec, step, prepared, _state(spec, step, prepared))
     if prepared.quarantined is not None:
         reason = quarantine.write(session, spec, step, seal, prepared.quarantined)
         if reason is not None:
-            return Outcome("stale", message=reason), prepared
+            return CommitResult("stale", message=reason), prepared
         failpoints.reached("quarantined")
     counts = ", ".join(f"{count} {name}" for name, count in prepared.counts.items())
     log.info("%s: committing %s%s", spec.pipeline, description, counts and f": {counts}")
@@ -198,7 +198,7 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Outco
             reason = overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
         if reason is None:
             raise
-        return Outcome("stale", message=reason), prepared
+        return CommitResult("stale", message=reason), prepared
     if outcome.status == "committed":
         log.info("%s: committed version %s, seal %s", spec.pipeline, outcome.version, step.seal_number)
         _tidy(session, spec, step, prepared.shape)

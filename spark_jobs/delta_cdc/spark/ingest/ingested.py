@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from delta_cdc.spark.apply.commit import Outcome, attempt
+from delta_cdc.spark.apply.commit import CommitResult, attempt
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.ingest.records import unreadable
 from delta_cdc.spark.sessions import AUTO_COMPACT, set_where_allowed, value_of
@@ -56,7 +56,7 @@ _PROPERTIES = {
 _COMPACTED_EVERY = 16
 
 
-def write(session: SparkSession, spec: IngestSpec, seal: Seal) -> Outcome:
+def write(session: SparkSession, spec: IngestSpec, seal: Seal) -> CommitResult:
     """Record a batch under the seal number that its commit in the log will have.
 
     :return: ``committed``; ``skipped`` or ``conflict`` if another driver was first
