@@ -28,7 +28,8 @@ from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning import read_methods
 from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.read import plan_read
-from delta_cdc.planning.reconcile import WatermarkBackup, seal_of
+from delta_cdc.planning.reconcile import WatermarkBackup
+from delta_cdc.planning.seal_chain import seal_of
 from delta_cdc.run import apply as apply_flow
 from delta_cdc.run.commit import committed_by_run
 from delta_cdc.run.flows import run

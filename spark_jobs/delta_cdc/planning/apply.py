@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import change_log, validation
 from delta_cdc.core.errors import (
@@ -68,31 +68,31 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     """
     check_apply(request)
     observed = await look(request, memory or Memory())
-    request = replace(request, options=_completed(request, observed.source))
-    observed = replace(observed, request=request)
+    observed = replace(observed, request=replace(request, options=_completed(request, observed.source)))
     if request.mode == "interval":
-        resolved = await date_intervals.resolved(request, observed)
+        resolved = await date_intervals.resolved(observed)
         if isinstance(resolved, Plan):
             return resolved
-        request, observed = resolved
+        observed = resolved
+    request = observed.request
     if request.mode == "reset" and observed.recorded is not None:
-        return await _reset(request, observed)
+        return await _reset(observed)
     seal, refused = observed.seal, observed.recorded.refused if observed.recorded is not None else None
     if refused is not None:
-        return await modes.reload(request, observed, refused)
+        return await modes.reload(observed, refused)
     drifted: tuple[str, ...] = ()
     if seal is not None:
         drifted = _drifted(request, observed.source, seal)
         observed = replace(observed, found=(*observed.found, *drifted))
     if seal is None:
-        return await _first(request, observed)
+        return await _first(observed)
     if request.mode == "repair":
         if drifted and request.on_drift == "repair":
-            raise modes.reload_first(request, observed, seal)
-        return await _repair(request, observed, seal)
+            raise modes.reload_first(observed, seal)
+        return await _repair(observed, seal)
     if request.mode == "reload" or (drifted and request.on_drift == "repair"):
-        return await _reload(request, observed, seal)
-    return await _continued(request, observed, seal)
+        return await _reload(observed, seal)
+    return await _continued(observed, seal)
 
 
 def _drifted(request: ApplyRequest, source: TableState, seal: Seal) -> tuple[str, ...]:
@@ -133,34 +133,37 @@ def _completed(request: ApplyRequest, source: TableState) -> ApplyOptions:
     return options
 
 
-async def _first(request: ApplyRequest, observed: Observation) -> Plan:
+async def _first(observed: Observation[ApplyRequest]) -> Plan:
     """Plan the first commit of a target. A repair is an error; all other modes load the target here."""
+    request = observed.request
     if request.mode == "repair":
         raise modes.nothing_to_repair(request)
     if request.staging is not None:
-        return await _from_staging(request, observed, request.staging)
-    return await _load(*await quarantine.resumed(request, observed))
+        return await _from_staging(observed, request.staging)
+    return await _load(await quarantine.resumed(observed))
 
 
-async def _continued(request: ApplyRequest, observed: Observation, seal: Seal) -> Plan:
+async def _continued(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
     """Plan the changes after the watermark; if they are unavailable and a policy allows it, a reload."""
+    request = observed.request
     try:
         if request.staging is None:
-            return await _from_watermark(*await quarantine.resumed(request, observed), seal)
+            return await _from_watermark(await quarantine.resumed(observed), seal)
         await preconditions.check_identity(observed.log, observed.source, seal)
     except (SourceTableReplaced, SourceHistoryChanged) as error:
         if request.on_source_replaced != "reload":
             raise
-        return await modes.reload(request, observed, error)
+        return await modes.reload(observed, error)
     except VersionsExpired as error:
         if request.on_versions_expired != "reload":
             raise
-        return await modes.reload(request, observed, error)
-    return await _from_staging(request, observed, request.staging)
+        return await modes.reload(observed, error)
+    return await _from_staging(observed, request.staging)
 
 
 # -- modes --------------------------------------------------------------------------------------
-async def _reload(request: ApplyRequest, observed: Observation, seal: Seal) -> Plan:
+async def _reload(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
+    request = observed.request
     because: SourceTableReplaced | SourceHistoryChanged | None = None
     notes: tuple[str, ...] = ()
     try:
@@ -170,30 +173,32 @@ async def _reload(request: ApplyRequest, observed: Observation, seal: Seal) -> P
         if request.on_source_replaced != "reload":
             raise
         because = error
-    plan = await modes.reload(request, observed, because)
+    plan = await modes.reload(observed, because)
     return replace(plan, notes=(*notes, *plan.notes))
 
 
-async def _repair(request: ApplyRequest, observed: Observation, seal: Seal) -> Plan:
+async def _repair(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
+    request = observed.request
     query = _query_for(request.options)
     if query.is_net:
         # A repair needs every key that changed, also one whose net change is empty.
         query = QueryOptions("full_delta")
     try:
-        return await modes.repair(request, observed, seal, query, one_by_one=request.options.takes_copies)
+        return await modes.repair(observed, seal, query, one_by_one=request.options.takes_copies)
     except ChangeFeedDisabled:
         if validation.needs_history(request.options) or request.options.takes_events:
             raise
         # Without the change feed, comparing each version with the one before also gives the changed keys.
-        return await modes.repair(request, observed, seal, query, one_by_one=True)
+        return await modes.repair(observed, seal, query, one_by_one=True)
 
 
-async def _reset(request: ApplyRequest, observed: Observation) -> Plan:
+async def _reset(observed: Observation[ApplyRequest]) -> Plan:
     """Plan a load that replaces all rows."""
+    request = observed.request
     assert observed.recorded is not None
     target, refused = canonical_uri(request.target), observed.recorded.refused
     reason_text = f"{refused.message} " if refused is not None else ""
-    plan = await _load(request, observed)
+    plan = await _load(observed)
     assert plan.spec is not None
     position = len(observed.before)
     steps = plan.spec.steps
@@ -206,22 +211,23 @@ async def _reset(request: ApplyRequest, observed: Observation) -> Plan:
 
 
 # -- after the watermark ------------------------------------------------------------------------
-async def _from_watermark(request: ApplyRequest, observed: Observation, seal: Seal) -> Plan:
+async def _from_watermark(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
     chosen = await ranges.choose(observed, seal)
     if not isinstance(chosen, ranges.Chosen):
-        return await _seal_alone(request, observed, seal, chosen)
-    steps, step_notes = await _steps(request, observed, chosen, observed.next_number)
-    await _refuse_empty_copies(request, observed, steps, chosen.commits)
+        return await _seal_alone(observed, seal, chosen)
+    steps, step_notes = await _steps(observed, chosen, observed.next_number)
+    await _refuse_empty_copies(observed, steps, chosen.commits)
     known = appended_events.since(seal.state.horizons, chosen.tracked_from)
     before = replace(seal.state, horizons=known)
     first = replace(steps[0], planned_on=observed.planned_on, before=before)
     notes = (*chosen.notes, *step_notes)
-    return await modes.planned(request, observed, (first, *steps[1:]), chosen.versions, *notes)
+    return await modes.planned(observed, (first, *steps[1:]), chosen.versions, *notes)
 
 
 async def _steps(
-    request: ApplyRequest, observed: Observation, chosen: ranges.Chosen, number: int
+    observed: Observation[ApplyRequest], chosen: ranges.Chosen, number: int
 ) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    request = observed.request
     columns, ending = chosen.at_end.schema_columns, chosen.versions.ending_version
     validation.check_columns(request.options, columns, observed.source.uri, ending)
     try:
@@ -245,7 +251,7 @@ async def _steps(
 
 
 async def _refuse_empty_copies(
-    request: ApplyRequest, observed: Observation, steps: tuple[Step, ...], commits: tuple[Commit, ...]
+    observed: Observation[ApplyRequest], steps: tuple[Step, ...], commits: tuple[Commit, ...]
 ) -> None:
     """Refuse steps that take a copy without rows: each copy, or only the newest one of a step.
 
@@ -253,6 +259,7 @@ async def _refuse_empty_copies(
 
     :raises EmptyCopy: names the version
     """
+    request = observed.request
     if not request.options.takes_copies or request.allow_empty:
         return
     changing = [commit for commit in commits if commit.changes_data]
@@ -290,14 +297,14 @@ def _needs_every(options: ApplyOptions) -> bool:
 
 
 # -- nothing to apply ---------------------------------------------------------------------------
-async def _seal_alone(request: ApplyRequest, observed: Observation, seal: Seal, found: Nothing) -> Plan:
+async def _seal_alone(observed: Observation[ApplyRequest], seal: Seal, found: Nothing) -> Plan:
     """Return a plan without rows: an empty plan, or the renewal of a seal that is due.
 
     :raises SchemaChangeInRange: a seal is due, and its range drops, renames or retypes a column
     :raises VersionsExpired: a seal is due, and nothing proves that its range continues the applied history
     """
     if observed.before:
-        return await modes.planned(request, observed, (), None, *found.notes)
+        return await modes.planned(observed, (), None, *found.notes)
     assert observed.recorded is not None
     due = renewal_due(observed.source, observed.recorded, observed.now_ms)
     if due is None:
@@ -313,12 +320,13 @@ async def _seal_alone(request: ApplyRequest, observed: Observation, seal: Seal, 
         planned_on=observed.planned_on,
         before=replace(seal.state, horizons=appended_events.since(seal.state.horizons, found.tracked_from)),
     )
-    return await modes.planned(request, observed, (step,), None, *found.notes, *followed.notes, due)
+    return await modes.planned(observed, (step,), None, *found.notes, *followed.notes, due)
 
 
 # -- initial load -------------------------------------------------------------------------------
-async def _load(request: ApplyRequest, observed: Observation) -> Plan:
+async def _load(observed: Observation[ApplyRequest]) -> Plan:
     """Plan the first commit of a target, and the later changes if the load starts at a past version."""
+    request = observed.request
     ranges.refuse_beyond(observed)
     if request.initial_load != "snapshot" and observed.starting is not None:
         raise InvalidConfiguration(
@@ -330,31 +338,33 @@ async def _load(request: ApplyRequest, observed: Observation) -> Plan:
         _check_history_columns(request, observed.recorded.target)
     ends = (observed.source.version, observed.saved_end, observed.ending)
     ending = min(end for end in ends if end is not None)
-    first = _first_version(request, observed)
+    first = _first_version(observed)
     if first is None:
         load, at = await load_step(observed, ending, declared=request.sets_baseline)
-        return await _load_alone(request, observed, load, at)
+        return await _load_alone(observed, load, at)
     _check_first(observed, first, ending)
     load, at = await _load_before(observed, first, declared=request.sets_baseline)
     found = await ranges.choose_after(observed, first - 1, ending, ()) if first <= ending else None
     if not isinstance(found, ranges.Chosen):
-        return await _load_alone(request, observed, load, at)
+        return await _load_alone(observed, load, at)
     load = replace(load, horizons=appended_events.since(load.horizons, found.tracked_from))
-    steps, step_notes = await _steps(request, observed, found, load.seal_number + 1)
-    return await modes.planned(request, observed, (load, *steps), found.versions, *found.notes, *step_notes)
+    steps, step_notes = await _steps(observed, found, load.seal_number + 1)
+    return await modes.planned(observed, (load, *steps), found.versions, *found.notes, *step_notes)
 
 
-async def _load_alone(request: ApplyRequest, observed: Observation, load: Step, at: TableState) -> Plan:
+async def _load_alone(observed: Observation[ApplyRequest], load: Step, at: TableState) -> Plan:
+    request = observed.request
     version = load.ending_version
     validation.check_columns(request.options, at.schema_columns, observed.source.uri, version)
     versions = None if load.read.is_empty else VersionRange(version, version)
     needs_feed = request.options.source_kind == "change_feed" and not request.options.insert_only
     warnings = feed_warning(at, has_history=request.options.stored_as_scd_type == 2) if needs_feed else ()
-    return await modes.planned(request, observed, (load,), versions, *warnings)
+    return await modes.planned(observed, (load,), versions, *warnings)
 
 
-def _first_version(request: ApplyRequest, observed: Observation) -> int | None:
+def _first_version(observed: Observation[ApplyRequest]) -> int | None:
     """Return the first version whose changes are applied; None if the load covers everything."""
+    request = observed.request
     load = request.initial_load
     if isinstance(load, dict):
         return load["from_version"] if "from_version" in load else load["none_at"] + 1
@@ -374,7 +384,7 @@ def _check_history_columns(request: ApplyRequest, target: TableState) -> None:
         )
 
 
-def _check_first(observed: Observation, first: int, ending: int) -> None:
+def _check_first(observed: Observation[Any], first: int, ending: int) -> None:
     newest, uri = observed.source.version, observed.source.uri
     if first > newest + 1 and observed.request.sets_baseline:
         raise RangeNotContiguous(
@@ -394,7 +404,7 @@ def _check_first(observed: Observation, first: int, ending: int) -> None:
         )
 
 
-async def _load_before(observed: Observation, first: int, *, declared: bool) -> tuple[Step, TableState]:
+async def _load_before(observed: Observation[Any], first: int, *, declared: bool) -> tuple[Step, TableState]:
     if first > 0:
         return await load_step(observed, first - 1, declared=declared)
     at = await observed.at(0)
@@ -430,7 +440,8 @@ def feed_warning(state: TableState, *, has_history: bool = False) -> tuple[str, 
 
 
 # -- staging ------------------------------------------------------------------------------------
-async def _from_staging(request: ApplyRequest, observed: Observation, uri: str) -> Plan:
+async def _from_staging(observed: Observation[ApplyRequest], uri: str) -> Plan:
+    request = observed.request
     seal = observed.seal
     if seal is not None:
         await preconditions.check_identity(observed.log, observed.source, seal)
@@ -443,7 +454,7 @@ async def _from_staging(request: ApplyRequest, observed: Observation, uri: str) 
         if isinstance(idle, ranges.Chosen):
             # The read has to stage these changes first: keep the watermark, and renew its seal only if due.
             idle = ranges.Nothing(seal.watermark, ())
-        return await _seal_alone(request, observed, seal, replace(idle, notes=(*idle.notes, text)))
+        return await _seal_alone(observed, seal, replace(idle, notes=(*idle.notes, text)))
     batch, commit = staged
     ending = batch.watermark.version
     other = await preconditions.other_history(observed.log, observed.source, batch)
@@ -472,4 +483,4 @@ async def _from_staging(request: ApplyRequest, observed: Observation, uri: str) 
             starting_version=batch.step.starting_version,
             before=seal.state,
         )
-    return await modes.planned(request, observed, (step,), VersionRange(step.starting_version, ending))
+    return await modes.planned(observed, (step,), VersionRange(step.starting_version, ending))

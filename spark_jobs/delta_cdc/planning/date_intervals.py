@@ -9,7 +9,7 @@ that is ahead.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import validation
 from delta_cdc.core.retention import expired
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from delta_cdc.planning.plan import Plan
 
 
-async def resolved(request: ApplyRequest, observed: Observation) -> tuple[ApplyRequest, Observation] | Plan:
-    """Return the request that replaces mode ``interval`` for the target's current state, or an empty plan.
+async def resolved(observed: Observation[ApplyRequest]) -> Observation[ApplyRequest] | Plan:
+    """Return what mode ``interval`` means for the target's current state: another mode, or an empty plan.
 
     :param observed: its bounds are the first and the last version of the interval; the last is -1 if all
         versions are later
     :raises VersionsExpired: the log no longer contains the versions of the interval
     """
+    request = observed.request
     assert observed.starting is not None
     assert observed.ending is not None
     uri, seal = observed.source.uri, observed.seal
@@ -44,7 +45,7 @@ async def resolved(request: ApplyRequest, observed: Observation) -> tuple[ApplyR
     if seal is None or seal.watermark.version < observed.ending:
         note = f"The interval {bounds} ends with version {observed.ending} of {uri}, where the run ends."
         forward = _as(request, mode="backfill", ending_version=observed.ending)
-        return forward, replace(observed, request=forward, starting=None, found=(*observed.found, note))
+        return replace(observed, request=forward, starting=None, found=(*observed.found, note))
     if request.options.insert_only:
         return _nothing(
             observed, f"The interval {bounds} is applied, and rows without keys are not repaired."
@@ -66,7 +67,7 @@ async def resolved(request: ApplyRequest, observed: Observation) -> tuple[ApplyR
         f"versions {first}-{observed.ending} of {uri} changed are computed again."
     )
     again = _as(request, mode="repair", starting_version=first, ending_version=observed.ending)
-    return again, replace(observed, request=again, starting=first, found=(*observed.found, note))
+    return replace(observed, request=again, starting=first, found=(*observed.found, note))
 
 
 def _as(
@@ -88,6 +89,6 @@ def _as(
     return resolved_request
 
 
-def _nothing(observed: Observation, text: str) -> Plan:
+def _nothing(observed: Observation[Any], text: str) -> Plan:
     seal = observed.seal
     return observed.nothing(seal.watermark.version if seal is not None else -1, text)

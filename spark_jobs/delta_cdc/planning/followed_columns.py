@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.column_changes import FOLLOWED, compare, reuses_name
 from delta_cdc.core.errors import LogGap, SchemaChangeInRange, TargetSchemaClash, VersionsExpired
@@ -96,7 +96,7 @@ def _carried(before: MetaData, after: MetaData, options: ApplyOptions) -> tuple[
 
 
 async def check(
-    log: DeltaLog, commits: tuple[Commit, ...], observed: Observation | None = None
+    log: DeltaLog, commits: tuple[Commit, ...], observed: Observation[Any] | None = None
 ) -> FollowedColumns:
     """Refuse a range with a schema change that the apply does not follow.
 
@@ -138,7 +138,7 @@ async def check(
     return FollowedColumns(notes, options, schemas, frozenset(splits))
 
 
-async def since_watermark(observed: Observation, at: TableState) -> tuple[ColumnChange, ...]:
+async def since_watermark(observed: Observation[Any], at: TableState) -> tuple[ColumnChange, ...]:
     """Return what the target of a reload has to follow; () if the columns at the watermark are not known.
 
     :param at: the source that the target is compared with
@@ -165,7 +165,7 @@ async def since_watermark(observed: Observation, at: TableState) -> tuple[Column
     return changes
 
 
-async def refuse_other_columns(observed: Observation, last: int) -> None:
+async def refuse_other_columns(observed: Observation[Any], last: int) -> None:
     """Refuse to repair by changes that were made before the columns became those of the watermark.
 
     :param last: the last version whose changes are read

@@ -5,34 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec, maintenance_tags
-from delta_cdc.planning.seal_chain import SealChain
+from delta_cdc.planning.seal_chain import Back, SealChain
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from delta_cdc.core.spec import OptimizeSpec
-    from delta_cdc.delta_log.actions import Commit, CommitInfo
+    from delta_cdc.delta_log.actions import CommitInfo
     from delta_cdc.delta_log.table import DeltaLog
 
 #: Number of commits to search for the last maintenance; if it lies further back, it is due again.
 MOST_COMMITS = 2_000
 
 
-async def backwards(
-    log: DeltaLog, newest: int, most: int | None = None, *, table_id: str | None = None
-) -> AsyncIterator[Commit]:
-    """Yield commits from a version back, as far as the log still holds them.
+def backwards(log: DeltaLog, newest: int, most: int | None = None, *, table_id: str | None = None) -> Back:
+    """Return the commits from a version back.
 
     :param most: the largest number of commits
     :param table_id: see :class:`~delta_cdc.planning.seal_chain.SealChain`
     :raises TargetHistoryChanged: a commit was overwritten, forged or put back from a backup
     """
     history = SealChain(log.history(), newest, uri=log.uri, table_id=table_id)
-    for version in range(newest, max(-1, newest - most) if most is not None else -1, -1):
-        commit = await history.get(version)
-        if commit is None:
-            return
-        yield commit
+    return Back(history, newest, max(-1, newest - most) if most is not None else -1)
 
 
 def expired_below(info: CommitInfo) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import validation
 from delta_cdc.core.errors import (
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 
 async def planned(
-    request: ApplyRequest,
-    observed: Observation,
+    observed: Observation[ApplyRequest],
     steps: tuple[Step, ...],
     versions: VersionRange | None,
     *notes: str,
@@ -56,6 +55,7 @@ async def planned(
     :param steps: those after :attr:`Observation.before`
     :raises InvalidConfiguration: the options are too long for a seal
     """
+    request = observed.request
     size, shows_writes = None, True
     if observed.recorded is not None:
         target = DeltaLog(request.target, request.storage_options)
@@ -85,7 +85,7 @@ async def planned(
 
 
 # -- reload -------------------------------------------------------------------------------------
-async def reload(request: ApplyRequest, observed: Observation, because: DeltaCdcError | None) -> Plan:
+async def reload(observed: Observation[ApplyRequest], because: DeltaCdcError | None) -> Plan:
     """Plan a comparison of the target with the source as of its newest version, or of a given one.
 
     :param because: the error that makes the reload necessary; None if the user requested it
@@ -95,6 +95,7 @@ async def reload(request: ApplyRequest, observed: Observation, because: DeltaCdc
     :raises VersionsExpired: history would miss events that maintenance has deleted from a log
     :raises EmptyCopy: the source consists of full copies, and has no rows
     """
+    request = observed.request
     ranges.refuse_beyond(observed)
     seal = observed.seal
     other_source = isinstance(because, SourceTableReplaced | SourceHistoryChanged)
@@ -102,7 +103,7 @@ async def reload(request: ApplyRequest, observed: Observation, because: DeltaCdc
         _refuse_counted(request.options, because)
     ending = _ending(observed, None if other_source or seal is None else seal.watermark.version)
     if seal is not None and not other_source:
-        await _refuse_outlived(request, observed, seal, ending)
+        await _refuse_outlived(observed, seal, ending)
     load, at = await ranges.load_step(observed, ending)
     await preconditions.refuse_empty_copy(request, at)
     trusted = seal is not None and not other_source
@@ -115,7 +116,7 @@ async def reload(request: ApplyRequest, observed: Observation, because: DeltaCdc
         planned_on=load.planned_on,
         before=None
         if seal is None
-        else await _state_before(request, observed, seal, ending, other_source=other_source),
+        else await _state_before(observed, seal, ending, other_source=other_source),
         source_columns=load.source_columns,
         # If no row of the target is known to be right, no allowed-lateness bound applies.
         horizons=load.horizons if trusted else (),
@@ -127,15 +128,16 @@ async def reload(request: ApplyRequest, observed: Observation, because: DeltaCdc
         f"{reason_text} All keys of {canonical_uri(request.target)} are compared with version {ending} of "
         f"{observed.source.uri} (reload)."
     )
-    return await planned(request, observed, (step,), VersionRange(ending, ending), note.strip())
+    return await planned(observed, (step,), VersionRange(ending, ending), note.strip())
 
 
 async def _state_before(
-    request: ApplyRequest, observed: Observation, seal: Seal, ending: int, *, other_source: bool
+    observed: Observation[ApplyRequest], seal: Seal, ending: int, *, other_source: bool
 ) -> PipelineState:
     """Return the pipeline state before a reload."""
+    request = observed.request
     if not other_source:
-        return replace(seal.state, horizons=await _horizons(request, observed, seal, ending))
+        return replace(seal.state, horizons=await _horizons(observed, seal, ending))
     # Keep the watermark as the applied state, regardless of its table; event state comes from the new log.
     new_state = PipelineState(seal.watermark, applied_from=0, loaded_version=ending)
     if request.options.takes_events:
@@ -144,11 +146,11 @@ async def _state_before(
         seal.state,
         applied_from=0,
         loaded_version=ending,
-        horizons=await _horizons(request, observed, seal, ending),
+        horizons=await _horizons(observed, seal, ending),
     )
 
 
-def _ending(observed: Observation, watermark: int | None) -> int:
+def _ending(observed: Observation[Any], watermark: int | None) -> int:
     """Return the version to which a reload updates the target.
 
     :param watermark: the lower limit of that version; None if the watermark counts another table's versions
@@ -167,9 +169,10 @@ def _ending(observed: Observation, watermark: int | None) -> int:
 
 
 async def _horizons(
-    request: ApplyRequest, observed: Observation, seal: Seal, ending: int
+    observed: Observation[ApplyRequest], seal: Seal, ending: int
 ) -> tuple[tuple[int, str], ...]:
     """Return the seal's allowed-lateness bounds, adjusted to when row tracking was turned on."""
+    request = observed.request
     if not seal.state.horizons:
         return ()
     version = await appended_events.tracked_from(
@@ -181,12 +184,13 @@ async def _horizons(
     return appended_events.since(seal.state.horizons, version)
 
 
-async def _refuse_outlived(request: ApplyRequest, observed: Observation, seal: Seal, ending: int) -> None:
+async def _refuse_outlived(observed: Observation[ApplyRequest], seal: Seal, ending: int) -> None:
     """Refuse to compute history intervals again from a log that lost events before the target applied them.
 
     This happens after a RESTORE of the target, because maintenance waits for every consumer. Type 1 is not
     affected: the log keeps the events that make up the rows.
     """
+    request = observed.request
     options = request.options
     if not options.takes_events or options.stored_as_scd_type == 1 or ending <= seal.watermark.version:
         return
@@ -219,7 +223,7 @@ def _refuse_counted(options: ApplyOptions, because: DeltaCdcError) -> None:
 
 # -- repair -------------------------------------------------------------------------------------
 async def repair(
-    request: ApplyRequest, observed: Observation, seal: Seal, query: QueryOptions, *, one_by_one: bool
+    observed: Observation[ApplyRequest], seal: Seal, query: QueryOptions, *, one_by_one: bool
 ) -> Plan:
     """Plan a repair of the keys that a range changed, that a predicate selects, or that are in quarantine.
 
@@ -229,6 +233,7 @@ async def repair(
     :raises RangeTooLong: the plan is too large for a driver
     :raises VersionsExpired: the source can no longer be read as of the watermark
     """
+    request = observed.request
     identity = await preconditions.check_identity(observed.log, observed.source, seal)
     preconditions.refuse_unproven(identity, observed.source, seal)
     first, last = _requested_range(observed, seal)
@@ -257,13 +262,13 @@ async def repair(
     needs_history = validation.needs_history(request.options)
     if not (by_range or (needs_history and first <= watermark)):
         # The source as of the watermark is sufficient; also if no change followed the load.
-        return await planned(request, observed, (template,), VersionRange(min(first, last), last))
+        return await planned(observed, (template,), VersionRange(min(first, last), last))
     read_to = watermark if needs_history else last
     parts = await _read(observed, query, first, read_to, one_by_one=one_by_one)
     if isinstance(parts, ranges.Nothing):
         if by_range:
             return observed.nothing(watermark, *parts.notes)
-        return await planned(request, observed, (template,), VersionRange(first, last), *parts.notes)
+        return await planned(observed, (template,), VersionRange(first, last), *parts.notes)
     read_steps, notes = parts
     if needs_history and len(read_steps) > 1:
         raise RangeTooLong(
@@ -272,7 +277,7 @@ async def repair(
             remedy="set a later start. History before the start stays as it is.",
         )
     steps = tuple(_part(template, at_, one, whole=len(read_steps) == 1) for at_, one in enumerate(read_steps))
-    return await planned(request, observed, steps, VersionRange(first, last), *notes)
+    return await planned(observed, steps, VersionRange(first, last), *notes)
 
 
 def _part(template: Step, position: int, read_step: Step, *, whole: bool) -> Step:
@@ -287,7 +292,7 @@ def _part(template: Step, position: int, read_step: Step, *, whole: bool) -> Ste
 
 
 async def _read(
-    observed: Observation, query: QueryOptions, first: int, last: int, *, one_by_one: bool
+    observed: Observation[Any], query: QueryOptions, first: int, last: int, *, one_by_one: bool
 ) -> tuple[tuple[Step, ...], tuple[str, ...]] | Nothing:
     arrivals = ranges.arrivals_of(observed)
     commits: tuple[Commit, ...] = await ranges.reader(observed, arrivals)(first, last)
@@ -302,7 +307,7 @@ async def _read(
     return steps, (*notes, *step_notes)
 
 
-def _in_history(observed: Observation, seal: Seal, first: int) -> int:
+def _in_history(observed: Observation[Any], seal: Seal, first: int) -> int:
     """Return the version from which history intervals are computed again: the first after the load, or later.
 
     :raises RangeNotContiguous: an explicit start is not after the load, where history begins
@@ -319,7 +324,7 @@ def _in_history(observed: Observation, seal: Seal, first: int) -> int:
     return loaded + 1
 
 
-def _requested_range(observed: Observation, seal: Seal) -> tuple[int, int]:
+def _requested_range(observed: Observation[Any], seal: Seal) -> tuple[int, int]:
     """Return the explicit range of versions; by default, all applied versions."""
     uri, watermark = observed.source.uri, seal.watermark.version
     if watermark < 0:
@@ -345,8 +350,9 @@ async def _nothing_in_quarantine(request: ApplyRequest) -> bool:
     return state is None or await asyncio.to_thread(lambda: state.num_files == 0)
 
 
-def reload_first(request: ApplyRequest, observed: Observation, seal: Seal) -> ConfigurationDrift:
+def reload_first(observed: Observation[ApplyRequest], seal: Seal) -> ConfigurationDrift:
     """Build the error for a repair of some keys if changed options require computing all keys again."""
+    request = observed.request
     source = leaf_paths(observed.source.schema_string)
     drifts = validation.drifts(seal, request.options, canonical_uri(request.target), source)
     return ConfigurationDrift(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from delta_cdc.core.concurrency import both
 from delta_cdc.core.errors import (
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 _NUMBER_AGE = 7 * 86_400_000
 
 
+R = TypeVar("R", bound="Request")
+
+
 @dataclass(frozen=True)
-class Observation:
+class Observation(Generic[R]):
     """The current state of source and target, from their logs.
 
     :param starting: the explicit start, resolved to a version
@@ -41,7 +44,7 @@ class Observation:
     :param before: steps that must run before all others (those of taking over another pipeline)
     """
 
-    request: Request
+    request: R
     log: DeltaLog
     source: TableState
     recorded: RecordedWatermark | None
@@ -94,8 +97,8 @@ class Observation:
 
 
 async def look(
-    request: Request, memory: Memory, prove: Callable[[], Awaitable[RecordedWatermark | None]] | None = None
-) -> Observation:
+    request: R, memory: Memory, prove: Callable[[], Awaitable[RecordedWatermark | None]] | None = None
+) -> Observation[R]:
     """Identify source and target, reconcile, and resolve the explicit bounds to versions.
 
     :param prove: returns the recorded watermark if it is not in a target
@@ -195,7 +198,7 @@ async def _end(request: Request, log: DeltaLog, source: TableState) -> int | Non
 
 
 # -- taking over --------------------------------------------------------------------------------
-async def _with_takeover(observed: Observation, target: DeltaLog, name: str) -> Observation:
+async def _with_takeover(observed: Observation[R], target: DeltaLog, name: str) -> Observation[R]:
     """Take over another pipeline's recorded watermark, unless this pipeline has its own.
 
     The other pipeline's closing seal comes first, and this pipeline's first seal number follows from it: so

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from delta_cdc.core.steps import ranges_of
 
@@ -53,7 +53,7 @@ class Plan:
     :param batch: for a read: the open batch in staging, if it exists already
     """
 
-    observed: Observation
+    observed: Observation[Any]
     ending_version: int
     versions: VersionRange | None
     spec: ApplySpec | ReadSpec | None

@@ -11,7 +11,7 @@ from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.watermark import app_id
 from delta_cdc.delta_log.requests import Storage
 from delta_cdc.delta_log.table import DeltaLog
-from delta_cdc.planning.reconcile import seal_of
+from delta_cdc.planning.seal_chain import Back, seal_of
 from delta_cdc.planning.taken_files import read_columns
 
 if TYPE_CHECKING:
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
     from delta_cdc.planning.observe import Observation
 
 
-async def resumed(request: ApplyRequest, observed: Observation) -> tuple[ApplyRequest, Observation]:
-    """Return request and observation, with the end of a try that died after its commit to the quarantine.
+async def resumed(observed: Observation[ApplyRequest]) -> Observation[ApplyRequest]:
+    """Return the observation, with the end of a try that died after its commit to the quarantine.
 
     The quarantine holds that try's rows under the target's next seal number. The same end is used again, so
     that exactly the next commit leaves out the rows that are in quarantine.
 
     :raises CorruptLog: the quarantine's log is damaged
     """
-    unfinished = await _begun(request, observed)
+    request = observed.request
+    unfinished = await _begun(observed)
     if unfinished is None:
-        return request, observed
+        return observed
     ending = unfinished.step.ending_version
     note = (
         f"An earlier try has written what versions {unfinished.step.starting_version}-{ending} of "
@@ -40,12 +41,11 @@ async def resumed(request: ApplyRequest, observed: Observation) -> tuple[ApplyRe
     limited = replace(
         request, versions_per_commit=None, bytes_per_commit=None, max_versions=None, max_bytes=None
     )
-    return limited, replace(
-        observed, request=limited, ending=None, saved_end=ending, found=(*observed.found, note)
-    )
+    return replace(observed, request=limited, ending=None, saved_end=ending, found=(*observed.found, note))
 
 
-async def _begun(request: ApplyRequest, observed: Observation) -> Seal | None:
+async def _begun(observed: Observation[ApplyRequest]) -> Seal | None:
+    request = observed.request
     if not request.goes_on or request.staging is not None or request.quarantine is None:
         return None
     log = DeltaLog(request.quarantine, request.storage_options)
@@ -79,11 +79,7 @@ async def newest_seal(log: DeltaLog, newest: int, pipeline: str) -> Seal | None:
 
     :param newest: the table's newest version
     """
-    history = log.history()
-    for version in range(newest, -1, -1):
-        commit = await history.get(version)
-        if commit is None:
-            return None
+    async for commit in Back(log.history(), newest):
         seal = seal_of(commit, pipeline)
         if seal is not None:
             return seal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.column_changes import FOLLOWED
 from delta_cdc.core.errors import ChangeFeedDisabled, RangeNotContiguous
@@ -79,7 +79,7 @@ class Chosen:
         return self.commits[changing[0] :] if changing else ()
 
 
-async def choose(observed: Observation, seal: Seal) -> Chosen | Nothing:
+async def choose(observed: Observation[Any], seal: Seal) -> Chosen | Nothing:
     """Choose the range after the watermark.
 
     :raises RangeNotContiguous: an explicit start would leave versions out, or an explicit end does not exist
@@ -106,7 +106,7 @@ async def choose(observed: Observation, seal: Seal) -> Chosen | Nothing:
 
 
 async def choose_after(
-    observed: Observation, watermark: int, ending: int, notes: tuple[str, ...]
+    observed: Observation[Any], watermark: int, ending: int, notes: tuple[str, ...]
 ) -> Chosen | Nothing:
     """Read the commits of ``(watermark, ending]`` up to the run's limits, and check the preconditions."""
     request, uri = observed.request, observed.source.uri
@@ -131,7 +131,7 @@ async def choose_after(
     return Nothing(ended(observed.source, last), (*notes, text), commits, since)
 
 
-def _follows_columns(observed: Observation) -> bool:
+def _follows_columns(observed: Observation[Any]) -> bool:
     """Return whether a change of columns alone is work for a target."""
     options = observed.request.applied
     return options is not None and options.schema_evolution in FOLLOWED
@@ -147,7 +147,7 @@ def _tracked_from(commits: tuple[Commit, ...], arrivals: appended_events.Arrival
     return max((commit.version for commit in commits if commit.version in tracking_versions), default=-1)
 
 
-def arrivals_of(observed: Observation) -> appended_events.Arrivals | None:
+def arrivals_of(observed: Observation[Any]) -> appended_events.Arrivals | None:
     """Return the commit reader for a source that is a table of events, else None."""
     options = observed.request.applied
     if options is None or not options.takes_events:
@@ -155,14 +155,14 @@ def arrivals_of(observed: Observation) -> appended_events.Arrivals | None:
     return appended_events.Arrivals(observed.log, observed.source)
 
 
-def reader(observed: Observation, arrivals: appended_events.Arrivals | None) -> Read:
+def reader(observed: Observation[Any], arrivals: appended_events.Arrivals | None) -> Read:
     """Return the function that reads the commits of a range."""
     if arrivals is not None:
         return arrivals.read
     return lambda starting, ending: preconditions.read_range(observed.log, starting, ending)
 
 
-def _ending(observed: Observation, committed: int) -> tuple[int, tuple[str, ...]]:
+def _ending(observed: Observation[Any], committed: int) -> tuple[int, tuple[str, ...]]:
     """Return the range's end, and notes on a requested range that is already applied or not there yet."""
     newest, uri = observed.source.version, observed.source.uri
     start, end = observed.starting, observed.ending
@@ -192,7 +192,7 @@ def _ending(observed: Observation, committed: int) -> tuple[int, tuple[str, ...]
     return ending, ()
 
 
-def refuse_beyond(observed: Observation) -> None:
+def refuse_beyond(observed: Observation[Any]) -> None:
     """Refuse an explicit end that does not exist yet: Spark would silently shorten the range.
 
     :raises RangeNotContiguous: names the newest version
@@ -207,7 +207,7 @@ def refuse_beyond(observed: Observation) -> None:
         )
 
 
-def _beyond(observed: Observation) -> str:
+def _beyond(observed: Observation[Any]) -> str:
     """Return what is wrong with an explicit end that does not exist yet; "" if nothing is."""
     end, newest = observed.ending, observed.source.version
     if end is None or end <= newest:
@@ -217,7 +217,7 @@ def _beyond(observed: Observation) -> str:
 
 # -- a snapshot ---------------------------------------------------------------------------------
 async def load_step(
-    observed: Observation, version: int, *, declared: bool = False
+    observed: Observation[Any], version: int, *, declared: bool = False
 ) -> tuple[Step, TableState]:
     """Return the step that loads a version's snapshot as one sealed commit, and the source at that version.
 
@@ -295,7 +295,7 @@ async def _up_to(
 
 # -- steps --------------------------------------------------------------------------------------
 async def steps(
-    observed: Observation,
+    observed: Observation[Any],
     chosen: Chosen,
     options: QueryOptions,
     *,
@@ -344,7 +344,7 @@ async def steps(
 
 
 async def _within_limits(
-    observed: Observation,
+    observed: Observation[Any],
     chosen: Chosen,
     commits: tuple[Commit, ...],
     options: QueryOptions,
@@ -369,11 +369,11 @@ async def _within_limits(
         commits = commits[len(part) :]
 
 
-async def _state_at(observed: Observation, chosen: Chosen, version: int) -> TableState:
+async def _state_at(observed: Observation[Any], chosen: Chosen, version: int) -> TableState:
     if all(commit.metadata is None for commit in chosen.commits if commit.version > version):
         return chosen.at_end
     return await observed.at(version)
 
 
-async def _columns_at(observed: Observation, chosen: Chosen, version: int) -> tuple[str, ...]:
+async def _columns_at(observed: Observation[Any], chosen: Chosen, version: int) -> tuple[str, ...]:
     return (await _state_at(observed, chosen, version)).schema_columns

@@ -101,20 +101,22 @@ async def _plan_request(request: ReadRequest, memory: Memory) -> Plan:
     staging = DeltaLog(request.staging, request.storage_options)
     observed, batch_found = await _look(request, memory, staging)
     fits = await fitting(observed, batch_found)
-    batch, replaced_notes = await to_go_on_with(request, observed, fits)
+    batch, replaced_notes = await to_go_on_with(observed, fits)
     if batch is not None and batch.is_complete:
         text = (
             f"Staging {staging.uri} already holds the open batch {batch.versions} of {observed.source.uri}."
         )
         plan = observed.nothing(batch.seal.watermark.version, text)
         return replace(plan, versions=batch.versions, batch=(batch.seal, batch.commit))
-    work = await _work(request, observed, batch)
+    work = await _work(observed, batch)
     if isinstance(work, ranges.Nothing):
-        return await _idle(request, observed, work, replaced_notes)
-    return await _planned(request, observed, staging, batch, work, replaced_notes)
+        return await _idle(observed, work, replaced_notes)
+    return await _planned(observed, staging, batch, work, replaced_notes)
 
 
-async def _look(request: ReadRequest, memory: Memory, staging: DeltaLog) -> tuple[Observation, Batch | None]:
+async def _look(
+    request: ReadRequest, memory: Memory, staging: DeltaLog
+) -> tuple[Observation[Any], Batch | None]:
     """Return the observation (watermark from the target, else from staging itself) and the newest batch."""
     if request.target is not None:
         return await look(request, memory), await newest_batch(staging, request.pipeline)
@@ -126,9 +128,7 @@ async def _look(request: ReadRequest, memory: Memory, staging: DeltaLog) -> tupl
     return await look(request, memory, recorded), sink_state.batch if sink_state is not None else None
 
 
-async def _idle(
-    request: ReadRequest, observed: Observation, found: ranges.Nothing, notes: tuple[str, ...]
-) -> Plan:
+async def _idle(observed: Observation[ReadRequest], found: ranges.Nothing, notes: tuple[str, ...]) -> Plan:
     """Return an empty plan; for a sink that has been idle for long, a plan of a seal without rows.
 
     Without that seal, retention would eventually remove the watermark's version from the log of a source that
@@ -137,6 +137,7 @@ async def _idle(
     :raises SchemaChangeInRange: a seal is due, and would move the watermark past the loss of a column
     :raises VersionsExpired: a seal is due, and nothing proves that its range continues the applied history
     """
+    request = observed.request
     notes, recorded = (*notes, *found.notes), observed.recorded
     if request.target is not None or observed.seal is None or recorded is None or recorded.commit is None:
         return observed.nothing(found.ended.version, *notes)
@@ -157,15 +158,16 @@ async def _idle(
 
 
 # -- remaining work -----------------------------------------------------------------------------
-async def _work(request: ReadRequest, observed: Observation, batch: Batch | None) -> _Work | ranges.Nothing:
+async def _work(observed: Observation[ReadRequest], batch: Batch | None) -> _Work | ranges.Nothing:
+    request = observed.request
     if batch is not None:
-        return await _remaining_work(request, observed, batch)
+        return await _remaining_work(observed, batch)
     if observed.seal is None:
-        return await _snapshot(request, observed)
+        return await _snapshot(observed)
     chosen = await ranges.choose(observed, observed.seal)
     if not isinstance(chosen, ranges.Chosen):
         return chosen
-    read_steps, notes = await _commit_steps(request, observed, chosen)
+    read_steps, notes = await _commit_steps(observed, chosen)
     made = read_steps
     starting = chosen.versions.starting_version
     plain = request.options.is_net and len(made) > 1
@@ -174,8 +176,9 @@ async def _work(request: ReadRequest, observed: Observation, batch: Batch | None
     return _Work(made, chosen.at_end, starting, "changes", plain, notes=(*chosen.notes, *notes))
 
 
-async def _remaining_work(request: ReadRequest, observed: Observation, batch: Batch) -> _Work:
+async def _remaining_work(observed: Observation[ReadRequest], batch: Batch) -> _Work:
     """Return the remaining work of a batch whose beginning is staged."""
+    request = observed.request
     starting = batch.versions.starting_version
     completing = Step(
         kind="complete",
@@ -199,7 +202,7 @@ async def _remaining_work(request: ReadRequest, observed: Observation, batch: Ba
     notes: tuple[str, ...] = ()
     at_end = await observed.at(batch.seal.watermark.version)
     if isinstance(chosen, ranges.Chosen):
-        steps, notes = await _commit_steps(request, observed, chosen)
+        steps, notes = await _commit_steps(observed, chosen)
         at_end = chosen.at_end
     if batch.is_plain:
         last = steps[-1] if steps else replace(completing, source_columns=at_end.schema_columns)
@@ -211,9 +214,10 @@ async def _remaining_work(request: ReadRequest, observed: Observation, batch: Ba
 
 
 async def _commit_steps(
-    request: ReadRequest, observed: Observation, chosen: ranges.Chosen
+    observed: Observation[ReadRequest], chosen: ranges.Chosen
 ) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     # Rows matched only by row id are matched between the two ends of the whole range.
+    request = observed.request
     whole = request.options.is_net and not request.options.keys
     return await ranges.steps(
         observed,
@@ -236,7 +240,8 @@ def _answer(last: Step, starting: int) -> Step:
     )
 
 
-async def _snapshot(request: ReadRequest, observed: Observation) -> _Work:
+async def _snapshot(observed: Observation[ReadRequest]) -> _Work:
+    request = observed.request
     if observed.starting is not None:
         raise InvalidConfiguration(
             f"The start {observed.starting} is given, and {_baseline(request)} has no watermark yet: the "
@@ -259,13 +264,13 @@ def _baseline(request: ReadRequest) -> str:
 
 # -- the spec -----------------------------------------------------------------------------------
 async def _planned(
-    request: ReadRequest,
-    observed: Observation,
+    observed: Observation[ReadRequest],
     staging: DeltaLog,
     batch: Batch | None,
     work: _Work,
     notes: tuple[str, ...],
 ) -> Plan:
+    request = observed.request
     ending = work.steps[-1].ending_version
     validation.check_feed_columns(work.at_end.schema_columns, observed.source.uri, ending)
     number, planned_on = await turn(staging, request.pipeline, observed.next_number)
@@ -292,19 +297,20 @@ async def _planned(
             **described(request),
             "batch": work.kind,
             "ending": ending,
-            **_watermark(request, observed, batch),
+            **_watermark(observed, batch),
         },
     )
     validation.check_seal(spec.pipeline, (spec.source_uri, spec.run_id), spec.configuration)
     return observed.plan(spec, versions, *notes, *work.notes)
 
 
-def _applied_from(observed: Observation, batch: Batch | None) -> int:
+def _applied_from(observed: Observation[Any], batch: Batch | None) -> int:
     seal = batch.seal if batch is not None else observed.seal
     return seal.state.applied_from if seal is not None else 0
 
 
-def _watermark(request: ReadRequest, observed: Observation, batch: Batch | None) -> dict[str, Any]:
+def _watermark(observed: Observation[ReadRequest], batch: Batch | None) -> dict[str, Any]:
+    request = observed.request
     if request.target is None:
         return {COMMITTED: committed(observed.seal)}
     begun = batch.seal.state.configuration.get(TURN) if batch is not None else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec
@@ -29,12 +30,13 @@ from delta_cdc.core.watermark import SEAL_FORMAT, Seal, TableVersion, app_id, fo
 from delta_cdc.delta_log.actions import corrupt_commit
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.seal_chain import (
+    Back,
     SealChain,
-    any_seal_of,
     history_changed,
     replaces,
     restored_version,
     restores,
+    seal_of,
 )
 
 if TYPE_CHECKING:
@@ -146,12 +148,6 @@ def known_hash(history: History, version: int) -> str | None:
     """Return the SHA-256 of a version's commit file, if the file was already read."""
     commit = history.known(version)
     return commit.sha256 if commit is not None else None
-
-
-def seal_of(commit: Commit, pipeline: str) -> Seal | None:
-    """Return the seal a commit carries for a pipeline."""
-    seal = any_seal_of(commit)
-    return seal if seal is not None and seal.pipeline == pipeline else None
 
 
 async def reconcile_async(
@@ -348,43 +344,30 @@ async def _in_effect(
     :param after: the version before the oldest one that may be needed
     """
     history = SealChain(log.history(), version, uri=log.uri)
-    while version > after:
-        commit = await history.get(version)
-        if commit is None:
-            break
-        if restores(commit):
-            version = _restored_version(log, commit)
-            continue
+    async for commit in Back(history, version, after, restored=partial(_restored_version, log)):
         seal = seal_of(commit, pipeline)
         if seal is not None:
             yield seal, commit
-        version -= 1
 
 
 # -- the walk -----------------------------------------------------------------------------------
 async def _walk(log: DeltaLog, history: History, state: TableState, pipeline: str) -> _Walk:
     walk = _Walk()
-    version = state.version
-    while version >= 0:
-        commit = await history.get(version)
-        if commit is None:
-            walk.cleaned = version
-            break
+    back = Back(history, state.version, restored=partial(_restored_version, log))
+    async for commit in back:
         walk.seal = seal_of(commit, pipeline)
         if walk.seal is not None:
             walk.commit = commit
             break
         _refuse_unreadable(state, pipeline, commit)
         if restores(commit):
-            version = _restored_version(log, commit)
             walk.notes.append(
-                f"The target {state.uri} was restored in version {commit.version} to version {version}: the "
-                "watermark of that version applies."
+                f"The target {state.uri} was restored in version {commit.version} to version "
+                f"{_restored_version(log, commit)}: the watermark of that version applies."
             )
-            continue
-        if walk.replaced is None and replaces(commit):
+        elif walk.replaced is None and replaces(commit):
             walk.replaced = commit
-        version -= 1
+    walk.cleaned = back.cleaned
     return walk
 
 
@@ -441,10 +424,7 @@ async def _next_number(log: DeltaLog, state: TableState, stored: int | None) -> 
 
 async def _other_pipelines(history: History, state: TableState, pipeline: str) -> list[str]:
     pipelines: set[str] = set()
-    for version in range(state.version, max(-1, state.version - _LOOK_BACK), -1):
-        commit = await history.get(version)
-        if commit is None:
-            break
+    async for commit in Back(history, state.version, max(-1, state.version - _LOOK_BACK)):
         apps = (txn.app_id for txn in commit.txns if txn.app_id.startswith(_APP_PREFIX))
         pipelines.update(app[len(_APP_PREFIX) :] for app in apps)
     return sorted(pipelines - {pipeline})
@@ -556,15 +536,12 @@ async def _refuse_underneath(history: History, state: TableState, seal: Seal, co
     # A reset replaces all rows, so earlier changes do not matter.
     if planned is None or seal.step.kind == "reset":
         return
-    for version in range(commit.version - 1, planned.version, -1):
-        between = await history.get(version)
-        if between is None:
-            return
+    async for between in Back(history, commit.version - 1, planned.version):
         renewed = between.metadata is not None and between.metadata.id != planned.table_id
         if renewed or restores(between) or replaces(between):
             raise TargetChangedUnderneath(
-                f"A {between.info.operation} in version {version} changed the target {state.uri} after "
-                f"version {planned.version}, on which the commit in version {commit.version} was planned.",
+                f"A {between.info.operation} in version {between.version} changed the target {state.uri} "
+                f"after version {planned.version}, on which the commit in version {commit.version} was planned.",
                 remedy=f"RESTORE the target to version {commit.version - 1}, the one before that commit, "
                 "then run again.",
             )

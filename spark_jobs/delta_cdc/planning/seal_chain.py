@@ -14,6 +14,8 @@ from delta_cdc.core.history import is_restore, replaces_all_rows
 from delta_cdc.core.watermark import Seal, app_id
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.replay import History
 
@@ -48,6 +50,49 @@ def restored_version(commit: Commit) -> int | None:
     """Return the version that a RESTORE restored; None if its commit does not name an earlier version."""
     version = commit.info.whole_parameter("version")
     return version if version is not None and 0 <= version < commit.version else None
+
+
+def seal_of(commit: Commit, pipeline: str) -> Seal | None:
+    """Return the seal a commit carries for a pipeline."""
+    seal = any_seal_of(commit)
+    return seal if seal is not None and seal.pipeline == pipeline else None
+
+
+class Back:
+    """The commits of a table from a version back, newest first, as far as its log still has them.
+
+    :param after: the version before the oldest one to look at
+    :param restored: returns the version that a RESTORE restored: the walk goes on there, so that commits that
+        it undid are left out; the RESTORE itself is not. None: every commit counts
+    """
+
+    def __init__(
+        self,
+        history: History | SealChain,
+        newest: int,
+        after: int = -1,
+        *,
+        restored: Callable[[Commit], int] | None = None,
+    ) -> None:
+        self._history, self._newest, self._after, self._restored = history, newest, after, restored
+        #: The first version of the walk whose commit was cleaned from the log; None while there is none.
+        self.cleaned: int | None = None
+
+    async def __aiter__(self) -> AsyncIterator[Commit]:
+        """Yield the commits.
+
+        :raises TargetHistoryChanged: see :class:`SealChain`
+        """
+        version = self._newest
+        while version > self._after:
+            commit = await self._history.get(version)
+            if commit is None:
+                self.cleaned = version
+                return
+            yield commit
+            version -= 1
+            if self._restored is not None and restores(commit):
+                version = self._restored(commit)
 
 
 class SealChain:

@@ -20,8 +20,8 @@ from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion, app_id
 from delta_cdc.planning import preconditions
-from delta_cdc.planning.reconcile import RecordedWatermark, known_hash, seal_of
-from delta_cdc.planning.seal_chain import SealChain
+from delta_cdc.planning.reconcile import RecordedWatermark, known_hash
+from delta_cdc.planning.seal_chain import Back, SealChain, seal_of
 
 if TYPE_CHECKING:
     from delta_cdc.core.requests import ReadRequest
@@ -90,7 +90,7 @@ def described(request: ReadRequest) -> dict[str, Any]:
     return {"options": codec.encoded(request.options)}
 
 
-async def open_batch(observed: Observation, staging: DeltaLog) -> tuple[Seal, Commit] | None:
+async def open_batch(observed: Observation[Any], staging: DeltaLog) -> tuple[Seal, Commit] | None:
     """Return the staged batch that follows the target's watermark and that an apply can use, if there is one.
 
     :raises TargetWithoutWatermark: the staging table holds rows that this pipeline did not write
@@ -126,7 +126,7 @@ def _omitting_options(options: dict[str, Any]) -> str:
     return ", ".join(f"{name} {options[name]!r}" for name in names if options[name])
 
 
-async def fitting(observed: Observation, batch: Batch | None) -> Batch | None:
+async def fitting(observed: Observation[Any], batch: Batch | None) -> Batch | None:
     """Return a batch, complete or not, if it follows the recorded watermark.
 
     A batch depends only on the source, its range and its query, so a batch that starts right after the
@@ -142,7 +142,7 @@ async def fitting(observed: Observation, batch: Batch | None) -> Batch | None:
     return batch if follows and batch.kind == "changes" and _in_turn(observed, batch) else None
 
 
-def _in_turn(observed: Observation, batch: Batch) -> bool:
+def _in_turn(observed: Observation[Any], batch: Batch) -> bool:
     if observed.recorded is None or COMMITTED in batch.seal.state.configuration:
         return True
     return int(batch.seal.state.configuration.get(TURN, batch.seal.number)) >= observed.next_number
@@ -157,10 +157,7 @@ async def newest_batch(staging: DeltaLog, pipeline: str) -> Batch | None:
     if state is None or not await _is_ours(staging, state, pipeline):
         return None
     history, touched = _compared(staging, state), False
-    for version in range(state.version, -1, -1):
-        commit = await history.get(version)
-        if commit is None:
-            break
+    async for commit in Back(history, state.version):
         seal = seal_of(commit, pipeline)
         if seal is not None and seal.step.kind == "read":
             return Batch(seal, commit, touched or await _touched_underneath(history, seal, commit))
@@ -179,11 +176,11 @@ async def _touched_underneath(history: SealChain, seal: Seal, commit: Commit) ->
     planned = seal.step.planned_on
     if planned is None or not seal.state.configuration.get("adds", False):
         return False
-    for version in range(commit.version - 1, planned.version, -1):
-        between = await history.get(version)
-        if between is None or between.changes_data:
+    back = Back(history, commit.version - 1, planned.version)
+    async for between in back:
+        if between.changes_data:
             return True
-    return False
+    return back.cleaned is not None
 
 
 async def _state(staging: DeltaLog) -> TableState | None:
@@ -267,18 +264,18 @@ def _first_number(state: TableState) -> int:
 
 async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> tuple[Seal, Commit, bool]:
     history, touched = _compared(staging, state), False
-    for version in range(state.version, -1, -1):
-        commit = await history.get(version)
-        if commit is None:
-            raise WatermarkExpired(
-                f"The commit of the staging table {staging.uri} that recorded what pipeline {pipeline} has "
-                f"committed is gone (version {version} was cleaned).",
-                remedy="use a new staging table: its first batch is a snapshot of the source.",
-            )
+    back = Back(history, state.version)
+    async for commit in back:
         seal = seal_of(commit, pipeline)
         if seal is not None:
             return seal, commit, touched or await _touched_underneath(history, seal, commit)
         touched = touched or commit.changes_data
+    if back.cleaned is not None:
+        raise WatermarkExpired(
+            f"The commit of the staging table {staging.uri} that recorded what pipeline {pipeline} has "
+            f"committed is gone (version {back.cleaned} was cleaned).",
+            remedy="use a new staging table: its first batch is a snapshot of the source.",
+        )
     raise TargetWithoutWatermark(
         f"The staging table {staging.uri} has a transaction of pipeline {pipeline}, but no commit in its "
         "log has a seal of this pipeline.",
@@ -293,10 +290,7 @@ async def newest_commit(staging: DeltaLog, pipeline: str) -> Seal | None:
     if state is None:
         return None
     history = _compared(staging, state)
-    for version in range(state.version, -1, -1):
-        commit = await history.get(version)
-        if commit is None:
-            break
+    async for commit in Back(history, state.version):
         seal = seal_of(commit, pipeline)
         if seal is not None and seal.step.kind == "commit" and not seal.state.configuration.get(IDLE, False):
             return seal
@@ -330,9 +324,10 @@ def committed(seal: Seal | None) -> dict[str, Any] | None:
 
 # -- continuing a batch -------------------------------------------------------------------------
 async def to_go_on_with(
-    request: ReadRequest, observed: Observation, batch: Batch | None
+    observed: Observation[ReadRequest], batch: Batch | None
 ) -> tuple[Batch | None, tuple[str, ...]]:
     """Return the batch that this read returns or completes, or None and notes on why it is replaced."""
+    request = observed.request
     if batch is None:
         return None, ()
     batch_text = "open batch" if batch.is_complete else "unfinished batch"

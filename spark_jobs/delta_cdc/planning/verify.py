@@ -332,7 +332,7 @@ async def _comparison(
     try:
         if options.insert_only:
             return (await ranges.load_step(observed, seal.watermark.version))[0]
-        (step,) = (await modes.reload(reload, observed, None)).steps
+        (step,) = (await modes.reload(observed, None)).steps
     except _LOST as error:
         return skipped(EQUALS_SOURCE, error.message)
     return step

@@ -76,8 +76,8 @@ class Outcome:
     :param applied: whether this work moved rows, or wrote or committed a batch, in this try or an earlier one
     :param seal: the number of the seal in effect; of a read, that of its open batch; None without one
     :param versions: the range that was moved, staged or committed; None if none was
-    :param watermark: the watermark now; None if no seal records one. Of a read for a custom sink, it is the end
-        of the last committed batch
+    :param watermark: the watermark now; None if no seal records one. Of a read for a custom sink, it is the
+        end of the last committed batch
     :param counts: rows inserted, updated, deleted, and the other counts of the seal. Of a read, ``rows`` and
         the change types, if they are known. Of an ingest, ``events``, ``deletes``, ``truncates``,
         ``ignored``, ``quarantined``, ``late``, ``repeated``, ``files`` and ``missing``, without zeros
