@@ -50,8 +50,8 @@ def test_behind(tables: Tables) -> None:
     found = look(tables)
     assert (found.source_version, found.committed, found.target_version) == (6, 2, 0)
     # Version 6 is an OPTIMIZE.
-    assert (found.lag_versions, found.lag_commits, found.lag_bytes) == (4, 3, 300)
-    assert found.lag_seconds == (NOW - EPOCH) / 1000 - 3
+    assert (found.lag.versions, found.lag.commits, found.lag.size) == (4, 3, 300)
+    assert found.lag.seconds == (NOW - EPOCH) / 1000 - 3
     assert found.source == tables.source.uri
     assert found.findings == ()
     assert found.seal is not None
@@ -76,7 +76,7 @@ def test_a_bound_of_the_commits_to_read(tables: Tables) -> None:
 def test_up_to_date(tables: Tables) -> None:
     tables.sealed(5)
     found = look(tables)
-    assert (found.lag_versions, found.lag_commits, found.lag_bytes, found.lag_seconds) == (0, 0, 0, 0)
+    assert (found.lag.versions, found.lag.commits, found.lag.size, found.lag.seconds) == (0, 0, 0, 0)
     # The target's log is kept for 30 days from the sealed commit, version 0.
     assert found.readable_until == "2027-02-14T08:00:00+00:00"
 
@@ -86,7 +86,7 @@ def test_whatever_made_the_newest_seal(tables: Tables, kind: str) -> None:
     tables.sealed(2)
     tables.sealed(3, 101, start=1, kind=kind)
     found = look(tables)
-    assert (found.committed, found.lag_versions, found.findings) == (3, 2, ())
+    assert (found.committed, found.lag.versions, found.findings) == (3, 2, ())
     assert found.seal is not None
     assert (found.seal["number"], found.seal["step"]["kind"]) == (101, kind)
 
@@ -144,7 +144,7 @@ def test_versions_that_are_gone_already(tables: Tables) -> None:
     found = look(tables)
     assert "Version 2 of" in found.findings[0]
     assert "cleaned" in found.findings[0]
-    assert found.lag_commits == 2
+    assert found.lag.commits == 2
 
 
 def test_no_target_yet(tables: Tables) -> None:
@@ -230,7 +230,7 @@ def test_what_an_ingest_has_taken(tmp_path: Path, capsys: pytest.CaptureFixture[
     log = str(tmp_path / "log")
     found = status("p", log, now_ms=EPOCH + DAY)
     assert found.ingest == IngestStatus(files=2, size=5)
-    assert (found.source, found.source_version, found.lag_versions) == (str(world.source), None, None)
+    assert (found.source, found.source_version, found.lag) == (str(world.source), None, None)
     assert found.findings == ()
     assert found.readable_until == "2027-02-14T08:00:00+00:00"
     world.deliver("c.json", ["3"])
@@ -301,7 +301,7 @@ def test_metrics_in_the_format_of_prometheus(tables: Tables, capsys: Any) -> Non
 def test_a_pipeline_is_late(tables: Tables) -> None:
     tables.sealed(2)
     found = look(tables)
-    assert found.lag_seconds == 3597
+    assert found.lag.seconds == 3597
     in_time, late = found.expected(3597), found.expected(3596)
     assert (in_time.late, in_time.findings) == (False, ())
     assert late.late

@@ -131,13 +131,12 @@ def _lines(status: Status) -> Iterator[str]:
         yield from (f"  {name:<10} {text}" for name, text in status.ingest.lines())
     else:
         yield f"  source     {status.source or 'unknown'} (version {_or_none(status.source_version)})"
-    if status.committed is not None:
-        commits, bytes_, seconds = status.lag_commits or 0, status.lag_bytes or 0, status.lag_seconds or 0
-        with_changes = f"{plural(commits, 'commit')} with changes"
-        lag = f"{with_changes}, {size(bytes_)}, the oldest {span(int(seconds * 1000))} old"
+    lag = status.lag
+    if lag is not None:
+        changes = f"{plural(lag.commits or 0, 'commit')} with changes, {size(lag.size or 0)}, the oldest "
+        changes += f"{span(int(lag.seconds * 1000))} old"
         yield f"  watermark  {status.committed}"
-        versions = plural(status.lag_versions or 0, "version")
-        yield f"  lag        {versions}: {lag if commits else 'no changes'}"
+        yield f"  lag        {plural(lag.versions, 'version')}: {changes if lag.commits else 'no changes'}"
         if status.late is not None:
             yield f"  state      {'late' if status.late else 'in time'}"
         yield f"  good until {status.readable_until or 'unknown'}"

@@ -541,7 +541,8 @@ async def _refuse_underneath(history: History, state: TableState, seal: Seal, co
         if renewed or restores(between) or replaces(between):
             raise TargetChangedUnderneath(
                 f"A {between.info.operation} in version {between.version} changed the target {state.uri} "
-                f"after version {planned.version}, on which the commit in version {commit.version} was planned.",
+                f"after version {planned.version}, on which the commit in version {commit.version} was "
+                "planned.",
                 remedy=f"RESTORE the target to version {commit.version - 1}, the one before that commit, "
                 "then run again.",
             )

@@ -75,7 +75,7 @@ class Back:
         restored: Callable[[Commit], int] | None = None,
     ) -> None:
         self._history, self._newest, self._after, self._restored = history, newest, after, restored
-        #: The first version of the walk whose commit was cleaned from the log; None while there is none.
+        #: The first version of the walk whose commit was cleaned from the log; None if the walk met none.
         self.cleaned: int | None = None
 
     async def __aiter__(self) -> AsyncIterator[Commit]:

@@ -69,6 +69,10 @@ class Lag:
         }
 
 
+#: The published names of the parts of a lag, after ``lag_``.
+_LAG = {"versions": "versions", "commits": "commits", "bytes": "size", "seconds": "seconds"}
+
+
 @dataclass(frozen=True)
 class Status:
     """Status of one pipeline.
@@ -77,10 +81,7 @@ class Status:
     :param source: location of the source; None if neither a seal nor the caller names it
     :param source_version: the source's newest version
     :param committed: the watermark; None if no watermark is recorded yet
-    :param lag_versions: number of source versions after the watermark
-    :param lag_commits: number of those that change data
-    :param lag_bytes: bytes to read for those commits
-    :param lag_seconds: age of the oldest of those commits; 0 if there are no such commits
+    :param lag: how far the pipeline is behind its source; None without a watermark, and for an ingest
     :param readable_until: time until which the pipeline can continue: then retention removes the sealed
         commit from the target's log, or unapplied changes from the source's log or storage; ISO 8601 in UTC
     :param findings: problems that need attention, one sentence each
@@ -92,7 +93,7 @@ class Status:
         caller sets none
     :param late: whether that change is older; None if unknown
     :param ingest: for a change log that an ingest fills: the status of that ingest. Its source has no
-        versions, so it leaves all fields on versions and lag at None
+        versions, so it leaves all fields on versions and the lag at None
     """
 
     pipeline: str
@@ -101,10 +102,7 @@ class Status:
     source: str | None = None
     source_version: int | None = None
     committed: int | None = None
-    lag_versions: int | None = None
-    lag_commits: int | None = None
-    lag_bytes: int | None = None
-    lag_seconds: float | None = None
+    lag: Lag | None = None
     readable_until: str | None = None
     findings: tuple[str, ...] = ()
     seal: dict[str, Any] | None = None
@@ -117,18 +115,19 @@ class Status:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        encoded: dict[str, Any] = codec.encoded(self)
-        if self.ingest is None:
-            del encoded["ingest"]
-            return encoded
-        return {**encoded, "ingest": self.ingest.to_dict()}
+        encoded: dict[str, Any] = codec.encoded(replace(self, lag=None, ingest=None))
+        del encoded["lag"], encoded["ingest"]
+        lag = {f"lag_{name}": getattr(self.lag, field, None) for name, field in _LAG.items()}
+        ingest = {"ingest": self.ingest.to_dict()} if self.ingest is not None else {}
+        return {**encoded, **lag, **ingest}
 
     def expected(self, freshness: float | None) -> Status:
         """Return the status with a freshness, and with a finding if the pipeline is late."""
-        late = is_late(self.lag_seconds, freshness)
+        seconds = self.lag.seconds if self.lag is not None else None
+        late = is_late(seconds, freshness)
         findings = self.findings
-        if late and freshness is not None and self.lag_seconds is not None:
-            age, allowed = readable(int(self.lag_seconds * 1000)), readable(int(freshness * 1000))
+        if late and freshness is not None and seconds is not None:
+            age, allowed = readable(int(seconds * 1000)), readable(int(freshness * 1000))
             finding = f"Late: the oldest change that is not applied is {age} old, and freshness is {allowed}"
             findings = (*findings, f"{finding}: run the pipeline.")
         return replace(self, freshness=freshness, late=late, findings=findings)
@@ -136,8 +135,8 @@ class Status:
     def samples(self, now: datetime) -> Iterator[Sample]:
         """Yield the samples of the metrics that a status has."""
         lag = {
-            "versions": self.lag_versions,
-            "seconds": self.lag_seconds,
+            "versions": self.lag.versions if self.lag is not None else None,
+            "seconds": self.lag.seconds if self.lag is not None else None,
             "readable_until": self.readable_until,
             "late": self.late,
         }
@@ -229,10 +228,7 @@ async def _compared(
         source=read.uri,
         source_version=lag.source_version,
         committed=seal.watermark.version,
-        lag_versions=lag.versions,
-        lag_commits=lag.commits,
-        lag_bytes=lag.size,
-        lag_seconds=lag.seconds,
+        lag=lag,
         readable_until=lag.readable_until,
         findings=(*notes, *lag.findings),
         seal=codec.encoded(seal),
