@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.api.changes import plan_changes, read_changes
 from delta_cdc.cli import output
-from delta_cdc.cli.common import bounds, named, newest_seal, refuse, session
+from delta_cdc.cli.common import bounds, flags, given, named, newest_seal, refuse, session
 from delta_cdc.cli.pipelines import is_configuration, is_pair, source_of, takes_pipelines, the_one
 from delta_cdc.core.arguments import names
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.options import Query, ReadMethod
+from delta_cdc.core.option import options_in
+from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS
 from delta_cdc.core.validation import options_of
 from delta_cdc.spark.changes.states import match
@@ -28,7 +29,7 @@ _TABLE_LIMIT = 20
 #: Arguments with the names of the parameters of read_changes.
 _START = ("starting_version", "starting_timestamp")
 _END = ("ending_version", "ending_timestamp")
-_QUERY = ("query", "method", "raw", "where", "select")
+_QUERY = options_in(QueryOptions)
 
 
 def add(commands: Any) -> None:
@@ -45,22 +46,7 @@ def add(commands: Any) -> None:
     takes_pipelines(changes, "TABLE --from N")
     bounds(changes.add_mutually_exclusive_group(), changes.add_mutually_exclusive_group())
     query = changes.add_argument_group("what to read, with the names of the parameters of read_changes")
-    query.add_argument("--query", choices=get_args(Query), default="full_delta", help="default: full_delta")
-    query.add_argument(
-        "--key", "--keys", dest="keys", action="append", default=[], metavar="COLUMN",
-        help="column that identifies a row, repeatable; needed by upsert and --where, and by min_delta "
-        "unless row tracking is on",
-    )  # fmt: skip
-    query.add_argument("--method", choices=get_args(ReadMethod), default="auto", help="default: auto")
-    query.add_argument("--raw", action="store_true", help="full_delta: exactly the rows of the change feed")
-    query.add_argument(
-        "--where", metavar="SQL", help="predicate on rows; a row that no longer matches counts as deleted"
-    )
-    query.add_argument("--select", action="append", metavar="SQL", help="projection of rows, repeatable")
-    query.add_argument(
-        "--on-change-commit", choices=("fail", "skip"), default="fail",
-        help="method added_files: what to do at a commit that removes rows",
-    )  # fmt: skip
+    flags(query, _QUERY.values())
     shown = changes.add_argument_group("how to show it")
     shown.add_argument("--plan", action="store_true", help="only show the plan of the read; starts no Spark")
     shown.add_argument("--format", choices=output.FORMATS, default="table", help="default: table")
@@ -96,10 +82,7 @@ def _changes(arguments: argparse.Namespace) -> int:
 def _query(arguments: argparse.Namespace) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Return the table, the start of the range, and the other parameters of read_changes."""
     start = {name: getattr(arguments, name) for name in _START if getattr(arguments, name) is not None}
-    query = {name: getattr(arguments, name) for name in (*_QUERY, "keys")} | {
-        "policies": {"on_change_commit": arguments.on_change_commit},
-        "storage_options": None,
-    }
+    query: dict[str, Any] = {"keys": [], "storage_options": None, **given(arguments, _QUERY.values())}
     table, *others = arguments.tables
     if not others and not is_configuration(table) and not is_pair(table):
         refuse(arguments, ("pipelines", "group"), "with one table")

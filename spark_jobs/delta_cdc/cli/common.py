@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
-from delta_cdc.core.option import COUNT, FLAG, POSITIVE
+from delta_cdc.core.option import COUNT, FLAG, KEYS, POSITIVE, PROJECTIONS
 from delta_cdc.core.storage_options import spark_storage
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.launch.run_folder import run_folder
@@ -75,14 +75,38 @@ def bounds(start: Any, end: Any) -> None:
 
 
 def flags(group: Any, options: Iterable[Option]) -> None:
-    """Add the flags of options, with their names and meanings."""
+    """Add the flags of options, with their names and meanings. An option that is not given is None, or false.
+
+    A flag of a list is repeatable, and a list of columns also has the name of one: ``--key`` and ``--keys``.
+    """
     for one in options:
-        more: dict[str, Any] = {"metavar": "SQL" if one.kind.is_sql else "TEXT"}
-        if one.kind is FLAG:
+        kind, names = one.kind, [f"--{one.name.replace('_', '-')}"]
+        more: dict[str, Any] = {"metavar": "SQL" if kind.is_sql else "TEXT"}
+        text = one.doc.replace("``", "")
+        if kind is FLAG:
             more = {"action": "store_true"}
-        elif one.kind in (COUNT, POSITIVE):
+        elif kind in (COUNT, POSITIVE):
             more = {"type": int, "metavar": "N"}
-        group.add_argument(f"--{one.name.replace('_', '-')}", help=one.doc.replace("``", ""), **more)
+        elif kind.choices:
+            more = {"choices": kind.choices}
+            text = f"{text}; default: {one.default}"
+        elif kind in (KEYS, PROJECTIONS):
+            more = {"action": "append", "metavar": "SQL" if kind.is_sql else "COLUMN"}
+            text = f"{text}; repeatable"
+            names = [names[0].removesuffix("s"), *names] if kind is KEYS else names
+        elif kind.annotation.startswith("Mapping"):
+            more = {"type": json_object, "metavar": "JSON"}
+        group.add_argument(*names, dest=one.name, help=text, **more)
+
+
+def given(arguments: argparse.Namespace, options: Iterable[Option]) -> dict[str, Any]:
+    """Return the options that are given, as arguments of a function: those of a group in its mapping."""
+    found: dict[str, Any] = {}
+    for one in options:
+        value = getattr(arguments, one.name)
+        if value is not None:
+            (found.setdefault(one.group, {}) if one.group else found)[one.key] = value
+    return found
 
 
 def last_by(group: Any) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc import job
 from delta_cdc.api.changes import ingest_changes
 from delta_cdc.cli.common import (
-    json_object,
+    flags,
+    given,
     last_by,
     named,
     newest_seal,
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
     from delta_cdc.cli.pipelines import Chosen
     from delta_cdc.core.watermark import Seal
 
-_OF_A_LOG = ("adapter", "adapter_options", "format_options", "schema", "keys")
+#: The options of a change log that a replay may correct.
+_NAMES = ("adapter", "adapter_options", "format_options", "schema", "keys")
+_OF_A_LOG = {name: one for name, one in options_in(IngestOptions).items() if name in _NAMES}
 
 
 def add(commands: Any) -> None:
@@ -55,12 +58,7 @@ def add(commands: Any) -> None:
     )
     takes_pipelines(replay)
     log = replay.add_argument_group("for a change log, with the names of the arguments of ingest_changes")
-    log.add_argument("--adapter", metavar="NAME", help="what converts a record into an event")
-    log.add_argument("--adapter-options", type=json_object, metavar="JSON", help="options of the adapter")
-    log.add_argument("--format-options", type=json_object, metavar="JSON", help="options of Spark's reader")
-    log.add_argument("--schema", metavar="DDL", help="the events' columns as Spark SQL DDL")
-    log.add_argument("--key", "--keys", dest="keys", action="append", metavar="COLUMN",
-                     help="column that identifies a row, repeatable")  # fmt: skip
+    flags(log, _OF_A_LOG.values())
     last_by(replay.add_argument_group("for a target"))
     single_driver(replay, "")
     replay.set_defaults(run=_replay)
@@ -68,7 +66,7 @@ def add(commands: Any) -> None:
 
 def _replay(arguments: argparse.Namespace) -> int:
     tables = [(one, table, _seal(one, table)) for one in chosen(arguments) for table in one.written]
-    for is_log, names in ((True, ("last_by",)), (False, _OF_A_LOG)):
+    for is_log, names in ((True, ("last_by",)), (False, tuple(_OF_A_LOG))):
         # Each option applies to logs or to targets; a pipeline with both uses it for the matching table.
         if all(_is_log(seal) == is_log for _, _, seal in tables):
             refuse(arguments, names, f"for {tables[0][1]}, which is {'a' if is_log else 'no'} change log")
@@ -131,7 +129,7 @@ def _ingest_again(
     options = {name: getattr(recorded, name) for name in names}
     # The configuration wins over the seal: a user who corrected it expects the replay to use it.
     options |= {name: value for name, value in configured.items() if name in names}
-    options |= {name: getattr(arguments, name) for name in _OF_A_LOG if getattr(arguments, name)}
+    options |= given(arguments, _OF_A_LOG.values())
     policies = {"on_invalid": configured.get("on_invalid", recorded.on_invalid)}
     return ingest_changes(spark, log=table, replay=True, policies=policies, **common, **options).counts
 
