@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from delta_cdc.delta_log.actions import Action, Commit, Key
     from delta_cdc.delta_log.listing import Checkpoint, Listing
+    from delta_cdc.delta_log.log_files import LogFiles
     from delta_cdc.delta_log.requests import Storage
-    from delta_cdc.delta_log.table import DeltaLog
 
 _FIRST_BATCH = 4
 _LARGEST_BATCH = 64
@@ -70,7 +70,7 @@ class Replay:
 
     def __init__(
         self,
-        log: DeltaLog,
+        log: LogFiles,
         storage: Storage,
         *,
         version: int,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import delta_cdc.delta_log.table
+import delta_cdc.delta_log.log_files
 from delta_cdc.core.errors import CorruptLog, LogGap, VersionsExpired
 from delta_cdc.delta_log.actions import Add, CommitInfo, Lines
 from delta_cdc.delta_log.requests import Entry, Storage
@@ -58,7 +58,7 @@ def test_reading_a_large_commit_lets_others_run(table: LogTable, monkeypatch: py
     """The loop gets its turn after every piece, however fast the store is."""
     version = _large(table, 5_000)
     events: list[int] = []
-    parse = delta_cdc.delta_log.table.parse_lines
+    parse = delta_cdc.delta_log.log_files.parse_lines
 
     def noted(lines: list[bytes], *, first: int) -> Any:
         events.append(sum(map(len, lines)))
@@ -75,7 +75,7 @@ def test_reading_a_large_commit_lets_others_run(table: LogTable, monkeypatch: py
         await DeltaLog(table.uri).commit(version)
         task.cancel()
 
-    monkeypatch.setattr("delta_cdc.delta_log.table.parse_lines", noted)
+    monkeypatch.setattr("delta_cdc.delta_log.log_files.parse_lines", noted)
     run_sync(reading())
     assert max(events) <= 260 * 1024
     assert sum(events) > 5_000_000
