@@ -308,7 +308,7 @@ async def _seal_alone(observed: Observation[ApplyRequest], seal: Seal, found: No
     assert observed.recorded is not None
     due = renewal_due(observed.source, observed.recorded, observed.now_ms)
     if due is None:
-        return observed.nothing(found.ended.version, *found.notes)
+        return Plan.nothing(observed, found.ended.version, *found.notes)
     preconditions.refuse_unproven(found.identity, observed.source, seal)
     followed = await followed_columns.check(observed.log, found.commits, observed)
     step = Step(
@@ -449,7 +449,7 @@ async def _from_staging(observed: Observation[ApplyRequest], uri: str) -> Plan:
     if staged is None:
         text = f"Staging {canonical_uri(uri)} has no open batch of pipeline {request.pipeline}."
         if seal is None:
-            return observed.nothing(-1, text)
+            return Plan.nothing(observed, -1, text)
         idle = await ranges.choose(observed, seal)
         if isinstance(idle, ranges.Chosen):
             # The read has to stage these changes first: keep the watermark, and renew its seal only if due.

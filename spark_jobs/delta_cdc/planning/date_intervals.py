@@ -15,11 +15,11 @@ from delta_cdc.core import validation
 from delta_cdc.core.retention import expired
 from delta_cdc.core.rules import check_apply
 from delta_cdc.core.uris import canonical_uri
+from delta_cdc.planning.plan import Plan
 
 if TYPE_CHECKING:
     from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.planning.observe import Observation
-    from delta_cdc.planning.plan import Plan
 
 
 async def resolved(observed: Observation[ApplyRequest]) -> Observation[ApplyRequest] | Plan:
@@ -91,4 +91,4 @@ def _as(
 
 def _nothing(observed: Observation[Any], text: str) -> Plan:
     seal = observed.seal
-    return observed.nothing(seal.watermark.version if seal is not None else -1, text)
+    return Plan.nothing(observed, seal.watermark.version if seal is not None else -1, text)

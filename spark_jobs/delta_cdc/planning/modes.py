@@ -32,6 +32,7 @@ from delta_cdc.core.watermark import PipelineState
 from delta_cdc.delta_log.schema_changes import leaf_paths
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import appended_events, followed_columns, preconditions, quarantine, ranges
+from delta_cdc.planning.plan import Plan
 
 if TYPE_CHECKING:
     from delta_cdc.core.errors import DeltaCdcError
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.planning.observe import Observation
-    from delta_cdc.planning.plan import Plan
     from delta_cdc.planning.ranges import Nothing
 
 
@@ -81,7 +81,7 @@ async def planned(
         target_comment=request.target_comment or "",
     )
     validation.check_seal_of_apply(spec)
-    return observed.plan(spec, versions, *notes)
+    return Plan.of(observed, spec, versions, *notes)
 
 
 # -- reload -------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ async def repair(
         first = _in_history(observed, seal, first)
     if request.repair_quarantined and await _nothing_in_quarantine(request):
         text = f"Nothing is in quarantine beside {canonical_uri(request.target)}: there is nothing to repair."
-        return observed.nothing(seal.watermark.version, text)
+        return Plan.nothing(observed, seal.watermark.version, text)
     watermark = seal.watermark.version
     at = await observed.at(watermark)
     if watermark < observed.source.version:
@@ -267,7 +267,7 @@ async def repair(
     parts = await _read(observed, query, first, read_to, one_by_one=one_by_one)
     if isinstance(parts, ranges.Nothing):
         if by_range:
-            return observed.nothing(watermark, *parts.notes)
+            return Plan.nothing(observed, watermark, *parts.notes)
         return await planned(observed, (template,), VersionRange(first, last), *parts.notes)
     read_steps, notes = parts
     if needs_history and len(read_steps) > 1:

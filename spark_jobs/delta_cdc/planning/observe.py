@@ -15,15 +15,12 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.steps import NoRows, Step
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.delta_log.table import DeltaLog
-from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.reconcile import RecordedWatermark, adopted_by, reconcile_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from delta_cdc.core.requests import Request
-    from delta_cdc.core.spec import ApplySpec, ReadSpec
-    from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import Seal, TableVersion
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.memory import Memory
@@ -82,14 +79,6 @@ class Observation(Generic[R]):
     def plan_key(self) -> str:
         """Return the key of the plan that is saved for a retry."""
         return plan_key(self.request.pipeline, self.source)
-
-    def nothing(self, ending: int, *notes: str) -> Plan:
-        """Return an empty plan."""
-        return Plan(self, ending, None, None, notes=(*self.notes, *notes))
-
-    def plan(self, spec: ApplySpec | ReadSpec, versions: VersionRange | None, *notes: str) -> Plan:
-        """Return the plan of a job."""
-        return Plan(self, spec.steps[-1].ending_version, versions, spec, notes=(*self.notes, *notes))
 
     async def at(self, version: int) -> TableState:
         """Return the source as of a version."""

@@ -60,6 +60,23 @@ class Plan:
     notes: tuple[str, ...] = ()
     batch: tuple[Seal, Commit] | None = None
 
+    @classmethod
+    def of(
+        cls,
+        observed: Observation[Any],
+        spec: ApplySpec | ReadSpec,
+        versions: VersionRange | None,
+        *notes: str,
+    ) -> Plan:
+        """Return the plan of a job; the notes follow those of the observation."""
+        notes = (*observed.notes, *notes)
+        return cls(observed, spec.steps[-1].ending_version, versions, spec, notes=notes)
+
+    @classmethod
+    def nothing(cls, observed: Observation[Any], ending: int, *notes: str) -> Plan:
+        """Return a plan without a job; the notes follow those of the observation."""
+        return cls(observed, ending, None, None, notes=(*observed.notes, *notes))
+
     @property
     def source(self) -> TableState:
         """Return the source."""

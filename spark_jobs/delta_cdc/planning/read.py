@@ -24,6 +24,7 @@ from delta_cdc.planning.apply import feed_warning
 from delta_cdc.planning.commit import commit_spec
 from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.observe import look
+from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.ranges import load_step
 from delta_cdc.planning.renewal import renewal_due
 from delta_cdc.planning.staging import (
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from delta_cdc.core.requests import ReadRequest
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Observation
-    from delta_cdc.planning.plan import Plan
     from delta_cdc.planning.reconcile import RecordedWatermark
     from delta_cdc.planning.staging import Batch
 
@@ -106,7 +106,7 @@ async def _plan_request(request: ReadRequest, memory: Memory) -> Plan:
         text = (
             f"Staging {staging.uri} already holds the open batch {batch.versions} of {observed.source.uri}."
         )
-        plan = observed.nothing(batch.seal.watermark.version, text)
+        plan = Plan.nothing(observed, batch.seal.watermark.version, text)
         return replace(plan, versions=batch.versions, batch=(batch.seal, batch.commit))
     work = await _work(observed, batch)
     if isinstance(work, ranges.Nothing):
@@ -140,10 +140,10 @@ async def _idle(observed: Observation[ReadRequest], found: ranges.Nothing, notes
     request = observed.request
     notes, recorded = (*notes, *found.notes), observed.recorded
     if request.target is not None or observed.seal is None or recorded is None or recorded.commit is None:
-        return observed.nothing(found.ended.version, *notes)
+        return Plan.nothing(observed, found.ended.version, *notes)
     due = renewal_due(observed.source, recorded, observed.now_ms)
     if due is None or found.ended.version <= observed.seal.watermark.version:
-        return observed.nothing(found.ended.version, *notes)
+        return Plan.nothing(observed, found.ended.version, *notes)
     preconditions.refuse_unproven(found.identity, observed.source, observed.seal)
     state = PipelineState(
         replace(found.ended, table_id=observed.source.table_id),
@@ -154,7 +154,7 @@ async def _idle(observed: Observation[ReadRequest], found: ranges.Nothing, notes
     source = spark_uri(request.source)
     spec = commit_spec(request, source, first, state, recorded.next_number, observed.planned_on)
     followed = await followed_columns.check(observed.log, found.commits)
-    return observed.plan(spec, None, *notes, *followed.notes, due)
+    return Plan.of(observed, spec, None, *notes, *followed.notes, due)
 
 
 # -- remaining work -----------------------------------------------------------------------------
@@ -301,7 +301,7 @@ async def _planned(
         },
     )
     validation.check_seal(spec.pipeline, (spec.source_uri, spec.run_id), spec.configuration)
-    return observed.plan(spec, versions, *notes, *work.notes)
+    return Plan.of(observed, spec, versions, *notes, *work.notes)
 
 
 def _applied_from(observed: Observation[Any], batch: Batch | None) -> int:
