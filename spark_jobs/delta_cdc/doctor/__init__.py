@@ -84,4 +84,10 @@ class Questions:
 
     def checks_of_spark(self, url: str) -> list[Check]:
         """Return the checks of a master, or of a Connect server."""
-        return Spark(url, self).checks()
+        return Spark(
+            url,
+            folder=self.storage,
+            storage_options=self.storage_options,
+            confs=self.confs,
+            timeout=self.timeout,
+        ).checks()

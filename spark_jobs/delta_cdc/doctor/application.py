@@ -34,7 +34,6 @@ from delta_cdc.spark.sessions import DELTA_VERSION_QUERY, JAVA_QUERY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from delta_cdc.doctor import Questions
     from delta_cdc.launch.jars import JarSet
 
 _CONNECT_PORT = 15002
@@ -64,16 +63,25 @@ class Spark:
     """The checks of a master, or of a Connect server.
 
     :param url: ``local[*]``, ``spark://…``, ``yarn``, ``k8s://…``, or ``sc://…`` for Spark Connect
-    :param settings: the user's confs, which override ours, and the folder for the probe's own table; without
-        it, only a query runs
+    :param folder: URI or path of the folder for the probe's own table; without it, only a query runs
+    :param storage_options: options of that folder's store, with delta-rs's names
+    :param confs: the user's confs, which override ours
+    :param timeout: seconds for each check
     """
 
-    def __init__(self, url: str, settings: Questions) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        folder: str | None,
+        storage_options: Mapping[str, str] | None,
+        confs: Mapping[str, str],
+        timeout: float,
+    ) -> None:
         self._url = url
-        self._options = settings.storage_options
-        self._confs = settings.confs
-        self._timeout = settings.timeout
-        folder = settings.storage
+        self._options = storage_options
+        self._confs = confs
+        self._timeout = timeout
         self._table = f"{folder.rstrip('/')}/{store.PREFIX}_table_{uuid4().hex}" if folder else None
         self._is_reachable = False
         self._process: subprocess.Popen[bytes] | None = None

@@ -67,7 +67,7 @@ def test_whoever_loses_patience_leaves_nothing_behind(
     ("value", "status"), [("true", "ok"), ("false", "warning"), ("", "warning"), (None, "skipped")]
 )
 def test_whether_new_tables_record_their_changes(value: str | None, status: str) -> None:
-    spark = Spark("local[1]", Questions())
+    spark = Spark("local[1]", folder=None, storage_options=None, confs={}, timeout=60)
     spark._feed = value
     result = spark.checks()[-1].look()
     assert result.status == status
@@ -77,7 +77,7 @@ def test_whether_new_tables_record_their_changes(value: str | None, status: str)
 
 
 def test_python_on_the_executors() -> None:
-    spark = Spark("local[1]", Questions())
+    spark = Spark("local[1]", folder=None, storage_options=None, confs={}, timeout=60)
     assert spark._python().status == "skipped"
     spark._versions = {"python": "3.12.1", "pyarrow": "20.0.0"}
     assert spark._python().found == "executors have Python 3.12.1 with pyarrow 20.0.0"
