@@ -19,12 +19,12 @@ from delta_cdc.ingest.batch import (
     SOURCE_TIMESTAMP,
     Found,
     Maker,
-    Reading,
     arrow_type,
     found_of,
 )
 from delta_cdc.ingest.ddl import of_ddl
 from delta_cdc.ingest.layout import layout
+from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.types import Type, struct
 

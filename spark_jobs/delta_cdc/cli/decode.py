@@ -16,7 +16,8 @@ from delta_cdc.core.text_table import clipped, grid, plural
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.ingest import adapters, ddl, formats, local
 from delta_cdc.ingest.adapters.guess import likely_adapter
-from delta_cdc.ingest.batch import COLUMNS, OP, POSITION, RAW, REASON, SEQUENCE, Reading
+from delta_cdc.ingest.batch import COLUMNS, OP, POSITION, RAW, REASON, SEQUENCE
+from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.record import IGNORE, Invalid
 from delta_cdc.ingest.records.compression import FIRST_BYTES, flaw
 from delta_cdc.ingest.sources import FileDamaged

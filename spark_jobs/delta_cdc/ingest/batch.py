@@ -1,23 +1,24 @@
 """Carry records through decoding, adapter and typing: the function that Spark runs on Arrow batches.
 
-One :class:`Reading` says all that a batch of an ingest needs to know. :func:`rows_of` gives the function for
-it: from Arrow batches of raw records to Arrow batches of events, each with the reason if it is invalid. A
-record is one event, or several, or none. If one of its events is invalid, the whole record is.
+A :class:`~delta_cdc.ingest.reading.Reading` says all that a batch of an ingest needs to know.
+:func:`rows_of` gives the function for it: from Arrow batches of raw records to Arrow batches of events, each
+with the reason if it is invalid. A record is one event, or several, or none. If one of its events is invalid,
+the whole record is.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from delta_cdc.core import codec
-from delta_cdc.ingest import adapters, infer, values
-from delta_cdc.ingest.record import DELETE, IGNORE, UPSERT, Adapter, Event, Invalid, Position
+from delta_cdc.ingest import infer, values
+from delta_cdc.ingest.record import DELETE, IGNORE, UPSERT, Event, Invalid, Position
 from delta_cdc.ingest.sources import PLACES, Item, Source, schema_ids, source_of
 from delta_cdc.ingest.types import (
     BINARY,
@@ -38,8 +39,8 @@ from delta_cdc.ingest.values import MISFIT, Encoding
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from delta_cdc.ingest.reading import Reading
     from delta_cdc.ingest.record import Record
-    from delta_cdc.ingest.records.avro import SchemaId
 
 #: Columns of the rows, after those of the payload.
 OP, SEQUENCE, COLUMNS, SOURCE_TIMESTAMP = "_op", "_sequence", "_columns", "_source_timestamp"
@@ -55,84 +56,6 @@ _MOST_SHAPES = 5_000
 #: Rows of an Arrow batch. Spark's own batches may become larger here, because a record may have many events.
 _MOST_ROWS = 20_000
 _NO_ROW: dict[str, Any] = {}
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How the records of one batch of an ingest are read.
-
-    :param format: ``json``, ``csv``, ``parquet`` or ``avro``
-    :param adapter: name of the adapter
-    :param adapter_options: its options, checked
-    :param columns: names and types of the payload, in its order
-    :param others: names and types of other members, which may order the events
-    :param gives_others: the rows have :data:`OTHERS`, with these members
-    :param declared: ``schema`` names the columns, so that others do not count
-    :param names: the columns of CSV files without header
-    :param log_sequence: type of the log's sequence; None before its first batch
-    :param is_messages: the records are messages of a topic
-    :param is_whole: a file is one record, or one array of records
-    :param numbered: records of files get their row numbers
-    :param is_again: the records are raw texts of the quarantine; each row keeps its text
-    :param sizes: for CSV: the planned sizes of the files, by name
-    :param schemas: for messages of Avro: the schemas that they name, as JSON; None for one that the registry
-        does not have
-    """
-
-    format: str
-    adapter: str
-    adapter_options: Mapping[str, Any] = field(default_factory=dict)
-    format_options: Mapping[str, str] = field(default_factory=dict)
-    keys: tuple[str, ...] = ()
-    columns: tuple[tuple[str, Type], ...] = ()
-    others: tuple[tuple[str, Type], ...] = ()
-    gives_others: bool = False
-    declared: bool = False
-    names: tuple[str, ...] = ()
-    insert_only: bool = False
-    log_sequence: Type | None = None
-    is_messages: bool = False
-    is_whole: bool = False
-    numbered: bool = False
-    is_again: bool = False
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    schemas: Mapping[SchemaId, str | None] = field(default_factory=dict)
-
-    def made_adapter(self) -> Adapter:
-        """Return the adapter.
-
-        :raises InvalidConfiguration: no adapter has this name
-        """
-        declared = frozenset(name.lower() for name in self.types) if self.declared else frozenset()
-        return adapters.named(
-            self.adapter,
-            self.adapter_options,
-            keys=self.keys,
-            format=self.format,
-            insert_only=self.insert_only,
-            declared=declared,
-        )
-
-    def with_columns(
-        self, columns: tuple[tuple[str, Type], ...], others: tuple[tuple[str, Type], ...]
-    ) -> Reading:
-        """Return the reading for these columns."""
-        return replace(self, columns=columns, others=others)
-
-    @property
-    def types(self) -> dict[str, Type]:
-        """Return the types of all members that have one."""
-        return {**dict(self.columns), **dict(self.others)}
-
-    @property
-    def is_columnar(self) -> bool:
-        """Return whether the payload stays in Arrow."""
-        return self.format == "parquet" and not self.is_again
-
-    @property
-    def is_exact(self) -> bool:
-        """Return whether a column of another case is another column: in JSON, where names are values."""
-        return self.format == "json"
 
 
 # -- what is not known yet -----------------------------------------------------------------------

@@ -8,13 +8,14 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from delta_cdc.ingest import sources
-from delta_cdc.ingest.batch import Found, Maker, Reading, found_of, of_arrow
+from delta_cdc.ingest.batch import Found, Maker, found_of, of_arrow
 from delta_cdc.ingest.layout import layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from delta_cdc.ingest.reading import Reading
     from delta_cdc.ingest.types import Type
 
 #: Rows of an Arrow batch, as in Spark.

@@ -36,7 +36,7 @@ from delta_cdc.ingest.values import Encoding, json_text, plain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from delta_cdc.ingest.batch import Reading
+    from delta_cdc.ingest.reading import Reading
     from delta_cdc.ingest.record import Adapter
 
 #: Columns of the Arrow batches that Spark brings, besides the columns of Parquet files.

@@ -24,12 +24,12 @@ from delta_cdc.ingest.batch import (
     UNKNOWN,
     Found,
     Maker,
-    Reading,
     found_of,
     ids_of,
     read_of,
 )
 from delta_cdc.ingest.layout import layout
+from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.records.avro import SchemaId
 from delta_cdc.ingest.types import LONG, STRING
 

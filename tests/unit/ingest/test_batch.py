@@ -23,11 +23,11 @@ from delta_cdc.ingest.batch import (
     SEQUENCE,
     Found,
     Maker,
-    Reading,
     found_of,
     read_of,
 )
 from delta_cdc.ingest.layout import layout
+from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.types import INTEGER, LONG, STRING, struct
 from tests.support import debezium as d
 from tests.support.change_sets import adapted, by_row, json_records, table_records, typed

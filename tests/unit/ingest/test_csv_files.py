@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.ingest import adapters, local
-from delta_cdc.ingest.batch import POSITION, RAW, REASON, Reading
+from delta_cdc.ingest.batch import POSITION, RAW, REASON
+from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.records import csv
 from delta_cdc.ingest.records.csv import MISQUOTED, UNCLOSED, WITH_NUL
 from tests.support.change_sets import typed

@@ -19,17 +19,9 @@ from delta_cdc.core.change_log import POSITION, PUBLISHED, RAW, SEQUENCE
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.reader_options import is_true, option
 from delta_cdc.ingest import adapters, formats, sources
-from delta_cdc.ingest.batch import (
-    UNKNOWN,
-    Found,
-    Reading,
-    found_of,
-    ids_of,
-    output_type,
-    read_of,
-    rows_of,
-)
+from delta_cdc.ingest.batch import UNKNOWN, Found, found_of, ids_of, output_type, read_of, rows_of
 from delta_cdc.ingest.layout import Layout, layout
+from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.records.avro import MOST_SCHEMAS, SchemaId
 from delta_cdc.ingest.types import STRING, Type
 from delta_cdc.spark.ingest import columnar, expressions, lines, records
