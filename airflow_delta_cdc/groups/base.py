@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.arguments import attributes
-from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups import work
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_delta_cdc.form import Run
-    from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
     from airflow_delta_cdc.groups.work import Item
     from delta_cdc.core.option import Kind
     from delta_cdc.run.batch import PipelineJob
@@ -75,20 +73,6 @@ class GroupOperator(DeltaCdcOperator):
     def announces(self, pipeline: str) -> bool:
         """Return True: some task of the group announces each of its tables."""
         return True
-
-    def detecting(self, task_id: str) -> DetectChangesOperator:
-        """Return the task that detects changes, as the DAG file defines it, with the arguments of its tables.
-
-        A worker runs the DAG file for each task, so the arguments are here without an XCom.
-        """
-        return cast("DetectChangesOperator", self.dag.get_task(task_id))
-
-    def form(self, context: Context, detection: DetectChangesOperator) -> Run:
-        """Read the form of the run. Each task does, because people can edit XComs, and not the form of a run.
-
-        :raises InvalidConfiguration: fields of the form contradict each other
-        """
-        return asked(context, tables=detection.group)
 
     def rendered(self, table: Mapping[str, Any], *rest: Any, **how: Any) -> dict[str, Any]:
         """Return the arguments of a table with rendered templates; see :func:`template_error`.
@@ -172,12 +156,6 @@ def of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:
 def is_dry(table: Mapping[str, Any]) -> bool:
     """Return whether the run of a table is a dry run, which writes nothing."""
     return mode_of(table) == "dry_run" or arguments.flag("dry_run", table.get("dry_run"))
-
-
-def chosen_tables(detection: DetectChangesOperator, run: Run) -> dict[str, Mapping[str, Any]]:
-    """Return the tables of a detecting task that the form of the run chooses, by name, as the DAG file has
-    them."""
-    return {table["pipeline"]: table for table in detection.tables if table["pipeline"] in run.tables}
 
 
 def jobs_of(

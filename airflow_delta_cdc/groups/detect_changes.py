@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.announced import announced_by_group, knows_events
 from airflow_delta_cdc.failures import described
+from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
-    chosen_tables,
     has_target,
     jobs_of,
     mode_of,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_delta_cdc.form import Run
     from delta_cdc.run.batch import PipelineJob
     from delta_cdc.run.detect_changes import DetectedChanges
 
@@ -47,7 +48,7 @@ class DetectChangesOperator(GroupOperator):
     The XCom ``return_value`` is the list of work for the mapped task
     (:class:`airflow_delta_cdc.groups.work.Item` as a dict). The XCom ``tables`` is a summary of every table
     of the group. Neither has an argument of a table: the other tasks take the arguments from this one
-    (:meth:`GroupOperator.detecting`), and render them themselves.
+    (:func:`detecting`), and render them themselves.
 
     If a table cannot be planned, it is in the list: its own task plans it again, and fails under its name. In
     a manual run with a mode in the form, this task fails instead.
@@ -83,15 +84,26 @@ class DetectChangesOperator(GroupOperator):
             return [self.rendered(table, *rest, **how) for table in content]
         return super().render_template(content, *rest, **how)
 
+    def form(self, context: Context) -> Run:
+        """Read the form of the run. Each task does, because people can edit XComs, and not the form of a run.
+
+        :raises InvalidConfiguration: fields of the form contradict each other
+        """
+        return asked(context, tables=self.group)
+
+    def chosen(self, run: Run) -> dict[str, Mapping[str, Any]]:
+        """Return the tables that the form of the run chooses, by name, as the DAG file has them."""
+        return {table["pipeline"]: table for table in self.tables if table["pipeline"] in run.tables}
+
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Detect the changes of every table of the run."""
 
-        run = self.form(context, self)
+        run = self.form(context)
         if run.date_interval is not None:
             self.log.info("A backfill by dates: from %s to %s.", *run.date_interval)
         elif run.explicit:
             self.log.info("The form of this run selects mode %s.", run.mode)
-        chosen = [of_run(table, run) for table in chosen_tables(self, run).values()]
+        chosen = [of_run(table, run) for table in self.chosen(run).values()]
         is_partial = len(run.tables) < len(self.group) or len(self.group) == 1
         selected = []
         for table in chosen:
@@ -164,6 +176,17 @@ class DetectChangesOperator(GroupOperator):
         failed = [one.pipeline for one in detected if one.error is not None]
         failed_text = f", {len(failed)} failed: {', '.join(failed)}" if failed else ""
         self.log.info("%d of %d tables have work%s.\n%s", busy, len(detected), failed_text, grid(rows))
+
+
+def detecting(task: GroupOperator, task_id: str) -> DetectChangesOperator:
+    """Return the task that detects changes, as the DAG file defines it, with the arguments of its tables.
+
+    A worker runs the DAG file for each task, so the arguments are here without an XCom.
+
+    :param task: any task of the same group
+    :param task_id: id of the task that detects changes
+    """
+    return cast("DetectChangesOperator", task.dag.get_task(task_id))
 
 
 def _no_part(table: Mapping[str, Any], *, chosen: bool) -> str:

@@ -9,6 +9,7 @@ from airflow_delta_cdc.announced import announced, announced_by_group, knows_eve
 from airflow_delta_cdc.assets import group_alias, group_asset
 from airflow_delta_cdc.groups import work
 from airflow_delta_cdc.groups.base import GroupOperator, has_target, template_error
+from airflow_delta_cdc.groups.detect_changes import detecting
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, InvalidXCom
 from delta_cdc.core.text_table import grid
@@ -59,7 +60,7 @@ class PublishOperator(GroupOperator):
         for task_id in self.detections:
             detected = context["ti"].xcom_pull(task_ids=task_id, key="tables", map_indexes=-1)
             summaries |= work.summaries(detected)
-            for table in self.detecting(task_id).tables:
+            for table in detecting(self, task_id).tables:
                 names = {name: table[name] for name in _NAMES if name in table}
                 named[table["pipeline"]] = self.rendered(names, context, environment)
         done = work.published(self._done(context))

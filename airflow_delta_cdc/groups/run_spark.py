@@ -11,13 +11,13 @@ from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
     WorkSavedPlans,
-    chosen_tables,
     has_target,
     is_dry,
     jobs_of_items,
     of_run,
     saved_plans_of,
 )
+from airflow_delta_cdc.groups.detect_changes import detecting
 from airflow_delta_cdc.groups.work import items
 from delta_cdc.core.errors import JobFailed, TableNotFound
 
@@ -64,9 +64,9 @@ class RunSparkOperator(GroupOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the items that need Spark; without any, no process starts."""
 
-        detection = self.detecting(self.detection)
-        run = self.form(context, detection)
-        chosen = chosen_tables(detection, run)
+        detection = detecting(self, self.detection)
+        run = detection.form(context)
+        chosen = detection.chosen(run)
         found = [item for item in items(self.work, chosen) if not item.failed]
         if not found:
             self.log.info("No table has work.")

@@ -11,13 +11,13 @@ from airflow_delta_cdc.groups import work
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
     WorkSavedPlans,
-    chosen_tables,
     is_dry,
     jobs_of_items,
     of_run,
     saved_plans_of,
     template_error,
 )
+from airflow_delta_cdc.groups.detect_changes import detecting
 from airflow_delta_cdc.groups.work import Answer
 from airflow_delta_cdc.links import TABLE_LINKS
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_delta_cdc.groups.work import Item
-
 
 #: Keys in the task's state store: the application's try whose error this task has raised, and the detection
 #: whose work it has published.
@@ -71,7 +70,7 @@ class ApplyTableOperator(GroupOperator):
         # Not a template field: an XCom has no templates.
         self.item = item
         name = item.get("pipeline") if isinstance(item, dict) else None
-        of_dag = (one for one in self.detecting(detection).tables if one["pipeline"] == name)
+        of_dag = (one for one in detecting(self, detection).tables if one["pipeline"] == name)
         # Empty for an item that execute() refuses.
         self.table: Mapping[str, Any] = next(of_dag, {})
         self.pipeline = self.table.get("pipeline", "")
@@ -91,9 +90,9 @@ class ApplyTableOperator(GroupOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Confirm the work from the target's log, or plan and run it; publish the outcome."""
-        detection = self.detecting(self.detection)
-        run = self.form(context, detection)
-        item = work.item(self.item, chosen_tables(detection, run))
+        detection = detecting(self, self.detection)
+        run = detection.form(context)
+        item = work.item(self.item, detection.chosen(run))
         table = of_run(self.table, run)
         # The error of a failed detection follows under its name, if planning again meets it again.
         found = "detect_changes could not plan this table; trying again" if item.failed else item.found
