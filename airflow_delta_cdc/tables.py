@@ -15,8 +15,8 @@ from airflow_delta_cdc.announced import announcements
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.backup import keep, kept
 from airflow_delta_cdc.failures import described
+from airflow_delta_cdc.lookups import chosen, each_located
 from airflow_delta_cdc.metrics import emit_run
-from airflow_delta_cdc.names import chosen, each_located
 from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidConfiguration,

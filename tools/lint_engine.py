@@ -49,14 +49,15 @@ PROVIDER_LAYERS: Layers = {
     "kafka": (*_BASE, "hooks"),
     "triggers": (*_BASE, "assets", "hooks"),
     "runtime": (*_BASE, "hooks"),
-    # These three serve operators: they import the base class of all, for types.
-    "names": (*_SHARED, "operators"),
-    "files": (*_SHARED, "operators"),
-    "tables": (*_SHARED, "operators", "names"),
-    "operators": (*_SHARED, "runtime", "names", "files", "tables"),
+    "names": _SHARED,
+    "files": _SHARED,
+    # These two serve operators: they import the base class of all, for types.
+    "lookups": (*_SHARED, "operators", "names"),
+    "tables": (*_SHARED, "operators", "lookups"),
+    "operators": (*_SHARED, "runtime", "names", "lookups", "files", "tables"),
     "sensors": (*_SHARED, "names", "triggers"),
     "decorators": (*_SHARED, "runtime", "operators"),
-    "groups": (*_SHARED, "operators", "names", "tables", "form"),
+    "groups": (*_SHARED, "operators", "tables", "form"),
 }
 #: What the provider may import of the engine where it does not go through ``airflow_delta_cdc.engine``: what
 #: is cheap.

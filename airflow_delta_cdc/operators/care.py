@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes, named_tables
 from airflow_delta_cdc.files import configuration
-from airflow_delta_cdc.names import each_located, located
+from airflow_delta_cdc.lookups import each_located, located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError

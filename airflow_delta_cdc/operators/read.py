@@ -11,7 +11,7 @@ from airflow_delta_cdc.arguments import attributes, renderers, taken
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.links import TABLE_LINKS
-from airflow_delta_cdc.names import located
+from airflow_delta_cdc.lookups import located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core.option import filled, kinds, parameters

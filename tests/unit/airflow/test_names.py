@@ -13,7 +13,8 @@ from airflow.sdk.execution_time import comms, task_runner
 from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 from deltalake import DeltaTable
 
-from airflow_delta_cdc.names import cached_location, each_located, forget_moved, located
+from airflow_delta_cdc.lookups import each_located, located
+from airflow_delta_cdc.names import cached_location, forget_moved
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
 from delta_cdc.core.errors import (
     DeltaCdcError,
