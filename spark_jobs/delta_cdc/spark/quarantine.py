@@ -17,15 +17,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from delta_cdc.core import reserved_columns
 from delta_cdc.core.change_log import POSITION, POSITION_DDL, PUBLISHED, RAW
 from delta_cdc.core.errors import ConcurrentModification, TargetSchemaClash
 from delta_cdc.core.reasons import reason as reason_of
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
 from delta_cdc.ingest.records.csv import UNCLOSED
 from delta_cdc.spark import catalog
-from delta_cdc.spark.apply.batch import NULL_KEY
 from delta_cdc.spark.apply.commit import CommitResult, attempt, is_conflict
 from delta_cdc.spark.apply.constraints import Destination
+from delta_cdc.spark.apply.refusals import NULL_KEY
+from delta_cdc.spark.apply.rows import RAW as SOURCE_ROW
+from delta_cdc.spark.apply.sequences import as_text
+from delta_cdc.spark.changes import states
 from delta_cdc.spark.ingest import redelivery
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplySpec, IngestSpec, SourceFile
     from delta_cdc.core.steps import Step
     from delta_cdc.core.watermark import Seal
+    from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
 #: Name -> type. ``raw`` is the record's text or the source's row as JSON; it is NULL for an unreadable file.
@@ -133,6 +138,35 @@ def _write_unsealed(save: Callable[[], object]) -> CommitResult:
 
 
 # -- events of an apply -----------------------------------------------------------------------------
+def set_aside(context: StepContext, invalid: DataFrame, shape: Shape, reason: Column) -> None:
+    """Keep rows of a step for the quarantine, in the step's context, and count them.
+
+    :param invalid: events or change rows, with the row of the source
+        (:data:`~delta_cdc.spark.apply.rows.RAW`) and the version that added it; the quarantine keeps
+        their sequence if it orders events
+    :param reason: why they are invalid
+    """
+    sequence = F.lit(None)
+    if shape.order_type is not None:
+        sequence = as_text(F.col(states.SEQUENCE), shape.order_type)
+    quarantined = rows(
+        invalid,
+        spec=context.spec,
+        step=context.step,
+        reason=reason,
+        keys=shape.keys,
+        sequence=sequence,
+        event=F.col(SOURCE_ROW),
+        commit_version=F.col(reserved_columns.COMMIT_VERSION),
+    ).localCheckpoint()
+    number = quarantined.count()
+    if number:
+        context.count(quarantined=number)
+        if context.quarantined is not None:
+            quarantined = context.quarantined.unionByName(quarantined)
+        context.quarantined = quarantined
+
+
 def rows(
     found: DataFrame,
     *,

@@ -9,7 +9,7 @@ import pytest
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS
 from delta_cdc.spark.apply import layout, rows, schema
-from delta_cdc.spark.apply.partial_columns import CARRIED
+from delta_cdc.spark.apply.rows import CARRIED
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:

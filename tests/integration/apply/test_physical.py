@@ -12,7 +12,7 @@ import pytest
 
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.options import ApplyOptions
-from delta_cdc.spark.apply import batch, from_feed, layout
+from delta_cdc.spark.apply import batches, from_feed, layout
 from delta_cdc.spark.apply.merge import Merge
 from delta_cdc.spark.apply.rows import Shape
 from tests.support.engine import Flow, actions, commit_info, newest, picked, session_like
@@ -206,13 +206,13 @@ def test_the_source_is_read_once(
     """One scan makes the batch; counts, bounds and the MERGE come from what it left."""
     flow = Flow(spark, large, str(tmp_path / "target"), options).through(0)
     planned: list[DataFrame] = []
-    real = batch.materialise
+    real = batches.materialise
 
-    def seen(rows: DataFrame, *given: Any, **more: Any) -> batch.Batch:
+    def seen(rows: DataFrame, *given: Any, **more: Any) -> batches.Batch:
         planned.append(rows)
         return real(rows, *given, **more)
 
-    monkeypatch.setattr(batch, "materialise", seen)
+    monkeypatch.setattr(batches, "materialise", seen)
     step = flow.step("apply", 1, 2)
     work = from_feed.merge(session_like(spark), flow.spec(step), step)
     assert work.merge is not None
@@ -269,7 +269,7 @@ def test_what_a_batch_says_of_its_keys(
 
     given, _, limit = values.partition(" LIMIT ")
     rows = spark.sql(f"SELECT CAST(k AS {kind}) AS k FROM VALUES {given} t(k) LIMIT {limit or 9}")
-    found = batch.pruning(batch.materialise(rows, keyed(rows), {batch.CHANGES: F.count("*")}))
+    found = batches.pruning(batches.materialise(rows, keyed(rows), {batches.CHANGES: F.count("*")}))
     assert [_sorted(text) for text in found] == literals
 
 
@@ -311,8 +311,8 @@ def test_many_keys_that_lie_apart_become_few_ranges(spark: SparkSession) -> None
     from pyspark.sql import functions as F
 
     heaps = spark.range(3000).selectExpr("(id % 30) * 1000000 + id AS k")
-    found = batch.materialise(heaps, keyed(heaps), {batch.CHANGES: F.count("*")}).ranges["k"]
-    assert len(found) == batch.MOST_RANGES
+    found = batches.materialise(heaps, keyed(heaps), {batches.CHANGES: F.count("*")}).ranges["k"]
+    assert len(found) == batches.MOST_RANGES
     inside = " OR ".join(f"k BETWEEN {low} AND {high}" for low, high in found)
     assert heaps.where(inside).count() == 3000
     # Fifteen of the 29 gaps are left out.
@@ -326,7 +326,7 @@ def test_a_key_that_partitions_the_target_is_listed(
     from pyspark.sql import functions as F
 
     rows = spark.range(2 * partitions).selectExpr("id", f"concat('p', id % {partitions}) AS part")
-    made = batch.materialise(rows, keyed(rows, "part"), {batch.CHANGES: F.count("*")})
+    made = batches.materialise(rows, keyed(rows, "part"), {batches.CHANGES: F.count("*")})
     values = sorted(f"'p{n}'" for n in range(partitions))
     assert made.ranges.get("part", ()) == (tuple((v, v) for v in values) if listed else ())
     assert made.bounds["part"] == (values[0], values[-1])
@@ -338,7 +338,7 @@ def test_ranges_that_skip_little_are_left_out(spark: SparkSession, left_out: int
     from pyspark.sql import functions as F
 
     rows = spark.range(500).selectExpr(f"id * 20 + IF(id < 250, 0, {left_out}) AS k")
-    found = batch.materialise(rows, keyed(rows), {batch.CHANGES: F.count("*")}).ranges
+    found = batches.materialise(rows, keyed(rows), {batches.CHANGES: F.count("*")}).ranges
     assert bool(found.get("k")) == kept
 
 
@@ -350,7 +350,7 @@ def test_the_ranges_of_all_keys_take_one_job(spark: SparkSession) -> None:
     )
     jobs = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs
     before = jobs()
-    made = batch.materialise(rows, keyed(rows), {batch.CHANGES: F.count("*")})
+    made = batches.materialise(rows, keyed(rows), {batches.CHANGES: F.count("*")})
     # The scan that makes the batch shuffles its totals, which adaptive execution runs as a job of its own.
     assert jobs() - before == 4
     assert {key: len(ranges) for key, ranges in made.ranges.items()} == {"a": 16, "b": 16, "d": 2}

@@ -27,7 +27,7 @@ from delta_cdc.planning import read_methods
 from delta_cdc.planning.ingest_request import checked
 from delta_cdc.run.loop import Services
 from delta_cdc.spark import quarantine
-from delta_cdc.spark.apply import batch, layout
+from delta_cdc.spark.apply import batches, layout, refusals
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -135,7 +135,7 @@ def test_numbers_of_the_change_queries() -> None:
 
 def test_numbers_of_an_apply() -> None:
     page = _text("explanation/files.md", "howto/expire-events.md")
-    assert f"up to {batch.MOST_RANGES} of them" in page
+    assert f"up to {batches.MOST_RANGES} of them" in page
     assert f"clustered by its keys (up to {layout._MAX_CLUSTERING_COLUMNS})" in page
     assert f"a batch has {layout._MANY_ROWS:,} rows or more" in page
     assert f"a target of up to {layout._WHOLE_FILES_TARGET // 1024**2} MiB" in page
@@ -150,7 +150,7 @@ def test_numbers_of_an_apply() -> None:
 def test_columns_of_the_quarantine() -> None:
     rows = _rows("column of the quarantine", "howto/quarantine.md")
     assert sorted(name for row in rows for name in _codes(row[0])) == sorted(quarantine.COLUMNS)
-    assert {batch.NULL_KEY, batch.NULL_SEQUENCE} <= set(_codes(rows[0][1]))
+    assert {refusals.NULL_KEY, refusals.NULL_SEQUENCE} <= set(_codes(rows[0][1]))
 
 
 def test_every_choice_has_its_row() -> None:

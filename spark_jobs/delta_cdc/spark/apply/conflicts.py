@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import ConflictingEvents, KeyNotUnique
 from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import partial_columns
+from delta_cdc.spark import quarantine
+from delta_cdc.spark.apply import partial_columns, refusals
 from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, LAST_BY, SHARED, UPSERT
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced, comparable
@@ -54,10 +54,11 @@ def resolved(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame
     if totals["conflicts"]:
         conflicting = merged_events.where(_CONFLICT)
         if context.options.on_conflict != "quarantine":
-            _refuse(context, totals["conflicts"], b.samples(conflicting, names, F.lit(True)))
+            _refuse(context, totals["conflicts"], refusals.samples(conflicting, names, F.lit(True)))
         # This also removes conflicting events that were applied earlier: the key is recomputed without them.
         new_positions = conflicting.where(IN_BATCH).select(*group)
-        context.set_aside(tied.join(new_positions, on=names, how="left_semi"), shape, F.lit("tied"))
+        removed = tied.join(new_positions, on=names, how="left_semi")
+        quarantine.set_aside(context, removed, shape, F.lit("tied"))
         merged_events = merged_events.where(~F.col(_CONFLICT))
     without_conflict = events.where(~F.col(SHARED))
     column_names = [quote(name) for name in events.columns if name in merged_events.columns]

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from delta_cdc.core.errors import DeltaCdcError, TargetConstraintViolated, TargetSchemaClash
 from delta_cdc.core.reasons import reason, too_long_a_name
 from delta_cdc.core.sql import literal, quote
-from delta_cdc.spark.apply.batch import samples
+from delta_cdc.spark.apply.refusals import samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,6 +7,7 @@ between, without any conflict.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,14 @@ from delta_cdc.core import sql
 from delta_cdc.core.errors import SequenceNotIncreasing
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark.apply import intervals
-from delta_cdc.spark.apply.batch import DUPLICATE_MARK
+from delta_cdc.spark.apply import intervals, layout
 from delta_cdc.spark.apply.events import KIND
 from delta_cdc.spark.apply.events import UPSERT as EVENT_UPSERT
 from delta_cdc.spark.apply.intervals import BASE, DELETED, END, FOUND_DELETED, FROM_NOTHING, START
 from delta_cdc.spark.apply.merge import Clause, Merge, from_source
+from delta_cdc.spark.apply.prepared_step import PreparedStep
+from delta_cdc.spark.apply.refusals import DUPLICATE_MARK
+from delta_cdc.spark.apply.sequences import greater
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import comparable, conformed, laid_out_as, same
 from delta_cdc.spark.changes.queries import raised
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from delta_cdc.core.options import ApplyOptions
     from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
+
+log = logging.getLogger(__name__)
 
 OPERATION, _REPLACED = f"{PLAN_PREFIX}operation", f"{PLAN_PREFIX}replaced"
 #: Columns of a row of the target: its values (struct) and its end.
@@ -324,3 +329,37 @@ def merge_history(
     )
     confs = LAZY if lazy else {}
     return Merge(context.spec.target_uri, rows, (*on, *pruning), tuple(clauses), confs=confs)
+
+
+def prepared(
+    context: StepContext,
+    merge: Merge,
+    shape: Shape,
+    highest: str | None = None,
+    truncates: tuple[str, ...] = (),
+    *,
+    changed: int,
+    rewritten: int,
+    size: int | None,
+) -> PreparedStep:
+    """Return the step with its MERGE.
+
+    For ``changed``, ``rewritten`` and ``size`` see :func:`delta_cdc.spark.apply.layout.tuned`.
+
+    :param merge: from :func:`merge_states` or :func:`merge_history`
+    :param highest: greatest sequence of the step's rows, as text
+    :param truncates: sequences for the seal, including those of earlier steps
+    """
+    merge = replace(merge, source=context.commented(merge.source), evolve=context.evolve)
+    merge = layout.tuned(context, merge, changed=changed, rewritten=rewritten, size=size)
+    log.debug("%s", merge.statement)
+    return PreparedStep(
+        lambda: merge.run(context.session),
+        context.counts,
+        greater(context.session, shape.order_type, context.step.highest_sequence, highest),
+        shape,
+        truncates,
+        merge=merge,
+        quarantined=context.quarantined,
+        alters=context.alters,
+    )

@@ -16,8 +16,7 @@ from delta_cdc.core.sql import table
 from delta_cdc.core.uris import short_name
 from delta_cdc.core.watermark import PipelineState, Seal, TableVersion, newest
 from delta_cdc.spark import catalog, quarantine
-from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import from_events, from_feed, layout, load, repair
+from delta_cdc.spark.apply import batches, from_events, from_feed, layout, load, refusals, repair
 from delta_cdc.spark.apply.commit import (
     CommitResult,
     changed_since,
@@ -163,7 +162,7 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: Step) -> tuple
         try:
             return _run_step(session, spec, step)
         except Exception as error:
-            if b.LOST_ROWS not in str(error):
+            if batches.LOST_ROWS not in str(error):
                 raise
             log.warning(
                 "an executor was lost with rows of %s; computing them again (attempt %s of %s)",
@@ -194,7 +193,7 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Commi
         outcome = commit(session, seal, prepared.write, _destination(session, spec, prepared))
     except Exception as error:
         # Either the source inserts an existing key, or the target changed after it was observed.
-        if b.DUPLICATE_MARK in str(error) and step.planned_on is not None:
+        if refusals.DUPLICATE_MARK in str(error) and step.planned_on is not None:
             reason = overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
         if reason is None:
             raise

@@ -25,11 +25,10 @@ from pyspark.sql.types import DataType
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS
 from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import partial_columns, rows
-from delta_cdc.spark.apply.batch import LATE, NULL_KEY, NULL_SEQUENCE, UNKNOWN_COLUMN
-from delta_cdc.spark.apply.partial_columns import CARRIED
-from delta_cdc.spark.apply.rows import RAW
+from delta_cdc.spark import quarantine
+from delta_cdc.spark.apply import batches, layout, partial_columns, refusals, rows
+from delta_cdc.spark.apply.refusals import LATE, NULL_KEY, NULL_SEQUENCE, UNKNOWN_COLUMN
+from delta_cdc.spark.apply.rows import CARRIED, RAW
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.changes import states
 
@@ -62,13 +61,6 @@ class Events:
     sequences: DataFrame
 
 
-def effective(options: ApplyOptions) -> ApplyOptions:
-    """Return the options; for snapshots with a version column, this column becomes the sequence."""
-    if options.snapshot_version_column is None:
-        return options
-    return replace(options, sequence_by=quote(options.snapshot_version_column))
-
-
 def of_rows(
     source_rows: DataFrame,
     options: ApplyOptions,
@@ -80,7 +72,7 @@ def of_rows(
     """Read rows of a change log, or of a table of snapshots, as events.
 
     :param source_rows: columns of the source and ``_commit_version`` (NULL if unknown)
-    :param options: from :func:`effective`
+    :param options: from :func:`delta_cdc.spark.apply.prepared_step.effective`
     :param horizons: the allowed lateness, see :class:`delta_cdc.core.spec.RepairStep`
     :param keep_raw: keep each whole source row, even if the options do not quarantine
     :raises InvalidExpression: an expression does not resolve, or has the wrong type
@@ -91,7 +83,7 @@ def of_rows(
     added = {
         states.SEQUENCE: rows.combined(options.sequences),
         KIND: _kind(plain, options),
-        CARRIED: partial_columns.carried(plain, options),
+        CARRIED: rows.carried(plain, options),
         LAST_BY: _last_by(plain, options),
         RAW: F.struct(*[F.col(quote(name)) for name in columns])
         if options.quarantines or keep_raw
@@ -130,6 +122,14 @@ def of_rows(
     return Events(events, shape, sequences)
 
 
+def of_step(context: StepContext, source_rows: DataFrame) -> Events:
+    """Read rows of the source of a step as events; see :func:`of_rows`."""
+    step = context.step
+    return of_rows(
+        source_rows, context.options, context.source, step.horizons, keep_raw=step.read.quarantined
+    )
+
+
 def _kind(plain: DataFrame, options: ApplyOptions) -> Column:
     kind = F.lit(UPSERT)
     for argument, text, event_kind in (
@@ -159,7 +159,7 @@ def _reason(shape: Shape, horizons: Sequence[tuple[int, str]], names_unknown: Co
             & (sequence < from_text(text, shape.order_type))
         )
     return (
-        F.when(~is_truncate & b.null_key(shape), NULL_KEY)
+        F.when(~is_truncate & batches.null_key(shape), NULL_KEY)
         .when(sequence.isNull(), NULL_SEQUENCE)
         .when(~is_truncate & names_unknown, UNKNOWN_COLUMN)
         .when(late, LATE)
@@ -184,7 +184,7 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
     sequence = F.col(states.SEQUENCE)
     lacks_sequence = sequence.isNull() if shape.order_type is not None else F.lit(False)
     reason = (
-        F.when(b.null_key(shape), NULL_KEY)
+        F.when(batches.null_key(shape), NULL_KEY)
         .when(lacks_sequence, NULL_SEQUENCE)
         .when(partial_columns.names_unknown(shape, options, carried_names, columns), UNKNOWN_COLUMN)
     )
@@ -217,7 +217,7 @@ def marked(events: DataFrame, shape: Shape) -> DataFrame:
 
 
 # -- validation ---------------------------------------------------------------------------------
-def checked(context: StepContext, events: Events) -> b.Batch:
+def checked(context: StepContext, events: Events) -> batches.Batch:
     """Materialise a batch of events once; refuse or quarantine invalid events.
 
     Besides the counts by reason, the totals are ``events``; ``shared``, the number of valid events that share
@@ -234,7 +234,7 @@ def checked(context: StepContext, events: Events) -> b.Batch:
     late = F.lit(False)
     if step.highest_sequence is not None:
         late = F.coalesce(sequence <= from_text(step.highest_sequence, order_type), F.lit(False))
-    batch = b.materialise(
+    batch = batches.materialise(
         marked(events.rows, events.shape),
         events.shape,
         {
@@ -248,7 +248,7 @@ def checked(context: StepContext, events: Events) -> b.Batch:
             "highest": as_text(F.max(sequence), order_type),
         },
         only=valid & ~is_truncate,
-        with_ranges=context.skips_files,
+        with_ranges=layout.skips_files(context),
     )
     refuse_invalid(context, batch, events.shape)
     totals = batch.totals
@@ -256,19 +256,19 @@ def checked(context: StepContext, events: Events) -> b.Batch:
     return batch
 
 
-def refuse_invalid(context: StepContext, batch: b.Batch, shape: Shape) -> None:
+def refuse_invalid(context: StepContext, batch: batches.Batch, shape: Shape) -> None:
     """Refuse invalid events, or quarantine them if the options request it."""
     totals, options = batch.totals, context.options
     accepted = {LATE} if options.on_late == "discard" else set()
     if options.on_invalid == "quarantine":
         accepted |= set(INVALID)
     conditions = {reason: _is(reason) for reason in (NULL_SEQUENCE, UNKNOWN_COLUMN, LATE)} | {
-        b.DUPLICATE: F.col(states.DUPLICATE)
+        refusals.DUPLICATE: F.col(states.DUPLICATE)
     }
     counts = {name: total for name, total in totals.items() if name not in accepted}
-    b.refuse(counts, batch.rows, shape, context, conditions)
+    refusals.refuse(counts, batch.rows, shape, context, conditions)
     if any(totals[reason] for reason in INVALID):
-        context.set_aside(batch.rows.where(F.col(REASON).isin(*INVALID)), shape, F.col(REASON))
+        quarantine.set_aside(context, batch.rows.where(F.col(REASON).isin(*INVALID)), shape, F.col(REASON))
 
 
 def _is(reason: str) -> Column:
@@ -282,7 +282,7 @@ def _texts(sequences: Column, order_type: DataType) -> Column:
 
 def extent(context: StepContext, source_rows: DataFrame) -> tuple[str | None, tuple[str, ...]]:
     """Return the greatest sequence of valid events and the sequences of truncates, as text."""
-    events = context.events(source_rows)
+    events = of_step(context, source_rows)
     order_type = events.shape.order_type
     assert order_type is not None
     if context.options.source_kind == "snapshot":

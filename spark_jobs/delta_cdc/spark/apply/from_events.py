@@ -23,9 +23,9 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.watermark import newest
-from delta_cdc.spark import written_rows
-from delta_cdc.spark.apply import batch as b
+from delta_cdc.spark import quarantine, written_rows
 from delta_cdc.spark.apply import (
+    batches,
     boundary,
     conflicts,
     difference,
@@ -35,7 +35,7 @@ from delta_cdc.spark.apply import (
     layout,
     load,
     ordering,
-    partial_columns,
+    refusals,
     rows,
     schema,
     timeline,
@@ -115,10 +115,10 @@ def _tracks_rows(source_rows: DataFrame) -> bool:
         return False
 
 
-def _checked(context: StepContext, source_events: Events) -> tuple[b.Batch, DataFrame, DataFrame]:
+def _checked(context: StepContext, source_events: Events) -> tuple[batches.Batch, DataFrame, DataFrame]:
     """Return the checked batch, its valid events, and rows with the sequences of all snapshots or events."""
     batch = events.checked(context, source_events)
-    discarded = batch.totals[b.LATE]
+    discarded = batch.totals[refusals.LATE]
     if discarded and not _tracks_rows(_as_of_step(context)):
         raise InvalidConfiguration(
             f"{discarded} event(s) of {context.source}, {context.versions}, are too late and would be "
@@ -136,12 +136,12 @@ def _checked(context: StepContext, source_events: Events) -> tuple[b.Batch, Data
 def apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     """Prepare the MERGE of a range of a change log, or of a table of snapshots."""
     context = StepContext.of(session, spec, step)
-    source_events = context.events(batch_rows(context))
+    source_events = events.of_step(context, batch_rows(context))
     batch, valid, sequences = _checked(context, source_events)
     shape, totals = source_events.shape, batch.totals
     refuse_other_order(context, shape)
     schema.check_target(context, shape)
-    highest, truncates, pruning = totals["highest"], totals["truncates"], b.pruning(batch)
+    highest, truncates, pruning = totals["highest"], totals["truncates"], batches.pruning(batch)
     context.truncated = context.truncated or bool(truncates)
     if context.options.source_kind == "change_log" and not truncates:
         context.size = totals["events"]
@@ -203,7 +203,7 @@ def _newest(context: StepContext, sequences: DataFrame, shape: Shape) -> str | N
 
 
 def _by_lateness(
-    context: StepContext, batch: b.Batch, valid: DataFrame, shape: Shape, pruning: Sequence[str]
+    context: StepContext, batch: batches.Batch, valid: DataFrame, shape: Shape, pruning: Sequence[str]
 ) -> list[ComputedRows]:
     everything, applied = bool(batch.totals["truncates"]), context.step.highest_sequence
     if not batch.totals["late"]:
@@ -280,7 +280,7 @@ def _written(rows: DataFrame, shape: Shape) -> DataFrame:
 
 def _in_order(
     context: StepContext,
-    batch: b.Batch,
+    batch: batches.Batch,
     valid: DataFrame,
     shape: Shape,
     pruning: Sequence[str],
@@ -374,7 +374,7 @@ def _since_oldest(context: StepContext, existing: DataFrame, shape: Shape) -> tu
     """
     order_type = shape.order_type
     assert order_type is not None
-    sequences = context.events(all_rows(context)).sequences
+    sequences = events.of_step(context, all_rows(context)).sequences
     oldest = as_text(F.min(states.SEQUENCE), order_type).alias("oldest")
     oldest_text = sequences.agg(oldest).collect()[0]["oldest"]
     if oldest_text is None:
@@ -398,7 +398,7 @@ def desired_entries(
     :param earlier: rows of the target that are older than the events
     """
     options = context.options
-    source_events = context.events(all_rows(context))
+    source_events = events.of_step(context, all_rows(context))
     valid = source_events.rows.where(F.col(events.REASON).isNull())
     is_truncate = F.col(events.KIND) == events.TRUNCATE
     key_events = valid.where(~is_truncate).alias("t") if options.apply_as_truncates else valid.alias("t")
@@ -411,7 +411,7 @@ def desired_entries(
     if context.step.read.quarantined:
         # Events that are still invalid stay in the quarantine, under the new seal.
         invalid = selection.of(source_events.rows.where(F.col(events.REASON).isNotNull()), shape)
-        context.set_aside(invalid, shape, F.col(events.REASON))
+        quarantine.set_aside(context, invalid, shape, F.col(events.REASON))
     if batch is not None:
         position_columns = [*shape.keys, states.SEQUENCE]
         new_positions = batch.select(*[quote(name) for name in position_columns]).distinct()
@@ -443,7 +443,10 @@ def prepared(
     highest: str | None = None,
     truncates: Sequence[str] = (),
 ) -> PreparedStep:
-    """Return the step with the MERGE that writes the computed rows; see :meth:`StepContext.prepared`."""
+    """Return the step with the MERGE that writes the computed rows.
+
+    See :func:`delta_cdc.spark.apply.difference.prepared`.
+    """
     source, *others = (part.rows for part in computed)
     for other in others:
         source = source.unionByName(other)
@@ -464,7 +467,8 @@ def prepared(
         )
     # An event changes one row, or at most three rows of history.
     changed = _UNKNOWN if context.size is None else context.size * (3 if context.has_history else 1)
-    return context.prepared(
+    return difference.prepared(
+        context,
         merge,
         shape,
         highest,
@@ -482,7 +486,7 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> Prepared
     changes, shape = states_of(context)
     schema.check_target(context, shape)
     batch = checked_states(context, changes, shape)
-    pruning = b.pruning(batch)
+    pruning = batches.pruning(batch)
     valid = batch.rows.where(F.col(events.REASON).isNull())
     if context.has_history:
         ordering.refuse_disorder(context, valid, shape)
@@ -505,7 +509,7 @@ def _with_duplicate_check(current: DataFrame, valid: DataFrame, shape: Shape) ->
     is_alive = F.lit(True)
     if intervals.FOUND_DELETED in current.columns:
         is_alive = ~F.col(intervals.FOUND_DELETED)
-    error = F.raise_error(F.concat(F.lit(b.DUPLICATE_MARK), keys[0].cast("string")))
+    error = F.raise_error(F.concat(F.lit(refusals.DUPLICATE_MARK), keys[0].cast("string")))
     state = F.when(F.col(_NEW) & is_alive, error).otherwise(F.col(difference.FOUND))
     return joined.withColumn(difference.FOUND, state).drop(_NEW)
 
@@ -514,31 +518,31 @@ def states_of(context: StepContext) -> tuple[DataFrame, Shape]:
     """Return the events of a change feed, each with the state before it, and their shape."""
     options = context.options
     changes, shape = rows.read(from_feed.change_rows(context), options, context.source)
-    carried = () if options.columns_to_update is None else (partial_columns.CARRIED,)
+    carried = () if options.columns_to_update is None else (rows.CARRIED,)
     by_version = states.version_states(changes, shape.keys, (*shape.values, *carried))
     return events.of_states(by_version, shape, options, context.step.source_columns), shape
 
 
-def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> b.Batch:
+def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> batches.Batch:
     """Materialise the events of a feed once; refuse or quarantine invalid events."""
     valid, order_type = F.col(events.REASON).isNull(), shape.order_type
     highest = F.lit(None).cast("string")
     if order_type is not None:
         highest = as_text(F.max(F.when(valid, F.col(states.SEQUENCE))), order_type)
     # Rows without a key have no identity, so they cannot be duplicates.
-    is_duplicate = F.col(states.DUPLICATE) & ~b.null_key(shape)
-    batch = b.materialise(
+    is_duplicate = F.col(states.DUPLICATE) & ~batches.null_key(shape)
+    batch = batches.materialise(
         changes.withColumn(states.DUPLICATE, is_duplicate),
         shape,
         {
             "events": F.count("*"),
-            b.UNKNOWN_TYPE: F.count_if(states.UNKNOWN),
-            b.DUPLICATE: F.count_if(states.DUPLICATE),
+            refusals.UNKNOWN_TYPE: F.count_if(states.UNKNOWN),
+            refusals.DUPLICATE: F.count_if(states.DUPLICATE),
             **{reason: F.count_if(F.col(events.REASON) == reason) for reason in events.INVALID},
             "highest": highest,
         },
         only=valid,
-        with_ranges=context.skips_files,
+        with_ranges=layout.skips_files(context),
     )
     context.count(events=batch.totals["events"])
     events.refuse_invalid(context, batch, shape)
@@ -549,7 +553,7 @@ def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> b.
 def first(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     """Prepare a load: apply all events of the source to a new target, or replace all rows of the target."""
     context = StepContext.of(session, spec, step)
-    source_events = context.events(all_rows(context))
+    source_events = events.of_step(context, all_rows(context))
     batch, valid, sequences = _checked(context, source_events)
     shape, highest, truncates = source_events.shape, batch.totals["highest"], batch.totals["truncates"]
     is_truncate = F.col(events.KIND) == events.TRUNCATE

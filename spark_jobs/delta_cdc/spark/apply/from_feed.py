@@ -10,8 +10,18 @@ from pyspark.sql import functions as F
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NotInsertOnly, NullKey, NullSequence
 from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import difference, intervals, ordering, rows, schema, timeline
+from delta_cdc.spark import quarantine
+from delta_cdc.spark.apply import (
+    batches,
+    difference,
+    intervals,
+    layout,
+    ordering,
+    refusals,
+    rows,
+    schema,
+    timeline,
+)
 from delta_cdc.spark.apply.difference import OPERATION
 from delta_cdc.spark.apply.intervals import BASE, END, FOUND_DELETED, FROM_NOTHING, RUN, START
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
@@ -59,8 +69,8 @@ def merge(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
         if not quarantines:
             raise
     # Only a range with such rows needs this second pass.
-    null_key = b.null_key(shape)
-    context.set_aside(changes.where(null_key & feed.is_after()), shape, F.lit(b.NULL_KEY))
+    null_key = batches.null_key(shape)
+    quarantine.set_aside(context, changes.where(null_key & feed.is_after()), shape, F.lit(refusals.NULL_KEY))
     return _merge(context, changes.where(~null_key), shape, again=True)
 
 
@@ -69,17 +79,18 @@ def _merge(context: StepContext, changes: DataFrame, shape: Shape, *, again: boo
         batch = _history(context, _by_version(context, changes, shape, again=again), shape)
     else:
         batch = _states(context, changes, shape)
-    totals, pruning = batch.totals, b.pruning(batch)
+    totals, pruning = batch.totals, batches.pruning(batch)
     source = batch.rows.where(difference.is_changed())
     if context.has_history:
         statement = difference.merge_history(context, source, shape, pruning, open_only=True, lazy=False)
     else:
         statement = difference.merge_states(context, source, shape, pruning)
-    return context.prepared(
+    return difference.prepared(
+        context,
         statement,
         shape,
         totals.get("highest"),
-        changed=totals[b.CHANGES],
+        changed=totals[batches.CHANGES],
         rewritten=totals["rewritten"],
         # Another job read the staged batch.
         size=context.step.read.changed_bytes,
@@ -93,7 +104,7 @@ def _materialised(
     totals: Mapping[str, Column],
     conditions: Mapping[str, Column],
     counted: Sequence[str],
-) -> b.Batch:
+) -> batches.Batch:
     """Materialise the rows of a range with their counts; refuse keys and events that cannot be applied.
 
     :param rows: rows for the MERGE; those without operation only serve the counts and checks
@@ -102,27 +113,27 @@ def _materialised(
     :param counted: names of totals that the seal keeps
     """
     changed = difference.is_changed()
-    batch = b.materialise(
+    batch = batches.materialise(
         rows,
         shape,
         {
-            b.CHANGES: F.count_if(changed),
+            batches.CHANGES: F.count_if(changed),
             "rewritten": F.count_if(changed & F.col(difference.EXISTED)),
             "events": F.coalesce(F.sum(states.EVENTS), F.lit(0)),
-            b.UNKNOWN_TYPE: F.coalesce(F.sum(states.UNKNOWN), F.lit(0)),
-            b.NULL_KEY: F.count_if(b.null_key(shape)),
+            refusals.UNKNOWN_TYPE: F.coalesce(F.sum(states.UNKNOWN), F.lit(0)),
+            refusals.NULL_KEY: F.count_if(batches.null_key(shape)),
             **{reason: F.count_if(condition) for reason, condition in conditions.items()},
             **totals,
         },
         only=changed,
-        with_ranges=context.skips_files,
+        with_ranges=layout.skips_files(context),
     )
-    b.refuse(batch.totals, batch.rows, shape, context, conditions)
+    refusals.refuse(batch.totals, batch.rows, shape, context, conditions)
     context.counts = {**{name: batch.totals[name] for name in counted}, **context.counts}
     return batch
 
 
-def _states(context: StepContext, changes: DataFrame, shape: Shape) -> b.Batch:
+def _states(context: StepContext, changes: DataFrame, shape: Shape) -> batches.Batch:
     """Return the net change of every key, type 1."""
     net = states.net_states(changes, shape.keys, shape.values)
     last = net.withColumns(
@@ -136,12 +147,12 @@ def _states(context: StepContext, changes: DataFrame, shape: Shape) -> b.Batch:
         difference.flat(changed, shape, checked),
         shape,
         {"suppressed": F.count_if(~difference.is_changed())},
-        {b.DUPLICATE: F.col(states.DUPLICATE)},
-        (b.CHANGES, "suppressed", "events"),
+        {refusals.DUPLICATE: F.col(states.DUPLICATE)},
+        (batches.CHANGES, "suppressed", "events"),
     )
 
 
-def _history(context: StepContext, by_version: DataFrame, shape: Shape) -> b.Batch:
+def _history(context: StepContext, by_version: DataFrame, shape: Shape) -> batches.Batch:
     """Return the rows of history that begin, change or end, type 2."""
     assert shape.sequence_type is not None
     entries = timeline.of_states(by_version, shape)
@@ -167,9 +178,9 @@ def _history(context: StepContext, by_version: DataFrame, shape: Shape) -> b.Bat
             "highest": as_text(F.max(F.when(is_new, start)), shape.sequence_type),
         },
         {
-            b.DUPLICATE: F.coalesce(F.col(states.DUPLICATE), F.lit(False)),
-            b.NULL_SEQUENCE: F.coalesce(F.col(_NULL_SEQUENCE), F.lit(False)),
-            b.DISORDER: is_new & end.isNotNull() & ~(start < end),
+            refusals.DUPLICATE: F.coalesce(F.col(states.DUPLICATE), F.lit(False)),
+            refusals.NULL_SEQUENCE: F.coalesce(F.col(_NULL_SEQUENCE), F.lit(False)),
+            refusals.DISORDER: is_new & end.isNotNull() & ~(start < end),
         },
         ("events", "opened", "closed", "updated"),
     )
@@ -198,7 +209,8 @@ def _by_version(context: StepContext, changes: DataFrame, shape: Shape, *, again
     is_duplicate = F.col(states.DUPLICATE)
     invalid = F.col(states.SEQUENCE).isNull() & _is_change(states.BEFORE, shape) & ~is_duplicate
     columns = {rows.RAW: raw, reserved_columns.COMMIT_VERSION: F.col(reserved_columns.ORDER)}
-    context.set_aside(by_version.where(invalid).withColumns(columns), shape, F.lit(b.NULL_SEQUENCE))
+    without_sequence = by_version.where(invalid).withColumns(columns)
+    quarantine.set_aside(context, without_sequence, shape, F.lit(refusals.NULL_SEQUENCE))
     # The next event takes over the state before an invalid one. Otherwise the change that began with the
     # invalid event would be lost.
     window = shape.per_key.orderBy(reserved_columns.ORDER)
@@ -235,7 +247,7 @@ def append(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     if others:
         version, kind = others[0][reserved_columns.COMMIT_VERSION], others[0][reserved_columns.CHANGE_TYPE]
         if kind not in (*reserved_columns.BEFORE_TYPES, *reserved_columns.AFTER_TYPES):
-            b.refuse({b.UNKNOWN_TYPE: others[0]["count"]}, changes, shape, context)
+            refusals.refuse({refusals.UNKNOWN_TYPE: others[0]["count"]}, changes, shape, context)
         raise NotInsertOnly(
             f"Version {version} of {spec.source_uri} has {others[0]['count']} {kind} row(s), but "
             f"the pipeline {spec.pipeline} is insert_only.",

@@ -104,14 +104,15 @@ def is_small(target_bytes: int | None) -> bool:
     return target_bytes is not None and target_bytes <= _WHOLE_FILES_TARGET
 
 
-def has_many_files(target_bytes: int | None) -> bool:
-    """Return whether a MERGE may gain from skipping files of a target that has no partitions.
+def skips_files(context: StepContext) -> bool:
+    """Return whether the target may have many files, of which the MERGE can skip some.
 
-    Reading all keys of a smaller target takes less time than the job that looks for gaps between the keys.
-
-    :param target_bytes: None if unknown
+    Reading all keys of a smaller target without partitions takes less time than the job that looks for gaps
+    between the keys.
     """
-    return target_bytes is None or target_bytes > _ONE_TASK_TARGET
+    target_bytes = context.spec.target_bytes
+    is_large = target_bytes is None or target_bytes > _ONE_TASK_TARGET
+    return bool(context.options.partition_by) or is_large
 
 
 def fit(session: SparkSession, spec: ApplySpec, step: Step) -> None:

@@ -11,8 +11,8 @@ from pyspark.sql.types import DataType
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NullKey, NullSequence
 from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import layout, rows, schema
+from delta_cdc.spark import quarantine
+from delta_cdc.spark.apply import batches, layout, refusals, rows, schema
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import feed, states
@@ -40,8 +40,9 @@ def load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     except (NullKey, NullSequence):
         if not quarantines:
             raise
-        reason = F.when(b.null_key(shape), b.NULL_KEY).when(lacks_sequence(shape), b.NULL_SEQUENCE)
-        context.set_aside(snapshot.where(reason.isNotNull()), shape, reason)
+        reason = F.when(batches.null_key(shape), refusals.NULL_KEY)
+        reason = reason.when(lacks_sequence(shape), refusals.NULL_SEQUENCE)
+        quarantine.set_aside(context, snapshot.where(reason.isNotNull()), shape, reason)
         snapshot = snapshot.where(reason.isNull())
         totals = checked(context, snapshot, shape)
     if not options.insert_only:
@@ -178,12 +179,12 @@ def checked(context: StepContext, snapshot: DataFrame, shape: Shape) -> dict[str
         highest = as_text(F.max(_HIGHEST), shape.sequence_type)
     totals = per_key.agg(
         F.coalesce(F.sum(_ROWS), F.lit(0)).alias("rows"),
-        F.count_if(b.null_key(shape)).alias(b.NULL_KEY),
-        F.count_if(F.col(_ROWS) > 1).alias(b.DUPLICATE),
-        F.coalesce(F.sum(_LACKS_SEQUENCE), F.lit(0)).alias(b.NULL_SEQUENCE),
+        F.count_if(batches.null_key(shape)).alias(refusals.NULL_KEY),
+        F.count_if(F.col(_ROWS) > 1).alias(refusals.DUPLICATE),
+        F.coalesce(F.sum(_LACKS_SEQUENCE), F.lit(0)).alias(refusals.NULL_SEQUENCE),
         highest.alias("highest"),
     )
     counts = totals.collect()[0].asDict()
-    conditions = {b.DUPLICATE: F.col(_ROWS) > 1, b.NULL_SEQUENCE: F.col(_LACKS_SEQUENCE) > 0}
-    b.refuse(counts, per_key, shape, context, conditions, f"version {max(context.step.at, 0)}")
+    conditions = {refusals.DUPLICATE: F.col(_ROWS) > 1, refusals.NULL_SEQUENCE: F.col(_LACKS_SEQUENCE) > 0}
+    refusals.refuse(counts, per_key, shape, context, conditions, f"version {max(context.step.at, 0)}")
     return counts

@@ -10,8 +10,7 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.sql import PLAN_PREFIX
-from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import difference, events, partial_columns
+from delta_cdc.spark.apply import difference, events, partial_columns, refusals
 from delta_cdc.spark.apply.intervals import START
 from delta_cdc.spark.apply.sequences import from_text
 from delta_cdc.spark.changes import states
@@ -52,7 +51,7 @@ def refuse_inside_history(context: StepContext, boundaries: DataFrame, shape: Sh
     history = target.select(*keys, F.greatest(START, difference.FOUND_END).alias(_BEFORE))
     offending = suspects.join(history, on=list(shape.keys)).where(F.col(_LEAST) <= F.col(_BEFORE))
     count = offending.select(*keys).distinct().count()
-    b.refuse({b.DISORDER: count}, offending, shape, context, {b.DISORDER: F.lit(True)})
+    refusals.refuse({refusals.DISORDER: count}, offending, shape, context, {refusals.DISORDER: F.lit(True)})
 
 
 def refuse_disorder(context: StepContext, valid: DataFrame, shape: Shape) -> None:
@@ -70,7 +69,8 @@ def refuse_disorder(context: StepContext, valid: DataFrame, shape: Shape) -> Non
     )
     previous = F.lag(states.SEQUENCE).over(shape.per_key.orderBy(reserved_columns.ORDER))
     disordered = changes.withColumn(_BEFORE, previous).where(F.col(_BEFORE) >= F.col(states.SEQUENCE))
-    b.refuse({b.DISORDER: disordered.count()}, disordered, shape, context, {b.DISORDER: F.lit(True)})
+    count = disordered.count()
+    refusals.refuse({refusals.DISORDER: count}, disordered, shape, context, {refusals.DISORDER: F.lit(True)})
     refuse_inside_history(context, changes, shape)
 
 

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from operator import and_, or_
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType
 
-from delta_cdc.core.errors import ColumnNotFound, InvalidExpression
+from delta_cdc.core.errors import ColumnNotFound
 from delta_cdc.core.options import NULL_LISTS
-from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark.changes import states
+from delta_cdc.core.sql import quote
 from delta_cdc.spark.changes.equality import balanced, is_list_of
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.options import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
-
-#: Names of the columns that an event carries.
-CARRIED = f"{PLAN_PREFIX}carried"
 
 
 @dataclass(frozen=True)
@@ -110,24 +106,6 @@ def _known_names(shape: Shape) -> set[str]:
         for leaf in _fields(Leaf((name,), shape.schema[name].dataType)):
             all_names |= set(leaf.names)
     return all_names
-
-
-def carried(plain: DataFrame, options: ApplyOptions) -> Column:
-    """Return the names of the columns that a row of the source carries; NULL means all.
-
-    :raises InvalidExpression: ``columns_to_update`` is not an array of texts
-    """
-    name = options.columns_to_update
-    if name is None:
-        return F.lit(None).cast("array<string>")
-    (column,) = states.match(plain.columns, [name], "columns_to_update", "the source")
-    data_type = plain.schema[column].dataType
-    if not (isinstance(data_type, T.ArrayType) and isinstance(data_type.elementType, T.StringType)):
-        raise InvalidExpression(
-            f"columns_to_update = {name!r} is of type {data_type.simpleString()}, not an array of texts.",
-            remedy="set columns_to_update to an array column with the names of an event's columns.",
-        )
-    return F.col(quote(column))
 
 
 def authored(

@@ -18,8 +18,8 @@ from delta_cdc.core.errors import InvalidConfiguration, NullSequence, SequenceNo
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.core.steps import Keys
 from delta_cdc.spark import quarantine
-from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
+    batches,
     boundary,
     difference,
     events,
@@ -89,19 +89,19 @@ def _selected_keys(context: StepContext) -> KeySelection | None:
 
 
 def _keys(changed: DataFrame, shape: Shape) -> KeySelection:
-    keys = changed.select(*shape.key_columns).distinct().where(~b.null_key(shape))
+    keys = changed.select(*shape.key_columns).distinct().where(~batches.null_key(shape))
     return KeySelection(keys=keys.localCheckpoint())
 
 
 # -- all events of a key ------------------------------------------------------------------------
 def event_shape(context: StepContext) -> Shape:
     """Return the shape of the rows that a source of events produces."""
-    return context.events(from_events.all_rows(context).limit(0)).shape
+    return events.of_step(context, from_events.all_rows(context).limit(0)).shape
 
 
 def _keys_of_events(context: StepContext) -> KeySelection:
     """Return the keys of the events of a range; all keys if the range has a truncate."""
-    range_events = context.events(from_events.batch_rows(context))
+    range_events = events.of_step(context, from_events.batch_rows(context))
     if context.options.source_kind == "snapshot":
         # A snapshot also changes the keys that are missing from it.
         return KeySelection()
@@ -174,8 +174,8 @@ def _compared(
 def as_upserts(context: StepContext, snapshot: DataFrame, shape: Shape) -> DataFrame:
     """Return the rows of a snapshot as upsert events."""
     carried = F.lit(None).cast("array<string>")
-    if partial_columns.CARRIED in snapshot.columns:
-        carried = F.col(partial_columns.CARRIED)
+    if rows.CARRIED in snapshot.columns:
+        carried = F.col(rows.CARRIED)
     state = shape.state
     parts = partial_columns.leaves(shape, context.options)
     return snapshot.select(
@@ -213,7 +213,7 @@ def _deletes(context: StepContext, missing: DataFrame, shape: Shape, like: DataF
 
 def unusable(shape: Shape) -> Column:
     """Return whether a row of a snapshot has no key, or no position in its key's history."""
-    return b.null_key(shape) | load.lacks_sequence(shape)
+    return batches.null_key(shape) | load.lacks_sequence(shape)
 
 
 def _with_history_check(

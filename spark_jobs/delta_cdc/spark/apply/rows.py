@@ -16,7 +16,6 @@ from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression
 from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark.apply import partial_columns
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
 from delta_cdc.spark.changes.feed import is_before
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Column with the source's row, for the quarantine.
 RAW = f"{PLAN_PREFIX}raw"
+#: Column with the names of the columns that a row of the source carries.
+CARRIED = f"{PLAN_PREFIX}carried"
 #: Key in the metadata of a field by which Spark marks a STRING as CHAR or VARCHAR, with that type.
 CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _METADATA_SEQUENCES = (COMMIT_VERSION, COMMIT_TIMESTAMP)
@@ -231,7 +232,7 @@ def read(
     :param source_rows: with the feed's metadata columns
     :param raw: columns of the source to keep as :data:`RAW`
     :return: values, the feed's metadata columns, :data:`SEQUENCE`, and, if rows list the columns that they
-        carry, :data:`~delta_cdc.spark.apply.partial_columns.CARRIED`
+        carry, :data:`CARRIED`
     """
     keep = [name for name in (*METADATA_COLUMNS, ORDER) if name in source_rows.columns]
     added = {SEQUENCE: _sequence(source_rows, options) if _has_order(options) else F.lit(None).cast("bigint")}
@@ -239,10 +240,28 @@ def read(
         added[RAW] = F.struct(*[F.col(quote(name)) for name in raw])
     if options.columns_to_update is not None:
         plain = source_rows.drop(*keep)
-        added[partial_columns.CARRIED] = partial_columns.carried(plain, options)
+        added[CARRIED] = carried(plain, options)
     keep += added
     rows = projected(source_rows.withColumns(added), options, keep)
     return rows, shape_of(rows, source_rows, options, source, keep)
+
+
+def carried(plain: DataFrame, options: ApplyOptions) -> Column:
+    """Return the names of the columns that a row of the source carries; NULL means all.
+
+    :raises InvalidExpression: ``columns_to_update`` is not an array of texts
+    """
+    name = options.columns_to_update
+    if name is None:
+        return F.lit(None).cast("array<string>")
+    (column,) = states.match(plain.columns, [name], "columns_to_update", "the source")
+    data_type = plain.schema[column].dataType
+    if not (isinstance(data_type, T.ArrayType) and isinstance(data_type.elementType, T.StringType)):
+        raise InvalidExpression(
+            f"columns_to_update = {name!r} is of type {data_type.simpleString()}, not an array of texts.",
+            remedy="set columns_to_update to an array column with the names of an event's columns.",
+        )
+    return F.col(quote(column))
 
 
 def shape_of(

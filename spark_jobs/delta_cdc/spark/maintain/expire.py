@@ -30,9 +30,10 @@ from delta_cdc.core.properties import EXPIRED_BELOW, LATENESS_HORIZON, tracks_ro
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, set_properties, string, table
 from delta_cdc.spark.apply import events
-from delta_cdc.spark.apply.batch import LATE
 from delta_cdc.spark.apply.commit import look
 from delta_cdc.spark.apply.events import AUTHORED, KIND, REASON
+from delta_cdc.spark.apply.prepared_step import effective
+from delta_cdc.spark.apply.refusals import LATE
 from delta_cdc.spark.apply.rows import RAW
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.changes import states
@@ -193,7 +194,7 @@ def _flagged_rows(rows: DataFrame, spec: ExpireSpec, below: str, seal: Seal) -> 
 
 def _read(rows: DataFrame, seal: Seal, options: ApplyOptions, spec: ExpireSpec) -> Events:
     """Read rows as the consumer's events, each together with its whole row."""
-    options = events.effective(options)
+    options = effective(options)
     return events.of_rows(rows, options, spec.table_uri, seal.state.horizons, keep_raw=True)
 
 

@@ -21,8 +21,8 @@ from delta_cdc.core import reserved_columns
 from delta_cdc.core.checks import EQUALS_SOURCE, Check
 from delta_cdc.core.spec import ApplySpec
 from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
+    batches,
     difference,
     engine,
     from_events,
@@ -92,7 +92,7 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
 def _states(job: StepContext) -> tuple[DataFrame, Shape]:
     """Return the source's rows as of the watermark: keys, values, number, and whether they are usable."""
     snapshot, shape = load.read(job)
-    upserts = repair.as_upserts(job, snapshot.where(~b.null_key(shape)), shape)
+    upserts = repair.as_upserts(job, snapshot.where(~batches.null_key(shape)), shape)
     upserts = upserts.withColumn(_UNUSABLE, repair.unusable(shape))
     per_key = upserts.groupBy(*shape.key_columns).agg(
         F.first(states.AFTER).alias(states.AFTER),
@@ -117,7 +117,7 @@ def _events(job: StepContext) -> Check:
     if options.stored_as_scd_type == 2:
         expected = from_events.from_all_events(job, KeySelection(), None, shape, ()).rows
         kind = F.create_map(*[F.lit(text) for pair in _KINDS.items() for text in pair])
-        wrong = expected.where(~b.null_key(shape)).withColumn(KIND, kind[F.col(difference.OPERATION)])
+        wrong = expected.where(~batches.null_key(shape)).withColumn(KIND, kind[F.col(difference.OPERATION)])
         wrong = wrong.withColumnRenamed(intervals.START, options.start_column)
         horizons = job.step.horizons[-1:]
         notes = [f"rows closed before the lateness horizon, {horizon}, stay" for _, horizon in horizons]
@@ -138,7 +138,7 @@ def _wrong(expected: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
         and whether one of them is unusable
     :param existing: :func:`delta_cdc.spark.apply.difference.target_rows`, at most one per key
     """
-    joined = expected.join(existing.where(~b.null_key(shape)), on=list(shape.keys), how="full")
+    joined = expected.join(existing.where(~batches.null_key(shape)), on=list(shape.keys), how="full")
     exists = F.col(difference.FOUND).isNotNull()
     marked = F.lit(False)
     if intervals.FOUND_DELETED in existing.columns:
