@@ -1,4 +1,4 @@
-"""Check what ruff cannot see: the layers of engine and provider, and names that Spark Connect does not have.
+"""Check what ruff cannot see: layers and circles of engine and provider, names that Spark Connect lacks.
 
 Prints one line per finding; exits with 1 if there is any.
 """
@@ -106,20 +106,18 @@ def _banned_call(node: ast.Call) -> list[str]:
 
 
 def layer_findings(package: str, sources: dict[str, str], layers: Layers) -> list[str]:
-    """Return one line for each import against the layers, each import inside a function, and each circle.
+    """Return one line for each import against the layers, and each import inside a function.
 
-    Imports for types count for the layers and not for circles: they are never executed.
+    Imports for types count, too.
 
     :param package: the package, whose own imports are looked at
     :param sources: text of each module by its dotted name
     :param layers: the layers of the package
     """
     found: list[str] = []
-    executed: dict[str, set[str]] = {name: set() for name in sources}
     for name, source in sources.items():
         tree = ast.parse(source, name)
         in_functions = _inside(tree, ast.FunctionDef | ast.AsyncFunctionDef)
-        for_types = _for_types(tree)
         for node, module in _own_imports(tree, package, sources):
             where = f"{name}:{node.lineno}"
             if id(node) in in_functions:
@@ -127,9 +125,30 @@ def layer_findings(package: str, sources: dict[str, str], layers: Layers) -> lis
             own = _layer(name, layers)
             if _layer(module, layers) not in (own, *layers.get(own, (*layers, EDGE))):
                 found.append(f"{where}: {own} must not import {module}")
-            if id(node) not in for_types and module in executed and module != name:
-                executed[name].add(module)
-    return found + [f"imports in a circle: {' -> '.join(circle)}" for circle in _circles(executed)]
+    return found
+
+
+def circle_findings(package: str, sources: dict[str, str]) -> list[str]:
+    """Return one sentence for each circle of imports between the modules of a package.
+
+    Imports for types count, too: modules that need each other's types cannot be understood one by one.
+
+    :param package: the package, whose own imports are looked at
+    :param sources: text of each module by its dotted name
+    """
+    imported = {
+        name: {
+            module
+            for _, module in _own_imports(ast.parse(source, name), package, sources)
+            if module in sources and module != name
+        }
+        for name, source in sources.items()
+    }
+    return [
+        f"{', '.join(circle[:-1])} import each other in a circle ({' -> '.join(circle)}): "
+        "move what they share to a module below them"
+        for circle in _circles(imported)
+    ]
 
 
 def dear_findings(sources: dict[str, str]) -> list[str]:
@@ -232,7 +251,11 @@ def _layer(module: str, layers: Layers) -> str:
 
 
 def _circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Return one path for each circle that a walk in depth meets."""
+    """Return circles of a graph, at least one for each group of modules that import each other.
+
+    :param graph: each module with those that it imports
+    :return: the modules of each circle in the order of their imports; the last one is the first one again
+    """
     found: list[list[str]] = []
     done: set[str] = set()
 
@@ -267,11 +290,15 @@ def main() -> int:
     ]
     provider = _sources(PROVIDER)
     engine = _sources(ENGINE)
-    found += layer_findings("delta_cdc", engine, LAYERS)
+    found += layer_findings("delta_cdc", engine, LAYERS) + circle_findings("delta_cdc", engine)
     found += json_findings({**engine, **provider})
     found += layer_findings("airflow_delta_cdc", provider, PROVIDER_LAYERS)
+    found += circle_findings("airflow_delta_cdc", provider)
     found += dear_findings(provider) + private_findings(provider)
-    print("\n".join(found) or "engine: layers hold, and nothing that Spark Connect lacks", flush=True)
+    print(
+        "\n".join(found) or "engine: layers hold, no circle, nothing that Spark Connect lacks",
+        flush=True,
+    )
     return 1 if found else 0
 
 

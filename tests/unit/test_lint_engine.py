@@ -46,14 +46,48 @@ def test_banned(source: str) -> None:
             {"p.cli.a": "def f():\n    from p.core.b import C", "p.core.b": ""},
             "p.cli.a:2: import of p.core.b inside a function",
         ),
-        (
-            {"p.core.a": "from p.core.b import C", "p.core.b": "import p.core.a"},
-            "imports in a circle: p.core.a -> p.core.b -> p.core.a",
-        ),
     ],
 )
 def test_what_breaks_the_layers(sources: dict[str, str], line: str) -> None:
     assert lint_engine.layer_findings("p", sources, lint_engine.LAYERS) == [line]
+
+
+_FOR_TYPES = "if TYPE_CHECKING:\n    "
+
+
+@pytest.mark.parametrize(
+    ("sources", "modules"),
+    [
+        ({"p.a": "from p.b import C", "p.b": "import p.a"}, ["p.a", "p.b"]),
+        ({"p.a": "from p import b", "p.b": "from p.a import C"}, ["p.a", "p.b"]),
+        ({"p.a": "from p.b import C", "p.b": _FOR_TYPES + "from p.a import D"}, ["p.a", "p.b"]),
+        (
+            {"p.a": "from p.b import C", "p.b": "import p.c", "p.c": _FOR_TYPES + "from p import a"},
+            ["p.a", "p.b", "p.c"],
+        ),
+        ({"p": "from p.a import C", "p.a": _FOR_TYPES + "from p import D"}, ["p", "p.a"]),
+        ({"p.z": "import p.a", "p.a": "import p.b", "p.b": "import p.a"}, ["p.a", "p.b"]),
+    ],
+)
+def test_a_circle_is_found_and_its_modules_are_named(sources: dict[str, str], modules: list[str]) -> None:
+    (line,) = lint_engine.circle_findings("p", sources)
+    circle = " -> ".join([*modules, modules[0]])
+    assert line.startswith(f"{', '.join(modules)} import each other in a circle ({circle}): ")
+
+
+def test_no_circle() -> None:
+    sources = {
+        "p.a": "from p import b, c",
+        "p.b": "import p.c\nimport q",
+        "p.c": "import p.c",
+        "q": "import p.a",
+    }
+    assert lint_engine.circle_findings("p", sources) == []
+
+
+def test_every_group_of_modules_in_a_circle_is_found() -> None:
+    sources = {"p.a": "import p.b", "p.b": "import p.a\nimport p.c", "p.c": "import p.d", "p.d": "import p.c"}
+    assert len(lint_engine.circle_findings("p", sources)) == 2
 
 
 @pytest.mark.parametrize(
