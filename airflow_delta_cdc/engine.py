@@ -9,9 +9,7 @@ import only ``delta_cdc.core`` at their top, and use the rest of the engine thro
 
 from __future__ import annotations
 
-import ast
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 # isort: off
@@ -94,20 +92,100 @@ if TYPE_CHECKING:
     )
 # isort: on
 
-
-def _names() -> dict[str, tuple[str, str]]:
-    """Read the imports above from this file: each name, with its module and its name in that module."""
-    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    return {
-        alias.asname or alias.name: (node.module, alias.name)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("delta_cdc.")
-        for alias in node.names
-    }
-
-
-#: The engine's names that the provider uses.
-NAMES = _names()
+#: The engine's names that the provider uses: the module of each, and its name in that module.
+#: ``tools/signatures.py`` writes them from the imports above.
+NAMES = {
+    # -- names
+    "DOCTOR_DESCRIPTION": ("delta_cdc.cli.doctor", "DESCRIPTION"),
+    "doctor_options": ("delta_cdc.cli.doctor", "options"),
+    "doctor_questions": ("delta_cdc.cli.doctor", "questions"),
+    "Group": ("delta_cdc.config", "Group"),
+    "load_configuration": ("delta_cdc.config", "load"),
+    "paired_requests": ("delta_cdc.config.verification", "paired"),
+    "verify_request_of": ("delta_cdc.config.verification", "request_of"),
+    "delete_manifests": ("delta_cdc.delta_log.file_manifests", "forget"),
+    "with_manifests": ("delta_cdc.delta_log.file_manifests", "prepared"),
+    "delete_folder": ("delta_cdc.delta_log.requests", "delete_folder"),
+    "open_store": ("delta_cdc.delta_log.store", "open_store"),
+    "DeltaLog": ("delta_cdc.delta_log.table", "DeltaLog"),
+    "run_sync": ("delta_cdc.delta_log.table", "run_sync"),
+    "Check": ("delta_cdc.doctor.report", "Check"),
+    "examined_checks": ("delta_cdc.doctor.report", "examined"),
+    "check_ok": ("delta_cdc.doctor.report", "ok"),
+    "print_checks": ("delta_cdc.doctor.report", "print_report"),
+    "check_skipped": ("delta_cdc.doctor.report", "skipped"),
+    "RoundTrip": ("delta_cdc.doctor.store", "RoundTrip"),
+    "run_spec": ("delta_cdc.job", "run"),
+    "ClassDataArchive": ("delta_cdc.launch.class_data_archive", "ClassDataArchive"),
+    "child_environment": ("delta_cdc.launch.environment", "child_environment"),
+    "require_one_pyspark": ("delta_cdc.launch.environment", "require_one_pyspark"),
+    "submit_binary": ("delta_cdc.launch.environment", "submit_binary"),
+    "cache_home": ("delta_cdc.launch.jars", "cache_home"),
+    "needed_jars": ("delta_cdc.launch.jars", "needed"),
+    "s3_jars": ("delta_cdc.launch.jars", "s3_jars"),
+    "log_store_confs": ("delta_cdc.launch.log_store", "log_store_confs"),
+    "run_folder": ("delta_cdc.launch.run_folder", "run_folder"),
+    "CLASS_PATH": ("delta_cdc.launch.session", "CLASS_PATH"),
+    "DEFAULT_JAVA_OPTIONS": ("delta_cdc.launch.session", "DEFAULT_JAVA_OPTIONS"),
+    "JAVA_OPTIONS": ("delta_cdc.launch.session", "JAVA_OPTIONS"),
+    "delta_confs": ("delta_cdc.launch.session", "delta_confs"),
+    "embedded_confs": ("delta_cdc.launch.session", "embedded_confs"),
+    "get_session": ("delta_cdc.launch.session", "get_session"),
+    "engine_zip": ("delta_cdc.launch.session", "engine_zip"),
+    "spark_default": ("delta_cdc.launch.spark_defaults", "spark_default"),
+    "properties_file_text": ("delta_cdc.launch.spark_defaults", "text_of"),
+    "storage_confs": ("delta_cdc.launch.storage_secrets", "storage_confs"),
+    "write_private": ("delta_cdc.launch.storage_secrets", "write_private"),
+    "consumers_of": ("delta_cdc.planning.consumers", "consumers_of"),
+    "plan_expiry": ("delta_cdc.planning.expiry", "plan_expiry"),
+    "plan_ingest": ("delta_cdc.planning.ingest", "plan_ingest"),
+    "plan_optimize": ("delta_cdc.planning.optimize", "plan_optimize"),
+    "reconcile": ("delta_cdc.planning.reconcile", "reconcile"),
+    "seal_due_at": ("delta_cdc.planning.renewal", "seal_due_at"),
+    "is_small": ("delta_cdc.planning.size", "is_small"),
+    "MOST_COMMITS": ("delta_cdc.planning.status", "MOST_COMMITS"),
+    "lag_of": ("delta_cdc.planning.status", "lag_of"),
+    "already_enabled": ("delta_cdc.planning.table_properties", "already_enabled"),
+    "described_tables": ("delta_cdc.planning.table_properties", "described"),
+    "is_path": ("delta_cdc.planning.table_properties", "is_path"),
+    "plan_vacuum": ("delta_cdc.planning.vacuum", "plan_vacuum"),
+    "VerifyRequest": ("delta_cdc.planning.verify", "VerifyRequest"),
+    "Condition": ("delta_cdc.planning.waiting", "Condition"),
+    "Watch": ("delta_cdc.planning.waiting", "Watch"),
+    "position_from_json": ("delta_cdc.planning.waiting", "position_from_json"),
+    "position_now": ("delta_cdc.planning.waiting", "position_now"),
+    "position_to_json": ("delta_cdc.planning.waiting", "position_to_json"),
+    "PipelineJob": ("delta_cdc.run.batch", "PipelineJob"),
+    "PipelineResult": ("delta_cdc.run.batch", "PipelineResult"),
+    "run_batch": ("delta_cdc.run.batch", "run_batch"),
+    "since_key": ("delta_cdc.run.batch", "since_key"),
+    "committed_by_run": ("delta_cdc.run.commit", "committed_by_run"),
+    "committed_so_far": ("delta_cdc.run.commit", "committed_so_far"),
+    "detect_changes": ("delta_cdc.run.detect_changes", "detect_changes"),
+    "plan_ending_at": ("delta_cdc.run.detect_changes", "plan_ending_at"),
+    "written_table": ("delta_cdc.run.detect_changes", "written"),
+    "run": ("delta_cdc.run.flows", "run"),
+    "Services": ("delta_cdc.run.loop", "Services"),
+    "raise_failed_maintenance": ("delta_cdc.run.maintain", "raise_failed"),
+    "run_maintenance": ("delta_cdc.run.maintain", "run"),
+    "is_ingested": ("delta_cdc.run.table_arguments", "is_ingested"),
+    "placed": ("delta_cdc.run.table_arguments", "placed"),
+    "placed_ingest": ("delta_cdc.run.table_arguments", "placed_ingest"),
+    "table_requests": ("delta_cdc.run.table_arguments", "requests"),
+    "raise_if_wrong": ("delta_cdc.run.verify", "raise_if_wrong"),
+    "run_verify": ("delta_cdc.run.verify", "run_verify"),
+    "verification_text": ("delta_cdc.run.verify", "text_of"),
+    "forget_saved_plans": ("delta_cdc.run.watermarks", "published"),
+    "versions_of": ("delta_cdc.run.watermarks", "versions_of"),
+    "close_session": ("delta_cdc.spark.sessions", "close"),
+    "delta_version": ("delta_cdc.spark.sessions", "delta_version"),
+    "end_session": ("delta_cdc.spark.sessions", "end"),
+    "is_connect_session": ("delta_cdc.spark.sessions", "is_connect"),
+    "is_session_lost": ("delta_cdc.spark.sessions", "is_lost"),
+    "refuses_java": ("delta_cdc.spark.sessions", "refuses_java"),
+    "require_clones": ("delta_cdc.spark.sessions", "require_clones"),
+    # -- end
+}
 
 if not TYPE_CHECKING:
     # Hidden from type checkers, which would otherwise accept any name.

@@ -1,4 +1,4 @@
-"""Write the parameters that are options into the signatures of operators and functions.
+"""Write texts that follow from other texts: parameters that are options, and the engine's names.
 
 An option is defined in ``spark_jobs/delta_cdc/core/options.py``. Editors, type checkers and Airflow's
 ``default_args`` read signatures as text, so this tool writes the text between two markers::
@@ -8,7 +8,8 @@ An option is defined in ``spark_jobs/delta_cdc/core/options.py``. Editors, type 
     # -- end
 
 In an operator, the same name marks the assignments of the parameters. In a function, it marks the entries of
-the dict of its arguments.
+the dict of its arguments. In ``airflow_delta_cdc/engine.py``, ``# -- names`` marks the entries of ``NAMES``:
+the names that the file imports for type checkers.
 
     python tools/signatures.py            # write
     python tools/signatures.py --check    # exit with 1 if a file is not current
@@ -16,6 +17,7 @@ the dict of its arguments.
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = (
+    "airflow_delta_cdc/engine.py",
     "airflow_delta_cdc/operators/apply.py",
     "airflow_delta_cdc/operators/ingest.py",
     "airflow_delta_cdc/operators/read.py",
@@ -42,6 +45,7 @@ _REGION = re.compile(
     r"^ *# -- end\n",
     re.MULTILINE,
 )
+_NAMES = re.compile(r"^(?P<indent> *)# -- names\n(?:.*\n)*?^ *# -- end\n", re.MULTILINE)
 #: Parameters whose names hide something.
 _HIDING = {"format": "  # noqa: A002 - the option's name everywhere"}
 
@@ -51,7 +55,22 @@ def written(path: str, text: str) -> str:
 
     :param path: of the file, which tells operators from functions
     """
-    return _REGION.sub(lambda match: _region(match, is_operator=path.startswith("airflow")), text)
+    text = _REGION.sub(lambda match: _region(match, is_operator=path.startswith("airflow")), text)
+    return _NAMES.sub(lambda match: _names(match["indent"], text), text)
+
+
+def _names(indent: str, text: str) -> str:
+    """Return the region of the names that a text imports from the engine, in the order of the imports.
+
+    :param indent: of its lines
+    """
+    entries = [
+        f'{indent}"{alias.asname or alias.name}": ("{node.module}", "{alias.name}"),'
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("delta_cdc.")
+        for alias in node.names
+    ]
+    return "\n".join([f"{indent}# -- names", *entries, f"{indent}# -- end", ""])
 
 
 def _region(match: re.Match[str], *, is_operator: bool) -> str:
