@@ -25,7 +25,7 @@ from delta_cdc.planning.file_heads import heads
 from delta_cdc.planning.file_listing import find_file, hides, list_files, read_source
 from delta_cdc.planning.ingest_batches import Chosen, Standing, look_at
 from delta_cdc.planning.ingest_request import checked
-from delta_cdc.planning.memory import Memory
+from delta_cdc.planning.memory import Memory, plan_key
 from delta_cdc.planning.parquet_footers import footers
 from delta_cdc.planning.plan import readable
 from delta_cdc.planning.quarantine import holds_records
@@ -394,7 +394,7 @@ async def _replay(observed: _Observed) -> Chosen:
 
 # -- helpers ------------------------------------------------------------------------------------
 def _plan_key(request: IngestRequest) -> str:
-    return f"pin:{request.pipeline}:{canonical_uri(request.log)}"
+    return plan_key(request.pipeline, canonical_uri(request.log))
 
 
 def _seal_due(recorded: RecordedWatermark | None, now_ms: int) -> str | None:

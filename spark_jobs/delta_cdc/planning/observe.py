@@ -15,6 +15,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.steps import NoRows, Step
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning.memory import plan_key
 from delta_cdc.planning.reconcile import RecordedWatermark, adopted_by, reconcile_async
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Observation(Generic[R]):
     @property
     def plan_key(self) -> str:
         """Return the key of the plan that is saved for a retry."""
-        return plan_key(self.request.pipeline, self.source)
+        return plan_key(self.request.pipeline, self.source.table_id)
 
     async def at(self, version: int) -> TableState:
         """Return the source as of a version."""
@@ -99,7 +100,7 @@ async def look(
     )
     _refuse_declared_again(request, recorded)
     now = time.time_ns() // 1_000_000 if memory.now_ms is None else memory.now_ms
-    key = plan_key(request.pipeline, source)
+    key = plan_key(request.pipeline, source.table_id)
     observed = Observation(
         request=request,
         log=log,
@@ -144,11 +145,6 @@ def _refuse_declared_again(request: Request, recorded: RecordedWatermark | None)
             "the source version V that the target has, continue with a new pipeline name and initial_load "
             '{"none_at": V}.',
         )
-
-
-def plan_key(pipeline: str, source: TableState) -> str:
-    """Return the key of the saved plans of one pipeline for one source table."""
-    return f"pin:{pipeline}:{source.table_id}"
 
 
 def first_number(saved: int | None, now_ms: int) -> int:
