@@ -136,7 +136,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         verifications = iter(verified)
         results = [one if isinstance(one, Verification) else next(verifications) for one in targets]
         self.log.info("Verified %d table(s):\n%s", len(results), engine.verification_text(results))
-        rows = published(results)
+        rows = xcom_rows(results)
         # Push before a failure: a failed task returns no value.
         context["ti"].xcom_push(key="return_value", value=rows)
         engine.raise_if_wrong(results, findings=fails)
@@ -234,8 +234,8 @@ def _located(
         return Verification(request.pipeline, request.target, error=error)
 
 
-def published(results: Sequence[Verification]) -> list[dict[str, Any]]:
-    """Return the value of the XCom: all checks.
+def xcom_rows(results: Sequence[Verification]) -> list[dict[str, Any]]:
+    """Return the rows of the XCom: all checks.
 
     If that is too long, return the findings, and one entry for each of the other tables.
     """

@@ -27,7 +27,7 @@ from delta_cdc.planning.topics import Bounds
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
-from delta_cdc.run.watermarks import published
+from delta_cdc.run.watermarks import forget_saved_plans
 from tests.support.logs import EPOCH, LogTable
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class World:
     def ingest(self, execute: Any = None, **changes: Any) -> Outcome:
         """Do one piece of work from end to end, and publish it."""
         result = self.unpublished(execute, **changes)
-        published(result, self.saved_plans)
+        forget_saved_plans(result, self.saved_plans)
         return result
 
     def unpublished(self, execute: Any = None, **changes: Any) -> Outcome:

@@ -17,7 +17,7 @@ import pytest
 from delta_cdc import apply_changes, job
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
-from delta_cdc.run.watermarks import published
+from delta_cdc.run.watermarks import forget_saved_plans
 from tests.support.world import Rows, Source, commits, expected, held, ranges
 from tests.system.driver import FilePins, request
 
@@ -97,7 +97,7 @@ class Trial:
             request(self.source.path, self.target, self.scd),
             Services(execute=partial(job.run, self.spark), saved_plans=saved_plans),
         )
-        published(result, saved_plans)
+        forget_saved_plans(result, saved_plans)
         return result
 
     def log(self) -> str:

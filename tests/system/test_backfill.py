@@ -19,7 +19,7 @@ from delta_cdc.core.errors import VersionsExpired
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
-from delta_cdc.run.watermarks import published
+from delta_cdc.run.watermarks import forget_saved_plans
 from tests.support.holding import killing
 from tests.support.world import Source, expected, held, listing, ranges, seals
 from tests.system.driver import FilePins, request
@@ -63,7 +63,7 @@ def backfill(spark: SparkSession, source: Source) -> Callable[..., Outcome]:
             Services(execute=execute or partial(job.run, spark), saved_plans=saved_plans, say=say),
         )
         if saved_plans is not None:
-            published(result, saved_plans)
+            forget_saved_plans(result, saved_plans)
         return result
 
     return run

@@ -35,7 +35,7 @@ from delta_cdc.run.commit import committed_by_run
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
-from delta_cdc.run.watermarks import committed, published
+from delta_cdc.run.watermarks import committed, forget_saved_plans
 from tests.support.logs import EPOCH, FEED, LogTable, state_after
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class World:
     def apply(self, execute: Callable[[ApplySpec], JobResult] | None = None, **changes: Any) -> Outcome:
         """Apply and publish, as a task that lives to its end; see ``unpublished``."""
         result = self.unpublished(execute, **changes)
-        published(result, self.saved_plans)
+        forget_saved_plans(result, self.saved_plans)
         return result
 
     def unpublished(self, execute: Callable[[ApplySpec], JobResult] | None = None, **changes: Any) -> Outcome:
@@ -465,7 +465,7 @@ def test_a_try_that_dies_before_it_publishes_publishes_on_its_retry(world: World
     assert (again.applied, again.versions, again.target_version) == (True, VersionRange(4, 5), 1)
     assert recorded(again) == recorded(first)
     assert world.heard("Already applied by an earlier try")
-    published(again, world.saved_plans)
+    forget_saved_plans(again, world.saved_plans)
     assert world.apply().versions == VersionRange(6, 6)
 
 
@@ -1037,7 +1037,7 @@ def test_the_orphan_of_a_killed_read_is_known(world: World, tmp_path: Path) -> N
 
     result = world.read(loses)
     assert (result.applied, result.staging_version) == (True, 0)
-    published(result, world.saved_plans)
+    forget_saved_plans(result, world.saved_plans)
     assert not world.read(never).applied
 
 

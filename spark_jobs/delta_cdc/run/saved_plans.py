@@ -42,7 +42,7 @@ class SavedPlans(Protocol):
 
     A retry reads its saved plan. So it plans the same range, and recognizes the commit of an earlier try as
     its own: of a try that died before it published, or whose driver kept running. Therefore a saved plan
-    stays until the caller calls :func:`published`.
+    stays until the caller calls :func:`delta_cdc.run.watermarks.forget_saved_plans`.
 
     Losing a saved plan loses no data, because the target's log is the proof. A retry may then plan a longer
     range; without :data:`delta_cdc.run.outbox.Announced`, it may not announce an earlier commit.

@@ -1,4 +1,4 @@
-"""Read a pipeline's watermark; record that a result has been published."""
+"""Read a pipeline's watermark; delete the saved plan of a published result."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from delta_cdc.run.saved_plans import SavedPlans
 
 
-def published(result: Outcome, saved_plans: SavedPlans) -> None:
-    """Record that a result was published; this is the caller's last call.
+def forget_saved_plans(result: Outcome, saved_plans: SavedPlans) -> None:
+    """Delete the saved plan of a result that was published; this is the caller's last call.
 
     Until this call, a retry of the same work returns the same result, including ``applied``. After it, a
     retry finds no work.

@@ -11,7 +11,7 @@ from delta_cdc import VersionRange, job
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.run.loop import Services
-from delta_cdc.run.watermarks import published
+from delta_cdc.run.watermarks import forget_saved_plans
 from tests.support.holding import Gate, Running, hooked, once
 from tests.support.world import expected, held, listing, ranges
 
@@ -57,7 +57,7 @@ def attempt(spark: SparkSession, source: Source, target: str, kept: Kept) -> Try
         )
         result = run(asked, Services(execute=partial(job.run, spark), saved_plans=kept))
         if publish:
-            published(result, kept)
+            forget_saved_plans(result, kept)
         return result
 
     return run

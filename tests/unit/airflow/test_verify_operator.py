@@ -10,7 +10,7 @@ import pytest
 
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.operators import DeltaVerifyOperator
-from airflow_delta_cdc.operators.verify import published
+from airflow_delta_cdc.operators.verify import xcom_rows
 from delta_cdc.core.checks import CHECKS, Verification, finding, ok
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed, TableNotFound, VerificationFailed
 from delta_cdc.core.spec import JobResult
@@ -155,12 +155,12 @@ def test_what_cannot_be_meant(given: dict[str, Any], told: str) -> None:
 def test_an_xcom_holds_what_fits() -> None:
     sound = Verification("p", "/t", 1, tuple(ok(name, "x" * 500) for name in CHECKS))
     broken = Verification("q", "/u", 1, (WRONG,))
-    assert len(published([sound, broken])) == len(CHECKS) + 1
-    *wrong, rest = published([sound] * 100 + [broken])[:2]
+    assert len(xcom_rows([sound, broken])) == len(CHECKS) + 1
+    *wrong, rest = xcom_rows([sound] * 100 + [broken])[:2]
     assert wrong == broken.to_rows()
     assert (rest["check"], rest["status"], rest["detail"]) == ("all", "ok", "11 ok, 0 skipped.")
-    assert len(published([sound] * 100)) == 100
-    assert 0 < len(published([broken] * 1_000)) < 1_000
+    assert len(xcom_rows([sound] * 100)) == 100
+    assert 0 < len(xcom_rows([broken] * 1_000)) < 1_000
 
 
 def test_a_table_that_cannot_be_found_stops_no_other(

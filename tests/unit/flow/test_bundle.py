@@ -23,7 +23,7 @@ from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch, since_ke
 from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.table_arguments import requests
-from delta_cdc.run.watermarks import published
+from delta_cdc.run.watermarks import forget_saved_plans
 from tests.support.ingest_model import Boom, World
 from tests.support.logs import LogTable, state_after
 
@@ -147,7 +147,7 @@ class Lake:
         for result in results.values():
             for done in (result.ingested, result.applied):
                 if done is not None:
-                    published(done, self.saved_plans)
+                    forget_saved_plans(done, self.saved_plans)
             self.saved_plans.delete(since_key(self.tables[result.pipeline].apply))
 
 

@@ -15,7 +15,7 @@ from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.spec import IngestSpec, JobResult
 from delta_cdc.run.outcomes import Outcome
 from delta_cdc.run.saved_plans import PlansInMemory
-from delta_cdc.run.watermarks import published
+from delta_cdc.run.watermarks import forget_saved_plans
 from tests.support.ingest_model import DONE, Boom, World, seal_of
 from tests.support.logs import LogTable
 
@@ -89,7 +89,7 @@ def test_a_worker_that_died_before_it_published(world: World) -> None:
     again = world.unpublished(never)
     assert again.applied
     assert (again.seal, again.counts) == (first.seal, first.counts)
-    published(again, world.saved_plans)
+    forget_saved_plans(again, world.saved_plans)
     assert world.ingest().counts == {"events": 1, "files": 1}
 
 

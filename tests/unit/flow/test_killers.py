@@ -15,7 +15,7 @@ from delta_cdc.planning.topics import Looks
 from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch
 from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
-from delta_cdc.run.watermarks import published
+from delta_cdc.run.watermarks import forget_saved_plans
 from tests.support.ingest_model import Broker, Topics, World
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ def test_the_file_is_delivered_again(world: World) -> None:
         result = driver.run()
     assert result.error is None
     assert result.ingested is not None
-    published(result.ingested, world.saved_plans)
+    forget_saved_plans(result.ingested, world.saved_plans)
     assert not [key for key in world.saved_plans._kept if key.startswith(KEY)]
     os.utime(world.source / "killer.json")
     driver.specs.clear()
