@@ -41,7 +41,7 @@ def keep(
         # This run has no newer seal, so the stored copy stays.
         backup = kept(context, inlets, source, pipeline)
     try:
-        context["asset_state_store"][inlet].set(_key(pipeline), {**published, "mirror": backup})
+        context["asset_state_store"][inlet].set(_key(pipeline), {**published, "backup": backup})
     except Exception as error:  # noqa: BLE001
         # The target's log holds the watermark, so the failure of its copy must not fail the task.
         _log.warning("The watermark could not be copied to the asset state store: %s", error)
@@ -58,7 +58,7 @@ def kept(context: Context, inlets: Sequence[Any], source: Any, pipeline: str) ->
         # If the run needs the copy, its own error says so.
         _log.warning("The copy of the seal in the asset state store could not be read: %s", error)
         return None
-    return entry.get("mirror") if isinstance(entry, dict) else None
+    return entry.get("backup") if isinstance(entry, dict) else None
 
 
 def _key(pipeline: str) -> str:

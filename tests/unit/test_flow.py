@@ -951,13 +951,13 @@ def test_adoption_alone_wakes_nobody(world: World) -> None:
     assert (result.applied, result.watermark) == (False, TableVersion("source-id", 5, world.source.sha256(5)))
 
 
-def test_the_result_carries_the_whole_seal_for_the_mirror(world: World) -> None:
+def test_the_result_carries_the_whole_seal_for_the_backup(world: World) -> None:
     result = world.apply()
     kept = WatermarkBackup.from_dict(result.backup)
     assert kept is not None
     assert (kept.seal.number, kept.seal.watermark.version, kept.target.table_id) == (result.seal, 5, "id-1")
     assert kept.target.version == result.target_version
-    assert "mirror" not in result.to_dict()
+    assert "backup" not in result.to_dict()
 
 
 # -- what others did ----------------------------------------------------------------------------

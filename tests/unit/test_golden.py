@@ -388,7 +388,7 @@ def apply(tables: Tables, job: Job, asked: dict[str, Any]) -> Story:
     plan = str(plan_apply(request))
     done = run(request, Services(execute=job.apply, saved_plans=saved_plans, say=said.append))
     # It is the newest seal again, as a text: one case is enough.
-    kept = {"pin": saved_plans._kept, **({} if asked else {"mirror": done.backup})}
+    kept = {"pin": saved_plans._kept, **({} if asked else {"backup": done.backup})}
     return Story(folder_of(tables), plan, said, job.spec, job.seals, done.to_dict(), kept)
 
 

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 Status = Literal["ok", "finding", "skipped"]
 
-SEAL, WATERMARK, MIRROR, CONFIGURATION = "seal", "watermark", "mirror", "configuration"
+SEAL, WATERMARK, BACKUP, CONFIGURATION = "seal", "watermark", "backup", "configuration"
 NULL_KEYS, UNIQUE_KEYS = "null_keys", "unique_keys"
 ONE_OPEN_ROW, OVERLAPS, START_BEFORE_END = "one_open_row", "overlaps", "start_before_end"
 EQUALS_SOURCE, CURRENT_EQUALS_HISTORY = "equals_source", "current_equals_history"
 
 #: Checks that read only the logs.
-OF_LOGS = (SEAL, WATERMARK, MIRROR, CONFIGURATION)
+OF_LOGS = (SEAL, WATERMARK, BACKUP, CONFIGURATION)
 #: Checks made by one scan of the target.
 OF_ROWS = (NULL_KEYS, UNIQUE_KEYS, ONE_OPEN_ROW, OVERLAPS, START_BEFORE_END)
 #: All checks, in the order of the report; the last two compare with another table.

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core import arguments, validation
 from delta_cdc.core.change_log import completed
 from delta_cdc.core.checks import (
+    BACKUP,
     CHECKS,
     CONFIGURATION,
     CURRENT_EQUALS_HISTORY,
     EQUALS_SOURCE,
-    MIRROR,
     NULL_KEYS,
     OF_ROWS,
     SEAL,
@@ -203,7 +203,7 @@ async def _sealed(
     if "keys" not in seal.state.configuration:
         # A change log that is filled from files or topics, or a staging table.
         reason_text = f"pipeline {seal.pipeline} does not fill the target of an apply"
-        return [*checks, *_skipped(reason_text, but=(SEAL, MIRROR))], None
+        return [*checks, *_skipped(reason_text, but=(SEAL, BACKUP))], None
     watermark, source = await _source(request, seal)
     configuration, options = _options(request, recorded, seal, source)
     checks += [watermark, configuration, *_not_applicable(options)]
@@ -224,17 +224,17 @@ async def _sealed(
 # -- the watermark backup -------------------------------------------------------------------------
 async def _backup_check(request: VerifyRequest, recorded: RecordedWatermark, seal: Seal) -> Check:
     if request.backup is None:
-        return skipped(MIRROR, "only Airflow's asset store keeps a copy of the seal.")
+        return skipped(BACKUP, "only Airflow's asset store keeps a copy of the seal.")
     copy = WatermarkBackup.from_dict(await asyncio.to_thread(request.backup))
     if copy is None:
-        return skipped(MIRROR, "no copy of the seal is kept.")
+        return skipped(BACKUP, "no copy of the seal is kept.")
     # A RESTORE undoes rows but no transactions, so the log still has the number of an undone seal.
     unknown = copy.seal.number >= recorded.next_number
     same = copy.target.table_id == recorded.target.table_id and copy.seal.number == seal.number
     if not unknown and not (same and _differs(copy, recorded, seal)):
-        return ok(MIRROR, f"the copy says seal {copy.seal.number}, {copy.seal.reach}.")
+        return ok(BACKUP, f"the copy says seal {copy.seal.number}, {copy.seal.reach}.")
     return finding(
-        MIRROR,
+        BACKUP,
         f"The copy of the seal says seal {copy.seal.number}, {copy.seal.reach}, and "
         f"{recorded.target.uri} has seal {seal.number}, {seal.reach}"
         f"{'' if unknown else ', in another commit'}: commits of it are lost.",

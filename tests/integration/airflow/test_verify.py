@@ -55,7 +55,7 @@ def test_a_verification_is_a_list_and_findings_fail_it(airflow: Airflow, tmp_pat
     assert {row["check"] for row in sound.xcom("verify") if row["status"] == "ok"} == {
         "seal",
         "watermark",
-        "mirror",
+        "backup",
         "configuration",
         "null_keys",
         "unique_keys",

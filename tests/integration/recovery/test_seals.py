@@ -1,4 +1,4 @@
-"""Milestones and seals without rows, in real tables: re-sealing, the mirror, declared state, adoption."""
+"""Milestones and seals without rows, in real tables: re-sealing, the backup, declared state, adoption."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_an_idle_pipeline_seals_anew(
     assert held(spark, target, scd) == expected(source, scd, 20)
 
 
-# -- the mirror -----------------------------------------------------------------------------------
+# -- the backup -----------------------------------------------------------------------------------
 @pytest.mark.slow
 def test_a_cleaned_log_and_the_copy_of_its_seal(
     through: Through, spark: SparkSession, source: Source, target: str

@@ -269,7 +269,7 @@ def test_what_was_applied_is_published_everywhere(monkeypatch: pytest.MonkeyPatc
     returned, context, _ = run(operator(), monkeypatch, Answer())
     assert returned == PUBLISHED
     assert context["ti"].pushed == {"return_value": PUBLISHED}
-    kept = {**PUBLISHED, "mirror": Answer.backup}
+    kept = {**PUBLISHED, "backup": Answer.backup}
     assert context["asset_state_store"].kept == {("file:///lake/source", "committed:orders"): kept}
     events = context["outlet_events"][pipeline_alias("orders")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == ["file:///lake/target"]
@@ -336,7 +336,7 @@ def test_the_operator_can_be_serialized_with_it() -> None:
 
 
 # -- what is kept ---------------------------------------------------------------------------------
-def test_a_lost_mirror_is_said_and_fails_nothing(
+def test_a_lost_backup_is_said_and_fails_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     returned, _, _ = run(operator(), monkeypatch, Answer(), asset_state_store=AssetStores(broken=True))
@@ -345,7 +345,7 @@ def test_a_lost_mirror_is_said_and_fails_nothing(
     assert said in caplog.text
 
 
-def test_the_mirror_is_there_for_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_backup_is_there_for_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
     stores = AssetStores()
     _, _, (_, how) = run(operator(), monkeypatch, Answer(), asset_state_store=stores)
     assert how.backup() == Answer.backup

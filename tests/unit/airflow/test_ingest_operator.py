@@ -280,7 +280,7 @@ def test_log_and_target_are_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answer["ingested"]["counts"]["quarantined"] == 1
     assert world.events() == ["file:///lake/orders_log", "file:///lake/orders"]
     kept = world.context["asset_state_store"].kept["file:///lake/orders_log", "committed:orders"]
-    assert kept["mirror"] == {"seal": {"watermark": 4}}
+    assert kept["backup"] == {"seal": {"watermark": 4}}
     assert store.kept == {}
 
 

@@ -128,8 +128,8 @@ def test_the_copy_of_the_seal_is_looked_at_where_the_source_is_named(tables: Tab
     ahead = WatermarkBackup(
         seal(900, 5, source=tables.source), TableVersion(tables.target.table_id, 8)
     ).to_dict()
-    stores.kept[delta_asset(tables.source.uri).uri, "committed:p"] = {"mirror": ahead}
-    given = {"pipeline": "p", "target": tables.target.uri, "checks": ["mirror"], "stores": stores}
+    stores.kept[delta_asset(tables.source.uri).uri, "committed:p"] = {"backup": ahead}
+    given = {"pipeline": "p", "target": tables.target.uri, "checks": ["backup"], "stores": stores}
     error, _ = verify(source=tables.source.uri, **given)
     assert "seal 900" in str(error)
     (row,), _ = verify(**given)

@@ -298,7 +298,7 @@ def test_a_target_whose_commit_was_overwritten_fails_alone(lake: Lake) -> None:
 
 
 def test_an_apply_for_which_the_driver_lacked_something_is_tried_by_the_worker(lake: Lake) -> None:
-    """The mirror of a seal, or credentials: the driver has none."""
+    """The backup of a seal, or credentials: the driver has none."""
     error = WatermarkExpired("Gone.", remedy="drop it.").to_dict()
 
     def lacking(spec: IngestSpec | ApplySpec) -> JobResult:

@@ -92,7 +92,7 @@ def test_the_look_back_and_the_looks_around(built: Tables) -> None:
 
 def test_the_copy_of_the_seal(built: Tables) -> None:
     """It lies in Airflow's metadata database; here in a file, the reading of which is noticed."""
-    copy = built.target.path.parent / "mirror"
+    copy = built.target.path.parent / "backup"
     copy.write_text("x")
     seen = []
 

@@ -1,4 +1,4 @@
-"""Steps without rows: re-sealing, declared state, adoption; and the mirror that stands in for a seal."""
+"""Steps without rows: re-sealing, declared state, adoption; and the backup that stands in for a seal."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def test_work_comes_before_a_seal_that_is_due(tables: Tables) -> None:
     assert [step.kind for step in tables.apply(now=EPOCH + 4 * DAY).steps] == ["apply"]
 
 
-# -- the mirror ---------------------------------------------------------------------------------
-def mirror_of(tables: Tables) -> dict[str, Any]:
+# -- the backup ---------------------------------------------------------------------------------
+def backup_of(tables: Tables) -> dict[str, Any]:
     recorded = reconcile(DeltaLog(tables.target.uri), "p")
     assert recorded is not None
     assert recorded.seal is not None
@@ -135,9 +135,9 @@ def clean(tables: Tables, more: int = 0) -> None:
         tables.target.file(version).unlink()
 
 
-def test_a_mirror_of_the_newest_seal_is_as_good_as_the_seal(tables: Tables) -> None:
+def test_a_backup_of_the_newest_seal_is_as_good_as_the_seal(tables: Tables) -> None:
     tables.sealed(3)
-    kept = mirror_of(tables)
+    kept = backup_of(tables)
     clean(tables)
     with pytest.raises(WatermarkExpired):
         tables.apply()
@@ -147,18 +147,18 @@ def test_a_mirror_of_the_newest_seal_is_as_good_as_the_seal(tables: Tables) -> N
     assert "copy" in plan.notes[0]
 
 
-def test_a_mirror_needs_every_commit_after_its_seal(tables: Tables) -> None:
+def test_a_backup_needs_every_commit_after_its_seal(tables: Tables) -> None:
     """A RESTORE among those that are gone would leave no trace: not even in the transaction."""
     tables.sealed(3)
-    kept = mirror_of(tables)
+    kept = backup_of(tables)
     clean(tables, more=1)
     with pytest.raises(WatermarkExpired, match="outside of the target has watermark 3 for version 0"):
         tables.apply(backup=lambda: kept)
 
 
-def test_a_proof_by_mirror_is_sealed_at_once(tables: Tables) -> None:
+def test_a_proof_by_backup_is_sealed_at_once(tables: Tables) -> None:
     tables.sealed(5)
-    kept = mirror_of(tables)
+    kept = backup_of(tables)
     clean(tables)
     assert [step.kind for step in tables.apply(backup=lambda: kept).steps] == ["renew"]
 
@@ -171,7 +171,7 @@ def test_a_proof_by_mirror_is_sealed_at_once(tables: Tables) -> None:
         {"pipeline": "other"},
     ],
 )
-def test_a_mirror_of_another_seal_proves_nothing(tables: Tables, lie: dict[str, Any]) -> None:
+def test_a_backup_of_another_seal_proves_nothing(tables: Tables, lie: dict[str, Any]) -> None:
     tables.sealed(3)
     other = WatermarkBackup(
         replace(seal(100, 3, source=tables.source), **lie), TableVersion("id-1", 0)
@@ -184,32 +184,32 @@ def test_a_mirror_of_another_seal_proves_nothing(tables: Tables, lie: dict[str, 
 @pytest.mark.parametrize(
     "kept", [None, 7, {}, {"seal": "x", "target": {"table_id": "id-1", "version": 0}}, {"seal": 1}]
 )
-def test_what_people_wrote_there_is_no_mirror(tables: Tables, kept: Any) -> None:
+def test_what_people_wrote_there_is_no_backup(tables: Tables, kept: Any) -> None:
     tables.sealed(3)
     clean(tables)
     with pytest.raises(WatermarkExpired):
         tables.apply(backup=lambda: kept)
 
 
-def test_a_mirror_of_another_table_proves_nothing(tables: Tables) -> None:
+def test_a_backup_of_another_table_proves_nothing(tables: Tables) -> None:
     tables.sealed(3)
-    kept = {**mirror_of(tables), "target": {"table_id": "another", "version": 0, "commit_hash": None}}
+    kept = {**backup_of(tables), "target": {"table_id": "another", "version": 0, "commit_hash": None}}
     clean(tables)
     with pytest.raises(WatermarkExpired):
         tables.apply(backup=lambda: kept)
 
 
-def test_a_mirror_does_not_survive_what_happened_since(tables: Tables) -> None:
+def test_a_backup_does_not_survive_what_happened_since(tables: Tables) -> None:
     """After a replacement that the log still shows, the newest seal is not the one in effect."""
     tables.sealed(3)
-    kept = mirror_of(tables)
+    kept = backup_of(tables)
     clean(tables)
     tables.target.overwrite()
     with pytest.raises(WatermarkExpired):
         tables.apply(backup=lambda: kept)
 
 
-def test_the_mirror_is_not_asked_where_the_log_proves(tables: Tables) -> None:
+def test_the_backup_is_not_asked_where_the_log_proves(tables: Tables) -> None:
     def never() -> None:
         raise AssertionError("the log proves")
 

@@ -72,7 +72,7 @@ def test_a_sound_target(tables: Tables) -> None:
     assert told(plan) == {
         "seal": "ok",
         "watermark": "ok",
-        "mirror": "skipped",
+        "backup": "skipped",
         "configuration": "skipped",
         "one_open_row": "skipped",
         "overlaps": "skipped",
@@ -226,7 +226,7 @@ def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: 
     plan = planned(tables, backup=lambda: copy)
     assert "watermark 2" in check_of(plan, "seal").detail
     # The log still knows the number of the seal that the RESTORE took back.
-    assert told(plan)["mirror"] == "ok"
+    assert told(plan)["backup"] == "ok"
     assert plan.spec is not None
     assert plan.spec.compared is not None
     assert plan.spec.compared.ending_version == 2
@@ -234,17 +234,17 @@ def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: 
 
 def test_a_copy_outside_that_knows_more_than_the_target(tables: Tables) -> None:
     known = WatermarkBackup(seal(101, 4, source=tables.source), TableVersion(tables.target.table_id, 1))
-    assert told(planned(tables, backup=known.to_dict))["mirror"] == "ok"
-    assert told(planned(tables, backup=lambda: {"seal": "nonsense"}))["mirror"] == "skipped"
+    assert told(planned(tables, backup=known.to_dict))["backup"] == "ok"
+    assert told(planned(tables, backup=lambda: {"seal": "nonsense"}))["backup"] == "skipped"
     ahead = replace(
         known,
         seal=changed(known.seal, number=102, applied_to=replace(known.seal.watermark, version=5)),
         target=TableVersion(known.target.table_id, 2),
     )
-    found = check_of(planned(tables, backup=ahead.to_dict), "mirror")
+    found = check_of(planned(tables, backup=ahead.to_dict), "backup")
     assert (found.status, "seal 102, watermark 5" in found.detail) == ("finding", True)
     edited = replace(known, seal=changed(known.seal, applied_to=replace(known.seal.watermark, version=5)))
-    assert told(planned(tables, backup=edited.to_dict))["mirror"] == "finding"
+    assert told(planned(tables, backup=edited.to_dict))["backup"] == "finding"
 
 
 def test_a_copy_outside_of_another_commit_with_the_same_seal(tables: Tables) -> None:
@@ -253,10 +253,10 @@ def test_a_copy_outside_of_another_commit_with_the_same_seal(tables: Tables) -> 
         seal(101, 4, source=tables.source),
         TableVersion(tables.target.table_id, 1, tables.target.sha256(1)),
     )
-    assert check_of(planned(tables, backup=known.to_dict), "mirror").status == "ok"
+    assert check_of(planned(tables, backup=known.to_dict), "backup").status == "ok"
     file = tables.target.file(1)
     file.write_text(file.read_text().replace("part-00001-0", "part-00001-7"))
-    found = check_of(planned(tables, backup=known.to_dict), "mirror")
+    found = check_of(planned(tables, backup=known.to_dict), "backup")
     assert (found.status, "in another commit" in found.detail) == ("finding", True)
 
 

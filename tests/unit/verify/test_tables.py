@@ -117,14 +117,14 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
     return made
 
 
-LOGS = ["--checks", "seal,watermark,mirror,configuration"]
+LOGS = ["--checks", "seal,watermark,backup,configuration"]
 
 
 def test_of_the_logs_no_spark_is_needed(tables: Tables, capsys: Said) -> None:
     pair = f"p={tables.target.uri}"
     assert main(["verify", pair, *LOGS]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0].split() == ["pipeline", "version", "seal", "watermark", "mirror", "configuration"]
+    assert said[0].split() == ["pipeline", "version", "seal", "watermark", "backup", "configuration"]
     assert said[2].split() == ["p", "0", "ok", "ok", "-", "-"]
     assert main(["verify", "flows.yaml", "--pipeline", "p", *LOGS]) == 0
     assert capsys.readouterr().out.splitlines()[2].split() == ["p", "0", "ok", "ok", "-", "ok"]
