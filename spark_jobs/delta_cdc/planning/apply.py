@@ -197,7 +197,6 @@ async def _reset(observed: Observation[ApplyRequest]) -> Plan:
     request = observed.request
     assert observed.recorded is not None
     target, refused = canonical_uri(request.target), observed.recorded.refused
-    reason_text = f"{refused.message} " if refused is not None else ""
     plan = await _load(observed)
     assert plan.spec is not None
     position = len(observed.before)
@@ -206,7 +205,9 @@ async def _reset(observed: Observation[ApplyRequest]) -> Plan:
     await preconditions.refuse_empty_copy(request, await observed.at(max(load.ending_version, 0)))
     reset = replace(load, kind="reset")
     spec = replace(plan.spec, steps=(*steps[:position], reset, *steps[position + 1 :]))
-    note = f"{reason_text}Reset: the run deletes all rows of {target}, and loads the target again."
+    note = f"Reset: the run deletes all rows of {target}, and loads the target again."
+    if refused is not None:
+        note = f"{refused.message} {note}"
     return replace(plan, spec=spec, notes=(note, *plan.notes))
 
 

@@ -85,15 +85,21 @@ def _refused(staging: DeltaLog, sink_state: Sink, wanted: int | None) -> NoOpenB
             remedy=f"commit {sink_state.batch.seal.watermark} once that batch has arrived.",
         )
     if sink_state.batch is not None:
-        state_text = f"holds only the beginning of a batch, {sink_state.batch.versions}"
+        message = (
+            f"Staging {staging.uri} of pipeline {pipeline} holds only the beginning of a batch, "
+            f"{sink_state.batch.versions}."
+        )
     elif sink_state.newest.step.kind == "commit":
-        state_text = f"has no open batch; its watermark is {sink_state.newest.watermark}"
+        message = (
+            f"Staging {staging.uri} of pipeline {pipeline} has no open batch; its watermark is "
+            f"{sink_state.newest.watermark}."
+        )
     else:
-        state_text = "holds a batch whose rows another writer changed after they were read"
-    return NoOpenBatch(
-        f"Staging {staging.uri} of pipeline {pipeline} {state_text}.",
-        remedy="read again, and process the new batch.",
-    )
+        message = (
+            f"Staging {staging.uri} of pipeline {pipeline} holds a batch whose rows another writer changed "
+            "after they were read."
+        )
+    return NoOpenBatch(message, remedy="read again, and process the new batch.")
 
 
 def _spec(request: CommitRequest, sink_state: Sink, batch: Batch) -> ReadSpec:

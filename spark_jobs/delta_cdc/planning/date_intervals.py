@@ -55,13 +55,15 @@ async def resolved(observed: Observation[ApplyRequest]) -> Observation[ApplyRequ
         # History begins with the load, so only the rest of the interval can be repaired.
         first = max(first, seal.state.loaded_version + 1)
     if first > observed.ending:
-        text = f"Nothing of the interval {bounds} is to be repaired"
         if first > observed.starting:
-            history = f"the history in {canonical_uri(request.target)}"
             return _nothing(
-                observed, f"{text}: {history} begins with version {seal.state.loaded_version} of {uri}."
+                observed,
+                f"Nothing of the interval {bounds} is to be repaired: the history in "
+                f"{canonical_uri(request.target)} begins with version {seal.state.loaded_version} of {uri}.",
             )
-        return _nothing(observed, f"{text}: {uri} got no version in it.")
+        return _nothing(
+            observed, f"Nothing of the interval {bounds} is to be repaired: {uri} got no version in it."
+        )
     note = (
         f"The interval {bounds} is applied already (the watermark is {seal.watermark}): the keys that "
         f"versions {first}-{observed.ending} of {uri} changed are computed again."

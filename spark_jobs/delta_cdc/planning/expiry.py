@@ -70,8 +70,6 @@ async def plan_expiry(
         # The next bound starts at a version that the log still holds.
         note = (
             f"the events from before the horizon {due} was set are unknown: version {since} cannot be read "
-        )
-        note += (
             "any more, and the rows are not tracked (delta.enableRowTracking); the next horizon deletes them"
         )
         notes = (note,)

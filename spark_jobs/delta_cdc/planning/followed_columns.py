@@ -120,8 +120,11 @@ async def check(
         oldest, last = described[0]
         before = oldest.version
         if commits[0].version > 0:
-            text = f"Version {commits[0].version - 1} of {log.uri} cannot be rebuilt: schema changes are "
-            notes = (f"{text}looked for from version {before} on.",)
+            note = (
+                f"Version {commits[0].version - 1} of {log.uri} cannot be rebuilt: schema changes are looked "
+                f"for from version {before} on."
+            )
+            notes = (note,)
     schemas, splits = {before: last}, set()
     target = observed.recorded.target if observed is not None and observed.recorded is not None else None
     for commit, now in described:

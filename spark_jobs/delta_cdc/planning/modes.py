@@ -123,12 +123,13 @@ async def reload(observed: Observation[ApplyRequest], because: DeltaCdcError | N
         column_changes=await followed_columns.since_watermark(observed, at),
     )
     validation.check_columns(request.options, at.schema_columns, observed.source.uri, ending)
-    reason_text = because.message if because is not None else ""
     note = (
-        f"{reason_text} All keys of {canonical_uri(request.target)} are compared with version {ending} of "
+        f"All keys of {canonical_uri(request.target)} are compared with version {ending} of "
         f"{observed.source.uri} (reload)."
     )
-    return await planned(observed, (step,), VersionRange(ending, ending), note.strip())
+    if because is not None:
+        note = f"{because.message} {note}"
+    return await planned(observed, (step,), VersionRange(ending, ending), note)
 
 
 async def _state_before(

@@ -169,27 +169,41 @@ def _ending(observed: Observation[Any], committed: int) -> tuple[int, tuple[str,
     # A starting time after the newest version leaves no version out.
     awaited = observed.request.starting_timestamp is not None and start == newest + 1
     if start is not None and start > committed + 1 and not awaited:
-        beyond = _beyond(observed)
-        also, end_at = (f" {beyond}.", f"; end at {newest} or before") if beyond else ("", "")
-        raise RangeNotContiguous(
-            f"starting_version {start} of {uri} would leave versions {committed + 1}-{start - 1} unapplied: "
-            f"the watermark of pipeline {observed.request.pipeline} is {committed}.{also}",
-            remedy=f"start at {committed + 1}, or leave the start out{end_at}.",
-        )
+        raise _gap(observed, start, committed)
     refuse_beyond(observed)
     ends = (newest, end, observed.saved_end, committed if awaited else None)
     ending = min(version for version in ends if version is not None)
     if awaited:
-        note = f"No version of {uri} is as new as {observed.request.starting_timestamp} yet."
-        return ending, (note,)
+        return ending, (f"No version of {uri} is as new as {observed.request.starting_timestamp} yet.",)
     if start is not None and start <= committed:
         last = max(min(committed, committed if end is None else end), start)
-        note = f"Versions {start}-{last} of {uri} are already applied and are left out (the watermark is "
-        return ending, (f"{note}{committed}).",)
+        note = (
+            f"Versions {start}-{last} of {uri} are already applied and are left out (the watermark is "
+            f"{committed})."
+        )
+        return ending, (note,)
     if end is not None and end <= committed:
         note = f"Everything up to version {end} of {uri} is already applied (the watermark is {committed})."
         return ending, (note,)
     return ending, ()
+
+
+def _gap(observed: Observation[Any], start: int, committed: int) -> RangeNotContiguous:
+    """Return the error for an explicit start that would leave versions out, and possibly ends too late."""
+    newest, end = observed.source.version, observed.ending
+    uri, pipeline = observed.source.uri, observed.request.pipeline
+    if end is not None and end > newest:
+        return RangeNotContiguous(
+            f"starting_version {start} of {uri} would leave versions {committed + 1}-{start - 1} unapplied: "
+            f"the watermark of pipeline {pipeline} is {committed}. ending_version {end} does not exist yet: "
+            f"the newest version of the source is {newest}.",
+            remedy=f"start at {committed + 1}, or leave the start out; end at {newest} or before.",
+        )
+    return RangeNotContiguous(
+        f"starting_version {start} of {uri} would leave versions {committed + 1}-{start - 1} unapplied: "
+        f"the watermark of pipeline {pipeline} is {committed}.",
+        remedy=f"start at {committed + 1}, or leave the start out.",
+    )
 
 
 def refuse_beyond(observed: Observation[Any]) -> None:
@@ -197,22 +211,21 @@ def refuse_beyond(observed: Observation[Any]) -> None:
 
     :raises RangeNotContiguous: names the newest version
     """
-    beyond, newest = _beyond(observed), observed.source.version
-    if beyond:
-        start = observed.starting
-        also = f"starting_version {start} is after the newest version, and " if (start or 0) > newest else ""
-        raise RangeNotContiguous(
-            f"{also}{beyond} (table {observed.source.uri}).",
-            remedy=f"end at {newest} or before, or wait for the version.",
-        )
-
-
-def _beyond(observed: Observation[Any]) -> str:
-    """Return what is wrong with an explicit end that does not exist yet; "" if nothing is."""
-    end, newest = observed.ending, observed.source.version
+    start, end, newest = observed.starting, observed.ending, observed.source.version
     if end is None or end <= newest:
-        return ""
-    return f"ending_version {end} does not exist yet: the newest version of the source is {newest}"
+        return
+    remedy = f"end at {newest} or before, or wait for the version."
+    if start is not None and start > newest:
+        raise RangeNotContiguous(
+            f"starting_version {start} is after the newest version, and ending_version {end} does not exist "
+            f"yet: the newest version of the source is {newest} (table {observed.source.uri}).",
+            remedy=remedy,
+        )
+    raise RangeNotContiguous(
+        f"ending_version {end} does not exist yet: the newest version of the source is {newest} (table "
+        f"{observed.source.uri}).",
+        remedy=remedy,
+    )
 
 
 # -- a snapshot ---------------------------------------------------------------------------------

@@ -478,15 +478,17 @@ def _refuse_unreadable(state: TableState, pipeline: str, commit: Commit) -> None
 def _expired(
     state: TableState, pipeline: str, version: int, backup: WatermarkBackup | None
 ) -> WatermarkExpired:
-    backup_text = ""
+    message = (
+        f"The log of the target {state.uri} has a transaction of pipeline {pipeline}, but no longer the "
+        f"commit with its watermark (log retention removed version {version})."
+    )
     if backup is not None:
-        backup_text = (
+        message += (
             f" The copy of the watermark outside of the target has {backup.seal.reach} for version "
             f"{backup.target.version}, but does not show whether the target was restored or replaced since."
         )
     return WatermarkExpired(
-        f"The log of the target {state.uri} has a transaction of pipeline {pipeline}, but no longer the "
-        f"commit with its watermark (log retention removed version {version}).{backup_text}",
+        message,
         remedy="drop the target, and the next run loads it again. Or, if you know the source version V that "
         'the target has, continue with a new pipeline name and initial_load {"none_at": V}.',
     )

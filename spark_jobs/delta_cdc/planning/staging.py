@@ -99,16 +99,17 @@ async def open_batch(observed: Observation[Any], staging: DeltaLog) -> tuple[Sea
     batch = await fitting(observed, await newest_batch(staging, observed.request.pipeline))
     if batch is None:
         return None
-    held = f"Staging {staging.uri} holds versions {batch.versions} of {observed.source.uri}"
     if not batch.is_complete:
         raise BatchNotApplicable(
-            f"{held}, which are only the first part of a batch.",
+            f"Staging {staging.uri} holds versions {batch.versions} of {observed.source.uri}, which are only "
+            "the first part of a batch.",
             remedy="clear the read (DeltaReadChangesOperator). It continues after the part that is staged.",
         )
     omitting = _omitting_options(batch.options)
     if omitting:
         raise BatchNotApplicable(
-            f"{held}, read with {omitting}, which omits changes of these versions.",
+            f"Staging {staging.uri} holds versions {batch.versions} of {observed.source.uri}, read with "
+            f"{omitting}, which omits changes of these versions.",
             remedy="read for an apply with query='full_delta' and without on_change_commit, and give where "
             "and select to the apply; or use another staging table for this query.",
         )
@@ -327,27 +328,33 @@ async def to_go_on_with(
     observed: Observation[ReadRequest], batch: Batch | None
 ) -> tuple[Batch | None, tuple[str, ...]]:
     """Return the batch that this read returns or completes, or None and notes on why it is replaced."""
-    request = observed.request
     if batch is None:
         return None, ()
-    batch_text = "open batch" if batch.is_complete else "unfinished batch"
-    prefix = f"The {batch_text} {batch.versions} in staging {request.staging} "
+    unfit = await _why_unfit(observed, batch)
+    if unfit is None:
+        return batch, ()
+    state = "open" if batch.is_complete else "unfinished"
+    note = (
+        f"The {state} batch {batch.versions} in staging {observed.request.staging} {unfit} and is replaced."
+    )
+    return None, (note,)
+
+
+async def _why_unfit(observed: Observation[ReadRequest], batch: Batch) -> str | None:
+    """Return why this read can neither return nor complete a batch, as what the batch is or does; else
+    None."""
     other = await preconditions.other_history(observed.log, observed.source, batch.seal)
     if other is not None:
-        return None, (
-            f"{prefix}was read from another history of {observed.source.uri} ({other}) and is replaced.",
-        )
-    if not batch.answers(request):
-        return None, (f"{prefix}was read with other options and is replaced.",)
-    if batch.touched and not batch.is_complete:
-        return None, (f"{prefix}was changed by others and is replaced.",)
-    if (
-        not batch.is_complete
-        and observed.ending is not None
-        and observed.ending < batch.versions.ending_version
-    ):
-        return None, (f"{prefix}goes beyond version {observed.ending} and is replaced.",)
-    return batch, ()
+        return f"was read from another history of {observed.source.uri} ({other})"
+    if not batch.answers(observed.request):
+        return "was read with other options"
+    if batch.is_complete:
+        return None
+    if batch.touched:
+        return "was changed by others"
+    if observed.ending is not None and observed.ending < batch.versions.ending_version:
+        return f"goes beyond version {observed.ending}"
+    return None
 
 
 async def turn(staging: DeltaLog, pipeline: str, number: int) -> tuple[int, TableVersion | None]:

@@ -166,11 +166,15 @@ def _refuse_replaced(
             # The source no longer names this topic.
             continue
         bound = bounds.get((topic, partition))
-        if bound is None or bound.end < position:
-            end_text = "is not there" if bound is None else f"ends at offset {bound.end}"
+        if bound is None:
             raise _replaced(
-                f"Partition {partition} of topic {topic} {end_text}, and pipeline {request.pipeline} has "
+                f"Partition {partition} of topic {topic} is not there, and pipeline {request.pipeline} has "
                 f"ingested it up to offset {position}"
+            )
+        if bound.end < position:
+            raise _replaced(
+                f"Partition {partition} of topic {topic} ends at offset {bound.end}, and pipeline "
+                f"{request.pipeline} has ingested it up to offset {position}"
             )
 
 

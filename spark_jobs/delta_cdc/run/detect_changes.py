@@ -232,8 +232,9 @@ def _of_apply(plan: Plan) -> str:
 def _idle(plan: Plan | None, watermark: int | None) -> str:
     if plan is None:
         return "nothing new"
-    watermark_text = f"at watermark {watermark}" if watermark is not None else "no watermark yet"
-    return f"nothing new; {watermark_text}, the source at version {plan.source.version}"
+    if watermark is None:
+        return f"nothing new; no watermark yet, the source at version {plan.source.version}"
+    return f"nothing new; at watermark {watermark}, the source at version {plan.source.version}"
 
 
 async def _newest(request: ApplyRequest) -> int:
