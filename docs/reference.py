@@ -21,6 +21,8 @@ from delta_cdc.core.options import APPLY, INGEST, INGEST_ALONE, READ
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from delta_cdc.cli import Parser
+
 FOLDER = Path(__file__).parent / "reference"
 #: Folders that hold only what this script writes.
 WRITTEN = ("operators", "functions", "commands")
@@ -178,13 +180,13 @@ def _functions_index() -> str:
     return _index("Functions", intro, "function", rows)
 
 
-def commands() -> dict[str, tuple[argparse.ArgumentParser, str]]:
+def commands() -> dict[str, tuple[Parser, str]]:
     """Return the parser and the line in the help of each subcommand, by name."""
-    from delta_cdc.cli import _parser
+    from delta_cdc.cli import command_line
 
-    (found,) = [a for a in _parser()._actions if isinstance(a, argparse._SubParsersAction)]
-    lines = {one.dest: one.help or "" for one in found._choices_actions}
-    return {name: (parser, _sentence(lines[name])) for name, parser in found.choices.items()}
+    found = command_line().commands
+    assert found is not None
+    return {name: (parser, _sentence(found.lines[name])) for name, parser in found.parsers.items()}
 
 
 def _sentence(text: str) -> str:
@@ -201,10 +203,10 @@ def _commands_index() -> str:
     return _index("Commands", intro, "command", rows)
 
 
-def _command(name: str, parser: argparse.ArgumentParser, line: str) -> str:
+def _command(name: str, parser: Parser, line: str) -> str:
     rows = []
-    for action in parser._actions:
-        if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+    for action in parser.arguments:
+        if action.help == argparse.SUPPRESS or action.dest == "help":
             continue
         value = "" if action.nargs == 0 else f" {_value(action)}"
         if action.option_strings:

@@ -43,7 +43,7 @@ _ALSO = {"validate": "lint", "check": "lint"}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return the exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = command_line().parse_args(argv)
     try:
         code = int(arguments.run(arguments))
         sys.stdout.flush()
@@ -57,43 +57,98 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
-class _Parser(argparse.ArgumentParser):
+class Commands:
+    """The subcommands of a parser.
+
+    :param action: what argparse's ``add_subparsers`` returned
+    """
+
+    def __init__(self, action: Any) -> None:
+        self._action = action
+        self.parsers: dict[str, Parser] = {}
+        #: The line of each subcommand in the help.
+        self.lines: dict[str, str] = {}
+
+    def add_parser(self, name: str, **settings: Any) -> Parser:
+        """Add a subcommand and return its parser.
+
+        :param settings: of the parser, as in argparse; ``help`` is the line in the help of all subcommands
+        """
+        parser: Parser = self._action.add_parser(name, **settings)
+        self.parsers[name], self.lines[name] = parser, settings["help"]
+        return parser
+
+
+class Parser(argparse.ArgumentParser):
     """Reports an unknown argument with the usage of the subcommand that received it."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        #: All arguments, those of groups too, in the order in which they were added.
+        self.arguments: list[argparse.Action] = []
+        self.commands: Commands | None = None
+        super().__init__(*args, **settings)
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """Add an argument, and return it."""
+        action = super().add_argument(*names, **settings)
+        self.arguments.append(action)
+        return action
+
+    def add_argument_group(self, *args: Any, **settings: Any) -> Any:
+        """Add a group of arguments, and return it."""
+        return self._listed(super().add_argument_group(*args, **settings))
+
+    def add_mutually_exclusive_group(self, **settings: Any) -> Any:
+        """Add a group of arguments of which at most one may be given, and return it."""
+        return self._listed(super().add_mutually_exclusive_group(**settings))
+
+    def _listed(self, group: Any) -> Any:
+        """Return a group whose arguments will be in the list of this parser's arguments."""
+        add_to_group = group.add_argument
+
+        def add_argument(*names: Any, **settings: Any) -> argparse.Action:
+            action: argparse.Action = add_to_group(*names, **settings)
+            self.arguments.append(action)
+            return action
+
+        group.add_argument = add_argument
+        return group
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse; an unknown argument is an error of this subcommand, not of the whole command."""
-        if self._subparsers is None:
+        if self.commands is None:
             # Before missing arguments are reported: the unknown option may be a misspelled one.
             options = takewhile(lambda text: text != "--", args or ())
             self._refuse([text.partition("=")[0] for text in options if text.startswith("--")])
         else:
-            self._refuse_command(next(iter(sys.argv[1:] if args is None else args), "-"))
+            self._refuse_command(self.commands, next(iter(sys.argv[1:] if args is None else args), "-"))
         parsed, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unknown arguments: {' '.join(rest)}")
         return parsed, rest
 
     def _refuse(self, names: Sequence[str]) -> None:
-        options = [option for action in self._actions for option in action.option_strings]
+        options = [option for action in self.arguments for option in action.option_strings]
         for name in names:
             if " " not in name and not any(option.startswith(name) for option in options):
                 near = get_close_matches(name, options, n=1)
                 hint = f"did you mean {near[0]}?" if near else "--help lists all options."
                 self.error(f"unknown option {name}: {hint}")
 
-    def _refuse_command(self, name: str) -> None:
-        (names,) = (one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
+    def _refuse_command(self, commands: Commands, name: str) -> None:
+        names = list(commands.parsers)
         if not name.startswith("-") and name not in names:
             near = [_ALSO[name]] if name in _ALSO else get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(names)}."
             self.error(f"unknown command {name}: {hint}")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="delta-cdc", description="Change data capture between Delta tables, exactly once.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def command_line() -> Parser:
+    """Return the parser of the command, with all subcommands."""
+    parser = Parser(prog="delta-cdc", description="Change data capture between Delta tables, exactly once.")
+    parser.commands = commands = Commands(parser.add_subparsers(required=True, metavar="COMMAND"))
     for command in _COMMANDS:
         command.add(commands)
-    for subcommand in commands.choices.values():
+    for subcommand in commands.parsers.values():
         subcommand.set_defaults(parser=subcommand)
     return parser

@@ -139,16 +139,17 @@ def refuse(
     :param where: the case, for the error
     :raises InvalidConfiguration: names the options that are given
     """
-    options = {action.dest: action.option_strings for action in arguments.parser._actions}
-    given_options = [_option(name, options[name]) for name in names if getattr(arguments, name)]
+    given_options = [_option(name) for name in names if getattr(arguments, name)]
     if given_options:
         raise InvalidConfiguration(f"{', '.join(given_options)} given {where}.", remedy=remedy)
 
 
-def _option(name: str, spellings: Sequence[str]) -> str:
-    """Return an option's spelling: its argument's name if possible, or else the first spelling."""
-    long_option = f"--{name.replace('_', '-')}"
-    return long_option if long_option in spellings else spellings[0]
+def _option(name: str) -> str:
+    """Return an option's spelling.
+
+    :param name: its attribute of the parsed arguments
+    """
+    return "--pipeline" if name == "pipelines" else f"--{name.replace('_', '-')}"
 
 
 # -- tables ---------------------------------------------------------------------------------------

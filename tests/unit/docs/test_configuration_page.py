@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from delta_cdc.cli import _parser
+from delta_cdc.cli import command_line
 from delta_cdc.config import lint, load, models
 
 _DOCS = Path(__file__).parents[3] / "docs"
@@ -51,6 +51,6 @@ def test_the_mistake_that_is_shown_is_said_so(tmp_path: Path, monkeypatch: pytes
 
 
 def test_every_command_that_takes_a_file_is_listed() -> None:
-    help_text = _parser().format_help()
+    help_text = command_line().format_help()
     for command in re.findall(r"^\| `delta-cdc (\w+)", _PAGE, re.M):
         assert re.search(rf"^    {command} ", help_text, re.M), command
