@@ -50,7 +50,7 @@ else:
 HAS_STATE_STORES = SharedStreamProducer is not object
 
 
-def of_base_operator(arguments: dict[str, Any]) -> dict[str, Any]:
+def known_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of an operator without those that this Airflow's base class does not know."""
     if HAS_STATE_STORES:
         return arguments

@@ -224,7 +224,7 @@ class _Maker:
             detections=[detect.task_id for detect in detections],
             applies=[apply.task_id for apply in applies],
             trigger_rule="none_failed",
-            **self._of_tasks(),
+            **self._task_arguments(),
         )
         [*detections, *applies] >> publish
 
@@ -244,7 +244,7 @@ class _Maker:
             fingerprint=self._work,
             group_name=self.group.name,
             inlets=inlets,
-            **self._of_tasks(),
+            **self._task_arguments(),
         )
         run_spark = None
         if shares:
@@ -254,7 +254,7 @@ class _Maker:
                 detection=detect.task_id,
                 parallel=parallel,
                 inlets=inlets,
-                **self._of_tasks(),
+                **self._task_arguments(),
             )
         apply = ApplyTableOperator.partial(
             task_id=f"apply{suffix}",
@@ -268,20 +268,20 @@ class _Maker:
                 *(pipeline_alias(table.pipeline) for table in tables),
                 *written_assets(one.get(name) for one in tables_arguments for name in ("log", "target")),
             ],
-            **self._of_tasks(),
+            **self._task_arguments(),
         ).expand(item=detect.output)
         if run_spark is not None:
             run_spark >> apply
         return detect, apply
 
-    def _of_tasks(self) -> dict[str, Any]:
+    def _task_arguments(self) -> dict[str, Any]:
         """Return arguments of all tasks: those of their applications, and that their XComs stay on.
 
         The tasks pass their work to each other by XCom; a user may have turned XComs off in ``default_args``.
         """
-        return {"do_xcom_push": True, **self._of_applications()}
+        return {"do_xcom_push": True, **self._application_arguments()}
 
-    def _of_applications(self) -> dict[str, Any]:
+    def _application_arguments(self) -> dict[str, Any]:
         return {name: value for name, value in self.group.settings.items() if name in _OF_APPLICATIONS}
 
     # -- arguments of DAG and tasks -------------------------------------------------------------

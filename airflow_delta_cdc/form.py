@@ -314,7 +314,7 @@ def _parsed(params: Mapping[str, Any], tables: Sequence[str]) -> Run:
     options = RunOptions(mode=mode, **values)
     broken = [
         (rule.problem, rule.form_remedy)
-        for rule in (*rules.of_bounds(options), *rules.of_modes(options))
+        for rule in (*rules.bounds_rules(options), *rules.mode_rules(options))
         if rule.is_broken
     ]
     alone = [name for name in values if APPLY[name].of_one]

@@ -31,7 +31,7 @@ def kafka_options(kafka_conn_id: str | None, options: Mapping[str, Any] | None) 
     :raises InvalidConfiguration: it is of another type, or its extra is no JSON object
     """
     conn_id = arguments.text("kafka_conn_id", kafka_conn_id)
-    connection_options = _of_connection(conn_id) if conn_id is not None else {}
+    connection_options = _connection_options(conn_id) if conn_id is not None else {}
     explicit_options = arguments.settings("kafka_options", options)
     merged = {**arguments.properties("extra", connection_options), **explicit_options}
     for secret in secrets(merged):
@@ -39,7 +39,7 @@ def kafka_options(kafka_conn_id: str | None, options: Mapping[str, Any] | None) 
     return merged or None
 
 
-def _of_connection(conn_id: str) -> dict[str, Any]:
+def _connection_options(conn_id: str) -> dict[str, Any]:
     try:
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:

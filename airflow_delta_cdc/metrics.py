@@ -51,10 +51,10 @@ def emit_run(published: Mapping[str, Any]) -> None:
     :param published: the published dict of an apply or an ingest
     """
     emit_lag(published["pipeline"], published.get("lag"))
-    emit(_of_run(published))
+    emit(_run_samples(published))
 
 
-def _of_run(published: Mapping[str, Any]) -> Iterator[Sample]:
+def _run_samples(published: Mapping[str, Any]) -> Iterator[Sample]:
     pipeline = published["pipeline"]
     for part in (published.get("ingested") or {}, published):
         if part.get("applied"):

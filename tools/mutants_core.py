@@ -68,7 +68,7 @@ def nodes(node: ast.AST, inside: bool = False) -> Iterator[ast.AST]:
                 yield from nodes(child, inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
-def of_operators(node: Any) -> Iterator[tuple[ast.AST, str]]:
+def operator_changes(node: Any) -> Iterator[tuple[ast.AST, str]]:
     """Yield the changes of an expression: the node that is replaced, and its new text."""
 
     def with_other(**fields: Any) -> tuple[ast.AST, str]:
@@ -87,7 +87,7 @@ def of_operators(node: Any) -> Iterator[tuple[ast.AST, str]]:
             yield from ((node, f"({other})") for other in others)
 
 
-def of_flow(node: Any) -> Iterator[tuple[ast.AST, str]]:
+def flow_changes(node: Any) -> Iterator[tuple[ast.AST, str]]:
     """Yield the changes of a statement or condition: the node that is replaced, and its new text."""
     match node:
         case ast.Return(value=value) if value is not None and ast.unparse(value) != "None":
@@ -113,7 +113,7 @@ def all_changes(tree: Path, reached: dict[str, dict[int, list[str]]]) -> Iterato
             starts.append(starts[-1] + len(line))
         place: Any
         for place, now in (
-            one for node in nodes(ast.parse(source)) for one in (*of_operators(node), *of_flow(node))
+            one for node in nodes(ast.parse(source)) for one in (*operator_changes(node), *flow_changes(node))
         ):
             start = starts[place.lineno - 1] + place.col_offset
             end = starts[place.end_lineno - 1] + place.end_col_offset

@@ -81,7 +81,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         refuse_submit_arguments(kwargs)
         _refuse_signature(python_callable)
         super().__init__(
-            python_callable=_with_batch(python_callable),
+            python_callable=_give_batch_default(python_callable),
             # Airflow checks the arguments against the signature; None replaces the DataFrame until run time.
             op_args=[None, *(op_args or ())],
             op_kwargs=op_kwargs,
@@ -184,7 +184,7 @@ def _refuse_signature(function: Callable[..., Any]) -> None:
         )
 
 
-def _with_batch(function: Callable[..., Any]) -> Callable[..., Any]:
+def _give_batch_default(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let Airflow's check of the arguments pass without ``batch``, whose value exists only at run time."""
     signature = inspect.signature(function)
     if BATCH in signature.parameters:

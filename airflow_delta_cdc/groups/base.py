@@ -136,7 +136,7 @@ def changed_error(table: Mapping[str, Any], item: Item, configuration: str) -> C
     )
 
 
-def of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:
+def arguments_of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """Return a table's arguments, overridden by the form of the run.
 
     The versions and limits in a table's arguments are meant for scheduled runs. A manual run ignores the

@@ -12,10 +12,10 @@ from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
+    arguments_of_run,
     has_target,
     jobs_of,
     mode_of,
-    of_run,
     takes_source,
     template_error,
 )
@@ -103,7 +103,7 @@ class DetectChangesOperator(GroupOperator):
             self.log.info("A backfill by dates: from %s to %s.", *run.date_interval)
         elif run.explicit:
             self.log.info("The form of this run selects mode %s.", run.mode)
-        chosen = [of_run(table, run) for table in self.chosen(run).values()]
+        chosen = [arguments_of_run(table, run) for table in self.chosen(run).values()]
         is_partial = len(run.tables) < len(self.group) or len(self.group) == 1
         selected = []
         for table in chosen:

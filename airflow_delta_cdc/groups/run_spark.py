@@ -11,10 +11,10 @@ from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
     WorkSavedPlans,
+    arguments_of_run,
     has_target,
     is_dry,
     jobs_of_items,
-    of_run,
     saved_plans_of,
 )
 from airflow_delta_cdc.groups.detect_changes import detecting
@@ -72,7 +72,10 @@ class RunSparkOperator(GroupOperator):
             self.log.info("No table has work.")
             return {}
         environment = self.get_template_env()
-        given = [of_run(self.rendered(chosen[item.pipeline], context, environment), run) for item in found]
+        given = [
+            arguments_of_run(self.rendered(chosen[item.pipeline], context, environment), run)
+            for item in found
+        ]
         jobs = jobs_of_items(self, context, found, given, detection.fingerprint)
         saved_plans = [
             WorkSavedPlans(context, item.stamp, saved_plans_of(item, pipeline_job))

@@ -11,9 +11,9 @@ from airflow_delta_cdc.groups import work
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
     WorkSavedPlans,
+    arguments_of_run,
     is_dry,
     jobs_of_items,
-    of_run,
     saved_plans_of,
     template_error,
 )
@@ -93,13 +93,13 @@ class ApplyTableOperator(GroupOperator):
         detection = detecting(self, self.detection)
         run = detection.form(context)
         item = work.item(self.item, detection.chosen(run))
-        table = of_run(self.table, run)
+        table = arguments_of_run(self.table, run)
         # The error of a failed detection follows under its name, if planning again meets it again.
         found = "detect_changes could not plan this table; trying again" if item.failed else item.found
         self.log.info("%s: %s", item.pipeline, found)
         (pipeline_job,) = tables.planned(jobs_of_items(self, context, [item], [table], detection.fingerprint))
         published = self._is_published(context, item)
-        answer = Answer() if published else self._of_application(context, item)
+        answer = Answer() if published else self._application_answer(context, item)
         self._raise_once(context, answer)
         if is_dry(table):
             # A dry run does not change the copy of the watermark.
@@ -123,7 +123,7 @@ class ApplyTableOperator(GroupOperator):
         store = context.get("task_state_store")
         return store is not None and store.get(_PUBLISHED) == item.stamp
 
-    def _of_application(self, context: Context, item: Item) -> Answer:
+    def _application_answer(self, context: Context, item: Item) -> Answer:
         """Return the shared application's answer about this work; empty if it is about another detection."""
         if self.run_spark is None:
             return Answer()

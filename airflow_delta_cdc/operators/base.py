@@ -12,7 +12,7 @@ from airflow.providers.common.compat.sdk import conf as configuration
 from airflow_delta_cdc import lineage, names
 from airflow_delta_cdc.arguments import RenderedArguments, attributes
 from airflow_delta_cdc.assets import pipeline_alias
-from airflow_delta_cdc.compat import of_base_operator
+from airflow_delta_cdc.compat import known_arguments
 from airflow_delta_cdc.failures import log_named_errors
 from airflow_delta_cdc.hooks.table import storage_options
 from airflow_delta_cdc.kafka import kafka_options
@@ -191,7 +191,7 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
                 f"{type(self).__name__} does not accept {', '.join(sorted(reserved))}: it sets them itself.",
                 remedy="set the connection with spark_conn_id, and remove the other arguments.",
             )
-        super().__init__(**of_base_operator({"durable": durable, **kwargs}))
+        super().__init__(**known_arguments({"durable": durable, **kwargs}))
         self.spark_conn_id = spark_conn_id
         self.delta_conn_id = delta_conn_id
         self.storage_options = storage_options

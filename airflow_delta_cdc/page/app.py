@@ -124,4 +124,6 @@ def task(
     run = queries.one_run(session, dags, wanted, run_id, may_see) if wanted else None
     if run is None:
         raise HTTPException(404, "There is no such run, or you may not read it.")
-    return _json({"pipelines": state.of_task(run, task_id, map_index), "hidden": may_see.hidden_of([dag_id])})
+    return _json(
+        {"pipelines": state.describe_task(run, task_id, map_index), "hidden": may_see.hidden_of([dag_id])}
+    )

@@ -33,7 +33,7 @@ from airflow_delta_cdc.page.state import (
     Stored,
     Task,
     Value,
-    of_pipelines,
+    select_events,
 )
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def stored(session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared]
         # Pipelines of the same name share an alias, whose newest event is that of only one of them. The
         # others have what their runs published.
         events=_newest_events(session) if rights.events else (),
-        **_of_runs(session, _newest_run_ids(session, dag_ids), pipelines, rights),
+        **_read_runs(session, _newest_run_ids(session, dag_ids), pipelines, rights),
     )
 
 
@@ -166,8 +166,8 @@ def history(
     names = {pipelines[0].pipeline}
     published = events_of(session, names, dag_ids, most=_MOST_EVENTS) if rights.events else []
     # Other pipelines may have the same name.
-    events = [event for _, event in of_pipelines(published, pipelines)]
-    of_runs = _of_runs(session, ids, pipelines, rights)
+    events = [event for _, event in select_events(published, pipelines)]
+    of_runs = _read_runs(session, ids, pipelines, rights)
     return Stored(dags=dags, pipelines=pipelines, events=events[:1], **of_runs), events
 
 
@@ -185,7 +185,7 @@ def one_run(
     )
     if number is None:
         return None
-    return Stored(dags=dags, pipelines=pipelines, **_of_runs(session, [number], pipelines, rights))
+    return Stored(dags=dags, pipelines=pipelines, **_read_runs(session, [number], pipelines, rights))
 
 
 # -- runs -------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def _newest_run_ids(session: Session, dag_ids: Collection[str]) -> set[int]:
     return {number for _, *numbers in rows for number in numbers if number is not None}
 
 
-def _of_runs(
+def _read_runs(
     session: Session, ids: Collection[int], pipelines: Sequence[Declared], rights: Rights
 ) -> dict[str, Any]:
     """Return runs by their ids, with their task instances and XComs, as arguments of :class:`Stored`.

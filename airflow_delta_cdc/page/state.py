@@ -276,7 +276,7 @@ def _ids(pipelines: Iterable[Declared]) -> dict[tuple[str, str, str], str]:
     }
 
 
-def of_pipelines(events: Iterable[Event], pipelines: Iterable[Declared]) -> list[tuple[str, Event]]:
+def select_events(events: Iterable[Event], pipelines: Iterable[Declared]) -> list[tuple[str, Event]]:
     """Return the events that tasks of some pipelines published, each with the id of its pipeline.
 
     An event of a DAG that the user may not read does not count.
@@ -419,7 +419,7 @@ def _others(facts: _Facts, pipeline: Declared) -> list[Task]:
 def overview(stored: Stored, now: datetime) -> dict[str, Any]:
     """Return all pipelines, the most urgent first, with totals."""
     facts = _facts(stored)
-    events = dict(of_pipelines(stored.events, stored.pipelines))
+    events = dict(select_events(stored.events, stored.pipelines))
     items = [
         _item(key, dags, stored, facts, events.get(key), now) for key, dags in by_id(stored.pipelines).items()
     ]
@@ -620,13 +620,13 @@ def commits(events: Iterable[Event], rights: Rights = EVERYTHING) -> list[dict[s
     return [
         {
             **figures(event.extra, event.timestamp),
-            **(_of_run(event, rights) if rights.has(event.dag_id, RUNS) else {}),
+            **(_describe_run(event, rights) if rights.has(event.dag_id, RUNS) else {}),
         }
         for event in events
     ]
 
 
-def _of_run(event: Event, rights: Rights) -> dict[str, Any]:
+def _describe_run(event: Event, rights: Rights) -> dict[str, Any]:
     """Return the run of an event, and its task, as far as the user may read them."""
     of_run = {"dag_id": event.dag_id, "run_id": event.run_id}
     if not rights.has(event.dag_id, TASKS):
@@ -656,7 +656,7 @@ def runs(stored: Stored) -> list[dict[str, Any]]:
     ]
 
 
-def of_task(stored: Stored, task_id: str, map_index: int) -> list[dict[str, Any]]:
+def describe_task(stored: Stored, task_id: str, map_index: int) -> list[dict[str, Any]]:
     """Return what one task instance meant for its pipelines; a task of a whole group, for all of the group.
 
     :param stored: one run
@@ -691,7 +691,7 @@ def of_task(stored: Stored, task_id: str, map_index: int) -> list[dict[str, Any]
 def trends(events: Iterable[Event], pipelines: Iterable[Declared]) -> dict[str, list[int]]:
     """Return the rows that the last commits of each pipeline moved, the oldest first, by its id."""
     found: dict[str, list[int]] = defaultdict(list)
-    for key, event in of_pipelines(events, pipelines):
+    for key, event in select_events(events, pipelines):
         found[key].append(sum(figures(event.extra).get("rows", {}).values()))
     return {key: numbers[::-1] for key, numbers in found.items()}
 

@@ -146,7 +146,7 @@ class WorkerSession:
     def _classic(
         self, hook: DeltaCdcSubmitHook, confs: Mapping[str, str], locations: list[str]
     ) -> SparkSession:
-        task_confs = {**self._of_connection(hook), **self._of_operator()}
+        task_confs = {**self._connection_confs(hook), **self._operator_confs()}
         own = {**confs, **task_confs, **(self._operator.conf or {})}
         if not self._operator.spark_conn_id:
             # The user's own JARs contain Delta.
@@ -158,14 +158,14 @@ class WorkerSession:
         everything = {**engine.delta_confs(), **UTC, **own, **self._jars(locations)}
         return _built(SparkSession.builder.master(hook.master).appName(self._name), everything)
 
-    def _of_operator(self) -> dict[str, str]:
+    def _operator_confs(self) -> dict[str, str]:
         """Return the confs with the same effect as the operator's arguments."""
         values = {conf: getattr(self._operator, name) for name, conf in _AS_CONFS.items()}
         return {conf: str(value) for conf, value in values.items() if value}
 
     @staticmethod
-    def _of_connection(hook: DeltaCdcSubmitHook) -> dict[str, str]:
-        values = {conf: hook.of_connection(name) for name, conf in _OF_CONNECTION.items()}
+    def _connection_confs(hook: DeltaCdcSubmitHook) -> dict[str, str]:
+        values = {conf: hook.connection_setting(name) for name, conf in _OF_CONNECTION.items()}
         return {conf: str(value) for conf, value in values.items() if value}
 
     def _jars(self, locations: list[str]) -> dict[str, str]:

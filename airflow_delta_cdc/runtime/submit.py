@@ -177,7 +177,7 @@ class SubmitRuntime:
             kafka=operator.options_of_kafka(),
         )
         add_planner_options(hook, options, spec=spec, directory=directory.path)
-        hook.confs = self._with_lineage(hook.confs, context)
+        hook.confs = self._add_lineage(hook.confs, context)
 
     def _start(self, context: Context, hook: DeltaCdcSubmitHook, fingerprint: str, *, durable: bool) -> None:
         operator = self._operator
@@ -357,7 +357,7 @@ class SubmitRuntime:
             put_file_once(uri, jar, self._options)
         return [hadoop_uri(uri) for uri in uris]
 
-    def _with_lineage(self, confs: dict[str, Any], context: Context) -> dict[str, Any]:
+    def _add_lineage(self, confs: dict[str, Any], context: Context) -> dict[str, Any]:
         """Add OpenLineage's confs if the operator enables them, as Airflow's Spark operator does."""
         if self._operator.openlineage_inject_parent_job_info:
             confs = inject_parent_job_information_into_spark_properties(confs, context)

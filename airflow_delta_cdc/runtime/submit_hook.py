@@ -184,7 +184,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         """Return whether :meth:`on_kill` stopped the application."""
         return self._killed
 
-    def of_connection(self, name: str) -> Any:
+    def connection_setting(self, name: str) -> Any:
         """Return a setting: the argument, or else the value in the connection's extra."""
         return self._connection.get(name)
 

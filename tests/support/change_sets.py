@@ -22,7 +22,7 @@ from delta_cdc.ingest.batch import (
     arrow_type,
     found_of,
 )
-from delta_cdc.ingest.ddl import of_ddl
+from delta_cdc.ingest.ddl import parse_ddl
 from delta_cdc.ingest.layout import layout
 from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.record import Invalid
@@ -59,7 +59,7 @@ class Records:
 
 def typed(ddl: str) -> Type:
     """Return a list of columns."""
-    found = of_ddl(ddl)
+    found = parse_ddl(ddl)
     assert not isinstance(found, Invalid), found
     return found
 

@@ -111,7 +111,7 @@ def _reading(arguments: argparse.Namespace) -> tuple[Reading, Type | None]:
     """Return how the file is read, and the columns of ``--schema``."""
     declared = None
     if arguments.schema:
-        parsed = ddl.of_ddl(arguments.schema)
+        parsed = ddl.parse_ddl(arguments.schema)
         if isinstance(parsed, Invalid):
             raise InvalidConfiguration(
                 f"schema is no list of columns: {parsed.reason}.",

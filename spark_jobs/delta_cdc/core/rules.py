@@ -81,14 +81,14 @@ def check_apply(request: ApplyRequest) -> None:
     :raises InvalidConfiguration: names the arguments
     """
     check_pipeline(request.pipeline)
-    check(of_bounds(request))
+    check(bounds_rules(request))
     check_options(request.options)
     refuse_same(
         source=request.source, target=request.target, staging=request.staging, quarantine=request.quarantine
     )
     if request.take_over_from is not None:
         check_pipeline(request.take_over_from, "take_over_from")
-    check(_first_runs(request), _modes(request), of_modes(request), _repaired_keys(request))
+    check(_first_runs(request), _modes(request), mode_rules(request), _repaired_keys(request))
     if request.repair_keys is not None:
         check_key_predicate(request.repair_keys, request.options.keys)
 
@@ -99,7 +99,7 @@ def check_read(request: ReadRequest) -> None:
     :raises InvalidConfiguration: names the arguments
     """
     check_pipeline(request.pipeline)
-    check(of_bounds(request), of_queries(request.options))
+    check(bounds_rules(request), query_rules(request.options))
     refuse_same(source=request.source, target=request.target, staging=request.staging)
     check(_skipped_commits(request))
 
@@ -109,13 +109,13 @@ def check_changes(request: ChangesRequest) -> None:
 
     :raises InvalidConfiguration: names the arguments
     """
-    check(of_bounds(request))
+    check(bounds_rules(request))
     if request.starting_version is None and request.starting_timestamp is None:
         raise InvalidConfiguration(
             f"The query of the changes of {request.table} has no start.",
             remedy="set starting_version (0 is the table's first version) or starting_timestamp.",
         )
-    check(of_queries(request.options))
+    check(query_rules(request.options))
 
 
 def check_ingest(request: IngestRequest) -> None:
@@ -180,7 +180,7 @@ def refuse_same(**tables: str | None) -> None:
 
 
 # -- a range, and what a run does ---------------------------------------------------------------
-def of_bounds(o: Bounds) -> Iterator[Rule]:
+def bounds_rules(o: Bounds) -> Iterator[Rule]:
     """Yield the rules of the ends of a range. Delta does not always refuse a version and a time for one end.
 
     :raises InvalidConfiguration: a time is not ISO 8601 with an offset
@@ -210,7 +210,7 @@ def of_bounds(o: Bounds) -> Iterator[Rule]:
         )
 
 
-def of_modes(r: RunOptions) -> Iterator[Rule]:
+def mode_rules(r: RunOptions) -> Iterator[Rule]:
     """Yield the rules of a mode, its range, its limits and its keys."""
     bounds = [name for name in BOUNDS if getattr(r, name) is not None]
     starts = [name for name in bounds if name.startswith("starting")]
@@ -581,7 +581,7 @@ def _lowered(names: Iterable[str]) -> set[str]:
 
 
 # -- a query, and an ingest ---------------------------------------------------------------------
-def of_queries(o: QueryOptions) -> Iterator[Rule]:
+def query_rules(o: QueryOptions) -> Iterator[Rule]:
     """Yield the rules of a change query that hold for every table.
 
     The planner checks ``min_delta`` without keys: where row tracking is the read method of the whole range,

@@ -51,7 +51,7 @@ def secrets(options: Mapping[str, str] | None) -> list[str]:
     """
     texts: set[str] = set()
     for name, value in (options or {}).items():
-        texts.update(_of_address(str(value)))
+        texts.update(_address_secrets(str(value)))
         if is_secret(name):
             texts.update((str(value), *_inside(str(value))))
     return sorted(texts - {""}, key=len, reverse=True)
@@ -84,6 +84,6 @@ def _inside(value: str) -> Iterable[str]:
     return (*_PART.findall(value), *((signature, unquote(signature)) if mark else ()))
 
 
-def _of_address(value: str) -> tuple[str, ...]:
+def _address_secrets(value: str) -> tuple[str, ...]:
     address = _ADDRESS.match(value)
     return (address[1], unquote(address[1])) if address else ()

@@ -60,7 +60,7 @@ class _NotReadable(Exception):
     """The text is no list of columns; the message is the reason."""
 
 
-def of_ddl(text: str) -> Type | Invalid:
+def parse_ddl(text: str) -> Type | Invalid:
     """Return the columns of a text such as ``id INT, v STRING COMMENT 'x'`` as a struct."""
     try:
         return _Reader(_tokens(text)).columns()

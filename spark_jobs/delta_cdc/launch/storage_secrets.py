@@ -43,7 +43,7 @@ def storage_confs(storage: SparkStorage, folder: Path, *, is_local: bool = True)
     secrets = storage.secrets(beside_environment=True)
     properties = folder / "storage.properties"
     if secrets:
-        environment[_SUBMIT_ARGUMENTS] = _with_properties(secrets, properties)
+        environment[_SUBMIT_ARGUMENTS] = _write_properties(secrets, properties)
     try:
         with variables(environment):
             yield confs
@@ -60,7 +60,7 @@ def write_private(path: Path, text: str) -> Path:
     return path
 
 
-def _with_properties(confs: Mapping[str, str], path: Path) -> str:
+def _write_properties(confs: Mapping[str, str], path: Path) -> str:
     """Write confs to a file, and return the arguments for PySpark that name it.
 
     Spark reads only one file. So our file ends with the content of the user's file, which overrides ours. If

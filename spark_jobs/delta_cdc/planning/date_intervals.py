@@ -44,7 +44,7 @@ async def resolved(observed: Observation[ApplyRequest]) -> Observation[ApplyRequ
         return _nothing(observed, f"{uri} did not exist yet in the interval {bounds}.")
     if seal is None or seal.watermark.version < observed.ending:
         note = f"The interval {bounds} ends with version {observed.ending} of {uri}, where the run ends."
-        forward = _as(request, mode="backfill", ending_version=observed.ending)
+        forward = _resolved(request, mode="backfill", ending_version=observed.ending)
         return replace(observed, request=forward, starting=None, found=(*observed.found, note))
     if request.options.insert_only:
         return _nothing(
@@ -68,11 +68,11 @@ async def resolved(observed: Observation[ApplyRequest]) -> Observation[ApplyRequ
         f"The interval {bounds} is applied already (the watermark is {seal.watermark}): the keys that "
         f"versions {first}-{observed.ending} of {uri} changed are computed again."
     )
-    again = _as(request, mode="repair", starting_version=first, ending_version=observed.ending)
+    again = _resolved(request, mode="repair", starting_version=first, ending_version=observed.ending)
     return replace(observed, request=again, starting=first, found=(*observed.found, note))
 
 
-def _as(
+def _resolved(
     request: ApplyRequest, *, mode: str, ending_version: int, starting_version: int | None = None
 ) -> ApplyRequest:
     """Return the request with the resolved mode and versions.

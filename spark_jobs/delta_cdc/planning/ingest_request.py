@@ -10,7 +10,7 @@ from delta_cdc.core.errors import InvalidConfiguration, invalid
 from delta_cdc.core.topics import parse
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.ingest import formats
-from delta_cdc.ingest.ddl import of_ddl
+from delta_cdc.ingest.ddl import parse_ddl
 from delta_cdc.ingest.types import Type, inner_names
 from delta_cdc.planning.file_listing import check_glob, hides, read_source
 from delta_cdc.planning.taken_files import INGESTED, QUARANTINE, beside
@@ -61,7 +61,7 @@ def _refuse_overlap(request: IngestRequest) -> None:
 
 def _refuse_inner_variant(schema: str | None) -> None:
     """Refuse a VARIANT inside of a struct, an array or a map: its values come from Python as texts."""
-    columns = of_ddl(schema) if schema else None
+    columns = parse_ddl(schema) if schema else None
     # The job reports a text that is no list of columns.
     for name, kind in columns.fields if isinstance(columns, Type) else ():
         if kind.is_nested and "variant" in inner_names(kind):

@@ -31,12 +31,12 @@ from delta_cdc.planning.staging import (
     COMMITTED,
     IDLE,
     TURN,
+    batch_to_continue,
     committed,
     described,
     fitting,
     newest_batch,
     sink,
-    to_go_on_with,
     turn,
 )
 
@@ -101,7 +101,7 @@ async def _plan_request(request: ReadRequest, memory: Memory) -> Plan:
     staging = DeltaLog(request.staging, request.storage_options)
     observed, batch_found = await _look(request, memory, staging)
     fits = await fitting(observed, batch_found)
-    batch, replaced_notes = await to_go_on_with(observed, fits)
+    batch, replaced_notes = await batch_to_continue(observed, fits)
     if batch is not None and batch.is_complete:
         text = (
             f"Staging {staging.uri} already holds the open batch {batch.versions} of {observed.source.uri}."

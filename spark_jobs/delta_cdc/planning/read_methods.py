@@ -271,7 +271,7 @@ async def _read_ranges(source: Source, part: list[_Version], options: QueryOptio
         ]
     read_ranges: list[ReadRange] = []
     for with_feed, group in _by_flag(part):
-        read_ranges += await (_with_feed if with_feed else _without_feed)(source, group, options)
+        read_ranges += await (_feed_ranges if with_feed else _without_feed)(source, group, options)
     return read_ranges
 
 
@@ -293,7 +293,7 @@ def _runs(part: list[_Version], flag: Callable[[_Version], bool]) -> list[tuple[
     return [(is_set, _trimmed(group)) for is_set, group in runs]
 
 
-async def _with_feed(source: Source, part: list[_Version], options: QueryOptions) -> list[ReadRange]:
+async def _feed_ranges(source: Source, part: list[_Version], options: QueryOptions) -> list[ReadRange]:
     feed_size = sum(version.commit.bytes_to_read for version in part)
     # A feed of one commit is never longer than the files that the commit exchanged.
     if options.is_net and len(part) > 1 and feed_size >= WORTHWHILE and _all_tracked(part):

@@ -324,7 +324,7 @@ def committed(seal: Seal | None) -> dict[str, Any] | None:
 
 
 # -- continuing a batch -------------------------------------------------------------------------
-async def to_go_on_with(
+async def batch_to_continue(
     observed: Observation[ReadRequest], batch: Batch | None
 ) -> tuple[Batch | None, tuple[str, ...]]:
     """Return the batch that this read returns or completes, or None and notes on why it is replaced."""

@@ -119,7 +119,7 @@ class Taken:
 
     def batch(self, number: int) -> Batch:
         """Return the record of one batch of the pipeline."""
-        rows = self._of(self.pipeline, number).to_pylist()
+        rows = self._batch_rows(self.pipeline, number).to_pylist()
         if not rows:
             return Batch()
         return Batch(
@@ -131,7 +131,11 @@ class Taken:
     @cached_property
     def silent(self) -> str | None:
         """Return another pipeline whose newest batch is missing in the table, or None."""
-        lost = (name for name, number in sorted(self.others.items()) if not self._of(name, number).num_rows)
+        lost = (
+            name
+            for name, number in sorted(self.others.items())
+            if not self._batch_rows(name, number).num_rows
+        )
         return next(lost, None)
 
     @cached_property
@@ -165,7 +169,7 @@ class Taken:
 
         return self.rows.filter(pc.field("pipeline") != self.pipeline)
 
-    def _of(self, pipeline: str, number: int) -> Any:
+    def _batch_rows(self, pipeline: str, number: int) -> Any:
         """Return the rows of one batch."""
         import pyarrow.compute as pc
 

@@ -110,7 +110,7 @@ async def _planned(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
         ingest = await plan_ingest_async(pipeline_job.ingest, Memory(looks=looks))
     if pipeline_job.apply is None or (ingest is not None and ingest.spec is None and ingest.recorded is None):
         # Without a log there are no changes to apply.
-        return await _with_outbox(pipeline_job, ingest, None, _detected(pipeline_job, ingest, None, None))
+        return await _add_outbox(pipeline_job, ingest, None, _detected(pipeline_job, ingest, None, None))
     if ingest is not None and ingest.spec is not None and not pipeline_job.apply.dry_run:
         return _detected(pipeline_job, ingest, None, await _newest(pipeline_job.apply))
     try:
@@ -121,10 +121,10 @@ async def _planned(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
         return _detected(pipeline_job, ingest, None, await _newest(pipeline_job.apply))
     version = plan.recorded.target.version if plan.recorded is not None else await _newest(pipeline_job.apply)
     detected = replace(_detected(pipeline_job, ingest, plan, version), lag=await _lag(plan))
-    return await _with_outbox(pipeline_job, ingest, plan, detected)
+    return await _add_outbox(pipeline_job, ingest, plan, detected)
 
 
-async def _with_outbox(
+async def _add_outbox(
     pipeline_job: PipelineJob, ingest: IngestPlan | None, plan: Plan | None, detected: DetectedChanges
 ) -> DetectedChanges:
     """Return what was detected; if there is no work but a commit that was not announced, this is the work."""
@@ -174,8 +174,8 @@ def _detected(
 
     :param version: the target's newest version, -1 without a target; None if the pipeline has no apply
     """
-    work_texts = [_of_ingest(ingest)] if ingest is not None and ingest.spec is not None else []
-    work_texts += [_of_apply(plan)] if plan is not None and plan.spec is not None else []
+    work_texts = [_describe_ingest(ingest)] if ingest is not None and ingest.spec is not None else []
+    work_texts += [_describe_apply(plan)] if plan is not None and plan.spec is not None else []
     if pipeline_job.apply is None and ingest is not None and ingest.recorded is not None:
         version = ingest.recorded.target.version
     seal = plan.recorded.seal if plan is not None and plan.recorded is not None else None
@@ -216,11 +216,11 @@ def plan_ending_at(request: ApplyRequest, version: int | None) -> dict[str, Any]
     return {"ending_version": version, **({"asked": work} if work else {})}
 
 
-def _of_ingest(plan: IngestPlan) -> str:
+def _describe_ingest(plan: IngestPlan) -> str:
     return plan.description
 
 
-def _of_apply(plan: Plan) -> str:
+def _describe_apply(plan: Plan) -> str:
     size = sum(read_range.size for read_range in ranges_of(plan.steps))
     n_unnamed = len(plan.steps) - _MOST_STEPS
     steps = "; ".join(str(step) for step in plan.steps[:_MOST_STEPS])

@@ -74,7 +74,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
                 if killer is None:
                     raise
                 if len(self._set_aside) == _MOST_SET_ASIDE:
-                    raise _with(
+                    raise _extended(
                         error,
                         f"So did {_MOST_SET_ASIDE} other files in this try, which is the limit.",
                         f"set max_files in limits to {_MOST_SET_ASIDE} until these files are ingested.",
@@ -150,9 +150,9 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
             if ended:
                 reason = "the job failed while it read this file alone, after two failures of its batch"
                 self._killer = replace(file, unreadable=f"{reason}: {ended}")
-            return _with(error, f"It was reading {reading} alone.")
+            return _extended(error, f"It was reading {reading} alone.")
         if spec.reads_alone:
-            return _with(
+            return _extended(
                 error,
                 f"Each file of batch {number} could be read alone, but not all {len(spec.files)} together.",
                 "ingest fewer files at once (max_files or max_bytes in limits), or give the driver more "
@@ -163,7 +163,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
                 f"{p.topic} {p.partition}: {p.starting_offset}-{p.ending_offset - 1}" for p in spec.offsets
             ]
             more = ", …" if len(ranges) > _MOST_RANGES else ""
-            return _with(
+            return _extended(
                 error,
                 f"It was reading the offsets of batch {number}: {', '.join(ranges[:_MOST_RANGES])}{more}.",
                 "if this happens again, set max_offsets in limits to a lower number, or give the driver more "
@@ -171,7 +171,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
             )
         # Without a store for the saved plans, no try knows of this one.
         if spec.files and self.saved(key).failures >= _FAILURES:
-            return _with(
+            return _extended(
                 error,
                 f"Batch {number} has failed twice. The next try reads each of its files alone, and puts one "
                 "that ends the application into quarantine.",
@@ -273,7 +273,7 @@ def _failure(result: JobResult) -> JobFailed | None:
     return error if isinstance(error, JobFailed) else None
 
 
-def _with(error: JobFailed, text: str, remedy: str = "") -> JobFailed:
+def _extended(error: JobFailed, text: str, remedy: str = "") -> JobFailed:
     """Return an error with a sentence more, and with another remedy if one is given."""
     space = "" if error.message.endswith("\n") else " "
     return JobFailed(f"{error.message}{space}{text}", remedy=remedy or error.remedy)

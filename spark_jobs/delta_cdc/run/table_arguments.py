@@ -77,7 +77,7 @@ def requests(
         batch = ingest_request(given, kafka_options=kafka_options if topics else None, **common)
     if not read.is_given(given.get("target")):
         return batch, None
-    apply = apply_request(_of_the_log(given, ingest=ingest), scratch=scratch, **common)
+    apply = apply_request(_log_arguments(given, ingest=ingest), scratch=scratch, **common)
     # The log may not exist yet, and its properties are set only in the commit after its first batch.
     described = description(insert_only=apply.options.insert_only)
     return batch, replace(apply, options=completed(apply.options, described))
@@ -151,7 +151,7 @@ def ingest_options(given: Mapping[str, Any]) -> IngestOptions:
     return filled(IngestOptions, INGEST, given, source_kind=kind)
 
 
-def _of_the_log(arguments: Mapping[str, Any], *, ingest: bool) -> dict[str, Any]:
+def _log_arguments(arguments: Mapping[str, Any], *, ingest: bool) -> dict[str, Any]:
     """Return the arguments of the apply whose source is the log."""
     # The user's sequence column may be NULL; the sequence of the log never is.
     appended = read.flag("insert_only", arguments.get("insert_only"))

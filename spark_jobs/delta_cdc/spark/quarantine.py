@@ -291,7 +291,7 @@ def _delete(session: SparkSession, uri: str, pipeline: str, below_seal: int, con
 
 
 # -- records of an ingest ---------------------------------------------------------------------------
-def of_files(session: SparkSession, files: Sequence[tuple[SourceFile, str]]) -> DataFrame:
+def file_rejects(session: SparkSession, files: Sequence[tuple[SourceFile, str]]) -> DataFrame:
     """Return a reject for each unreadable file: RAW, POSITION and the reason.
 
     :param files: each file with its reason

@@ -182,17 +182,22 @@ def test_a_log_is_read_and_not_filled_where_keys_are_computed_again(tmp_path: Pa
     }
     task = detection(logged)
     from airflow_delta_cdc.form import asked
-    from airflow_delta_cdc.groups.base import of_run
+    from airflow_delta_cdc.groups.base import arguments_of_run
 
-    merged = of_run({**logged, "target": "/t"}, asked({"params": {"mode": "backfill"}}, tables=["logged"]))
+    merged = arguments_of_run(
+        {**logged, "target": "/t"}, asked({"params": {"mode": "backfill"}}, tables=["logged"])
+    )
     assert ("max_bytes" in merged, "starting_timestamp" in merged, merged["max_versions"]) == (
         False,
         False,
         4,
     )
     form = {"params": {"mode": "backfill", "starting_timestamp": "2026-02-01T00:00:00+00:00"}}
-    assert of_run(logged, asked(form, tables=["logged"]))["starting_timestamp"] == "2026-02-01T00:00:00+00:00"
-    assert of_run(logged, asked({"params": {}}, tables=["logged"])) == logged
+    assert (
+        arguments_of_run(logged, asked(form, tables=["logged"]))["starting_timestamp"]
+        == "2026-02-01T00:00:00+00:00"
+    )
+    assert arguments_of_run(logged, asked({"params": {}}, tables=["logged"])) == logged
     given = context(params={"mode": "reload"})
     assert task.execute(given) == []
     assert given["ti"].pushed["tables"]["logged"]["status"] == "left out"

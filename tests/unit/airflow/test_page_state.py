@@ -248,7 +248,7 @@ def test_a_pipeline_after_one_that_failed_was_not_run() -> None:
     assert (found["p_hist"]["run"]["task_id"], found["p_hist"]["run"]["seconds"]) == ("now", None)
     stored = Stored(dags={}, pipelines=[later], **rows)
     assert [one["failure"] for one in state.runs(stored)] == [blocked]
-    assert [one["failure"] for one in state.of_task(stored, "hist", -1)] == [blocked]
+    assert [one["failure"] for one in state.describe_task(stored, "hist", -1)] == [blocked]
 
 
 def test_a_failure_after_the_pipeline_is_not_its_own() -> None:
@@ -376,7 +376,7 @@ def test_rows_that_the_user_may_not_read_are_not_loaded(hidden: tuple[str, ...])
             session.execute(insert(XComModel), [{**at, **error}])
         rights = Rights({name: {"one"} for name in hidden})
         both = [ALONE, replace(ALONE, dag_id="other")]
-        found = queries._of_runs(session, [1, 2], both, rights)
+        found = queries._read_runs(session, [1, 2], both, rights)
     readable = {
         "task instances": {row.dag_id for row in found["tasks"]},
         "XComs": {{1: "one", 2: "other"}[row.run] for row in found["values"]},
@@ -558,7 +558,7 @@ def test_tasks_of_one_dag_that_write_other_targets_are_other_pipelines() -> None
     assert {key: one["state"] for key, one in found.items()} == {"b@/here/b": "ok", "b@/there/b": "failed"}
     stored = Stored(dags={}, pipelines=[here, there], **rows)
     for task_id in ("here", "there"):
-        (meant,) = state.of_task(stored, task_id, -1)
+        (meant,) = state.describe_task(stored, task_id, -1)
         assert meant["id"] == f"b@/{task_id}/b"
 
 
@@ -589,7 +589,9 @@ def test_what_one_task_meant() -> None:
     }
 
     def shown(task_id: str, map_index: int) -> list[tuple[str, str]]:
-        return [(one["pipeline"], one["state"]) for one in state.of_task(Stored(**rows), task_id, map_index)]
+        return [
+            (one["pipeline"], one["state"]) for one in state.describe_task(Stored(**rows), task_id, map_index)
+        ]
 
     assert shown("apply", 0) == [("p", "success")]
     assert shown("apply", 1) == [("q", "failed")]

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from delta_cdc.ingest import types as T
-from delta_cdc.ingest.ddl import of_ddl
+from delta_cdc.ingest.ddl import parse_ddl
 from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.types import Type, struct
 
@@ -50,8 +50,8 @@ ALL = {
 
 @pytest.mark.parametrize(("text", "kind"), ALL.items())
 def test_every_type(text: str, kind: Type) -> None:
-    assert of_ddl(f"c {text}") == struct([("c", kind)])
-    assert of_ddl(f"`c`:{text} NOT NULL COMMENT 'c, d' , d INT") == struct([("c", kind), ("d", T.INTEGER)])
+    assert parse_ddl(f"c {text}") == struct([("c", kind)])
+    assert parse_ddl(f"`c`:{text} NOT NULL COMMENT 'c, d' , d INT") == struct([("c", kind), ("d", T.INTEGER)])
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_every_type(text: str, kind: Type) -> None:
     ],
 )  # fmt: skip
 def test_columns(text: str, wanted: list[tuple[str, Type]]) -> None:
-    assert of_ddl(text) == struct(wanted)
+    assert parse_ddl(text) == struct(wanted)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_columns(text: str, wanted: list[tuple[str, Type]]) -> None:
     ],
 )
 def test_what_is_no_list_of_columns_says_why(text: str, reason: str) -> None:
-    assert of_ddl(text) == Invalid(reason)
+    assert parse_ddl(text) == Invalid(reason)
 
 
 def test_many_columns() -> None:
     names = [f"c{at}" for at in range(1_000)]
-    assert of_ddl(", ".join(f"{name} ARRAY<INT>" for name in names)) == struct(
+    assert parse_ddl(", ".join(f"{name} ARRAY<INT>" for name in names)) == struct(
         [(name, T.array(T.INTEGER)) for name in names]
     )
 
@@ -135,7 +135,7 @@ def test_types_are_read_as_they_are_shown() -> None:
     draw = random.Random(4)
     for _ in range(3_000):
         kind = random_type(draw, 4)
-        assert of_ddl(f"c {kind}") == struct([("c", kind)]), str(kind)
+        assert parse_ddl(f"c {kind}") == struct([("c", kind)]), str(kind)
 
 
 def test_damaged_texts_never_raise() -> None:
@@ -148,9 +148,9 @@ def test_damaged_texts_never_raise() -> None:
             signs[at : at + draw.randrange(3)] = draw.choices(
                 "<>(),:`'\" \0é\ud8001a-/*\\", k=draw.randrange(3)
             )
-        found = of_ddl("".join(signs))
+        found = parse_ddl("".join(signs))
         assert isinstance(found, (Type, Invalid))
         read += isinstance(found, Type)
     assert 500 < read < 9_500
     for mark in ("`", "'", "/*", "a INT ", "<", "x<", "--"):
-        assert isinstance(of_ddl(mark * 100_001), Invalid)
+        assert isinstance(parse_ddl(mark * 100_001), Invalid)

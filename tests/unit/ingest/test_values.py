@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from delta_cdc.ingest import types as T
-from delta_cdc.ingest.ddl import of_ddl
+from delta_cdc.ingest.ddl import parse_ddl
 from delta_cdc.ingest.record import Number
 from delta_cdc.ingest.types import Type
 from delta_cdc.ingest.values import (
@@ -64,7 +64,7 @@ def arrow(kind: Type) -> pa.DataType:
 
 
 def typed(ddl: str) -> Type:
-    found = of_ddl(f"c {ddl}")
+    found = parse_ddl(f"c {ddl}")
     assert isinstance(found, Type), found
     return found.fields[0][1]
 

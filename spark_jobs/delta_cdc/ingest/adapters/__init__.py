@@ -67,7 +67,7 @@ def named(
         return Mongodb(options, typed=declared)
     if name == "canal":
         return Canal(options, keys=keys)
-    module, function = _of_user(name)
+    module, function = _find_user_function(name)
     needs = None if function != "events" else getattr(module, "needs_rows", None)
     needs_rows = bool(options.get("needs_rows") if needs is None else needs(dict(options)))
     return User(getattr(module, function), options, keys=keys, needs_rows=needs_rows)
@@ -87,7 +87,7 @@ def check(
     """
     if name in BUNDLED:
         return adapters.check(name, options, keys=keys, format=format, insert_only=insert_only)
-    module, function = _of_user(name)
+    module, function = _find_user_function(name)
     own = None if function != "events" else getattr(module, "check", None)
     if own is None:
         return dict(options)
@@ -96,7 +96,7 @@ def check(
 
 
 # -- the user's own ---------------------------------------------------------------------------------
-def _of_user(name: str) -> tuple[Any, str]:
+def _find_user_function(name: str) -> tuple[Any, str]:
     """Return the module of a user, and the name of its function."""
     if "." not in name and ":" not in name:
         raise unknown(f"adapter is {name!r}", name, BUNDLED, "the name")

@@ -89,7 +89,7 @@ class Canal(Enveloped):
         """Return the events of a record."""
         value = record.value
         if type(value) is not dict:
-            return self._of_other(record)
+            return self._read_other(record)
         kind, data, old, database, table, es, is_ddl, types = self._names.values(value)
         if self._is_table is not None and not self._is_table(table, database):
             return ignored()
@@ -104,13 +104,13 @@ class Canal(Enveloped):
         moment = timestamp_micros(es)
         if op == TRUNCATE:
             return (Event(TRUNCATE, {}, _place(base, 1), moment),)
-        return self._of_rows(op, data, old, types, base, moment)
+        return self._read_rows(op, data, old, types, base, moment)
 
-    def _of_tombstone(self, record: Record) -> Any:
+    def _tombstone_sequence(self, record: Record) -> Any:
         base = self._order.text(record) if self._order.is_offset else NO_DELETE
         return base if isinstance(base, Invalid) else _place(base, 1)
 
-    def _of_rows(
+    def _read_rows(
         self, op: str, data: Any, old: Any, types: Any, base: str, moment: int | None
     ) -> Sequence[Event] | Invalid:
         if type(data) is not list or not all(type(row) is dict for row in data):
@@ -120,7 +120,7 @@ class Canal(Enveloped):
         olds = old if op == UPSERT and old is not None else [None] * len(data)
         if type(olds) is not list or len(olds) != len(data):
             return _NO_OLD
-        columns = self._of_types(types)
+        columns = self._read_types(types)
         events: list[Event] = []
         for at, (row, changed) in enumerate(zip(data, olds, strict=True)):
             if changed is not None and type(changed) is not dict:
@@ -136,7 +136,7 @@ class Canal(Enveloped):
                 events.append(Event(op, row, sequence, moment, encodings=encodings))
         return events
 
-    def _of_types(self, types: Any) -> _Columns:
+    def _read_types(self, types: Any) -> _Columns:
         """Return the columns that ``mysqlType`` describes. Messages of a table share one object."""
         if type(types) is not dict or not types:
             return _NO_COLUMNS

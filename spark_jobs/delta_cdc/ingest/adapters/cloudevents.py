@@ -47,13 +47,13 @@ def unpacked(record: Record) -> Unpacked | Invalid | None:
     if type(message) is not dict:
         return NO_OBJECT
     if "op" not in message or record.headers:
-        found = of_cloud_event(message, record.headers, schema)
+        found = unpack_cloud_event(message, record.headers, schema)
         if found is not None:
             return found
     return message, schema, None
 
 
-def of_cloud_event(
+def unpack_cloud_event(
     message: dict[str, Any], headers: Mapping[str, bytes], schema: Any = None
 ) -> Unpacked | Invalid | None:
     """Return the change event that a CloudEvent contains, or why it has none.

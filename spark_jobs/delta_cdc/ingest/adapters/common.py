@@ -287,18 +287,18 @@ class OfTable(Described):
         self._operation = operations(usual, options.get("operations"))
         table = options.get("table")
         self._is_table = None if table is None else is_table(table)
-        self._tombstones = Tombstones(options.get("tombstones"), keys, self._of_tombstone, prefix)
+        self._tombstones = Tombstones(options.get("tombstones"), keys, self._tombstone_sequence, prefix)
 
     def sequence(self, types: Mapping[str, Type], log_type: Type | None) -> Sequencer:
         """Return how sequences become values: they are texts."""
         self._keys.learn(types)
         return in_texts()
 
-    def _of_other(self, record: Record) -> Sequence[Event] | Invalid:
+    def _read_other(self, record: Record) -> Sequence[Event] | Invalid:
         """Return the events of a record whose value is no object."""
         return self._tombstones.events(record) if record.value is None else NO_OBJECT
 
-    def _of_tombstone(self, record: Record) -> Any:
+    def _tombstone_sequence(self, record: Record) -> Any:
         """Return the sequence of a message without a value, or why it has none."""
         return NO_DELETE
 
@@ -324,13 +324,13 @@ class Enveloped(OfTable):
         self._order = Order(options["sequence_by"] or order)
         self.needs_rows = self._order.needs_rows
 
-    def _of_tombstone(self, record: Record) -> Any:
+    def _tombstone_sequence(self, record: Record) -> Any:
         if not self._order.is_offset:
             return NO_DELETE
         base = self._order.text(record)
         return base if isinstance(base, Invalid) else f"{base}/1"
 
-    def _of_row(
+    def _read_row(
         self,
         op: str,
         row: dict[str, Any],

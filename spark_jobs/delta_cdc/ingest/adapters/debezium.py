@@ -145,7 +145,7 @@ class Debezium(OfTable):
         message = unpacked(record)
         if isinstance(message, Invalid):
             return message
-        found = self._of_nothing(record) if message is None else self._of_event(record, message)
+        found = self._read_nothing(record) if message is None else self._read_event(record, message)
         if self.expressions and not isinstance(found, Invalid):
             envelope, source = self._envelope
             others = {name: envelope.get(name) for name in ENVELOPE}
@@ -154,7 +154,7 @@ class Debezium(OfTable):
                 event.others = others
         return found
 
-    def _of_event(self, record: Record, message: Unpacked) -> Sequence[Event] | Invalid:
+    def _read_event(self, record: Record, message: Unpacked) -> Sequence[Event] | Invalid:
         envelope, schema, is_flat = message
         row = envelope if self._unwrapped and is_flat is None else None
         encodings = None
@@ -166,14 +166,14 @@ class Debezium(OfTable):
         if is_flat and self._unwrapped:
             for image in filter(None, (envelope.get("before"), envelope.get("after"))):
                 self._without_fields(image)
-        found = self._of_message(record, envelope, encodings or None, row)
+        found = self._read_message(record, envelope, encodings or None, row)
         if encodings or self.problem is None or isinstance(found, Invalid):
             return found
         # Without schema, only the options could say how the values of a row are written.
         has_row = any(event.op in (UPSERT, DELETE) for event in found)
         return Invalid(self.problem.message) if has_row else found
 
-    def _of_message(
+    def _read_message(
         self,
         record: Record,
         envelope: dict[str, Any],
@@ -201,11 +201,11 @@ class Debezium(OfTable):
             place = self._place(change, 1)
             return place if isinstance(place, Invalid) else (Event(TRUNCATE, {}, place, _moment(source)),)
         if row is None:
-            return self._of_images(change, op)
-        return self._of_row(change, op, self._without_fields(row))
+            return self._read_images(change, op)
+        return self._read_row(change, op, self._without_fields(row))
 
     # -- events with an envelope --------------------------------------------------------------------
-    def _of_images(self, change: _Change, op: str) -> Sequence[Event] | Invalid:
+    def _read_images(self, change: _Change, op: str) -> Sequence[Event] | Invalid:
         """Return the events of the rows before and after a change. A changed key yields two."""
         before, after = change.message.get("before"), change.message.get("after")
         if type(before) not in _IMAGE or type(after) not in _IMAGE:
@@ -213,20 +213,20 @@ class Debezium(OfTable):
         # The image before is never the new row.
         row = before if op == DELETE else after
         if row is None:
-            return self._of_key(change) if op == DELETE else _NO_IMAGE
+            return self._read_key(change) if op == DELETE else _NO_IMAGE
         if op == UPSERT and before is not None and self._keys.differ(before, row):
-            return self._with_old_key(change, before, row)
-        return self._of_row(change, op, row)
+            return self._change_key(change, before, row)
+        return self._read_row(change, op, row)
 
-    def _of_key(self, change: _Change) -> Sequence[Event] | Invalid:
+    def _read_key(self, change: _Change) -> Sequence[Event] | Invalid:
         """Return the event of a delete whose old row is not known: the key of the message has its key."""
         row, schema = _key(change.record.key)
         if row is None:
             return _NO_IMAGE
-        encodings = change.encodings or self._of_key_schema(schema)
-        return self._of_row(change._replace(encodings=encodings), DELETE, row)
+        encodings = change.encodings or self._read_key_schema(schema)
+        return self._read_row(change._replace(encodings=encodings), DELETE, row)
 
-    def _of_row(self, change: _Change, op: str, row: dict[str, Any]) -> Sequence[Event] | Invalid:
+    def _read_row(self, change: _Change, op: str, row: dict[str, Any]) -> Sequence[Event] | Invalid:
         """Return the event of a row, without the columns whose values are unavailable."""
         place = self._place(change, 1)
         if isinstance(place, Invalid):
@@ -240,7 +240,7 @@ class Debezium(OfTable):
             event.whole = op == UPSERT and change.code in _NEW
         return (event,)
 
-    def _with_old_key(
+    def _change_key(
         self, change: _Change, before: dict[str, Any], after: dict[str, Any]
     ) -> Sequence[Event] | Invalid:
         """Return a delete of the old key, and an upsert of the whole new row."""
@@ -318,7 +318,7 @@ class Debezium(OfTable):
         return Invalid(f"no value for {prefix}op or {prefix}deleted, so deletes cannot be recognized")
 
     # -- messages without a value -------------------------------------------------------------------
-    def _of_nothing(self, record: Record) -> Sequence[Event] | Invalid:
+    def _read_nothing(self, record: Record) -> Sequence[Event] | Invalid:
         """Return the events of a tombstone."""
         found = self._tombstones.events(record)
         if isinstance(found, Invalid) or found[0].op == IGNORE:
@@ -327,21 +327,21 @@ class Debezium(OfTable):
         if self._is_table is not None and "table" in source and not self._is_table(*order.table_of(source)):
             return ignored()
         for event in found:
-            event.encodings = self._of_key_schema(_key(record.key)[1])
+            event.encodings = self._read_key_schema(_key(record.key)[1])
         return found
 
-    def _of_tombstone(self, record: Record) -> Any:
+    def _tombstone_sequence(self, record: Record) -> Any:
         """Return the sequence of a message without a value: from its offset, or from its headers."""
         if self._is_offset:
             offset = record.position.offset
             return offset if len(self._parts) == 1 else (offset,) * len(self._parts)
         fields = self._fields.of(record.headers).known
         if not self._unwrapped or not any(place == 1 for place, *_ in fields):
-            return super()._of_tombstone(record)
+            return super()._tombstone_sequence(record)
         message = self._meta_of(record, {})
         return self._place(_Change(record, message, message["source"], _lowered(message.get("op"))), 1)
 
-    def _of_key_schema(self, schema: Any) -> Mapping[str, Encoding] | None:
+    def _read_key_schema(self, schema: Any) -> Mapping[str, Encoding] | None:
         """Return how the values of a message key are written; None if it does not say it."""
         found = None if schema is None else self._flat_schemas.of(schema)
         return None if isinstance(found, Invalid) else found or None

@@ -23,7 +23,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delta_cdc.ingest.adapters.members import path_of, shown
-from delta_cdc.ingest.ddl import of_ddl
+from delta_cdc.ingest.ddl import parse_ddl
 from delta_cdc.ingest.ordering import digits, joined
 from delta_cdc.ingest.record import DELETE, IGNORE, TRUNCATE, UPSERT, Invalid
 from delta_cdc.ingest.records.json import value as json_value
@@ -209,7 +209,7 @@ def part_of(text: str) -> Part | None:
     match, path, kind = _CAST.fullmatch(text), text, None
     if match is not None:
         path = match["path"] or match["of"]
-        columns = of_ddl(f"v {match['kind'] or match['call']}")
+        columns = parse_ddl(f"v {match['kind'] or match['call']}")
         if isinstance(columns, Invalid):
             return None
         kind = columns.fields[0][1]

@@ -83,16 +83,16 @@ class Dms(Enveloped):
         """Return the events of a record."""
         value = record.value
         if type(value) is not dict:
-            return self._of_other(record)
+            return self._read_other(record)
         names = self._names.of(value)
         if self._is_envelope or names[0] is None:
             metadata, data, before = self._message.values(value)
             if self._is_envelope or (type(metadata) is dict and "record-type" in metadata):
-                return self._of_message(record, metadata, data, before)
-        return self._of_line(record, value, names)
+                return self._read_message(record, metadata, data, before)
+        return self._read_line(record, value, names)
 
     # -- rows of files ----------------------------------------------------------------------------
-    def _of_line(
+    def _read_line(
         self, record: Record, row: dict[str, Any], names: tuple[str | None, ...]
     ) -> Sequence[Event] | Invalid:
         code, change, stamp = (None if name is None else row[name] for name in names)
@@ -115,7 +115,7 @@ class Dms(Enveloped):
                 row.pop(name, None)
         if not self._prefix:
             return (Event(op, row, base, moment),)
-        return self._of_row(op, row, self._split_before(row), base, moment)
+        return self._read_row(op, row, self._split_before(row), base, moment)
 
     def _at(self, position: Position) -> bool:
         """Take the place of a record. Return whether it is from a full load."""
@@ -153,7 +153,9 @@ class Dms(Enveloped):
         return place if isinstance(place, Invalid) else f"{_LOADED if is_load else _CHANGED}/{place}"
 
     # -- messages ---------------------------------------------------------------------------------
-    def _of_message(self, record: Record, metadata: Any, data: Any, before: Any) -> Sequence[Event] | Invalid:
+    def _read_message(
+        self, record: Record, metadata: Any, data: Any, before: Any
+    ) -> Sequence[Event] | Invalid:
         if type(metadata) is not dict:
             return Invalid("metadata is no object")
         code, kind, table, schema = self._metadata.values(metadata)
@@ -181,9 +183,9 @@ class Dms(Enveloped):
         if self._prefix:
             old.update(self._split_before(data))
         row = {**old, **data} if op == DELETE else data
-        return self._of_row(op, row, old, base, moment)
+        return self._read_row(op, row, old, base, moment)
 
-    def _of_tombstone(self, record: Record) -> Any:
+    def _tombstone_sequence(self, record: Record) -> Any:
         # The order of files is another one.
         if self._change or self._stamp or not self._order.is_offset:
             return NO_DELETE

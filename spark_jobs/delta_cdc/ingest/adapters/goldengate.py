@@ -79,7 +79,7 @@ class Goldengate(OfTable):
         """Return the events of a record."""
         value = record.value
         if type(value) is not dict:
-            return self._of_other(record)
+            return self._read_other(record)
         code, table, time, place, before, after = self._names.values(value)
         # The option has the schema, if the records have it.
         if self._table is not None and (not isinstance(table, str) or table.lower() != self._table):
@@ -92,10 +92,10 @@ class Goldengate(OfTable):
             return self._lacking
         moment = timestamp_micros(time)
         if self._by_row:
-            return self._of_row(op, value, f"{pos}/1", moment)
-        return self._of_images(op, before, after, pos, moment)
+            return self._read_row(op, value, f"{pos}/1", moment)
+        return self._read_images(op, before, after, pos, moment)
 
-    def _of_row(
+    def _read_row(
         self, op: str, row: dict[str, Any], sequence: str, moment: int | None
     ) -> Sequence[Event] | Invalid:
         if op == KEY_CHANGE:
@@ -107,7 +107,7 @@ class Goldengate(OfTable):
         flawed = self._drop_missing(row)
         return flawed or (Event(op, row, sequence, moment),)
 
-    def _of_images(
+    def _read_images(
         self, op: str, before: Any, after: Any, pos: str, moment: int | None
     ) -> Sequence[Event] | Invalid:
         """Return the events of the rows before and after an operation."""

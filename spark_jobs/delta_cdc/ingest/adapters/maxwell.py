@@ -59,7 +59,7 @@ class Maxwell(Enveloped):
         """Return the events of a record."""
         value = record.value
         if type(value) is not dict:
-            return self._of_other(record)
+            return self._read_other(record)
         kind, data, old, database, table, ts, position, xoffset, commit = self._names.values(value)
         if self._is_table is not None and not self._is_table(table, database):
             return ignored()
@@ -75,15 +75,15 @@ class Maxwell(Enveloped):
         if self._has_order:
             base = self._order.text(record)
         elif kind == _BOOTSTRAP:
-            base = _of_bootstrap(ts)
+            base = _bootstrap_sequence(ts)
         else:
             base = _in_binlog(position, xoffset, commit)
         if isinstance(base, Invalid):
             return base
-        return self._of_row(op, data, old, base, timestamp_micros(ts))
+        return self._read_row(op, data, old, base, timestamp_micros(ts))
 
 
-def _of_bootstrap(ts: Any) -> str | Invalid:
+def _bootstrap_sequence(ts: Any) -> str | Invalid:
     moment = digits(ts, _WIDE)
     return _NO_TIME if moment is None else f"{_LOADED}/{moment}"
 

@@ -79,10 +79,10 @@ class Mongodb(Enveloped):
         """Return the events of a message."""
         found = unpacked(record)
         if found is None:
-            return self._of_nothing(record)
-        return found if isinstance(found, Invalid) else self._of_envelope(record, found[0])
+            return self._read_nothing(record)
+        return found if isinstance(found, Invalid) else self._read_envelope(record, found[0])
 
-    def _of_envelope(self, record: Record, message: dict[str, Any]) -> Sequence[Event] | Invalid:
+    def _read_envelope(self, record: Record, message: dict[str, Any]) -> Sequence[Event] | Invalid:
         source, code = message.get("source"), message.get("op")
         if type(source) is not dict:
             source = {}
@@ -100,9 +100,9 @@ class Mongodb(Enveloped):
             return place
         row: dict[str, Any] | Invalid = {}
         if op == DELETE:
-            row = self._of_delete(record, message)
+            row = self._read_delete(record, message)
         elif op == UPSERT:
-            row = self._of_upsert(record, message)
+            row = self._read_upsert(record, message)
         if isinstance(row, Invalid):
             return row
         return (Event(op, row, place, epoch_micros(source.get("ts_ms"), "ms"), encodings=self._own),)
@@ -115,19 +115,19 @@ class Mongodb(Enveloped):
         return order.place("mongodb", message["op"], source, False, message.get("transaction"))
 
     # -- rows -------------------------------------------------------------------------------------
-    def _of_upsert(self, record: Record, message: Mapping[str, Any]) -> dict[str, Any] | Invalid:
+    def _read_upsert(self, record: Record, message: Mapping[str, Any]) -> dict[str, Any] | Invalid:
         """Return the columns that an event carries."""
         text = message.get("after")
         if text is None:
-            return self._of_update(record, message.get("updateDescription"))
-        document = _with_id(_document(text, "after"), record.key)
+            return self._read_update(record, message.get("updateDescription"))
+        document = _add_id(_document(text, "after"), record.key)
         if isinstance(document, Invalid):
             return document
         if self._document is None:
             return {**self._blank, **document}
         return {ID: document[ID], self._document: text}
 
-    def _of_update(self, record: Record, change: Any) -> dict[str, Any] | Invalid:
+    def _read_update(self, record: Record, change: Any) -> dict[str, Any] | Invalid:
         """Return the columns of an update without the document."""
         if change is None:
             return _NO_DOCUMENT
@@ -154,19 +154,19 @@ class Mongodb(Enveloped):
             return Invalid(f"an update of a part of a field ({inner[:100]}), without the field: {_WAY_OUT}")
         return row
 
-    def _of_delete(self, record: Record, message: Mapping[str, Any]) -> dict[str, Any] | Invalid:
+    def _read_delete(self, record: Record, message: Mapping[str, Any]) -> dict[str, Any] | Invalid:
         """Return the key of a deleted document, and what else is known of it."""
         text = message.get("before")
         if text is None:
             key = _id_of(record.key)
             return _NO_KEY if key is _NO_ID else key if isinstance(key, Invalid) else {ID: key}
-        document = _with_id(_document(text, "before"), record.key)
+        document = _add_id(_document(text, "before"), record.key)
         if isinstance(document, Invalid) or self._document is None:
             return document
         return {ID: document[ID]}
 
     # -- messages without a value -------------------------------------------------------------------
-    def _of_nothing(self, record: Record) -> Sequence[Event] | Invalid:
+    def _read_nothing(self, record: Record) -> Sequence[Event] | Invalid:
         """Return the events of a message without a value. Records of files are blank lines."""
         if not self._deletes or record.position.offset is None:
             return ignored()
@@ -190,7 +190,7 @@ def _id_of(key: Any) -> Any:
     return json_value(_utf8(text)) if type(text) is str else text
 
 
-def _with_id(document: dict[str, Any] | Invalid, key: Any) -> dict[str, Any] | Invalid:
+def _add_id(document: dict[str, Any] | Invalid, key: Any) -> dict[str, Any] | Invalid:
     """Return a document with its id, which the key of the message has if the document does not."""
     if isinstance(document, Invalid) or ID in document:
         return document

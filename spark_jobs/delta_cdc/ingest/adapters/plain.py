@@ -124,7 +124,7 @@ class Plain(OfTable):
         """Return the events of a record."""
         value = record.value
         if type(value) is not dict:
-            return self._of_other(record)
+            return self._read_other(record)
         names = self._names.of(value)
         op = UPSERT
         if self._has_operation:
@@ -172,8 +172,8 @@ class Plain(OfTable):
             return (*values, index)
         return values[0] if len(values) == 1 else tuple(values) or None
 
-    def _of_tombstone(self, record: Record) -> Any:
-        return self._sequence(record, {}, (), 1) if self._is_offset else super()._of_tombstone(record)
+    def _tombstone_sequence(self, record: Record) -> Any:
+        return self._sequence(record, {}, (), 1) if self._is_offset else super()._tombstone_sequence(record)
 
     def _old_key(self, row: dict[str, Any], names: tuple[str | None, ...]) -> dict[str, Any] | None:
         """Return the old key of a record; None if the key did not change."""
@@ -234,16 +234,16 @@ class Plain(OfTable):
         if not one.path:
             return None if is_text_log else LONG
         root, *rest = one.path
-        kind = _of_name(types.items(), root)
+        kind = _find_type(types.items(), root)
         for name in rest:
-            kind = _of_name(kind.fields, name) if kind is not None else None
+            kind = _find_type(kind.fields, name) if kind is not None else None
         if kind is None:
             return None
         is_number = kind.name == "string" or (is_text_log and kind.name in BITS)
         return None if is_number and root.lower() not in self._typed else kind
 
 
-def _of_name(fields: Iterable[tuple[str, Type]], name: str) -> Type | None:
+def _find_type(fields: Iterable[tuple[str, Type]], name: str) -> Type | None:
     """Return the type of a name: the exact one, else without regard to case."""
     found = None
     for other, kind in fields:

@@ -25,7 +25,7 @@ from uuid import UUID
 
 from delta_cdc.core.errors import invalid
 from delta_cdc.ingest.adapters.common import Described, ignored
-from delta_cdc.ingest.ddl import of_ddl
+from delta_cdc.ingest.ddl import parse_ddl
 from delta_cdc.ingest.ordering import joined, part
 from delta_cdc.ingest.record import DELETE, IGNORE, TRUNCATE, UPSERT, Event, Invalid, Sequencer
 from delta_cdc.ingest.types import DATE, LONG, STRING, TIMESTAMP, Type, decimal
@@ -118,7 +118,7 @@ def _sequence_type(given: Any) -> Type:
     """
     if given is None or isinstance(given, Type):
         return given or LONG
-    found = of_ddl(f"v {given}")
+    found = parse_ddl(f"v {given}")
     if isinstance(found, Invalid):
         raise invalid(
             f"sequence_type of the adapter is {str(given)[:100]!r}, which is no type",

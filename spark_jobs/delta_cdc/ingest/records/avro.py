@@ -427,25 +427,25 @@ class _Compiler:
         if self._depth > _MOST_DEPTH:
             raise _Refused(f"has more than {_MOST_DEPTH} levels")
         if isinstance(schema, list):
-            found = self._of_union(schema, namespace)
+            found = self._union_part(schema, namespace)
         elif isinstance(schema, dict):
-            found = self._of_object(schema, namespace)
+            found = self._object_part(schema, namespace)
         else:
             raise _Refused("has a type that is neither a name, an object nor a list")
         self._depth -= 1
         return found
 
-    def _of_object(self, schema: Mapping[str, Any], namespace: str) -> _Part:
+    def _object_part(self, schema: Mapping[str, Any], namespace: str) -> _Part:
         kind = schema.get("type")
         if not isinstance(kind, str):
             return _described(self.part(kind, namespace), schema)
         make = {
-            "record": self._of_record,
-            "error": self._of_record,
-            "enum": self._of_enum,
-            "fixed": self._of_fixed,
-            "array": self._of_array,
-            "map": self._of_map,
+            "record": self._record_part,
+            "error": self._record_part,
+            "enum": self._enum_part,
+            "fixed": self._fixed_part,
+            "array": self._array_part,
+            "map": self._map_part,
         }.get(kind)
         if make is not None:
             return _described(_limited(make(schema, namespace)), schema)
@@ -474,7 +474,7 @@ class _Compiler:
         self._named[full] = None
         return full, full.rpartition(".")[0]
 
-    def _of_record(self, schema: Mapping[str, Any], namespace: str) -> _Part:
+    def _record_part(self, schema: Mapping[str, Any], namespace: str) -> _Part:
         full, inner = self._defined(schema, namespace)
         fields = schema.get("fields")
         if not isinstance(fields, list) or not all(
@@ -500,7 +500,7 @@ class _Compiler:
         self._named[full] = _described(_limited(found), schema)
         return found
 
-    def _of_enum(self, schema: Mapping[str, Any], namespace: str) -> _Part:
+    def _enum_part(self, schema: Mapping[str, Any], namespace: str) -> _Part:
         full, _ = self._defined(schema, namespace)
         symbols = schema.get("symbols")
         if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
@@ -509,7 +509,7 @@ class _Compiler:
         self._named[full] = found
         return found
 
-    def _of_fixed(self, schema: Mapping[str, Any], namespace: str) -> _Part:
+    def _fixed_part(self, schema: Mapping[str, Any], namespace: str) -> _Part:
         full, _ = self._defined(schema, namespace)
         size = schema.get("size")
         if type(size) is not int or not 0 <= size < 2**31:
@@ -522,7 +522,7 @@ class _Compiler:
         part = self.part(schema.get(name), namespace)
         return part._replace(levels=part.levels + 1)
 
-    def _of_array(self, schema: Mapping[str, Any], namespace: str) -> _Part:
+    def _array_part(self, schema: Mapping[str, Any], namespace: str) -> _Part:
         part = self._element(schema, "items", namespace)
         if not part.least:
             # Any number of them would be in a few bytes.
@@ -530,13 +530,13 @@ class _Compiler:
         connect = {"type": "array", "items": part.connect}
         return part._replace(read=_array(part.read), type=types.array(part.type), connect=connect, least=1)
 
-    def _of_map(self, schema: Mapping[str, Any], namespace: str) -> _Part:
+    def _map_part(self, schema: Mapping[str, Any], namespace: str) -> _Part:
         part = self._element(schema, "values", namespace)
         connect = {"type": "map", "keys": {"type": "string"}, "values": part.connect}
         kind = types.map_of(STRING, part.type)
         return part._replace(read=_map(part.read), type=kind, connect=connect, least=1)
 
-    def _of_union(self, schema: list[Any], namespace: str) -> _Part:
+    def _union_part(self, schema: list[Any], namespace: str) -> _Part:
         parts = [self.part(branch, namespace) for branch in schema]
         if not parts:
             raise _Refused("has a union without types")
@@ -559,7 +559,7 @@ class _Compiler:
         if not isinstance(logical, str):
             return part
         if logical == "decimal" and kind in ("bytes", "fixed"):
-            return self._of_decimal(part, schema)
+            return self._decimal_part(part, schema)
         if logical == "uuid" and kind == "fixed" and schema.get("size") == 16:
             read = part.read if self._is_connect else _mapped(part.read, lambda value: str(UUID(bytes=value)))
             return part if self._is_connect else part._replace(read=read, type=STRING)
@@ -570,7 +570,7 @@ class _Compiler:
         read = part.read if self._is_connect else _mapped(part.read, convert)
         return part._replace(read=read, type=column, connect={**part.connect, "name": name})
 
-    def _of_decimal(self, part: _Part, schema: Mapping[str, Any]) -> _Part:
+    def _decimal_part(self, part: _Part, schema: Mapping[str, Any]) -> _Part:
         precision, scale = schema.get("precision"), schema.get("scale", 0)
         if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision <= 10_000:
             return part

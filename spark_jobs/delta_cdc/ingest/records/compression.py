@@ -88,11 +88,11 @@ def container(first: bytes) -> str | None:
     if _is_zlib(first):
         return DEFLATE
     if b"\0" in first:
-        return _of_zeros(first)
+        return _binary_name(first)
     return SNAPPY if not _is_text(first) and _is_snappy(first, is_part=len(first) >= FIRST_BYTES) else None
 
 
-def _of_zeros(first: bytes) -> str | None:
+def _binary_name(first: bytes) -> str | None:
     """Return what bytes with a NUL are. A text may begin with the same words, but has no NUL."""
     if first.startswith((b"PAR1", b"PARE")):
         return PARQUET

@@ -175,7 +175,7 @@ class Decoder:
         """Return the members of the object."""
         may_have_schema = raw.startswith(_SCHEMA_FIRST)
         if may_have_schema and self._schemas and len(raw) <= self._most_bytes:
-            message = self._with_known_schema(raw)
+            message = self._read_with_known_schema(raw)
             if message is not None:
                 return message
         found = _read(raw, self._most_bytes)
@@ -188,7 +188,7 @@ class Decoder:
             self._learn(text, value_)
         return value_
 
-    def _with_known_schema(self, raw: bytes) -> dict[str, Any] | None:
+    def _read_with_known_schema(self, raw: bytes) -> dict[str, Any] | None:
         """Return a message whose schema is known; None if all of it must be read."""
         if raw.startswith(self._last):
             prefix, schema = self._last, self._last_schema

@@ -115,18 +115,22 @@ class Registry:
             is_content = self._uses_content_ids
         found = self._known.get((number, is_content))
         if found is None:
-            text = self._of_apicurio(number, is_content) if self._is_apicurio else self._of_confluent(number)
+            text = (
+                self._get_from_apicurio(number, is_content)
+                if self._is_apicurio
+                else self._get_from_confluent(number)
+            )
             if text is None:
                 return None
             found = self._known[number, is_content] = text
         return found
 
-    def _of_apicurio(self, number: int, is_content: bool) -> str | None:
+    def _get_from_apicurio(self, number: int, is_content: bool) -> str | None:
         kind = "contentIds" if is_content else "globalIds"
         query = "references=DEREFERENCE" if "/apis/registry/v3" in self.url else "dereference=true"
         return self._get(f"/ids/{kind}/{number}?{query}")
 
-    def _of_confluent(self, number: int) -> str | None:
+    def _get_from_confluent(self, number: int) -> str | None:
         text = self._get(f"/schemas/ids/{number}")
         if text is None:
             return None

@@ -80,7 +80,7 @@ def change_rows(
         .option("startingVersion", starting_version)
         .option("endingVersion", ending_version)
     )
-    rows = _as_of(session, reader, source, at)
+    rows = _load_as_of(session, reader, source, at)
     if rows is not None:
         refuse_without_metadata(rows, source)
     else:
@@ -105,7 +105,7 @@ def refuse_without_metadata(rows: DataFrame, source: str) -> None:
         )
 
 
-def _as_of(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame | None:
+def _load_as_of(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame | None:
     """Load with the schema as of a version; None if the session cannot choose it.
 
     The session gets the confs for the moment of the load, in which Delta resolves the schema. Over Connect,

@@ -114,9 +114,7 @@ def answer(
     states.refuse_doubled(values, "select")
     place = f"{source}, {versions}"
     if not options.is_net and options.where is None:
-        changes = (
-            projected if options.raw else _of_known_types(projected, options.query == "append_only", place)
-        )
+        changes = projected if options.raw else _check_types(projected, options.query == "append_only", place)
         return changes.select(*map(quote, values), *METADATA_COLUMNS)
     keys = [ROW_ID] if by_row_id else list(states.match(values, options.keys, "keys", source))
     _refuse_without_equality(projected, keys)
@@ -165,7 +163,7 @@ def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 # -- without keys -------------------------------------------------------------------------------
-def _of_known_types(rows: DataFrame, only_inserts: bool, place: str) -> DataFrame:
+def _check_types(rows: DataFrame, only_inserts: bool, place: str) -> DataFrame:
     kind = F.col(CHANGE_TYPE)
     if only_inserts:
         others = kind.isin(*BEFORE_TYPES, *(name for name in AFTER_TYPES if name != "insert"))

@@ -452,7 +452,7 @@ def _rejected(
         # The quarantine already has the records that are still invalid.
         return None, 0
     if unreadable_files:
-        files = quarantine.of_files(session, unreadable_files)
+        files = quarantine.file_rejects(session, unreadable_files)
         rejects = files if rejects is None else rejects.unionByName(files)
         count += len(unreadable_files)
     if rejects is None or redelivery.flagged(spec) is None:

@@ -92,7 +92,7 @@ def _kept_positions(
     position_columns = [*shape.key_columns, sequence]
     if not options.is_partial:
         return groups.where(on_top).select(*position_columns)
-    groups_with_life = _with_life(groups, truncates, shape, options)
+    groups_with_life = _add_life(groups, truncates, shape, options)
     in_life = _in_life(options)
     boundary = sequence.eqNullSafe(F.col(_DIED))
     stay = groups_with_life.where(on_top | boundary | (in_life & ~F.col(_SURE))).select(*position_columns)
@@ -100,7 +100,7 @@ def _kept_positions(
     return stay.unionByName(_authors(groups_with_life.where(sets_values), shape, options)).distinct()
 
 
-def _with_life(groups: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+def _add_life(groups: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Add ``_DIED`` and ``_TRUNCATED``: the sequences of the last delete and truncate before ``_BASE``."""
     sequence = F.col(states.SEQUENCE)
     deletes = F.col(_SURE) & (F.col(KIND) == DELETE) & (sequence < F.col(_BASE))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.ingest.adapters.cloudevents import header_value, of_cloud_event
+from delta_cdc.ingest.adapters.cloudevents import header_value, unpack_cloud_event
 from delta_cdc.ingest.record import Event, Invalid, Position, Record
 from tests.support import adapters
 from tests.support import debezium as d
@@ -134,7 +134,7 @@ def test_tables_and_other_connectors() -> None:
 
 
 def test_members_of_the_source() -> None:
-    found = of_cloud_event({**ATTRIBUTES, "iodebeziumtxid": None, "data": {}}, {})
+    found = unpack_cloud_event({**ATTRIBUTES, "iodebeziumtxid": None, "data": {}}, {})
     assert found is not None
     assert not isinstance(found, Invalid)
     assert found[0]["source"]["txId"] == "556"
@@ -142,9 +142,9 @@ def test_members_of_the_source() -> None:
 
 
 def test_what_is_no_cloud_event() -> None:
-    assert of_cloud_event({"specversion": "1.0", "data": {}}, {}) is None
-    assert of_cloud_event({"iodebeziumop": "c", "data": {}}, {}) is None
-    assert of_cloud_event({}, {"ce_specversion": b"1.0"}) is None
+    assert unpack_cloud_event({"specversion": "1.0", "data": {}}, {}) is None
+    assert unpack_cloud_event({"iodebeziumop": "c", "data": {}}, {}) is None
+    assert unpack_cloud_event({}, {"ce_specversion": b"1.0"}) is None
     envelope = d.change("c", None, ROW, d.postgresql(100, 120))
     assert made().events(Record({**envelope, "specversion": "1.0"}))[0].op == "upsert"
     # A tombstone has no data.
