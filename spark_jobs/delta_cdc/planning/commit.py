@@ -65,7 +65,9 @@ async def plan_commit_async(request: CommitRequest) -> CommitPlan:
             remedy="read first (DeltaReadChangesOperator without a target, or @task.delta_changes).",
         )
     last_seal, wanted = sink_state.recorded.seal, request.ending_version
-    batch = sink_state.batch if sink_state.batch is not None and sink_state.batch.is_complete else None
+    batch = (
+        sink_state.batch if sink_state.batch is not None and sink_state.batch.configuration.complete else None
+    )
     if last_seal is not None and (wanted is not None and wanted <= last_seal.watermark.version):
         return CommitPlan(sink_state, None)
     if batch is not None and wanted in (None, batch.seal.watermark.version):
@@ -78,7 +80,7 @@ async def plan_commit_async(request: CommitRequest) -> CommitPlan:
 def _refused(staging: DeltaLog, sink_state: Sink, wanted: int | None) -> NoOpenBatch | OtherBatchOpen:
     assert sink_state.newest is not None
     pipeline = sink_state.newest.pipeline
-    if sink_state.batch is not None and sink_state.batch.is_complete:
+    if sink_state.batch is not None and sink_state.batch.configuration.complete:
         return OtherBatchOpen(
             f"Version {wanted} is to be committed for pipeline {pipeline}, and the open batch of staging "
             f"{staging.uri} is {sink_state.batch.versions}.",
@@ -104,7 +106,9 @@ def _refused(staging: DeltaLog, sink_state: Sink, wanted: int | None) -> NoOpenB
 
 def _spec(request: CommitRequest, sink_state: Sink, batch: Batch) -> ReadSpec:
     seal = batch.seal
-    state = PipelineState(seal.watermark, seal.state.applied_from, configuration={"options": batch.options})
+    state = PipelineState(
+        seal.watermark, seal.state.applied_from, configuration={"options": batch.configuration.options}
+    )
     recorded = sink_state.recorded
     first = seal.step.starting_version
     return commit_spec(request, seal.source_uri, first, state, recorded.next_number, recorded.target_version)

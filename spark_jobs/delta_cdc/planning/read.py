@@ -102,7 +102,7 @@ async def _plan_request(request: ReadRequest, memory: Memory) -> Plan:
     observed, batch_found = await _look(request, memory, staging)
     fits = await fitting(observed, batch_found)
     batch, replaced_notes = await batch_to_continue(observed, fits)
-    if batch is not None and batch.is_complete:
+    if batch is not None and batch.configuration.complete:
         text = (
             f"Staging {staging.uri} already holds the open batch {batch.versions} of {observed.source.uri}."
         )
@@ -204,12 +204,18 @@ async def _remaining_work(observed: Observation[ReadRequest], batch: Batch) -> _
     if isinstance(chosen, ranges.Chosen):
         steps, notes = await _commit_steps(observed, chosen)
         at_end = chosen.at_end
-    if batch.is_plain:
+    if batch.configuration.plain:
         last = steps[-1] if steps else replace(completing, source_columns=at_end.schema_columns)
         steps = (*steps, _answer(last, starting))
     all_notes = (text, *chosen.notes, *notes)
     return _Work(
-        steps or (completing,), at_end, starting, "changes", batch.is_plain, continues=True, notes=all_notes
+        steps or (completing,),
+        at_end,
+        starting,
+        "changes",
+        batch.configuration.plain,
+        continues=True,
+        notes=all_notes,
     )
 
 
@@ -313,5 +319,5 @@ def _watermark(observed: Observation[ReadRequest], batch: Batch | None) -> dict[
     request = observed.request
     if request.target is None:
         return {COMMITTED: committed(observed.seal)}
-    begun = batch.seal.state.configuration.get(TURN) if batch is not None else None
+    begun = batch.configuration.turn if batch is not None else None
     return {TURN: observed.next_number if begun is None else begun}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec
+from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import (
     BatchNotApplicable,
     InvalidConfiguration,
@@ -39,15 +40,51 @@ IDLE = "idle"
 
 
 @dataclass(frozen=True)
+class BatchConfiguration:
+    """What a seal of a batch records about the batch.
+
+    :param batch: ``changes`` or ``snapshot``
+    :param complete: whether the batch has all versions, and the query's result
+    :param plain: whether change rows are staged and the query over them still has to be computed
+    :param adds: whether the seal's commit extended the staged rows, instead of replacing them
+    :param ending: the last version of the whole batch, as planned; None: the version of the seal
+    :param options: the query options as JSON
+    :param turn: see :data:`TURN`; None for a custom sink
+    """
+
+    batch: str = ""
+    complete: bool = True
+    plain: bool = False
+    adds: bool = False
+    ending: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    turn: int | None = None
+
+    @classmethod
+    def read(cls, seal: Seal) -> BatchConfiguration:
+        """Return what a seal records, with defaults for options that it lacks; all defaults if it is not
+        readable."""
+        names = {one.name for one in fields(cls)}
+        given = {name: value for name, value in seal.state.configuration.items() if name in names}
+        try:
+            found = codec.decoded(cls, given)
+        except UnreadableJson:
+            found = cls()
+        return replace(found, options={**codec.encoded(QueryOptions()), **found.options})
+
+
+@dataclass(frozen=True)
 class Batch:
     """A batch in a staging table: all of it, or its beginning.
 
+    :param configuration: what the seal records about the batch
     :param touched: other writers changed rows of the table since the batch was planned: the batch's own table
         version holds it (if it is complete), the newest version does not
     """
 
     seal: Seal
     commit: Commit
+    configuration: BatchConfiguration
     touched: bool = False
 
     @property
@@ -56,33 +93,14 @@ class Batch:
         return VersionRange(self.seal.step.starting_version, self.seal.watermark.version)
 
     @property
-    def is_complete(self) -> bool:
-        """Return whether the batch has all versions, and the query's result."""
-        return bool(self.seal.state.configuration.get("complete", True))
-
-    @property
-    def is_plain(self) -> bool:
-        """Return whether change rows are staged and the query over them still has to be computed."""
-        return bool(self.seal.state.configuration.get("plain", False))
-
-    @property
-    def kind(self) -> str:
-        """Return ``changes`` or ``snapshot``."""
-        return str(self.seal.state.configuration.get("batch", ""))
-
-    @property
     def ending_version(self) -> int:
         """Return the last version of the whole batch, as planned."""
-        return int(self.seal.state.configuration.get("ending", self.seal.watermark.version))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Return the query options as JSON."""
-        return {**codec.encoded(QueryOptions()), **self.seal.state.configuration.get("options", {})}
+        ending = self.configuration.ending
+        return self.seal.watermark.version if ending is None else ending
 
     def answers(self, request: ReadRequest) -> bool:
         """Return whether the batch matches a request, or will match it once it is complete."""
-        return bool(self.options == codec.encoded(request.options))
+        return bool(self.configuration.options == codec.encoded(request.options))
 
 
 def described(request: ReadRequest) -> dict[str, Any]:
@@ -99,13 +117,13 @@ async def open_batch(observed: Observation[Any], staging: DeltaLog) -> tuple[Sea
     batch = await fitting(observed, await newest_batch(staging, observed.request.pipeline))
     if batch is None:
         return None
-    if not batch.is_complete:
+    if not batch.configuration.complete:
         raise BatchNotApplicable(
             f"Staging {staging.uri} holds versions {batch.versions} of {observed.source.uri}, which are only "
             "the first part of a batch.",
             remedy="clear the read (DeltaReadChangesOperator). It continues after the part that is staged.",
         )
-    omitting = _omitting_options(batch.options)
+    omitting = _omitting_options(batch.configuration.options)
     if omitting:
         raise BatchNotApplicable(
             f"Staging {staging.uri} holds versions {batch.versions} of {observed.source.uri}, read with "
@@ -138,15 +156,17 @@ async def fitting(observed: Observation[Any], batch: Batch | None) -> Batch | No
         return None
     seal = observed.seal
     if seal is None:
-        return batch if batch.kind == "snapshot" and _in_turn(observed, batch) else None
+        return batch if batch.configuration.batch == "snapshot" and _in_turn(observed, batch) else None
     follows = batch.versions.starting_version == seal.watermark.version + 1
-    return batch if follows and batch.kind == "changes" and _in_turn(observed, batch) else None
+    follows = follows and batch.configuration.batch == "changes"
+    return batch if follows and _in_turn(observed, batch) else None
 
 
 def _in_turn(observed: Observation[Any], batch: Batch) -> bool:
     if observed.recorded is None or COMMITTED in batch.seal.state.configuration:
         return True
-    return int(batch.seal.state.configuration.get(TURN, batch.seal.number)) >= observed.next_number
+    turn = batch.configuration.turn
+    return (batch.seal.number if turn is None else turn) >= observed.next_number
 
 
 async def newest_batch(staging: DeltaLog, pipeline: str) -> Batch | None:
@@ -161,7 +181,8 @@ async def newest_batch(staging: DeltaLog, pipeline: str) -> Batch | None:
     async for commit in Back(history, state.version):
         seal = seal_of(commit, pipeline)
         if seal is not None and seal.step.kind == "read":
-            return Batch(seal, commit, touched or await _touched_underneath(history, seal, commit))
+            touched = touched or await _touched_underneath(history, seal, commit)
+            return Batch(seal, commit, BatchConfiguration.read(seal), touched)
         touched = touched or (seal is None and commit.changes_data)
     return None
 
@@ -175,7 +196,7 @@ def _compared(staging: DeltaLog, state: TableState) -> SealChain:
 async def _touched_underneath(history: SealChain, seal: Seal, commit: Commit) -> bool:
     """Return whether others changed rows between the planning of a commit and the commit itself."""
     planned = seal.step.planned_on
-    if planned is None or not seal.state.configuration.get("adds", False):
+    if planned is None or not BatchConfiguration.read(seal).adds:
         return False
     back = Back(history, commit.version - 1, planned.version)
     async for between in back:
@@ -255,7 +276,7 @@ async def sink(staging: DeltaLog, pipeline: str) -> Sink | None:
         newest_hash=known_hash(staging.history(), state.version),
     )
     is_open = seal.step.kind == "read" and not touched
-    return Sink(recorded, Batch(seal, commit) if is_open else None, seal)
+    return Sink(recorded, Batch(seal, commit, BatchConfiguration.read(seal)) if is_open else None, seal)
 
 
 def _first_number(state: TableState) -> int:
@@ -333,7 +354,7 @@ async def batch_to_continue(
     unfit = await _why_unfit(observed, batch)
     if unfit is None:
         return batch, ()
-    state = "open" if batch.is_complete else "unfinished"
+    state = "open" if batch.configuration.complete else "unfinished"
     note = (
         f"The {state} batch {batch.versions} in staging {observed.request.staging} {unfit} and is replaced."
     )
@@ -348,7 +369,7 @@ async def _why_unfit(observed: Observation[ReadRequest], batch: Batch) -> str | 
         return f"was read from another history of {observed.source.uri} ({other})"
     if not batch.answers(observed.request):
         return "was read with other options"
-    if batch.is_complete:
+    if batch.configuration.complete:
         return None
     if batch.touched:
         return "was changed by others"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delta_cdc.core import codec
 from delta_cdc.core.errors import (
     BatchNotApplicable,
     InvalidConfiguration,
@@ -29,6 +30,7 @@ from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.commit import CommitPlan, plan_commit_async
 from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.read import plan_read
+from delta_cdc.planning.staging import BatchConfiguration
 from tests.support.logs import EPOCH, changed, field_of, seal, unhashed
 
 if TYPE_CHECKING:
@@ -479,3 +481,15 @@ def test_a_sink_that_was_idle_for_long_seals_what_needs_not_arrive(tables: Table
     tables.source.alter(field_of("id"))
     with pytest.raises(SchemaChangeInRange):
         read(40)
+
+
+def test_an_unreadable_configuration_is_all_defaults() -> None:
+    """People can edit a log. Other entries than those of a batch do not matter."""
+    defaults = codec.encoded(QueryOptions())
+    for edited in ({"complete": "no"}, {"batch": "changes", "ending": None, "turn": "x"}, {"options": []}):
+        known = changed(seal(1, 2), configuration=edited)
+        assert BatchConfiguration.read(known) == BatchConfiguration(options=defaults)
+    known = changed(seal(1, 2), configuration={"committed": None, "turn": 4, "options": {"query": "upsert"}})
+    assert BatchConfiguration.read(known) == BatchConfiguration(
+        turn=4, options={**defaults, "query": "upsert"}
+    )
