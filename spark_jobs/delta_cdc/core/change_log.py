@@ -32,7 +32,7 @@ OP = "_op"
 #: the order of a key's events: any type with an order; text parts have a fixed width, so that they sort
 #: correctly as text. Where several events share a source position, the last part is the event's index.
 SEQUENCE = "_sequence"
-#: array of strings: the columns that the event carries; NULL: all of :data:`PAYLOAD`. Missing is not null.
+#: array of strings: the columns that the event carries; NULL: all columns. Missing is not null.
 COLUMNS = "_columns"
 #: timestamp: when the source committed the change; for display only, never for ordering. NULL if unknown.
 SOURCE_TIMESTAMP = "_source_timestamp"

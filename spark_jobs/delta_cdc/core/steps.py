@@ -67,7 +67,7 @@ class Staging:
 class ReadRange:
     """A range of versions (both ends inclusive) with one read method.
 
-    :param method: the read method; see :data:`ReadMethod`
+    :param method: the read method; see :data:`delta_cdc.core.options.ReadMethod`
     :param reason: why the planner chose the method, for people
     :param size: bytes to read, as the log records them
     :param net: only the two ends of the range are read: its rows are the net effect

@@ -229,7 +229,7 @@ class Plain(OfTable):
         )
 
     def _kind(self, one: _Part, types: Mapping[str, Type], log_type: Type | None) -> Type | None:
-        """Return the type of a part; None for whole numbers that are texts (:func:`numbers`)."""
+        """Return the type of a part; None for whole numbers that are texts (``numbers``)."""
         is_text_log = log_type is not None and log_type.name == "string"
         if not one.path:
             return None if is_text_log else LONG
