@@ -62,14 +62,16 @@ class BatchConfiguration:
 
     @classmethod
     def read(cls, seal: Seal) -> BatchConfiguration:
-        """Return what a seal records, with defaults for options that it lacks; all defaults if it is not
-        readable."""
+        """Return what a seal records, with defaults for what it lacks.
+
+        If it is not readable, the batch counts as unfinished: nothing takes it, and a read replaces it.
+        """
         names = {one.name for one in fields(cls)}
         given = {name: value for name, value in seal.state.configuration.items() if name in names}
         try:
             found = codec.decoded(cls, given)
         except UnreadableJson:
-            found = cls()
+            found = cls(complete=False)
         return replace(found, options={**codec.encoded(QueryOptions()), **found.options})
 
 

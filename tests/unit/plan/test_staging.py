@@ -488,7 +488,7 @@ def test_an_unreadable_configuration_is_all_defaults() -> None:
     defaults = codec.encoded(QueryOptions())
     for edited in ({"complete": "no"}, {"batch": "changes", "ending": None, "turn": "x"}, {"options": []}):
         known = changed(seal(1, 2), configuration=edited)
-        assert BatchConfiguration.read(known) == BatchConfiguration(options=defaults)
+        assert BatchConfiguration.read(known) == BatchConfiguration(complete=False, options=defaults)
     known = changed(seal(1, 2), configuration={"committed": None, "turn": 4, "options": {"query": "upsert"}})
     assert BatchConfiguration.read(known) == BatchConfiguration(
         turn=4, options={**defaults, "query": "upsert"}

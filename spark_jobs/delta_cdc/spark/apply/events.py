@@ -73,7 +73,7 @@ def of_rows(
 
     :param source_rows: columns of the source and ``_commit_version`` (NULL if unknown)
     :param options: from :func:`delta_cdc.spark.apply.prepared_step.effective`
-    :param horizons: the allowed lateness, see :class:`delta_cdc.core.spec.RepairStep`
+    :param horizons: the allowed lateness, see :class:`delta_cdc.core.steps.Step`
     :param keep_raw: keep each whole source row, even if the options do not quarantine
     :raises InvalidExpression: an expression does not resolve, or has the wrong type
     """
