@@ -483,7 +483,7 @@ def test_a_sink_that_was_idle_for_long_seals_what_needs_not_arrive(tables: Table
         read(40)
 
 
-def test_an_unreadable_configuration_is_all_defaults() -> None:
+def test_a_batch_with_an_unreadable_configuration_is_unfinished() -> None:
     """People can edit a log. Other entries than those of a batch do not matter."""
     defaults = codec.encoded(QueryOptions())
     for edited in ({"complete": "no"}, {"batch": "changes", "ending": None, "turn": "x"}, {"options": []}):
