@@ -420,7 +420,6 @@ class RunOptions(RangeOptions):
         default=False,
         group="policies",
     )
-    note: str | None = option(TEXT, "A text that the run writes into its log", of_run=True, flag=True)
     take_over_from: str | None = option(
         NAME,
         "Old name of the pipeline that built the target: this pipeline continues at the old "

@@ -62,8 +62,6 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         super().__init__(request, services, execute, sleep)
 
     async def plan(self) -> Plan:
-        if self.request.note is not None:
-            self.say(self.request.note)
         return await plan_apply_async(self.request, self.memory())
 
     def written_table(self) -> str:

@@ -146,7 +146,6 @@ def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) ->
 
 #: Every argument beside tables, range and layout, as a form renders it, and what the engine gets of it.
 _GIVEN: dict[str, tuple[Any, Any]] = {
-    "note": ("hello", "hello"),
     "source_kind": ("change_log", "change_log"),
     "sequence_by": (["at", "n"], ("at", "n")),
     "delete_sequence": ("gone", "gone"),
