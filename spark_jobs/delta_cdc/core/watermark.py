@@ -40,6 +40,7 @@ StepKind = Literal[
     "reload",
     "repair",
     "renew",
+    "mark",
     "take_over",
     "read",
     "commit",
