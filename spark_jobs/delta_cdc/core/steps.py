@@ -42,7 +42,6 @@ _DESCRIPTIONS: dict[Kind, str] = {
     "reload": "the difference to version {at}",
     "repair": "the keys {keys}, as of version {at}",
     "renew": "no rows: the watermark {at} under a new seal",
-    "mark": "no rows: a mark at the watermark {at}",
     "take_over": "no rows: the watermark {at} of the pipeline that built the target",
     "answer": "the query over all staged rows, versions {first}-{last}",
     "complete": "no rows: the batch, versions {first}-{last}, is complete",

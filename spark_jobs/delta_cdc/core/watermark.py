@@ -40,7 +40,6 @@ StepKind = Literal[
     "reload",
     "repair",
     "renew",
-    "mark",
     "take_over",
     "read",
     "commit",

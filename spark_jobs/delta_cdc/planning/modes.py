@@ -25,7 +25,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.properties import feed_on, tracks_rows
 from delta_cdc.core.reserved_columns import COMMIT_VERSION
 from delta_cdc.core.spec import ApplySpec
-from delta_cdc.core.steps import Keys, NoRows, Step
+from delta_cdc.core.steps import Keys, Step
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import PipelineState
@@ -242,16 +242,7 @@ async def repair(
         first = _in_history(observed, seal, first)
     if request.repair_quarantined and await _nothing_in_quarantine(request):
         text = f"Nothing is in quarantine beside {canonical_uri(request.target)}: there is nothing to repair."
-        mark = Step(
-            kind="mark",
-            read=NoRows(),
-            starting_version=seal.watermark.version,
-            applied_to=seal.watermark,
-            seal_number=observed.next_number,
-            planned_on=observed.planned_on,
-            before=seal.state,
-        )
-        return await planned(observed, (mark,), None, text)
+        return Plan.nothing(observed, seal.watermark.version, text)
     watermark = seal.watermark.version
     at = await observed.at(watermark)
     if watermark < observed.source.version:

@@ -337,7 +337,6 @@ _PREPARES: dict[Kind, Callable[[SparkSession, ApplySpec, Step], PreparedStep]] =
     "reload": repair.reload,
     "repair": repair.repair,
     "renew": _seal_alone,
-    "mark": _seal_alone,
     "take_over": _seal_alone,
 }
 
