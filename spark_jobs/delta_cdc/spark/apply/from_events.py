@@ -26,7 +26,6 @@ from delta_cdc.core.watermark import newest
 from delta_cdc.spark import quarantine, written_rows
 from delta_cdc.spark.apply import (
     batches,
-    boundary,
     conflicts,
     difference,
     events,
@@ -342,7 +341,7 @@ def from_all_events(
         if step.horizons:
             assert shape.order_type is not None
             horizon = from_text(step.horizons[-1][1], shape.order_type)
-            runs, existing = boundary.at_horizon(runs, existing, shape, horizon)
+            runs, existing = difference.from_horizon(runs, existing, shape, horizon)
         return by_start(runs, existing, shape)
     # Each key of this batch has a timeline, unless all of its events are quarantined.
     lazy = step.kind != "apply" or selection == KeySelection() or options.on_conflict == "quarantine"

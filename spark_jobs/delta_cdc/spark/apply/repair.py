@@ -20,7 +20,6 @@ from delta_cdc.core.steps import Keys
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import (
     batches,
-    boundary,
     difference,
     events,
     from_events,
@@ -257,13 +256,13 @@ def _from_states(context: StepContext) -> PreparedStep:
     valid = batch.rows.where(F.col(events.REASON).isNull())
     keys = shape.key_columns
     firsts = valid.groupBy(*keys).agg(
-        F.min_by(states.SEQUENCE, reserved_columns.ORDER).alias(boundary.FIRST),
+        F.min_by(states.SEQUENCE, reserved_columns.ORDER).alias(difference.FIRST),
         F.min_by(states.BEFORE, reserved_columns.ORDER).alias(states.AFTER),
     )
     entries = timeline.of_events(valid, shape, reserved_columns.ORDER, base=F.col(states.BEFORE))
     runs = intervals.history_rows(intervals.runs(entries, shape))
     existing = difference.target_rows(context, shape)
-    computed = from_events.by_start(*boundary.since(runs, existing, firsts, shape), shape)
+    computed = from_events.by_start(*difference.from_first_change(runs, existing, firsts, shape), shape)
     # Keys without changes in the feed are compared with the source's rows as of the watermark.
     unchanged = replace(selection, without=firsts.select(*keys))
     others, highest = _compared(context, unchanged, *load.read(context))
