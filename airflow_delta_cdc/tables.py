@@ -302,7 +302,7 @@ def shown(operator: DeltaCdcOperator, context: Context, published: dict[str, Any
     return published
 
 
-def run_piece(
+def run_pipeline_job(
     operator: DeltaCdcOperator,
     context: Context,
     given: Mapping[str, Any],

@@ -17,7 +17,7 @@ from airflow_delta_cdc.operators.base import DEFAULT_NAME
 from airflow_delta_cdc.operators.read import StagingOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from airflow_delta_cdc.runtime.in_process import WorkerSession, refuse_submit_arguments
-from airflow_delta_cdc.runtime.slices import slices_for
+from airflow_delta_cdc.runtime.manifests import manifests_for
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.requests import CommitRequest
@@ -115,7 +115,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
     ) -> Any:
         def run(spec: Spec) -> JobResult:
             options = self.options_of_storage()
-            with slices_for(spec, session.master, directory, options=options, log=self.log) as ready:
+            with manifests_for(spec, session.master, directory, options=options, log=self.log) as ready:
                 return engine.run_spec(session.get(spec.locations), ready)
 
         batch = self.staged(context, run, saved_plans)

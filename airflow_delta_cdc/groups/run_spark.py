@@ -82,7 +82,7 @@ class RunSparkOperator(GroupOperator):
             for item, pipeline_job in zip(found, jobs, strict=True)
         ]
         work = [
-            (item, table, saved_plan, _piece(item, table, pipeline_job, saved_plan))
+            (item, table, saved_plan, _part_for_spark(item, table, pipeline_job, saved_plan))
             for item, table, saved_plan, pipeline_job in zip(found, given, saved_plans, jobs, strict=True)
             if _needs_spark(table)
         ]
@@ -113,7 +113,7 @@ class RunSparkOperator(GroupOperator):
         return answer
 
 
-def _piece(
+def _part_for_spark(
     item: Item, table: Mapping[str, Any], pipeline_job: PipelineJob, saved_plans: WorkSavedPlans
 ) -> PipelineJob:
     """Return the part of an item's job that needs Spark; a dry run leaves the ingest out."""

@@ -112,7 +112,9 @@ class ApplyTableOperator(GroupOperator):
         pipeline_job = replace(pipeline_job, since=None if published else item.since)
         if answer.detected and self.run_spark is not None:
             pipeline_job = replace(pipeline_job, done_by=self.run_spark)
-        watermark = tables.run_piece(self, context, table, pipeline_job, saved_plans, asdict(answer.effort))
+        watermark = tables.run_pipeline_job(
+            self, context, table, pipeline_job, saved_plans, asdict(answer.effort)
+        )
         store = context.get("task_state_store")
         if store is not None:
             store.set(_PUBLISHED, item.stamp)

@@ -19,7 +19,7 @@ from airflow_delta_cdc.kafka import kafka_options
 from airflow_delta_cdc.links import APPLICATION, SparkLink, configured_spark_ui
 from airflow_delta_cdc.runtime import runtime_for
 from airflow_delta_cdc.runtime.exchange import results_uri
-from airflow_delta_cdc.runtime.slices import is_here
+from airflow_delta_cdc.runtime.manifests import is_here
 from airflow_delta_cdc.runtime.submit import SUCCEEDED_KEY, SubmitRuntime, drop_stored_job
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 from delta_cdc.core.option import LISTED, NAMES, SETTINGS, TEXT, choice

@@ -207,4 +207,4 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
             )
         if arguments.flag("dry_run", self.dry_run):
             return tables.would_do(self, context, pipeline_job)
-        return tables.run_piece(self, context, table_arguments, pipeline_job, TaskSavedPlans(context))
+        return tables.run_pipeline_job(self, context, table_arguments, pipeline_job, TaskSavedPlans(context))

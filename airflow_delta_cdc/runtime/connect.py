@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook
-from airflow_delta_cdc.runtime.slices import scratch_for, slices_for
+from airflow_delta_cdc.runtime.manifests import manifests_for, scratch_for
 from airflow_delta_cdc.runtime.submit_hook import KILL_GRACE, SUBMIT_ARGUMENTS, UTC
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed
 
@@ -94,7 +94,7 @@ class ConnectRuntime:
                 master,
             )
         with (
-            slices_for(spec, master, Path(), options=options, log=operator.log) as ready,
+            manifests_for(spec, master, Path(), options=options, log=operator.log) as ready,
             scratch_for(spec, options=options, log=operator.log) as scratch,
         ):
             self._stop_if_killed()

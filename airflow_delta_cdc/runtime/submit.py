@@ -24,7 +24,7 @@ from airflow_delta_cdc.runtime.exchange import (
     put_object,
     read_text,
 )
-from airflow_delta_cdc.runtime.slices import slices_for
+from airflow_delta_cdc.runtime.manifests import manifests_for
 from airflow_delta_cdc.runtime.storage import add_planner_options, add_storage, places_of
 from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS, UTC, DeltaCdcSubmitHook
 from delta_cdc.core.codec import UnreadableJson
@@ -101,7 +101,7 @@ class SubmitRuntime:
             hook.hold(directory)
             options = self._options = operator.options_of_storage()
             durable = self._is_durable(hook)
-            with slices_for(
+            with manifests_for(
                 spec, hook.master, directory.path, options=options, log=operator.log, lasting=durable
             ) as ready:
                 self._fill(hook, context, ready, directory, options)

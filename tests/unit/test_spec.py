@@ -103,7 +103,7 @@ def test_a_fingerprint_names_one_plan_and_one_step_of_it() -> None:
     again = specs.from_json(specs.to_json(APPLY))
     assert isinstance(again, specs.ApplySpec)
     assert specs.fingerprint(again) == specs.fingerprint(APPLY)
-    assert specs.fingerprint(replace(READ, manifests_uri="s3a://lake/slices")) == specs.fingerprint(READ)
+    assert specs.fingerprint(replace(READ, manifests_uri="s3a://lake/manifests")) == specs.fingerprint(READ)
     assert specs.fingerprint(COMMIT) != specs.fingerprint(replace(COMMIT, pipeline="another"))
     for other in (
         replace(APPLY, steps=(replace(STEP, applied_to=TableVersion("a-source", 21)),)),

@@ -286,7 +286,7 @@ def plan_changes(
     :param starting_version: first version, inclusive; set this or ``starting_timestamp``
     :param starting_timestamp: see :func:`read_changes`
     :param storage_options: options of the object store for reading the log
-    :return: the whole range and its parts (``segments``), each with its read method (``method``), the reason
+    :return: the whole range and its parts, each with its read method (``method``), the reason
         and its size in bytes; ``print`` shows the plan
     """
     arguments = {

@@ -53,7 +53,7 @@ _COMMIT = "_delta_log/00000000000000000000.json"
 
 
 def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) -> S:
-    """Write the file manifests through which Spark reads a spec's ranges (``segments``).
+    """Write the file manifests through which Spark reads a spec's ranges.
 
     :param root: folder of the manifests, as Spark names it; used by no other job or purpose; "" means no
         folder
@@ -84,7 +84,7 @@ def write_manifests(
     at: int,
     storage_options: dict[str, str] | None = None,
 ) -> tuple[ReadRange, ...]:
-    """Write the file manifests of some ranges (``segments``).
+    """Write the file manifests of some ranges.
 
     :param log: of the source; it does not read again what it has read for a plan
     :param root: folder of the manifests; see :func:`prepared`
@@ -136,7 +136,7 @@ async def _write(
             if read_range.method == "change_files":
                 commits = commits or await manifest_feed.Commits.of(log, first, end)
                 if not commits.is_worthwhile(read_range):
-                    raise manifest_feed.NotSliceableError("there is little to read")
+                    raise manifest_feed.NoManifest("there is little to read")
             table = table or Table(log.uri, *await log.described(end))
             table.check(read_range)
             if commits is not None and read_range.method == "change_files":
@@ -145,7 +145,7 @@ async def _write(
                 files = await (_net if read_range.net else _by_commit)(log, read_range, table)
             actions = lines(table, read_range, files)
             await put_stream(location(root, read_range), _COMMIT, actions, storage_options)
-        except (manifest_feed.NotSliceableError, ReadMethodUnavailable, ReservedColumnName) as error:
+        except (manifest_feed.NoManifest, ReadMethodUnavailable, ReservedColumnName) as error:
             if read_range.needs_manifest:
                 raise
             versions = f"{read_range.starting_version}-{read_range.ending_version}"

@@ -43,7 +43,7 @@ MOST_FILES, MOST_VECTOR_BYTES = 100_000, 32 * 1024 * 1024
 _BY_ID = "id"
 
 
-class NotSliceableError(Exception):
+class NoManifest(Exception):
     """Delta's own reader has to read the range; the message gives the reason."""
 
 
@@ -87,7 +87,7 @@ class Commits:
     async def described(self, read_range: ReadRange) -> list[MetaData]:
         """Return each metadata under which the range's files were written; empty if it has not changed since.
 
-        :raises NotSliceableError: the log no longer has the commit of that metadata
+        :raises NoManifest: the log no longer has the commit of that metadata
         """
         all_metadata = [(c.version, c.metadata) for c in self._commits if c.metadata is not None]
         start, end = read_range.starting_version, read_range.ending_version
@@ -102,7 +102,7 @@ class Commits:
             try:
                 _, self._before = await self._log.described(first - 1)
             except (VersionsExpired, LogGap) as error:
-                raise NotSliceableError(f"the columns of the files are not known: {error}") from error
+                raise NoManifest(f"the columns of the files are not known: {error}") from error
         return inside if self._before is None else [self._before, *inside]
 
 
@@ -111,7 +111,7 @@ async def files(log: DeltaLog, read_range: ReadRange, table: Table, commits: Com
 
     :param table: the source as of the end of the last range
     :param commits: from this range's start, or an earlier version, to the end of the last range
-    :raises NotSliceableError: Delta's own reader has to read the range
+    :raises NoManifest: Delta's own reader has to read the range
     :raises CorruptLog: a deletion vector is damaged
     :raises VersionsExpired: the file of a deletion vector was deleted
     """
@@ -132,7 +132,7 @@ async def files(log: DeltaLog, read_range: ReadRange, table: Table, commits: Com
                 count += 1
                 room -= len(file.deletion_vector.path_or_inline or "") if file.deletion_vector else 0
             if count > MOST_FILES or room < 0:
-                raise NotSliceableError("too many files")
+                raise NoManifest("too many files")
     for entry in listing.values():
         _check_file(table, entry)
     return listing.values()
@@ -154,7 +154,7 @@ async def _read(log: DeltaLog, version: int) -> tuple[list[Remove], list[Add], l
             else:
                 removed.append(slim)
         if len(added) + len(removed) + len(changed) > 2 * MOST_FILES:
-            raise NotSliceableError(f"too many files in version {version}")
+            raise NoManifest(f"too many files in version {version}")
     return removed, added, changed
 
 
@@ -165,7 +165,7 @@ async def _changes(
     old = {file.key[0]: file for file in removed}
     new = {file.key[0]: file for file in added}
     if len(old) < len(removed) or len(new) < len(added):
-        raise NotSliceableError(f"version {version} names a file twice")
+        raise NoManifest(f"version {version} names a file twice")
     changes: list[tuple[str, FileAction]] = [(DELETED_MARK, old[path]) for path in old if path not in new]
     changes += [(INSERTED_MARK, new[path]) for path in new if path not in old]
     pairs = (_remasked(log, version, old[path], new[path]) for path in old if path in new)
@@ -177,11 +177,11 @@ async def _changes(
 async def _remasked(log: DeltaLog, version: int, before: Remove, after: Add) -> list[tuple[str, FileAction]]:
     """Return the file with the newly masked rows, and the file with the unmasked rows, each with its mark."""
     if before.key == after.key:
-        raise NotSliceableError(f"version {version} exchanges {after.path} for itself")
+        raise NoManifest(f"version {version} exchanges {after.path} for itself")
     old, new = await asyncio.gather(_masked(log, version, before), _masked(log, version, after))
     rows = after.rows if before.rows is None else before.rows
     if rows is None or (after.rows is not None and after.rows != rows):
-        raise NotSliceableError(f"version {version} does not say how many rows {after.path} has")
+        raise NoManifest(f"version {version} does not say how many rows {after.path} has")
     changes: list[tuple[str, FileAction]] = []
     for mark, shown in (
         (DELETED_MARK, deletion_vectors.minus(new, old)),
@@ -190,7 +190,7 @@ async def _remasked(log: DeltaLog, version: int, before: Remove, after: Add) -> 
         if shown:
             last = max(shown)
             if (last << 16) + shown[last].bit_length() > rows:
-                raise NotSliceableError(f"version {version} masks rows that {after.path} does not have")
+                raise NoManifest(f"version {version} masks rows that {after.path} does not have")
             changes.append((mark, showing(after.filled(before), shown, rows)))
     return changes
 
@@ -199,7 +199,7 @@ async def _masked(log: DeltaLog, version: int, file: FileAction) -> deletion_vec
     try:
         return await log.masked(file)
     except deletion_vectors.UnsupportedVectorError as error:
-        raise NotSliceableError(f"{file.path}: {error}") from error
+        raise NoManifest(f"{file.path}: {error}") from error
     except FileNotFoundError as error:
         raise expired(
             f"VACUUM deleted the deletion vector of {file.path}, which holds the changes of version "
@@ -216,25 +216,25 @@ async def _masked(log: DeltaLog, version: int, file: FileAction) -> deletion_vec
 def _check_file(table: Table, listed: Listed) -> None:
     file = listed.action
     if file.partition_values is None or file.size is None:
-        raise NotSliceableError(f"the log does not describe {file.path}")
+        raise NoManifest(f"the log does not describe {file.path}")
     names = file.partition_values.keys()
     # With column mapping, Spark omits NULL partition values.
     if names != table.partition_names and not (table.is_mapped and names < table.partition_names):
-        raise NotSliceableError(f"{file.path} is partitioned otherwise")
+        raise NoManifest(f"{file.path} is partitioned otherwise")
     if file.deletion_vector is not None and "deletionVectors" not in table.protocol.reader_features:
-        raise NotSliceableError("the table has no deletion vectors any more")
+        raise NoManifest("the table has no deletion vectors any more")
     if listed.sides[0][0] == CHANGED_MARK and table.metadata.configuration.get(COLUMN_MAPPING) == _BY_ID:
-        raise NotSliceableError("the column of change types has no id, and columns are mapped by id")
+        raise NoManifest("the column of change types has no id, and columns are mapped by id")
 
 
 def _check_schemas(table: Table, described: list[MetaData]) -> None:
     """Reject files whose physical column names or partitions differ from the table's current ones."""
     for metadata in described:
         if metadata.partition_columns != table.metadata.partition_columns:
-            raise NotSliceableError("the partition columns changed")
+            raise NoManifest("the partition columns changed")
         try:
             moved = moved_column(metadata, table.metadata)
         except UnreadableJson as error:
-            raise NotSliceableError(f"a schema is not readable: {error}") from error
+            raise NoManifest(f"a schema is not readable: {error}") from error
         if moved is not None:
-            raise NotSliceableError(f"the column {moved} has another name in older files")
+            raise NoManifest(f"the column {moved} has another name in older files")

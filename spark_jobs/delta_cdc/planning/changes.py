@@ -94,7 +94,7 @@ def _too_long(uri: str, versions: VersionRange, at: int) -> RangeTooLong:
     return RangeTooLong(
         f"Versions {versions} of {uri} are too many for one DataFrame. One DataFrame can read at most "
         f"{read_methods.MOST_VERSIONS} versions with changes one by one, in at most "
-        f"{read_methods.MOST_SEGMENTS} segments. In at most {read_methods.MOST_COMPARED} of these versions, "
+        f"{read_methods.MOST_PARTS} parts. In at most {read_methods.MOST_COMPARED} of these versions, "
         "Delta's own reader may have to compare deletion vectors.",
         remedy=f"read versions {first}-{last} first, and continue at {at}; or stage them with "
         "DeltaReadChangesOperator, which divides the range automatically.",

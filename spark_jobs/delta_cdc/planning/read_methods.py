@@ -42,7 +42,7 @@ WORTHWHILE = 16 * 1024 * 1024
 #: benchmarks/changes.py.
 MOST_VERSIONS, MOST_COMPARED = 500, 20
 #: Maximum ``ReadRange`` count of one plan; each adds a scan.
-MOST_SEGMENTS = 50
+MOST_PARTS = 50
 _COPY = "each version is a full copy, compared with the one before it by key"
 
 
@@ -157,7 +157,7 @@ def beyond_limits(
     counted = compared = 0
     first = commits[0].version
     for number, read_range in enumerate(read_ranges, start=1):
-        if number > MOST_SEGMENTS:
+        if number > MOST_PARTS:
             return read_range.starting_version
         if read_range.net:
             continue

@@ -38,7 +38,7 @@ def test_commits_with_deletion_vectors(spark: SparkSession, tmp_path: Path, dele
 
     def execute(spec: Any) -> JobResult:
         if isinstance(spec, ReadSpec):
-            spec = prepared(spec, str(tmp_path / "slices"))
+            spec = prepared(spec, str(tmp_path / "manifests"))
         return job.run(spark, spec)
 
     read = partial(

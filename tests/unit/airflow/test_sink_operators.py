@@ -19,7 +19,7 @@ from airflow_delta_cdc.decorators.changes import delta_changes_task
 from airflow_delta_cdc.operators import DeltaCommitWatermarkOperator, DeltaReadChangesOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.runtime.in_process import WorkerSession
-from airflow_delta_cdc.runtime.slices import slices_for, with_slices
+from airflow_delta_cdc.runtime.manifests import manifests_for, with_manifests
 from delta_cdc.core.errors import (
     DeployModeUnsupported,
     InvalidConfiguration,
@@ -509,8 +509,8 @@ def spec_with(method: Any) -> ApplySpec:
 @pytest.mark.parametrize(
     ("master", "results", "root"),
     [
-        ("local[*]", "", "{tmp}/slices"),
-        ("spark://master:7077", "s3://lake/results/", "s3a://lake/results/mine/slices"),
+        ("local[*]", "", "{tmp}/manifests"),
+        ("spark://master:7077", "s3://lake/results/", "s3a://lake/results/mine/manifests"),
     ],
 )
 def test_slices_lie_where_spark_finds_them(
@@ -525,9 +525,9 @@ def test_slices_lie_where_spark_finds_them(
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results)
     monkeypatch.setattr("delta_cdc.delta_log.file_manifests.prepared", prepared)
     spec = spec_with("row_tracking")
-    with_slices(spec, master, tmp_path, options=None, name="mine")
+    with_manifests(spec, master, tmp_path, options=None, name="mine")
     assert written == [root.format(tmp=tmp_path)]
-    with_slices(spec_with("change_files"), master, tmp_path, options=None, name="mine")
+    with_manifests(spec_with("change_files"), master, tmp_path, options=None, name="mine")
     assert len(written) == 2, "read by its files, the feed costs fewer scans"
 
 
@@ -538,20 +538,20 @@ def test_each_part_of_a_bundle_has_slices_of_its_own(monkeypatch: pytest.MonkeyP
     bundle = BatchSpec(
         run_id="r", parts=(part, replace(part, pipeline="q"), ingest_spec("/landing", "/lake/log"))
     )
-    ready = with_slices(bundle, "local[2]", tmp_path, options=None, name="mine")
+    ready = with_manifests(bundle, "local[2]", tmp_path, options=None, name="mine")
     assert isinstance(ready, BatchSpec)
     folders = [part.manifests_uri for part in ready.parts if isinstance(part, ApplySpec)]
-    assert folders == [str(tmp_path / "slices" / str(number)) for number in (0, 1)]
+    assert folders == [str(tmp_path / "manifests" / str(number)) for number in (0, 1)]
     assert all(list(Path(folder).rglob("*.json")) for folder in folders)
     assert ready.parts[2] == bundle.parts[2]
     results = tmp_path / "results"
     results.mkdir()
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results.as_uri())
-    with slices_for(bundle, "yarn", tmp_path, options=None, log=logging.getLogger()):
+    with manifests_for(bundle, "yarn", tmp_path, options=None, log=logging.getLogger()):
         assert list(results.rglob("*.json"))
     assert list(results.iterdir()) == []
     assert (
-        with_slices(
+        with_manifests(
             BatchSpec(run_id="r", parts=bundle.parts[2:]), "yarn", tmp_path, options=None, name="mine"
         ).parts
         == bundle.parts[2:]
@@ -573,7 +573,7 @@ def test_slices_go_with_their_job(
     error = RuntimeError("the cluster is away")
     with (
         contextlib.suppress(RuntimeError),
-        slices_for(spec, "yarn", tmp_path, options=None, log=log) as ready,
+        manifests_for(spec, "yarn", tmp_path, options=None, log=log) as ready,
     ):
         assert isinstance(ready, ApplySpec)
         assert ready == prepared(spec, ready.manifests_uri)
@@ -586,7 +586,7 @@ def test_slices_go_with_their_job(
         raise error
 
     monkeypatch.setattr("delta_cdc.delta_log.file_manifests.forget", fails)
-    with slices_for(spec, "yarn", tmp_path, options=None, log=log):
+    with manifests_for(spec, "yarn", tmp_path, options=None, log=log):
         pass
     (said,) = records.at("warning")
     assert said.endswith("could not be deleted: the cluster is away")
@@ -600,7 +600,7 @@ def by_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", (tmp_path / "results").as_uri())
 
     def block(**how: bool) -> Any:
-        return slices_for(spec, "yarn", tmp_path, options=None, log=logging.getLogger(), **how)
+        return manifests_for(spec, "yarn", tmp_path, options=None, log=logging.getLogger(), **how)
 
     return block
 
@@ -631,10 +631,10 @@ def test_slices_stay_as_long_as_an_application_that_is_found_again(by_manifest: 
 
 def test_a_cluster_needs_a_place_for_slices(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=r"row_tracking on yarn") as refused:
-        with_slices(spec_with("row_tracking"), "yarn", tmp_path, options=None, name="mine")
+        with_manifests(spec_with("row_tracking"), "yarn", tmp_path, options=None, name="mine")
     assert "results_uri" in refused.value.remedy
     feed = spec_with("change_files")
-    assert with_slices(feed, "yarn", tmp_path, options=None, name="mine") == feed
+    assert with_manifests(feed, "yarn", tmp_path, options=None, name="mine") == feed
 
 
 def test_whether_there_is_a_place_for_slices(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

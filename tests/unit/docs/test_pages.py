@@ -127,7 +127,7 @@ def test_every_name_of_an_error_is_one() -> None:
 def test_numbers_of_the_change_queries() -> None:
     page = _text("explanation/change-queries.md", "howto/read-changes.md")
     assert f"at most {read_methods.MOST_VERSIONS} versions with changes one by one" in page
-    assert f"at most {read_methods.MOST_SEGMENTS} segments" in page
+    assert f"at most {read_methods.MOST_PARTS} parts" in page
     assert f"at most {read_methods.MOST_COMPARED} of these" in page
     assert f"{read_methods.WORTHWHILE // 1024**2} MiB of changes or more" in page
     assert f"are more than {read_methods.CROSSOVER:g} times smaller" in page

@@ -94,7 +94,7 @@ def exchange(source: LogTable, before: set[int] | None, after: set[int] | None, 
 
 def by_manifest(source: LogTable, start: int, end: int | None = None) -> list[dict[str, Any]] | None:
     """Return what the slice says; None where it was not written."""
-    root = source.path.parent / "slices"
+    root = source.path.parent / "manifests"
     last = source.version if end is None else end
     (read_range,) = write_manifests(
         DeltaLog(source.uri),
@@ -354,9 +354,9 @@ def test_a_prepared_spec_says_what_is_sliced(source: LogTable, tmp_path: Path) -
         ReadRange(1, 1, "change_files", "", 0),
         ReadRange(2, 2, "change_files", "", 0),
     )
-    found = prepared(spec, str(tmp_path / "slices"))
+    found = prepared(spec, str(tmp_path / "manifests"))
     assert [read_range.by_manifest for read_range in found.steps[0].read.ranges] == [True, True, False]
-    assert found.manifests_uri == str(tmp_path / "slices")
+    assert found.manifests_uri == str(tmp_path / "manifests")
 
 
 def test_without_a_folder_only_what_needs_one_fails(source: LogTable) -> None:

@@ -453,7 +453,7 @@ def test_a_spec_gets_the_slices_of_its_segments(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
     made.alter(field_of("id"), field_of("name"), field_of("more"), operation="ADD COLUMNS")
-    root, tracked = tmp_path / "slices", read_range(1, 1)
+    root, tracked = tmp_path / "manifests", read_range(1, 1)
     spec = _spec(made, tracked)
     found = prepared(spec, str(root))
     assert found.manifests_uri == str(root)
@@ -468,7 +468,7 @@ def test_the_slices_of_a_repair_have_the_columns_of_the_watermark(tmp_path: Path
     made.commit("WRITE", add("a"))
     made.commit("WRITE", add("b"))
     made.alter(field_of("id"), field_of("name"), field_of("more"), operation="ADD COLUMNS")
-    root, tracked = tmp_path / "slices", read_range(1, 1)
+    root, tracked = tmp_path / "manifests", read_range(1, 1)
     prepared(_spec(made, tracked, at=3), str(root))
     file = Path(location(str(root), tracked)) / "_delta_log" / f"{0:020d}.json"
     assert "more" in file.read_text()
@@ -477,7 +477,7 @@ def test_the_slices_of_a_repair_have_the_columns_of_the_watermark(tmp_path: Path
 def test_a_spec_that_needs_no_slice_stays_as_it_is(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
-    root = tmp_path / "slices"
+    root = tmp_path / "manifests"
     staged = _spec(made, staging=Staging("/staging", 0, "changes"))
     assert prepared(staged, str(root)) is staged
     assert not root.exists()

@@ -420,7 +420,7 @@ def test_a_range_is_cut_where_one_plan_would_hold_too_much(
 def test_a_range_is_cut_where_it_takes_too_many_scans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_methods, "MOST_SEGMENTS", 2)
+    monkeypatch.setattr(read_methods, "MOST_PARTS", 2)
     source = table(tmp_path, **FEED)
     source.append()
     source.overwrite()

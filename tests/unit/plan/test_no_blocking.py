@@ -111,5 +111,5 @@ def test_the_copy_of_the_seal(built: Tables) -> None:
 
 
 def test_a_file_that_is_written(tmp_path: Path) -> None:
-    assert_nothing_blocks(put_stream(str(tmp_path), "slices", iter([b"a", b"b"])))
-    assert (tmp_path / "slices").read_bytes() == b"ab"
+    assert_nothing_blocks(put_stream(str(tmp_path), "manifests", iter([b"a", b"b"])))
+    assert (tmp_path / "manifests").read_bytes() == b"ab"

@@ -59,7 +59,7 @@ def change_rows(
     *,
     with_row_id: bool = False,
 ) -> DataFrame:
-    """Read the change rows of a range (``segment``) from its file manifest.
+    """Read the change rows of a range from its file manifest.
 
     ``row_tracking`` matches the rows before and after each commit (in a net range: before the first and after
     the last commit) by row id. A row on one side only was inserted or deleted. A row on both sides was

@@ -1,4 +1,4 @@
-"""Read the change rows of a range, each part (``segment``) by its read method, as one DataFrame shape.
+"""Read the change rows of a range, each part by its read method, as one DataFrame shape.
 
 Every read method yields the table's columns, the feed's metadata columns and :data:`ORDER`, the version that
 orders the states of a key. This is the commit's version; but in a part of which only the states at both ends

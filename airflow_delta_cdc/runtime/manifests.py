@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def slices_for(
+def manifests_for(
     spec: Spec,
     master: str,
     directory: Path,
@@ -48,14 +48,14 @@ def slices_for(
     name = _work(spec) if lasting else uuid.uuid4().hex
     has_ended = not lasting
     try:
-        yield with_slices(spec, master, directory, options=options, name=name)
+        yield with_manifests(spec, master, directory, options=options, name=name)
         has_ended = True
     finally:
         if has_ended and not is_here(master) and results_uri():
             _forget(spec, name, options, log)
 
 
-def with_slices(
+def with_manifests(
     spec: Spec, master: str, directory: Path, *, options: dict[str, str] | None, name: str
 ) -> Spec:
     """Write the manifests of a spec that reads a table by its files, and return the spec with them."""
@@ -81,7 +81,7 @@ def scratch_for(spec: Spec, *, options: dict[str, str] | None, log: Logger) -> I
         return
     root = _shared(results_uri(), uuid.uuid4().hex)
     try:
-        yield f"{root}/slices"
+        yield f"{root}/manifests"
     finally:
         _deleted(root, options, log)
 
@@ -93,7 +93,7 @@ def is_here(master: str) -> bool:
 
 def _root(spec: Spec, master: str, directory: Path, name: str) -> str:
     if is_here(master):
-        return str(directory / "slices")
+        return str(directory / "manifests")
     read_ranges = ranges_of(_readable(spec))
     needed = [read_range for read_range in read_ranges if read_range.needs_manifest]
     if not needed and not (read_ranges and results_uri()):
@@ -101,7 +101,7 @@ def _root(spec: Spec, master: str, directory: Path, name: str) -> str:
     reason = f"The changes are read on {master}, by a list of their files"
     if needed:
         reason = f"The changes are read by {needed[0].method} on {master}, by a list of their files"
-    return f"{_shared(needed_results_uri(reason), name)}/slices"
+    return f"{_shared(needed_results_uri(reason), name)}/manifests"
 
 
 def _forget(spec: Spec, name: str, options: dict[str, str] | None, log: Logger) -> None:
