@@ -49,7 +49,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 def backfill(spark: SparkSession, source: Source) -> Callable[..., Outcome]:
     """Run a request in this process's warm session."""
 
-    def run(
+    def backfilled(
         target: Path,
         scd: int,
         *,
@@ -66,7 +66,7 @@ def backfill(spark: SparkSession, source: Source) -> Callable[..., Outcome]:
             forget_saved_plans(result, saved_plans)
         return result
 
-    return run
+    return backfilled
 
 
 def never(_: ApplySpec) -> JobResult:

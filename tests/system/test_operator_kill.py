@@ -75,11 +75,11 @@ dies(tables, "measured")
 dies(tables, "shown")
 dies(tables, "keep")
 dies(tables, "announce_apply")
-dies(watermarks, "published")
+dies(watermarks, "forget_saved_plans")
 dies(Ended, "ended")
 dag.tasks[0]._post_execute_hook = Ended.ended
 """
-_FUNCTIONS = ("measured", "shown", "keep", "announce_apply", "published", "ended")
+_FUNCTIONS = ("measured", "shown", "keep", "announce_apply", "forget_saved_plans", "ended")
 
 
 @pytest.fixture(scope="session")

@@ -135,7 +135,7 @@ def test_nothing_in_quarantine_starts_no_spark(world: World, capsys: Said) -> No
         (["p={log}", "--adapter-options", "{{"], "is no JSON"),
         (["p={log}", "--adapter-options", "[1]"], "is no JSON object"),
         (["p={log}", "--last-by", "n"], "--last-by given for"),
-        (["p={target}", "--adapter", "dms", "--key", "id"], "--adapter, --keys given for"),
+        (["p={target}", "--adapter", "dms", "--key", "id"], "--keys, --adapter given for"),
     ],
 )
 def test_a_replay_that_cannot_be_meant(world: World, capsys: Said, given: list[str], told: str) -> None:

@@ -51,7 +51,7 @@ def dies(module, name, before, after):
 dies(tables, "shown", "before XCom", "after XCom")
 dies(tables, "keep", "before the copy", "after the copy")
 dies(tables, "announce_apply", "before the event", "after the event")
-dies(watermarks, "published", "before the end", "after the end")
+dies(watermarks, "forget_saved_plans", "before the end", "after the end")
 
 
 with DAG("outbox", schedule=None, params={{"dies": Param("", type="string")}}) as dag:

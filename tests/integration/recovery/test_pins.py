@@ -51,7 +51,7 @@ def kept() -> Kept:
 def attempt(spark: SparkSession, source: Source, target: str, kept: Kept) -> Try:
     """Run one try of one task; ``publish=False`` is one that dies before its last line."""
 
-    def run(*, publish: bool = True, **request: Any) -> Outcome:
+    def attempted(*, publish: bool = True, **request: Any) -> Outcome:
         asked = ApplyRequest(
             pipeline="flow", source=source.path, target=target, options=ApplyOptions(keys=("id",)), **request
         )
@@ -60,7 +60,7 @@ def attempt(spark: SparkSession, source: Source, target: str, kept: Kept) -> Try
             forget_saved_plans(result, kept)
         return result
 
-    return run
+    return attempted
 
 
 class Died(BaseException):
