@@ -10,6 +10,7 @@ import pytest
 from delta_cdc import VersionRange, job
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
 from delta_cdc.run.watermarks import forget_saved_plans
 from tests.support.holding import Gate, Running, hooked, once
