@@ -8,6 +8,7 @@ same fingerprint, so it recognises its own commit in the target's log.
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -116,7 +117,7 @@ class Spec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SealedSpec(Spec):
+class SealedSpec(Spec, ABC):
     """A job that moves rows of a source into a table: its steps are sealed commits of this table.
 
     :param manifests_uri: folder of the file manifests of ranges; "" if none has a manifest
@@ -126,9 +127,9 @@ class SealedSpec(Spec):
     manifests_uri: str = field(default="", metadata=OUTSIDE_IDENTITY)
 
     @property
+    @abstractmethod
     def into(self) -> str:
         """Return the table that the steps write."""
-        raise NotImplementedError
 
     @property
     def place(self) -> str:

@@ -34,7 +34,7 @@ Kind = Literal[StepKind, "answer", "complete"]
 PROVED_BY_THEMSELVES = ("reload", "reset", "repair")
 
 #: What a step of each kind does, for people. ``at`` is the watermark's version.
-_DESCRIPTIONS: dict[Kind, str] = {
+_DESCRIPTIONS: dict[str, str] = {
     "load": "the snapshot of version {at}",
     "reset": "the snapshot of version {at}, which replaces all rows",
     "baseline": "no rows: the existing rows count as version {at}",
@@ -46,6 +46,8 @@ _DESCRIPTIONS: dict[Kind, str] = {
     "answer": "the query over all staged rows, versions {first}-{last}",
     "complete": "no rows: the batch, versions {first}-{last}, is complete",
     "commit": "no rows: everything up to version {last} has arrived",
+    "ingest": "batch {last}",
+    "replay": "the records in quarantine, as batch {last}",
 }
 _BEFORE_ALL_ROWS = "no rows: a table without rows, before version 0"
 _LAST_SEAL = "no rows: the last seal of {pipeline}, from which {successor} continues"
@@ -315,12 +317,13 @@ class Step:
 
     def __str__(self) -> str:
         """Return what the step does, for people."""
-        read, first, last = self.read, self.starting_version, self.ending_version
-        text = _BEFORE_ALL_ROWS if read.begins and self.at < 0 else _DESCRIPTIONS[self.kind]
+        read, (first, last) = self.read, self.versions
+        at = last if self.applied_to is None else self.at
+        text = _BEFORE_ALL_ROWS if read.begins and at < 0 else _DESCRIPTIONS[self.kind]
         if read.successor is not None:
             text = _LAST_SEAL
         keys = read.chosen or f"that {first}-{last} changed"
-        return text.format(first=first, last=last, at=self.at, keys=keys, **vars(read))
+        return text.format(first=first, last=last, at=at, keys=keys, **vars(read))
 
 
 def ranges_of(steps: Iterable[Step]) -> list[ReadRange]:

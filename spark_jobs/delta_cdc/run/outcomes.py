@@ -133,11 +133,6 @@ class Outcome:
     then: JobResult | None = field(default=None, repr=False, compare=False)
     effort: Effort = field(default_factory=Effort, repr=False, compare=False)
 
-    @property
-    def table(self) -> str:
-        """Return the location of the written table."""
-        return self.log_table or self.staging or self.target_table or ""
-
     def to_dict(self) -> dict[str, Any]:
         """Return the plain JSON form that is published."""
         everything = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.spec import ApplySpec, IngestSpec, ReadSpec
 from delta_cdc.core.steps import Staging
 from delta_cdc.core.watermark import TableVersion
-from tests.support.steps import ingest_step
+from tests.support.ingest_specs import ingest_spec as first_batch
 from tests.support.steps import step as made_step
 from tests.unit.airflow.test_base_operator import COMMITTED, SPEC, Store, _writes, operator, run, small_world
 
@@ -84,19 +83,7 @@ def after(target: str) -> ApplyRequest:
 def ingest_spec(source: str, log: str, **changed: Any) -> IngestSpec:
     kind = "kafka" if source.startswith("kafka:") else "files"
     options = IngestOptions(source_kind=kind, keys=("id",))  # type: ignore[arg-type]
-    return replace(
-        IngestSpec(
-            pipeline="p",
-            run_id="r",
-            source_uri=source,
-            log_uri=log,
-            ingested_uri=f"{log}__ingested",
-            quarantine_uri=f"{log}__quarantine",
-            options=options,
-            steps=(ingest_step(),),
-        ),
-        **changed,
-    )
+    return first_batch(options, source, log, **changed)
 
 
 # -- a driver on this machine ---------------------------------------------------------------------
