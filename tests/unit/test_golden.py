@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.sql import types as T
@@ -45,11 +44,11 @@ from delta_cdc.run.verify import run_verify
 from delta_cdc.spark import quarantine, staging
 from delta_cdc.spark.apply import engine as apply_engine
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import CommitResult
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.ingest import engine as ingest_engine
 from delta_cdc.spark.ingest import ingested
+from delta_cdc.spark.ingest.events import Batch
 from tests.support import golden
 from tests.support.ingest_model import Boom, Broker, Topics, World
 from tests.support.ingest_model import rows_of as recorded_rows
@@ -128,8 +127,8 @@ def lake(folder: Path) -> Tables:
 class Job:
     """The job, without Spark: it makes the seals with the engine's functions and writes them into logs."""
 
-    def __init__(self, tables: Tables, patch: pytest.MonkeyPatch) -> None:
-        self.tables, self.patch = tables, patch
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
         self.spec: Any = None
         self.seals: list[Seal] = []
 
@@ -142,7 +141,7 @@ class Job:
             if step.planned_on is None and target.version >= 0:
                 step = replace(step, planned_on=TableVersion(target.table_id, target.version))
             step = replace(step, before=state if step.before is None else step.before)
-            step = apply_engine.with_allowed_lateness(step)
+            step = step.with_allowed_lateness()
             moving = step.kind not in ("take_over", "renew")
             work = PreparedStep(
                 lambda: None,
@@ -151,8 +150,8 @@ class Job:
                 shape_of(spec.options) if moving else None,
                 ("1",) if spec.options.takes_events else (),
             )
-            state = apply_engine._state(spec, step, work)
-            seal = apply_engine._seal(spec, step, work, state)
+            seal = apply_engine.ApplySteps(cast("Any", None), spec).seal(step, work)
+            state = seal.state
             self.seals.append(seal)
             target.write_seal(seal, rows=moving and not step.read.is_empty, **written(step))
         return JobResult("committed")
@@ -160,21 +159,17 @@ class Job:
     def read(self, spec: specs.ReadSpec) -> JobResult:
         self.spec = spec
         for step in spec.steps:
-            seal = staging._seal(spec, step, {}, complete=step is spec.steps[-1])
+            seal = staging.ReadSteps(cast("Any", None), spec).seal(step)
             self.seals.append(seal)
             self.tables.staging.write_seal(seal, operation="WRITE", metrics={"numOutputRows": "12"})
         return JobResult("committed")
 
     def commit(self, spec: specs.ReadSpec) -> JobResult:
         self.spec = spec
-
-        def committed(_: Any, seal: Seal, *__: Any) -> CommitResult:
-            self.seals.append(seal)
-            return CommitResult("committed", version=self.tables.staging.write_seal(seal, rows=False))
-
-        self.patch.setattr(staging, "look", lambda *_: SimpleNamespace(table_id=self.tables.staging.table_id))
-        self.patch.setattr(staging, "commit", committed)
-        return staging._delivered(None, spec, spec.steps[0])  # type: ignore[arg-type]
+        seal = staging.ReadSteps(cast("Any", None), spec).seal(spec.steps[0])
+        self.seals.append(seal)
+        self.tables.staging.write_seal(seal, rows=False)
+        return JobResult("committed")
 
 
 def shape_of(options: ApplyOptions) -> Shape:
@@ -366,7 +361,7 @@ def told(
         if name in INGESTS:
             return ingest(tmp_path, monkeypatch, INGESTS[name], clock)
         tables = lake(tmp_path)
-        job = Job(tables, monkeypatch)
+        job = Job(tables)
         if name in SINKS:
             return commit(tables, job, SINKS[name])
         case = {**APPLIES, **READS}[name]
@@ -437,7 +432,8 @@ def ingest(folder: Path, patch: pytest.MonkeyPatch, case: Case, clock: Callable[
 
     def execute(spec: specs.IngestSpec) -> JobResult:
         story.spec = spec
-        seal = ingest_engine._seal(spec, {"events": 2, "files": len(spec.files)})
+        read = Batch(spec, *[cast("Any", None)] * 4, counts={"events": 2, "files": len(spec.files)})
+        seal = ingest_engine.IngestSteps(cast("Any", None), spec).seal(spec.step, read)
         story.seals.append(seal)
         world.record.write(seal, recorded_rows(spec))
         world.append(seal, [])
@@ -585,7 +581,7 @@ def test_care(kind: str, tmp_path: Path, clock: Callable[[int], None]) -> None:
     told_of = {"table": tables.source.uri, **CARE[kind]}
     rows, _ = maintain.run(
         {tables.source.uri: planned, "idle": idle},
-        execute=lambda _: JobResult("committed", tables=(told_of,)),
+        execute=lambda _: JobResult("committed", parts=(JobResult("committed", tables=(told_of,)),)),
         run_id="r",
     )
     golden.check(f"published/{kind}.json", golden.as_json(rows, tmp_path))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from delta_cdc.core.errors import SparkRestricted
-from delta_cdc.spark.apply.commit import sealed
+from delta_cdc.spark.sealed.commit import sealed
 from delta_cdc.spark.sessions import confs_for_a_moment
 from tests.support.logs import LogTable, seal
 

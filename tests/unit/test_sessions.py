@@ -13,9 +13,9 @@ from pyspark.sql.connect import expressions
 from delta_cdc.core.errors import EnvironmentNotReady, SparkRestricted, VersionsUnsupported
 from delta_cdc.core.spark_versions import CONNECT_SINCE
 from delta_cdc.spark import sessions
-from delta_cdc.spark.apply.commit import sealed
-from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.named_errors import failed
+from delta_cdc.spark.sealed.commit import sealed
+from delta_cdc.spark.sealed.commit_safety import refuse_unsafe_log_store
 
 NAME = "pyspark_types_to_proto_types"
 

@@ -22,13 +22,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from delta_cdc.core.codec import OUTSIDE_IDENTITY
 from delta_cdc.core.column_changes import ColumnChange  # noqa: TC001 - the codec reads hints
-from delta_cdc.core.watermark import PipelineState, StepKind, TableVersion
+from delta_cdc.core.watermark import PipelineState, StepKind, TableVersion, newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 #: The kinds of steps. The seals of ``answer`` and ``complete`` record ``read``.
 Kind = Literal[StepKind, "answer", "complete"]
+
+#: Number of allowed-lateness limits that a seal keeps. Older limits have no event left to exclude.
+_KEPT_HORIZONS = 50
 
 #: Kinds whose own commit alone proves that they were made: the watermark does not show it.
 PROVED_BY_THEMSELVES = ("reload", "reset", "repair")
@@ -310,6 +313,20 @@ class Step:
     def configuration(self) -> dict[str, Any]:
         """Return the options and the data that the state before the step records."""
         return self.before.configuration if self.before is not None else {}
+
+    def with_allowed_lateness(self) -> Step:
+        """Return the step with its limits of allowed lateness (``horizons``), each with its first version.
+
+        The plan of a range contains the limit for that range; the previous seal contains the earlier limits
+        and their first versions. A limit that the user removed no longer applies. Limits only rise while one
+        is set.
+        """
+        earlier_limits = self.before.horizons if self.before is not None else ()
+        if not self.horizons or not earlier_limits:
+            return self
+        if earlier_limits[-1][1] == self.horizons[-1][1]:
+            return replace(self, horizons=earlier_limits)
+        return replace(self, horizons=newest((*earlier_limits, *self.horizons), _KEPT_HORIZONS))
 
     def reading(self, **changes: Any) -> Step:
         """Return the step with changed fields of :attr:`read`."""

@@ -1,9 +1,8 @@
 """Runs many pipelines in one Spark application. Each pipeline plans, confirms, fails and plans again
 separately.
 
-Every pipeline runs its ordinary flows as a coroutine. A flow that needs a job waits until each other flow
-needs a job, too, or has ended. Then these jobs run as one round: the parts of one application. So each flow
-plans once per job, and the flows that lost a race share the next round.
+Every pipeline runs its ordinary flows as a coroutine; their jobs run in rounds (:mod:`delta_cdc.run.rounds`).
+So each flow plans once per job, and the flows that lost a race share the next round.
 """
 
 from __future__ import annotations
@@ -13,24 +12,21 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.concurrency import AT_ONCE, gathered
 from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidConfiguration,
-    JobFailed,
     NotADeltaTable,
     TableNotFound,
 )
 from delta_cdc.core.reasons import unnamed
-from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, JobResult
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import Applying
-from delta_cdc.run.caller import CallerThread, run_beside
 from delta_cdc.run.ingest import Ingesting
-from delta_cdc.run.loop import Services, new_run_id, timed
+from delta_cdc.run.loop import Services, new_run_id
 from delta_cdc.run.outcomes import Effort
+from delta_cdc.run.rounds import in_rounds
 from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
 from delta_cdc.run.table_arguments import requests
 
@@ -38,8 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from delta_cdc.core.requests import ApplyRequest, IngestRequest
+    from delta_cdc.core.spec import IngestSpec, JobResult
     from delta_cdc.run.outbox import Announced
     from delta_cdc.run.outcomes import Outcome
+    from delta_cdc.run.rounds import Application
 
 logger = logging.getLogger(__name__)
 
@@ -121,33 +119,21 @@ def run_batch(
     """
     looks = Looks()
 
-    async def main(caller: CallerThread) -> list[PipelineResult]:
-        rounds = _Rounds(caller, services.execute, run_id, parallel, active=len(pipeline_jobs))
+    async def run(pipeline_job: PipelineJob, application: Application) -> PipelineResult:
+        of_job = replace(
+            services,
+            saved_plans=pipeline_job.saved_plans or services.saved_plans or PlansInMemory(),
+            backup=pipeline_job.backup,
+            say=lambda line: services.say(f"{pipeline_job.pipeline}: {line}"),
+            since=pipeline_job.since,
+            announced=pipeline_job.announced,
+            done_by=pipeline_job.done_by,
+            looks=looks,
+        )
+        result = await _PipelineRun(_identified(pipeline_job), of_job, application).run()
+        return replace(result, unanswered=result.error is not None and application.unanswered)
 
-        async def run(position: int, pipeline_job: PipelineJob) -> PipelineResult:
-            of_job = replace(
-                services,
-                saved_plans=pipeline_job.saved_plans or services.saved_plans or PlansInMemory(),
-                backup=pipeline_job.backup,
-                say=lambda line: services.say(f"{pipeline_job.pipeline}: {line}"),
-                since=pipeline_job.since,
-                announced=pipeline_job.announced,
-                done_by=pipeline_job.done_by,
-                looks=looks,
-            )
-            flow = _PipelineRun(_identified(pipeline_job), of_job, rounds, position)
-            try:
-                async with rounds.planning:
-                    result = await flow.run()
-            finally:
-                rounds.leave()
-            return replace(result, unanswered=result.error is not None and position in rounds.unanswered)
-
-        # All jobs start at once, because a round waits for all of them. The semaphore limits how many plan.
-        runs = (run(position, pipeline_job) for position, pipeline_job in enumerate(pipeline_jobs))
-        return await gathered(runs, limit=max(len(pipeline_jobs), 1))
-
-    return run_beside(main)
+    return in_rounds(run, pipeline_jobs, services.execute, run_id=run_id, parallel=parallel)
 
 
 def since_key(request: ApplyRequest) -> str:
@@ -175,8 +161,7 @@ class _PipelineRun:
 
     pipeline_job: PipelineJob
     services: Services
-    rounds: _Rounds
-    at: int
+    application: Application
     ingested: Outcome | None = None
 
     async def run(self) -> PipelineResult:
@@ -208,7 +193,7 @@ class _PipelineRun:
         if apply is None or (self.ingested is not None and self.ingested.log_version is None):
             # Without a log there are no changes to apply.
             return None
-        return await Applying(apply, self.services, self._execute, self._wait).run()
+        return await Applying(apply, self.services, self.application.run, self._wait).run()
 
     @property
     def saved_plans(self) -> SavedPlans:
@@ -223,22 +208,11 @@ class _PipelineRun:
         """Run the job of an ingest, after the version of the target is saved."""
         if self.pipeline_job.apply is not None:
             await self._know_version_before(self.pipeline_job.apply)
-        return await self._execute(spec)
-
-    async def _execute(self, spec: ApplySpec | IngestSpec) -> JobResult:
-        """Run a job in the next round; meanwhile other flows plan."""
-        self.rounds.planning.release()
-        try:
-            return await self.rounds.run(self.at, spec)
-        finally:
-            await self.rounds.planning.acquire()
+        return await self.application.run(spec)
 
     async def _wait(self, seconds: float) -> None:
-        self.rounds.planning.release()
-        try:
+        async with self.application.planned_by_others():
             await asyncio.to_thread(self.services.sleep, seconds)
-        finally:
-            await self.rounds.planning.acquire()
 
 
 def _identified(pipeline_job: PipelineJob) -> PipelineJob:
@@ -290,102 +264,6 @@ def _without_name(pipeline: str, error: Exception) -> DeltaCdcError:
     )
     named_error.__cause__ = error
     return named_error
-
-
-# -- rounds -------------------------------------------------------------------------------------
-def _executed(
-    execute: Callable[[BatchSpec], JobResult],
-    run_id: str,
-    specs: Sequence[ApplySpec | IngestSpec],
-    parallel: int,
-) -> list[JobResult | Exception]:
-    """Run jobs in one application, and return the result of each."""
-    try:
-        result = timed(execute, BatchSpec(run_id=run_id, parts=tuple(specs), parallel=parallel))
-    except Exception as error:  # noqa: BLE001 - each flow reads from its own log whether its job committed
-        return [error] * len(specs)
-    parts = [*result.parts, *[JobResult("unreached")] * (len(specs) - len(result.parts))]
-    return [part if part.status != "unreached" else _gone(result, part) for part in parts]
-
-
-def _is_gone(answer: JobResult | Exception) -> bool:
-    """Return whether the outcome of a job is unknown. Any other named error prevented the job from
-    starting."""
-    return isinstance(answer, JobFailed) or not isinstance(answer, JobResult | DeltaCdcError)
-
-
-def _gone(result: JobResult, part: JobResult) -> DeltaCdcError:
-    """Return the error of a part that has no reported outcome; the part may still have committed."""
-    if result.status == "failed" and result.error is not None:
-        error = DeltaCdcError.from_dict(result.error)
-    else:
-        error = JobFailed(
-            "The application ended before it came to this table.",
-            remedy="run again; a retry is safe, whatever it had written.",
-        )
-    if isinstance(error, JobFailed):
-        error.reading = part.reading
-    return error
-
-
-class _Rounds:
-    """Gathers the jobs of all flows into one application.
-
-    :param active: number of flows that have not ended
-    """
-
-    def __init__(
-        self,
-        caller: CallerThread,
-        execute: Callable[[BatchSpec], JobResult],
-        run_id: str,
-        parallel: int,
-        active: int,
-    ) -> None:
-        self._caller = caller
-        self._execute = execute
-        self._run_id = run_id
-        self._parallel = parallel
-        self._active = active
-        self._jobs: dict[int, tuple[ApplySpec | IngestSpec, asyncio.Future[JobResult]]] = {}
-        self._round: asyncio.Task[None] | None = None
-        #: Limits how many flows plan at the same time.
-        self.planning = asyncio.Semaphore(AT_ONCE)
-        #: Positions of the flows whose last job has an unknown outcome.
-        self.unanswered: set[int] = set()
-
-    async def run(self, at: int, spec: ApplySpec | IngestSpec) -> JobResult:
-        """Run a job in the next round, and return its result."""
-        future: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
-        self._jobs[at] = spec, future
-        self._start()
-        return await future
-
-    def leave(self) -> None:
-        """Record that one flow has ended."""
-        self._active -= 1
-        self._start()
-
-    def _start(self) -> None:
-        """Start a round if every active flow waits for its job."""
-        if self._jobs and len(self._jobs) == self._active:
-            jobs, self._jobs = dict(sorted(self._jobs.items())), {}
-            self._round = asyncio.ensure_future(self._run_round(jobs))
-
-    async def _run_round(
-        self, jobs: dict[int, tuple[ApplySpec | IngestSpec, asyncio.Future[JobResult]]]
-    ) -> None:
-        specs = [spec for spec, _ in jobs.values()]
-        loop = asyncio.get_running_loop()
-        answers = await loop.run_in_executor(
-            self._caller, _executed, self._execute, self._run_id, specs, self._parallel
-        )
-        for (position, (_, future)), answer in zip(jobs.items(), answers, strict=True):
-            (self.unanswered.add if _is_gone(answer) else self.unanswered.discard)(position)
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
 
 
 def pipeline_job(

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import DeltaCdcError, JobFailed, TablesFailed, TablesRefused
-from delta_cdc.core.spec import BatchSpec, VacuumSpec
-from delta_cdc.delta_log.table import run_sync
-from delta_cdc.planning.plan import JobPlan
+from delta_cdc.core.spec import VacuumSpec
 from delta_cdc.planning.vacuum import deleted
+from delta_cdc.run.rounds import in_rounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from delta_cdc.core.spec import JobResult, Part, Spec
+    from delta_cdc.core.spec import BatchSpec, JobResult, Part
+    from delta_cdc.planning.plan import JobPlan
+    from delta_cdc.run.rounds import Application
 
     Plans = Mapping[str, JobPlan[Part, dict[str, Any]] | DeltaCdcError]
 
@@ -21,43 +22,36 @@ if TYPE_CHECKING:
 def run(
     plans: Plans,
     *,
-    execute: Callable[[Spec], JobResult],
+    execute: Callable[[BatchSpec], JobResult],
     run_id: str,
     storage_options: dict[str, str] | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, DeltaCdcError]]:
     """Run the jobs of plans. If none of them has a job, ``execute`` is not called.
 
     :param plans: by the table's name, as the user wrote it: its plan, or why there is no plan
-    :param execute: runs a spec in a Spark application
+    :param execute: runs a batch in a Spark application
     :return: for logs and XCom: ``table``, ``status`` (``done``, ``nothing`` or ``failed``) and the outcome of
         each table; and the errors of the tables that failed
     """
-    jobs = [plan.spec for plan in plans.values() if isinstance(plan, JobPlan) and plan.spec is not None]
-    results = iter(_executed(jobs, execute, run_id))
-    rows: list[dict[str, Any]] = []
     errors: dict[str, DeltaCdcError] = {}
-    for table, plan in plans.items():
+
+    async def maintained(table: str, application: Application) -> dict[str, Any]:
+        plan = plans[table]
         try:
             if isinstance(plan, DeltaCdcError):
                 raise plan
             row = {"table": table, "status": "nothing", **plan.outcome, "note": "; ".join(plan.notes)}
             if plan.spec is not None:
-                row |= {"status": "done", **_outcome(table, next(results))}
+                row |= {"status": "done", **_outcome(table, await application.run(plan.spec))}
                 if isinstance(plan.spec, VacuumSpec) and not plan.spec.dry_run:
-                    row |= run_sync(deleted(plan.spec, storage_options))
-            rows.append(row)
+                    row |= await deleted(plan.spec, storage_options)
         except DeltaCdcError as error:
             errors[table] = error
-            rows.append({"table": table, "status": "failed", "note": type(error).__name__})
-    return rows, errors
+            return {"table": table, "status": "failed", "note": type(error).__name__}
+        return row
 
-
-def _executed(jobs: Sequence[Part], execute: Callable[[Spec], JobResult], run_id: str) -> Sequence[JobResult]:
-    if not jobs:
-        return ()
-    result = execute(jobs[0] if len(jobs) == 1 else BatchSpec(run_id=run_id, parts=tuple(jobs)))
-    # An application that fails before its parts has one result for all of them.
-    return result.parts or (result,) * len(jobs)
+    rows = in_rounds(maintained, list(plans), execute, run_id=run_id)
+    return rows, {table: errors[table] for table in plans if table in errors}
 
 
 def _outcome(table: str, result: JobResult) -> dict[str, Any]:

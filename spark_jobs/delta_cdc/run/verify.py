@@ -7,20 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.checks import CURRENT_EQUALS_HISTORY, EQUALS_SOURCE, Check, Verification, skipped
-from delta_cdc.core.concurrency import settled
 from delta_cdc.core.errors import DeltaCdcError, JobFailed, VerificationFailed
-from delta_cdc.core.spec import BatchSpec, JobResult
 from delta_cdc.core.text_table import grid
-from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.verify import plan_verify_async, was_declared
+from delta_cdc.run.rounds import in_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from delta_cdc.core.spec import VerifySpec
-    from delta_cdc.planning.plan import JobPlan
+    from delta_cdc.core.spec import BatchSpec, JobResult
     from delta_cdc.planning.verify import VerifyRequest
     from delta_cdc.run.loop import Say
+    from delta_cdc.run.rounds import Application
 
 logger = logging.getLogger(__name__)
 
@@ -44,64 +42,39 @@ def run_verify(
     :param parallel: how many tables Spark checks at once
     :return: one result per request, in order
     """
-    results: dict[int, Verification] = {}
-    for attempt in range(1, _TRIES + 1):
-        remaining = [index for index in range(len(requests)) if index not in results]
-        plans = dict(
-            zip(remaining, run_sync(_planned([requests[index] for index in remaining])), strict=True)
-        )
-        jobs: dict[int, tuple[JobPlan[VerifySpec, Verification], VerifySpec]] = {}
-        for index, plan in plans.items():
-            if isinstance(plan, DeltaCdcError):
-                results[index] = Verification(requests[index].pipeline, requests[index].target, error=plan)
-            elif plan.spec is None:
-                results[index] = plan.outcome
-            else:
-                jobs[index] = (plan, plan.spec)
-        if not jobs:
-            break
-        say(f"Checking the rows of {len(jobs)} table(s).")
-        specs = tuple(spec for _, spec in jobs.values())
-        result = execute(BatchSpec(run_id=run_id, parts=specs, parallel=parallel))
-        parts = result.parts or (result,) * len(specs)
-        for (index, (plan, _)), part in zip(jobs.items(), parts, strict=True):
-            if part.status == "stale" and attempt < _TRIES:
-                say(f"{plan.outcome.table}: {part.message} The run plans this table again.")
-            else:
-                results[index] = _finished(requests[index], plan.outcome, part)
-    return [results[index] for index in range(len(requests))]
 
-
-async def _planned(
-    requests: Sequence[VerifyRequest],
-) -> list[JobPlan[VerifySpec, Verification] | DeltaCdcError]:
-    plans: list[JobPlan[VerifySpec, Verification] | DeltaCdcError] = []
-    for plan in await settled(map(plan_verify_async, requests)):
-        if isinstance(plan, Exception) and not isinstance(plan, DeltaCdcError):
-            raise plan
-        plans.append(plan)
-    return plans
-
-
-def _finished(request: VerifyRequest, planned: Verification, result: JobResult) -> Verification:
-    """Return the result of a target: what the logs decided, and what its job did."""
-    if result.status == "committed":
-        checks = [Check.from_dict(row) for row in result.tables]
-        wrong = [check for check in checks if check.check == EQUALS_SOURCE and check.status == "finding"]
+    async def verified(request: VerifyRequest, application: Application) -> Verification:
         try:
-            declared = (
-                bool(wrong)
-                and planned.version is not None
-                and run_sync(was_declared(request, planned.version))
-            )
-        except DeltaCdcError as log_error:
-            return replace(planned, checks=(*planned.checks, *checks), error=log_error)
-        if declared:
-            # Rows of a baseline were never compared with the source, so a difference proves nothing.
-            text = f"initial_load took the existing rows of the target as they were: {wrong[0].detail}"
-            checks.remove(wrong[0])
-            checks.append(skipped(EQUALS_SOURCE, f"{text} mode='reload' makes them equal to the source."))
-        return replace(planned, checks=(*planned.checks, *checks))
+            return await _verified(request, application, say)
+        except DeltaCdcError as error:
+            return Verification(request.pipeline, request.target, error=error)
+
+    def checked(batch: BatchSpec) -> JobResult:
+        say(f"Checking the rows of {len(batch.parts)} table(s).")
+        return execute(batch)
+
+    return in_rounds(verified, requests, checked, run_id=run_id, parallel=parallel)
+
+
+async def _verified(request: VerifyRequest, application: Application, say: Say) -> Verification:
+    """Return what the logs decide, and what the job found.
+
+    :raises DeltaCdcError: there is no plan
+    """
+    for attempt in range(1, _TRIES + 1):
+        plan = await plan_verify_async(request)
+        planned = plan.outcome
+        if plan.spec is None:
+            return planned
+        try:
+            result = await application.run(plan.spec)
+            if result.status == "committed":
+                return await _with_rows(request, planned, [Check.from_dict(row) for row in result.tables])
+        except DeltaCdcError as failure:
+            return replace(planned, error=failure)
+        if result.status != "stale" or attempt == _TRIES:
+            break
+        say(f"{planned.table}: {result.message} The run plans this table again.")
     if result.error is not None:
         return replace(planned, error=DeltaCdcError.from_dict(result.error))
     error = JobFailed(
@@ -109,6 +82,23 @@ def _finished(request: VerifyRequest, planned: Verification, result: JobResult) 
         remedy="look into Spark's log, and run again: nothing was written.",
     )
     return replace(planned, error=error)
+
+
+async def _with_rows(request: VerifyRequest, planned: Verification, checks: list[Check]) -> Verification:
+    """Return what the logs decided, and the checks of the rows."""
+    wrong = [check for check in checks if check.check == EQUALS_SOURCE and check.status == "finding"]
+    try:
+        declared = (
+            bool(wrong) and planned.version is not None and await was_declared(request, planned.version)
+        )
+    except DeltaCdcError as log_error:
+        return replace(planned, checks=(*planned.checks, *checks), error=log_error)
+    if declared:
+        # Rows of a baseline were never compared with the source, so a difference proves nothing.
+        text = f"initial_load took the existing rows of the target as they were: {wrong[0].detail}"
+        checks.remove(wrong[0])
+        checks.append(skipped(EQUALS_SOURCE, f"{text} mode='reload' makes them equal to the source."))
+    return replace(planned, checks=(*planned.checks, *checks))
 
 
 def raise_if_wrong(results: Sequence[Verification], *, findings: bool = True) -> None:

@@ -25,10 +25,10 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.reasons import reason, unnamed
 from delta_cdc.core.retention import VERSIONS_EXPIRED_REMEDY
 from delta_cdc.core.spec import JobResult
-from delta_cdc.spark.apply import constraints
-from delta_cdc.spark.apply.batches import LOST_ROWS
 from delta_cdc.spark.apply.refusals import DUPLICATE_MARK
 from delta_cdc.spark.changes.queries import named_in_plan
+from delta_cdc.spark.sealed import constraints
+from delta_cdc.spark.sealed.steps import LOST_ROWS
 from delta_cdc.spark.sessions import is_lost, restriction
 
 if TYPE_CHECKING:

@@ -24,13 +24,13 @@ from delta_cdc.core.reasons import reason as reason_of
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
 from delta_cdc.ingest.records.csv import UNCLOSED
 from delta_cdc.spark import catalog
-from delta_cdc.spark.apply.commit import CommitResult, attempt, is_conflict
-from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.apply.refusals import NULL_KEY
 from delta_cdc.spark.apply.rows import RAW as SOURCE_ROW
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.ingest import redelivery
+from delta_cdc.spark.sealed.commit import CommitResult, attempt, is_conflict
+from delta_cdc.spark.sealed.constraints import Destination
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

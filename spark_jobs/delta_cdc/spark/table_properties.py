@@ -15,7 +15,7 @@ from delta_cdc.core.sql import quote, set_properties, table
 from delta_cdc.core.storage_options import hadoop_uri
 from delta_cdc.spark.catalog import delta_detail, says_absent
 from delta_cdc.spark.changes import feed
-from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
+from delta_cdc.spark.sealed.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.sql import quote
-from delta_cdc.spark.commit_files import commit_hash
+from delta_cdc.spark.sealed.commit_files import commit_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import apply_changes, ingest_changes
-from delta_cdc.spark.apply import commit
-from delta_cdc.spark.apply import engine as apply_engine
-from delta_cdc.spark.ingest import engine as ingest_engine
+from delta_cdc.spark.sealed import commit, steps
 from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
@@ -57,8 +55,7 @@ def beside_writes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Calla
     monkeypatch.setattr(commit, "sealed", counted)
     # The commits need the state of their logs. If nothing loads it beside the batch, they run its jobs;
     # their number depends on what Delta still has in its cache.
-    for engine in (apply_engine, ingest_engine):
-        monkeypatch.setattr(engine, "logs_loaded", lambda *_: nullcontext())
+    monkeypatch.setattr(steps, "logs_loaded", lambda *_: nullcontext())
     return count
 
 

@@ -42,7 +42,8 @@ from delta_cdc.spark import catalog, sessions
 from delta_cdc.spark.apply.rows import sequence_columns
 from delta_cdc.spark.changes import feed, states
 from delta_cdc.spark.changes.rows import _united
-from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
+from delta_cdc.spark.ingest.engine import IngestSteps
+from delta_cdc.spark.sealed.commit_safety import refuse_unsafe_log_store
 from tests.integration.cluster.test_standalone import PIPELINES, append, context, grow, operator, rows, state
 from tests.integration.connect.conftest import SAFE_LOG_STORE, TOKEN
 from tests.support.connect_server import connect_server, delta_of_version, free_port
@@ -394,11 +395,11 @@ def test_statements_with_passwords_are_hidden(
     """Options of Kafka's client are options of a reader, and the server shows what it is asked."""
     texts: list[str] = []
 
-    def ingested(session: SparkSession, *_: Any) -> tuple[JobResult, None]:
-        session.range(1).selectExpr(f"'{texts[-1]}'").collect()
-        return JobResult("committed"), None
+    def ingested(steps: IngestSteps) -> JobResult:
+        steps.session.range(1).selectExpr(f"'{texts[-1]}'").collect()
+        return JobResult("committed")
 
-    monkeypatch.setattr("delta_cdc.spark.ingest.engine._ingested", ingested)
+    monkeypatch.setattr(IngestSteps, "run", ingested)
     with DeltaCdcConnectHook(connected()).session({}) as spark:
         for source, text in (("kafka://broker:9092/orders", "unseen-9d2"), (str(tmp_path), "seen-4c1")):
             texts.append(text)

@@ -24,8 +24,8 @@ from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
 from delta_cdc.run.table_arguments import ingest_options, requests
 from delta_cdc.spark import written_rows
-from delta_cdc.spark.commit_files import commit_hash
 from delta_cdc.spark.ingest import engine
+from delta_cdc.spark.sealed.commit_files import commit_hash
 from tests.support.deliveries import Deliveries, event
 from tests.support.holding import Gate, Running, hooked
 from tests.support.rows_in_hand import noted

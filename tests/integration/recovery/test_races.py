@@ -15,8 +15,8 @@ from airflow_delta_cdc.assets import pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from delta_cdc import VersionRange, job
 from delta_cdc.core import errors
-from delta_cdc.spark.apply import commit
-from delta_cdc.spark.apply.commit import is_conflict
+from delta_cdc.spark.sealed import commit
+from delta_cdc.spark.sealed.commit import is_conflict
 from tests.support.holding import Gate, Running, hooked
 from tests.support.slow import slow_but
 from tests.support.world import expected, held, ranges, sealed_counts, seals, summed

@@ -18,7 +18,7 @@ from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
-from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
+from delta_cdc.spark.sealed.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import confs_for_a_moment
 from tests.support.holding import hooked, once
 from tests.support.slow import slow_but

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from delta_cdc.core.properties import LATENESS_HORIZON
-from delta_cdc.spark.apply.commit import TableState
 from delta_cdc.spark.ingest.engine import _other_horizon
+from delta_cdc.spark.sealed.commit import TableState
 from tests.unit.airflow.test_operator_storage import ingest_spec
 
 

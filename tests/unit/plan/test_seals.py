@@ -26,7 +26,7 @@ from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.reconcile import WatermarkBackup, reconcile
-from delta_cdc.spark.apply.commit import sealed
+from delta_cdc.spark.sealed.commit import sealed
 from tests.support.logs import EPOCH, FEED, SECOND, field_of, seal, unhashed
 from tests.support.tables import KEYED, NOW
 

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 
-#: Spark's error class if rows of a local checkpoint were lost together with their executor.
-LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
-
-
 #: Total: the number of rows that change the target. If it is 0, the MERGE reads no row of the target.
 CHANGES = "changes"
 #: Maximum number of ranges of one key. Spark checks each range for every row that it reads from the target.

@@ -13,8 +13,8 @@ from pyspark.sql import types as T
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.properties import COLUMN_MAPPING, STATISTICS_COLUMNS
 from delta_cdc.core.sql import quote, set_properties, string, table
-from delta_cdc.spark.apply.commit import look
 from delta_cdc.spark.apply.rows import added_columns
+from delta_cdc.spark.sealed.commit import look
 from delta_cdc.spark.sessions import FEW_BYTES, set_or_restore, shuffle_for, value_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.reserved_columns import AFTER_TYPES, BEFORE_TYPES, CHANGE_TYPE, METADATA_COLUMNS
 from delta_cdc.core.sql import quote, table
-from delta_cdc.spark.commit_files import commit_hash
+from delta_cdc.spark.sealed.commit_files import commit_hash
 from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connect, value_of
 
 if TYPE_CHECKING:

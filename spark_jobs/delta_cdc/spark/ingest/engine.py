@@ -26,8 +26,8 @@ from delta_cdc.core.change_log import SEQUENCE, log_properties
 from delta_cdc.core.errors import DeltaCdcError, SourceUnreadable
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.properties import LATENESS_HORIZON, STATISTICS_COLUMNS
-from delta_cdc.core.reasons import causes, reason
-from delta_cdc.core.spec import JobResult, seal_of
+from delta_cdc.core.reasons import causes
+from delta_cdc.core.spec import IngestSpec, JobResult, seal_of
 from delta_cdc.core.sql import quote, table
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.watermark import Seal
@@ -35,22 +35,24 @@ from delta_cdc.ingest.adapters.guess import likely_adapter
 from delta_cdc.ingest.sources import DAMAGED, GREW
 from delta_cdc.spark import catalog, quarantine, written_rows
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import changed_since, commit, is_conflict, logs_loaded
-from delta_cdc.spark.apply.constraints import Destination, refused
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
-from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.ingest import columnar, events, ingested, kafka, lines, records, redelivery
 from delta_cdc.spark.ingest.decoding import Decoding, bytes_of, restore_splits
+from delta_cdc.spark.ingest.events import Batch
 from delta_cdc.spark.ingest.executors import require_python
+from delta_cdc.spark.sealed.commit_safety import refuse_unsafe_log_store
+from delta_cdc.spark.sealed.constraints import Destination
+from delta_cdc.spark.sealed.steps import NotCommitted, SealedSteps
 from delta_cdc.spark.sessions import FEW_BYTES, hide_statements, private_session, shuffle_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from delta_cdc.core.spec import IngestSpec, SourceFile
-    from delta_cdc.spark.apply.commit import TableState
-    from delta_cdc.spark.ingest.events import Batch, Known
+    from delta_cdc.core.spec import SourceFile
+    from delta_cdc.core.steps import Step
+    from delta_cdc.spark.ingest.events import Known
+    from delta_cdc.spark.sealed.commit import TableState
 
 log = logging.getLogger(__name__)
 
@@ -118,72 +120,110 @@ def run(
             catalog.require(session, spec.log_name, spec.log_uri)
         if spec.options.source_kind == "kafka":
             hide_statements(session)
-        result, rows = _ingested(session, spec, kafka_options, reads)
+        steps = IngestSteps(session, spec, kafka_options, reads)
+        result = steps.run()
         if after is None or result.status not in ("committed", "skipped"):
             return result
         # The rows are materialised: what follows reads tables, in parts of their own.
         restore_splits(session)
-        if rows is None:
+        if steps.written is None:
             return replace(result, then=after(session))
-        with written_rows.kept(session, spec.log_uri, *rows):
+        with written_rows.kept(session, spec.log_uri, *steps.written):
             return replace(result, then=after(session))
 
 
-def _ingested(
-    session: SparkSession,
-    spec: IngestSpec,
-    kafka_options: Mapping[str, str] | None,
-    reads: Callable[[str], object],
-) -> tuple[JobResult, tuple[int, DataFrame] | None]:
-    """Return the result, and the version and the rows of the commit, if there was one."""
-    log.info("%s: ingesting %s", spec.pipeline, described(spec))
-    planned_on = spec.step.planned_on
-    shuffle_for(session, few_rows=_has_few_rows(spec))
-    written = [spec.log_uri, *([] if spec.recorded else [spec.ingested_uri])]
-    with logs_loaded(session, *(written if planned_on is not None else [])):
-        if spec.reads_alone:
-            _read_alone(session, spec, reads)
-        reads("")
-        batch = _read_batch(session, spec, kafka_options)
-        if isinstance(batch, JobResult):
-            return batch, None
-        failpoints.reached("planned")
-        if planned_on is not None:
-            changed = changed_since(session, spec.log_uri, planned_on, single_driver=spec.single_driver)
-            if changed is not None:
-                log_state, reason = changed
-                reason = reason or _sealed_since(session, spec, log_state) or _other_horizon(spec, log_state)
-                if reason is not None:
-                    return JobResult("stale", message=reason), None
-        if batch.alters:
-            reason = _altered(session, spec, batch.alters)
-            if reason is not None:
-                return JobResult("stale", message=reason), None
-            failpoints.reached("altered")
-            batch = _read_batch(session, spec, kafka_options)
-            if isinstance(batch, JobResult):
-                return batch, None
-    return _write_batch(session, spec, batch)
+class IngestSteps(SealedSteps[IngestSpec, Batch]):
+    """The one step of an ingest.
 
-
-def _altered(session: SparkSession, spec: IngestSpec, alters: Sequence[str]) -> str | None:
-    """Widen columns of the log, before the commit of the batch.
-
-    :return: why the batch has to be planned again, because another writer was first; None if it has not
-    :raises TargetSchemaClash: the log refuses a statement
+    :param kafka_options: see :func:`run`
+    :param reads: see :func:`run`
     """
-    for statement in alters:
-        log.info("%s: %s", spec.pipeline, statement)
-        try:
-            session.sql(statement)
-        except Exception as error:
-            if is_conflict(error):
-                return f"the log {spec.log_uri} changed while its columns were widened: {reason(error)}"
-            refusal = refused(error, Destination(spec.log_uri))
-            if refusal is None:
-                raise
-            raise refusal from error
-    return None
+
+    def __init__(
+        self,
+        session: SparkSession,
+        spec: IngestSpec,
+        kafka_options: Mapping[str, str] | None = None,
+        reads: Callable[[str], object] = log.debug,
+    ) -> None:
+        super().__init__(session, spec)
+        self.kafka_options, self.reads = kafka_options, reads
+        #: The version and the rows of the commit.
+        self.written: tuple[int, DataFrame] | None = None
+
+    def run(self) -> JobResult:
+        """Ingest the batch; if it ended an application before, read each of its files alone first."""
+        shuffle_for(self.session, few_rows=_has_few_rows(self.spec))
+        if self.spec.reads_alone:
+            _read_alone(self.session, self.spec, self.reads)
+        self.reads("")
+        return super().run()
+
+    def described(self, step: Step) -> str:
+        """Return what the batch is."""
+        return described(self.spec)
+
+    def logs(self, step: Step) -> list[str]:
+        """Return the log, and the side table if the batch is not recorded yet."""
+        if step.planned_on is None:
+            return []
+        return [self.spec.log_uri, *([] if self.spec.recorded else [self.spec.ingested_uri])]
+
+    def prepare(self, step: Step) -> Batch:
+        """Read and check the batch."""
+        return _read_batch(self.session, self.spec, self.kafka_options)
+
+    def misfit(self, step: Step, state: TableState) -> str | None:
+        """Return why a batch does not fit a log that has newer commits."""
+        return _sealed_since(self.session, self.spec, step, state) or _other_horizon(self.spec, state)
+
+    def before_commit(self, step: Step, prepared: Batch, seal: Seal) -> None:
+        """Record the batch, and write its quarantine."""
+        spec = prepared.spec
+        if not spec.recorded:
+            outcome = ingested.write(self.session, spec, seal)
+            if outcome.status != "committed":
+                raise NotCommitted(outcome.status, outcome.message)
+        failpoints.reached("recorded")
+        if prepared.rejects is not None:
+            quarantine.write_records(self.session, spec, seal, prepared.rejects)
+        failpoints.reached("quarantined")
+
+    def seal(self, step: Step, prepared: Batch) -> Seal:
+        """Return the seal of the batch."""
+        assert step.before is not None
+        # The next plan compares this number with the side table to detect missing rows.
+        configuration = {**step.before.configuration, "rows": len(ingested.rows(self.spec))}
+        return seal_of(
+            self.spec, step, replace(step.before, configuration=configuration), counts=prepared.counts
+        )
+
+    def write(self, step: Step, prepared: Batch) -> Callable[[], object]:
+        """Return the append of the events; the first one creates the log."""
+        writer, uri = prepared.events.write.format("delta"), self.spec.log_uri
+        if prepared.have is None:
+            # This one commit writes events, properties and seal. It ignores files that a crash left.
+            writer = writer.mode("error").options(**layout.properties(*_layout(prepared)))
+        else:
+            writer = writer.mode("append").option("mergeSchema", "true")
+        return lambda: writer.save(uri)
+
+    def destination(self, prepared: Batch) -> Destination:
+        """Return the log, and the events."""
+        shape, _ = _layout(prepared)
+        return Destination(self.spec.log_uri, lambda: prepared.events, shape.keys)
+
+    def complete(self, step: Step, prepared: Batch, version: int) -> None:
+        """Complete the layout, and remove from quarantine what is settled."""
+        self.written = version, prepared.events
+        spec = prepared.spec
+        if spec.may_lack_layout:
+            shape, options = _layout(prepared)
+            layout.complete(self.session, spec.log_uri, shape, options, is_new=step.planned_on is None)
+        if prepared.settled is not None:
+            quarantine.forget_records(self.session, spec, prepared.settled)
+        redelivered = [file.uri for file in records.readable(spec) if file.again]
+        quarantine.forget_files(self.session, spec, redelivered)
 
 
 def _has_few_rows(spec: IngestSpec) -> bool:
@@ -206,12 +246,12 @@ def described(spec: IngestSpec) -> str:
     return f"batch {step.seal_number} of {spec.source_uri} ({', '.join(parts) or 'nothing'})"
 
 
-def _sealed_since(session: SparkSession, spec: IngestSpec, log_state: TableState) -> str | None:
+def _sealed_since(session: SparkSession, spec: IngestSpec, step: Step, log_state: TableState) -> str | None:
     """Return a message if a batch of this pipeline entered the log after planning.
 
     The seal number alone cannot show this, because the plan may know that batch only from the side table.
     """
-    planned_on = spec.step.planned_on
+    planned_on = step.planned_on
     assert planned_on is not None
     new_commits = log_state.version - planned_on.version
     if new_commits <= 0:
@@ -236,10 +276,11 @@ def _other_horizon(spec: IngestSpec, log_state: TableState) -> str | None:
 
 
 # -- read and check -------------------------------------------------------------------------------
-def _read_batch(
-    session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None
-) -> Batch | JobResult:
-    """Read a batch. If a file is damaged, find all damaged files, and read the batch without them."""
+def _read_batch(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> Batch:
+    """Read a batch. If a file is damaged, find all damaged files, and read the batch without them.
+
+    :raises NotCommitted: a file was deleted or changed after planning
+    """
     attempt = 0
     while True:
         try:
@@ -249,9 +290,9 @@ def _read_batch(
         except Exception as error:
             error_text = unquote(str(error))
             if _names_deleted(spec, error_text):
-                return JobResult("stale", message=f"a file was deleted after planning: {_cause(error)}")
+                raise NotCommitted("stale", f"a file was deleted after planning: {_cause(error)}") from error
             if GREW in error_text:
-                return JobResult("stale", message=f"a file changed after planning: {_cause(error)}")
+                raise NotCommitted("stale", f"a file changed after planning: {_cause(error)}") from error
             attempt += 1
             if attempt == _ATTEMPTS or not _is_damage(spec, error_text):
                 raise
@@ -462,42 +503,7 @@ def _rejected(
     return (rejects if count else None), count
 
 
-# -- write ----------------------------------------------------------------------------------------
-def _write_batch(
-    session: SparkSession, planned_spec: IngestSpec, batch: Batch
-) -> tuple[JobResult, tuple[int, DataFrame] | None]:
-    spec = batch.spec
-    seal = _seal(planned_spec, batch.counts)
-    if not spec.recorded:
-        outcome = ingested.write(session, spec, seal)
-        if outcome.status != "committed":
-            return JobResult(outcome.status, message=outcome.message), None
-    failpoints.reached("recorded")
-    if batch.rejects is not None:
-        quarantine.write_records(session, spec, seal, batch.rejects)
-    failpoints.reached("quarantined")
-    counts_text = ", ".join(f"{count} {name}" for name, count in batch.counts.items())
-    log.info("%s: committing batch %s: %s", spec.pipeline, seal.number, counts_text)
-    shape, options = _layout(batch)
-    destination = Destination(spec.log_uri, lambda: batch.events, shape.keys)
-    outcome = commit(session, seal, _append(batch, shape, options), destination)
-    if outcome.status == "committed":
-        log.info("%s: committed version %s, seal %s", spec.pipeline, outcome.version, seal.number)
-        _finish(session, batch, shape, options)
-    result = JobResult(outcome.status, counts=batch.counts, message=outcome.message)
-    return result, None if outcome.version is None else (outcome.version, batch.events)
-
-
-def _append(batch: Batch, shape: Shape, options: ApplyOptions) -> Callable[[], object]:
-    writer, uri = batch.events.write.format("delta"), batch.spec.log_uri
-    if batch.have is None:
-        # This one commit writes events, properties and seal. It ignores files that a crash left.
-        writer = writer.mode("error").options(**layout.properties(shape, options))
-    else:
-        writer = writer.mode("append").option("mergeSchema", "true")
-    return lambda: writer.save(uri)
-
-
+# -- the log --------------------------------------------------------------------------------------
 def _layout(batch: Batch) -> tuple[Shape, ApplyOptions]:
     """Return the layout of a log: as for a target, clustered by its keys, with statistics of its sequence."""
     options = batch.spec.options
@@ -521,29 +527,3 @@ def _layout(batch: Batch) -> tuple[Shape, ApplyOptions]:
     statistics = ",".join(quote(name) for name in statistics_columns if layout.has_statistics(shape, name))
     with_bounds = {STATISTICS_COLUMNS: statistics} if statistics else {}
     return shape, replace(options_of_layout, target_properties={**with_bounds, **log_properties(options)})
-
-
-def _finish(session: SparkSession, batch: Batch, shape: Shape, options: ApplyOptions) -> None:
-    """Run the steps after a commit. A failure is only a warning, because the next run repeats these steps."""
-    spec = batch.spec
-    try:
-        if spec.may_lack_layout:
-            layout.complete(session, spec.log_uri, shape, options, is_new=spec.step.planned_on is None)
-        if batch.settled is not None:
-            quarantine.forget_records(session, spec, batch.settled)
-        redelivered = [file.uri for file in records.readable(spec) if file.again]
-        quarantine.forget_files(session, spec, redelivered)
-    except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
-        log.warning(
-            "The commit to %s succeeded, but a step after it failed. The next run repeats this step: %s",
-            spec.log_uri,
-            reason(error),
-        )
-
-
-def _seal(spec: IngestSpec, counts: dict[str, int]) -> Seal:
-    before = spec.step.before
-    assert before is not None
-    # The next plan compares this number with the side table to detect missing rows.
-    configuration = {**before.configuration, "rows": len(ingested.rows(spec))}
-    return seal_of(spec, spec.step, replace(before, configuration=configuration), counts=counts)

@@ -8,10 +8,10 @@ from pyspark.sql import SparkSession
 
 from delta_cdc.core.errors import ConcurrentModification
 from delta_cdc.core.reasons import reason
-from delta_cdc.spark.apply.commit import is_conflict
 from delta_cdc.spark.changes import feed
-from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.maintain import expire, optimize, vacuum
+from delta_cdc.spark.sealed.commit import is_conflict
+from delta_cdc.spark.sealed.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:

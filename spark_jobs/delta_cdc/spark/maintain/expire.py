@@ -30,7 +30,6 @@ from delta_cdc.core.properties import EXPIRED_BELOW, LATENESS_HORIZON, tracks_ro
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, set_properties, string, table
 from delta_cdc.spark.apply import events
-from delta_cdc.spark.apply.commit import look
 from delta_cdc.spark.apply.events import AUTHORED, KIND, REASON
 from delta_cdc.spark.apply.prepared_step import effective
 from delta_cdc.spark.apply.refusals import LATE
@@ -40,6 +39,7 @@ from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
 from delta_cdc.spark.maintain import retained_events
 from delta_cdc.spark.maintain.optimize import marked
+from delta_cdc.spark.sealed.commit import look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

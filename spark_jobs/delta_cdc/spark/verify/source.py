@@ -24,7 +24,6 @@ from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import (
     batches,
     difference,
-    engine,
     from_events,
     intervals,
     load,
@@ -63,7 +62,7 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
     """
     assert spec.source_uri is not None
     assert spec.compared is not None
-    step = engine.with_allowed_lateness(spec.compared)
+    step = spec.compared.with_allowed_lateness()
     versioned_spec = ApplySpec(
         pipeline=spec.pipeline,
         run_id=spec.run_id,

@@ -15,8 +15,8 @@ from delta_cdc.core.history import is_restore, replaces_all_rows
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, Seal, TableVersion, app_id
-from delta_cdc.spark.apply.constraints import Destination, refused
-from delta_cdc.spark.commit_files import compared
+from delta_cdc.spark.sealed.commit_files import compared
+from delta_cdc.spark.sealed.constraints import Destination, refused
 from delta_cdc.spark.sessions import LAST_COMMIT, require_confs, value_of
 
 if TYPE_CHECKING:
