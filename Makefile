@@ -6,6 +6,9 @@ export DELTA_CDC_HOME ?= $(CURDIR)/.cache/delta-cdc
 # The provider's operators find their tools beside the interpreter; recipes do the same.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
+# Where the environment forbids bytecode, each of the many processes would compile Airflow and PySpark anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Test processes, each with a Spark session of its own; a file's tests stay together. The files come as they are
 # collected, the dear ones first and unit tests last: else xdist begins with the files that have the most tests.
 JOBS ?= 2
