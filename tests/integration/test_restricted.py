@@ -108,6 +108,7 @@ def test_whatever_rows_depend_on_is_refused_by_name(
     assert not target.exists()
 
 
+@pytest.mark.slow
 def test_a_feed_whose_columns_cannot_be_chosen(
     spark: SparkSession, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

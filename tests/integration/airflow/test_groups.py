@@ -78,6 +78,7 @@ def mixed(folder: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_table_of_every_kind(airflow: Airflow, tmp_path: Path) -> None:
     append(tmp_path / "orders", (1, "a"), (2, "b"))
     append(tmp_path / "measured", (1, "m"), (2, "{{ run_id }}"), feed=False)

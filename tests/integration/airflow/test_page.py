@@ -294,6 +294,7 @@ def test_texts_of_people_stay_text(page: Page) -> None:
     assert page.listed()[page_examples.SCRIPT]["error"]["remedy"] == f"add {page_examples.SCRIPT}."
 
 
+@pytest.mark.slow
 def test_a_thousand_pipelines_take_no_more_queries(page: Page) -> None:
     few = page.get("/api/pipelines")
     page.ask(fill=page_examples.thousand(groups=20, tables=50, alone=0, runs=1))
@@ -400,6 +401,7 @@ def test_from_the_list_to_the_error_in_one_click(window: Window) -> None:
     assert str(link.get_attribute("href")).endswith("/dags/sales/runs/scheduled__23/tasks/apply/mapped/3")
 
 
+@pytest.mark.slow
 def test_the_list_and_a_pipeline_in_each_theme(window: Window) -> None:
     colors = set()
     for theme in ("light", "dark"):
@@ -433,6 +435,7 @@ def test_texts_of_people_run_no_script(window: Window) -> None:
     assert not window.chrome.execute_script("return document.querySelectorAll('img[src=x]').length")
 
 
+@pytest.mark.slow
 def test_the_tabs(window: Window) -> None:
     window.open("/dags/sales")
     window.see("//a[normalize-space()='Delta CDC' and contains(@href, 'delta-cdc-dag')]").click()

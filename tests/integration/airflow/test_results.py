@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from airflow_delta_cdc.runtime.exchange import delete_folder, read_text
 from delta_cdc import __main__ as application
 from delta_cdc.core import spec as specs
@@ -14,7 +16,6 @@ from delta_cdc.core.spec import EnableSpec, JobResult
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
     from pyspark.sql import SparkSession
 
 
@@ -39,6 +40,7 @@ def test_the_worker_reads_what_the_driver_wrote(spark: SparkSession, tmp_path: P
     assert _read(uri) == first
 
 
+@pytest.mark.slow
 def test_an_application_reports_to_a_uri(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

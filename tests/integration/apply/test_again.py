@@ -170,6 +170,7 @@ def test_a_log_is_cut_again_for_keys_ranges_or_as_a_whole(spark: SparkSession, t
     assert held(spark, target) == right
 
 
+@pytest.mark.slow
 def test_rows_behind_the_horizon_are_frozen_and_later_ones_cut_again(
     spark: SparkSession, tmp_table: Table
 ) -> None:

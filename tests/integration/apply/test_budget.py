@@ -107,6 +107,7 @@ def ingested(spark: SparkSession, landing: str, log: str) -> Any:
     return ingest_changes(spark, landing, log, keys=["id"], adapter_options=options, pipeline="in")
 
 
+@pytest.mark.slow
 def test_an_ingest(spark: SparkSession, tmp_path: Path, beside_writes: Any) -> None:
     """Read and count the records; the log's commit file."""
     landing, log = tmp_path / "landing", str(tmp_path / "log")

@@ -155,6 +155,7 @@ def test_full_copies(spark: SparkSession, tmp_path: Path, scd_type: int) -> None
     assert is_settled(spark, target, {"source": source, **given})
 
 
+@pytest.mark.slow
 def test_a_target_with_char_columns_made_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     source = made(spark, tmp_path / "source", FEED, "k CHAR(3), v CHAR(4)")
     target = made(spark, tmp_path / "target", NOTHING, "k VARCHAR(3), v CHAR(4)")

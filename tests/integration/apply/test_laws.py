@@ -19,6 +19,7 @@ from tests.support.drawn_applies import drawn_apply
 from tests.support.event_flow import LogFlow
 from tests.support.event_streams import PLAIN, TIED, as_set, delivered, drawn_world
 from tests.support.random_logs import seeds
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +95,7 @@ def _story(seed: int, flow: LogFlow, history: int | None = None) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", [25, 26])
+@pytest.mark.parametrize("seed", slow_but([25, 26], 25))
 def test_histories_are_those_of_the_model(
     spark: SparkSession, tmp_path: Path, seed: int, record_property: Callable[..., None]
 ) -> None:

@@ -71,6 +71,7 @@ def test_a_large_share_of_a_target_is_written_anew(
     assert not any("deletionVector" in one for one in picked(flow.target, newest(flow.target), "add"))
 
 
+@pytest.mark.slow
 def test_deletion_vectors_are_for_targets_above_a_size(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from delta_cdc.core.options import ApplyOptions
 from delta_cdc.spark.apply import merge
 from tests.support import oracle
 from tests.support.engine import Flow, columns, commit_info, history_of, newest, staged, versions
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +107,7 @@ def test_a_column_added_between_and_inside_ranges(spark: SparkSession, tmp_path:
     assert oracle.rows_of(between.rows(), names) == oracle.rows_of(expected, names)
 
 
-@pytest.mark.parametrize("is_allowed", [True, False])
+@pytest.mark.parametrize("is_allowed", slow_but([True, False], False))
 def test_a_column_is_added_by_a_conf_of_one_statement_or_by_a_clause(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_allowed: bool
 ) -> None:

@@ -35,6 +35,7 @@ def names(flow: Deliveries, spec: IngestSpec) -> tuple[list[str | None], JobResu
     return seen, part
 
 
+@pytest.mark.slow
 def test_each_file_then_the_batch(spark: SparkSession, tmp_path: Path) -> None:
     """An error that the batch deals with does not stop the reading: a damaged file, and one that is gone."""
     flow = Deliveries(spark, tmp_path)

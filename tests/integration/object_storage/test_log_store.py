@@ -51,6 +51,7 @@ def test_the_jar_is_that_of_the_sources(tmp_path: Path) -> None:
 
 
 # -- the log store alone --------------------------------------------------------------------------
+@pytest.mark.slow
 def test_an_answer_that_was_lost_is_no_conflict(lake: Lake, programs: Programs) -> None:
     """The store made the commit, S3A repeats the request, and the store refuses the repetition."""
     lake.proxy.faults = Once("lost_answer", lambda request: request.commits, times=2)
@@ -80,6 +81,7 @@ def test_nothing_is_committed_where_the_store_ignores_the_condition(lake: Lake, 
     assert found.held == {}
 
 
+@pytest.mark.slow
 def test_some_drivers_in_bad_weather(lake: Lake, programs: Programs) -> None:
     lake.proxy.faults = Weather(3, 0.1)
     found = storm(Place.on_lake(lake), programs, CONDITIONAL_STORE, drivers=3, commits=12)
@@ -87,6 +89,7 @@ def test_some_drivers_in_bad_weather(lake: Lake, programs: Programs) -> None:
     assert lake.proxy.kinds_struck() >= set(KINDS)
 
 
+@pytest.mark.slow
 def test_a_fast_listing_is_never_ours(lake: Lake, programs: Programs) -> None:
     """Until Delta 4.4.1, it takes files of folders inside a log, and beside it, for commits; or it fails."""
     place = Place.on_lake(lake)

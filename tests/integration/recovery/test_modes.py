@@ -103,6 +103,7 @@ def test_history_is_kept_by_a_reload_and_thrown_away_by_a_reset(
     assert held(spark, target, 2) == history(source, 30)
 
 
+@pytest.mark.slow
 def test_a_reset_changes_the_type(
     spark: SparkSession, source: Source, target: str, apply: Apply, through: Callable[..., None]
 ) -> None:

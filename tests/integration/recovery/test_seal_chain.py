@@ -60,6 +60,7 @@ def test_every_commit_is_chained(source: Source, target: str, apply: Callable[..
         )
 
 
+@pytest.mark.slow
 def test_a_driver_that_wakes_late(
     spark: SparkSession,
     source: Source,
