@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tools import mutants
+from tools.kill_matrix import killers, table
 from tools.mutants import PASSED, Mutant, judged, mistakes, run, verdict
 from tools.mutants_core import LAYERS, Change, all_changes, survives
 
@@ -119,3 +121,31 @@ def test_a_change_survives_if_its_tests_pass(tree: Path) -> None:
     assert survives(Change("value.py", 1, 4, 5, "(1)", (TEST,)), tree)
     assert not survives(Change("value.py", 1, 4, 5, "(2)", (TEST,)), tree)
     assert (tree / "value.py").read_text() == "a = 1\n"
+
+
+def test_the_table_says_who_notices_a_change_and_who_alone() -> None:
+    found = [
+        ("a:1: 1 -> 2", Counter({"unit/test_a.py::test_one": 3, "unit/test_b.py::test_two": 1})),
+        ("a:2: < -> <=", Counter({"unit/test_a.py::test_one": 1})),
+        ("a:3: True", Counter[str]()),
+        ("a:4: while", None),
+    ]
+    lines = table(found, 7).splitlines()
+    assert lines[0].endswith("--number 4 --seed 7: 3 of 4 noticed")
+    assert lines[2:4] == ["unit/test_a.py::test_one\t2\t1", "unit/test_b.py::test_two\t1\t0"]
+    assert [line.partition("\t")[2] for line in lines[-4:]] == [
+        "unit/test_a.py::test_one, unit/test_b.py::test_two",
+        "unit/test_a.py::test_one",
+        "nothing",
+        "the tests do not end",
+    ]
+
+
+def test_every_function_that_notices_a_change_is_counted(tree: Path) -> None:
+    tests = "import pytest\nimport value\n\n\ndef test_one():\n    assert value.a == 1\n\n\n"
+    tests += "@pytest.mark.parametrize('n', [1, 2])\ndef test_two(n):\n    assert value.a < 2\n"
+    (tree / "tests").mkdir()
+    (tree / "tests" / "test_code.py").write_text(tests)
+    (tree / "conftest.py").touch()
+    one = Change("value.py", 1, 4, 5, "2", ("tests/test_code.py",))
+    assert killers(one, tree) == {"test_code.py::test_one": 1, "test_code.py::test_two": 2}
