@@ -1,0 +1,124 @@
+"""Limits that stop a run before it changes more of its target than its owner expects.
+
+An empty or mistaken source is applied as faithfully as a right one. So a run compares what it would do with
+these limits, and beyond one it commits nothing. A person who finds the change right approves exactly it.
+
+Standard library only: this module travels to the Spark driver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from delta_cdc.core.steps import Step
+
+#: A whole number of rows, or a share of the target's rows as text, such as ``5 %``.
+Limit = int | str
+
+_SHARE = re.compile(r"\s*(\d{1,3}(?:\.\d{1,6})?)\s*%\s*", re.ASCII)
+_APPROVAL = re.compile(r"(\d{1,18})-[0-9a-f]{12}", re.ASCII)
+
+
+def share(text: str) -> Decimal | None:
+    """Return the share that a text such as ``5 %`` says, from 0 to 1; None if it says no share."""
+    match = _SHARE.fullmatch(text)
+    percent = Decimal(match[1]) if match is not None else Decimal(101)
+    return percent / 100 if percent <= 100 else None
+
+
+def most(limit: Limit, rows: int) -> int:
+    """Return how many of ``rows`` a limit allows; a share is rounded down.
+
+    :raises ValueError: the limit is a text that says no share
+    """
+    if isinstance(limit, int):
+        return limit
+    part = share(limit)
+    if part is None:
+        raise ValueError(limit)
+    return int(part * rows)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a step would do to the rows of its target; of a history, to the current rows.
+
+    :param rows: rows before the step
+    :param deleted: keys whose row ends, and that get no other one
+    :param changed: keys of which any row is written, changed or deleted
+    """
+
+    rows: int
+    deleted: int
+    changed: int
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The limits of a run.
+
+    :param max_deleted: most keys whose row may end; None: no limit
+    :param max_changed: most keys that may change; None: no limit
+    :param min_source_rows: least rows of the source that a load or a reload takes; None: no limit
+    :param approved: :func:`approval` of the step that a person approved; "": of none
+    """
+
+    max_deleted: Limit | None = None
+    max_changed: Limit | None = None
+    min_source_rows: int | None = None
+    approved: str = ""
+
+    @property
+    def limits_rows(self) -> bool:
+        """Return whether the effect on the target's rows is limited."""
+        return self.max_deleted is not None or self.max_changed is not None
+
+    def allows_any(self, changed: int) -> bool:
+        """Return whether no step that changes up to ``changed`` keys exceeds a limit, whatever the rows."""
+        limits = [limit for limit in (self.max_deleted, self.max_changed) if limit is not None]
+        return changed == 0 or all(isinstance(limit, int) and changed <= limit for limit in limits)
+
+    def exceeded(self, effect: Effect) -> Iterator[str]:
+        """Yield a sentence for each limit that an effect exceeds."""
+        for name, limit, count, verb in (
+            ("max_deleted", self.max_deleted, effect.deleted, "delete or close"),
+            ("max_changed", self.max_changed, effect.changed, "change"),
+        ):
+            if limit is not None and count > most(limit, effect.rows):
+                of_rows = f" ({100 * count / effect.rows:.1f} %)" if effect.rows else ""
+                yield f"it would {verb} {count} of {effect.rows} rows{of_rows}, and {name} is {limit}"
+
+
+def approval(pipeline: str, options: object, step: Step, effect: Effect) -> str:
+    """Return the text that approves exactly one step with one effect: ``<ending version>-<12 hex digits>``.
+
+    It names the source's range by its last commit, the target's version, the options and the counts. So it
+    fits no other step, and no longer this one once any of these has changed.
+    """
+    target = step.planned_on
+    parts = {
+        "pipeline": pipeline,
+        "options": options,
+        "kind": step.kind,
+        "versions": step.versions,
+        "source": step.watermark,
+        "target": target,
+        "effect": effect,
+    }
+    digest = hashlib.sha256(codec.dumps(parts).encode()).hexdigest()
+    return f"{step.ending_version}-{digest[:12]}"
+
+
+def approved_version(text: str) -> int | None:
+    """Return the version of the source up to which an approved step goes; None if it is no such text."""
+    match = _APPROVAL.fullmatch(text)
+    return int(match[1]) if match is not None else None
