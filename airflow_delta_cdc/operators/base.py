@@ -20,7 +20,7 @@ from airflow_delta_cdc.links import APPLICATION, SparkLink, configured_spark_ui
 from airflow_delta_cdc.runtime import runtime_for
 from airflow_delta_cdc.runtime.exchange import results_uri
 from airflow_delta_cdc.runtime.manifests import is_here
-from airflow_delta_cdc.runtime.submit import SUCCEEDED_KEY, SubmitRuntime, drop_stored_job
+from airflow_delta_cdc.runtime.submit import SUCCEEDED_KEY, UNREACHABLE, SubmitRuntime, drop_stored_job
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 from delta_cdc.core.option import LISTED, NAMES, SETTINGS, TEXT, choice
 
@@ -380,7 +380,7 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
         An application that may still run keeps its entries, so that the next try can find it.
         """
         submitted = self._runtime if isinstance(self._runtime, SubmitRuntime) else None
-        if submitted is not None and submitted.may_run:
+        if submitted is not None and submitted.may_still_run:
             return
         drop_stored_job(context, self.external_id_key)
         if submitted is not None:
@@ -392,7 +392,7 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
         return self._submitted.submit_job()
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
-        """Return the status of the stored application; ``NOT_FOUND`` if it can't be found or reached."""
+        """Return the status of the stored application; ``UNREACHABLE`` if the cluster gives no answer."""
         store = context.get("task_state_store")
         succeeded = store.get(SUCCEEDED_KEY) if store is not None else None
         try:
@@ -401,7 +401,7 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
             self.log.warning(
                 "The Spark application %s cannot be found (%s); submitting again.", external_id, error
             )
-            return "NOT_FOUND"
+            return UNREACHABLE
 
     def is_job_active(self, status: str) -> bool:
         """Return whether an application of this status runs, or will run."""

@@ -64,8 +64,13 @@ _ONE_COMMITS = (
 #: The exit codes of an application that came to its own end, with or without an error.
 _ENDED_BY_ITSELF = (0, 1)
 
-#: The statuses that YARN and Kubernetes report for an application that has ended.
+#: The statuses, in capitals, that YARN and Kubernetes report for an application that has ended. ``NotFound``:
+#: Kubernetes answered, and the driver's pod is gone.
 _ENDED = frozenset({"SUCCEEDED", "FAILED", "NOTFOUND"})
+#: The status if the cluster gave no answer, so that the application may still run. Airflow's
+#: :class:`ResumableJobMixin` submits again, as after a failure: it takes the status for neither active nor
+#: succeeded.
+UNREACHABLE = "UNREACHABLE"
 
 
 class SubmitRuntime:
@@ -83,7 +88,7 @@ class SubmitRuntime:
         #: Storage options of the tables.
         self._options: dict[str, str] | None = None
         #: The worker lost track of the application, which may still run.
-        self.may_run = False
+        self.may_still_run = False
         self._killed = False
         #: How the driver ended without a whole result.
         self._died: JobFailed | None = None
@@ -218,8 +223,8 @@ class SubmitRuntime:
             # As above, a named error ends the application with an error code. While a group's driver runs,
             # its files are not yet a result.
             status = operator.get_job_status(job_id, context)
-            self.may_run = status.upper() not in _ENDED
-            if not self.may_run and self._result_text(hook) is not None:
+            self.may_still_run = status.upper() not in _ENDED
+            if not self.may_still_run and self._result_text(hook) is not None:
                 return
             raise JobFailed(
                 f"The Spark application {job_id} on {hook.master} is {status}, without a result: {error}",
