@@ -23,8 +23,8 @@ from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
 from airflow_delta_cdc.groups.publish import PublishOperator
 from airflow_delta_cdc.groups.run_spark import RunSparkOperator
 from airflow_delta_cdc.groups.table import ApplyTableOperator
+from airflow_delta_cdc.jobs import source_of
 from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
-from airflow_delta_cdc.tables import source_of
 from airflow_delta_cdc.triggers import watched_asset
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
 from delta_cdc.core.options import APPLY

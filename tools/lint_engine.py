@@ -51,13 +51,14 @@ PROVIDER_LAYERS: Layers = {
     "runtime": (*_BASE, "hooks"),
     "names": _SHARED,
     "files": _SHARED,
-    # These two serve operators: they import the base class of all, for types.
+    # These three serve operators: they import the base class of all, for types.
     "lookups": (*_SHARED, "operators", "names"),
-    "tables": (*_SHARED, "operators", "lookups"),
-    "operators": (*_SHARED, "runtime", "names", "lookups", "files", "tables"),
+    "jobs": (*_SHARED, "operators", "lookups"),
+    "publishing": (*_SHARED, "operators", "jobs"),
+    "operators": (*_SHARED, "runtime", "names", "lookups", "files", "jobs", "publishing"),
     "sensors": (*_SHARED, "names", "triggers"),
     "decorators": (*_SHARED, "runtime", "operators"),
-    "groups": (*_SHARED, "operators", "tables", "form"),
+    "groups": (*_SHARED, "operators", "jobs", "publishing", "form"),
 }
 #: What the provider may import of the engine where it does not go through ``airflow_delta_cdc.engine``: what
 #: is cheap.

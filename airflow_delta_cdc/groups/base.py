@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from airflow_delta_cdc import engine, tables
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.groups import work
+from airflow_delta_cdc.jobs import pipeline_jobs
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core import arguments
@@ -171,11 +172,11 @@ def jobs_of(
     """Return the job of each table, not planned yet; one with its error, if it has one.
 
     :param candidates: arguments of each table, rendered and of this run
-    :param ingest, located, known_seals: see :func:`airflow_delta_cdc.tables.pipeline_jobs`
+    :param ingest, located, known_seals: see :func:`airflow_delta_cdc.jobs.pipeline_jobs`
     """
     valid = [number for number, error in enumerate(errors) if error is None]
     jobs = iter(
-        tables.pipeline_jobs(
+        pipeline_jobs(
             operator,
             context,
             [candidates[number] for number in valid],

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from airflow_delta_cdc import engine, tables
+from airflow_delta_cdc import engine, publishing
 from airflow_delta_cdc.announced import announced_by_group, knows_events
 from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.form import asked
@@ -124,7 +124,7 @@ class DetectChangesOperator(GroupOperator):
             changes = [_without_log(table, one) for table, one in zip(selected, changes, strict=True)]
         self._log(changes)
         lags = {
-            one.pipeline: tables.timely(self.log, table, one.lag)
+            one.pipeline: publishing.timely(self.log, table, one.lag)
             for table, one in zip(selected, changes, strict=True)
         }
         for pipeline, lag in lags.items():
@@ -256,4 +256,4 @@ def _raise_first(detected: Sequence[DetectedChanges]) -> None:
     if len(failed) == 1 and failed[0].error is not None:
         raise failed[0].error
     outcomes = [engine.PipelineResult(pipeline=one.pipeline, error=one.error) for one in failed]
-    tables.raise_failures(outcomes, len(detected))
+    publishing.raise_failures(outcomes, len(detected))

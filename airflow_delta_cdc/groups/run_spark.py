@@ -6,7 +6,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta_cdc import engine, tables
+from airflow_delta_cdc import engine, publishing
 from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
@@ -97,7 +97,7 @@ class RunSparkOperator(GroupOperator):
             if outcome.error is not None:
                 # The task itself may succeed; the table's own task fails.
                 self.log.warning("%s: %s", outcome.pipeline, described(outcome.error))
-        self.log.info("%s.", tables.counted(outcomes))
+        self.log.info("%s.", publishing.counted(outcomes))
         stamp = uuid.uuid4().hex[:12]
         answer = {
             item.pipeline: _answer(outcome, item, table, saved_plan, stamp, len(outcomes))
@@ -107,7 +107,7 @@ class RunSparkOperator(GroupOperator):
         context["ti"].xcom_push(key="return_value", value=answer)
         died = [one for one in outcomes if one.unanswered and isinstance(one.error, JobFailed)]
         # A retry of this task needs the saved plans in the state store; other tasks get them by XCom.
-        tables.raise_failures(died, len(outcomes))
+        publishing.raise_failures(died, len(outcomes))
         for saved_plan in saved_plans:
             saved_plan.leave()
         return answer
@@ -145,7 +145,7 @@ def _answer(
         return {"detected": item.stamp, **_dry_answer(outcome, stamp, number)}
     answer: dict[str, Any] = {
         "detected": item.stamp,
-        "status": tables.status(outcome),
+        "status": publishing.status(outcome),
         "saved_plans": saved_plans.touched(),
         "effort": outcome.effort.to_dict(),
     }
@@ -158,7 +158,7 @@ def _dry_answer(outcome: PipelineResult, stamp: str, number: int) -> dict[str, A
         has_no_log = isinstance(outcome.error, TableNotFound)
         return {"status": "nothing"} if has_no_log else _failed(outcome.error, stamp, number)
     assert outcome.applied is not None
-    return {"status": "planned", "dry_run": tables.shortened(outcome.applied.to_dict(), tables=number)}
+    return {"status": "planned", "dry_run": publishing.shortened(outcome.applied.to_dict(), tables=number)}
 
 
 def _failed(error: DeltaCdcError, stamp: str, number: int) -> dict[str, Any]:

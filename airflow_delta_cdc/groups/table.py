@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta_cdc import tables
+from airflow_delta_cdc import publishing
 from airflow_delta_cdc.assets import pipeline_alias
 from airflow_delta_cdc.groups import work
 from airflow_delta_cdc.groups.base import (
@@ -19,6 +19,7 @@ from airflow_delta_cdc.groups.base import (
 )
 from airflow_delta_cdc.groups.detect_changes import detecting
 from airflow_delta_cdc.groups.work import Answer
+from airflow_delta_cdc.jobs import planned
 from airflow_delta_cdc.links import TABLE_LINKS
 
 if TYPE_CHECKING:
@@ -97,14 +98,14 @@ class ApplyTableOperator(GroupOperator):
         # The error of a failed detection follows under its name, if planning again meets it again.
         found = "detect_changes could not plan this table; trying again" if item.failed else item.found
         self.log.info("%s: %s", item.pipeline, found)
-        (pipeline_job,) = tables.planned(jobs_of_items(self, context, [item], [table], detection.fingerprint))
+        (pipeline_job,) = planned(jobs_of_items(self, context, [item], [table], detection.fingerprint))
         published = self._is_published(context, item)
         answer = Answer() if published else self._application_answer(context, item)
         self._raise_once(context, answer)
         if is_dry(table):
             # A dry run does not change the copy of the watermark.
             applied = {**answer.dry_run, "applied": False, "pipeline": item.pipeline}
-            return tables.would_do(
+            return publishing.would_do(
                 self, context, pipeline_job, applied if answer.status == "planned" else None
             )
         before = {} if published else {**saved_plans_of(item, pipeline_job), **answer.saved_plans}
@@ -112,7 +113,7 @@ class ApplyTableOperator(GroupOperator):
         pipeline_job = replace(pipeline_job, since=None if published else item.since)
         if answer.detected and self.run_spark is not None:
             pipeline_job = replace(pipeline_job, done_by=self.run_spark)
-        watermark = tables.run_pipeline_job(
+        watermark = publishing.run_pipeline_job(
             self, context, table, pipeline_job, saved_plans, asdict(answer.effort)
         )
         store = context.get("task_state_store")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta_cdc import engine, tables
+from airflow_delta_cdc import engine, publishing
 from airflow_delta_cdc.arguments import attributes, pipeline_name, renderers, taken
 from airflow_delta_cdc.assets import declare_assets
+from airflow_delta_cdc.jobs import pipeline_jobs, planned
 from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
@@ -155,11 +156,11 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the target's log, and publish."""
         table_arguments = self.table_arguments()
-        (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [table_arguments]))
+        (pipeline_job,) = planned(pipeline_jobs(self, context, [table_arguments]))
         assert pipeline_job.apply is not None
         if pipeline_job.apply.dry_run:
             # A dry run changes neither the copy of the watermark nor the saved plan of the next run.
-            return tables.would_do(self, context, pipeline_job)
+            return publishing.would_do(self, context, pipeline_job)
         saved_plans = TaskSavedPlans(context)
         with self.application(context) as execute:
             services = engine.Services(
@@ -170,9 +171,11 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
                 say=partial(self.log.info, "%s: %s", pipeline_job.pipeline),
             )
             result = engine.run(pipeline_job.apply, services)
-        self.published = tables.measured(self.log, table_arguments, result.to_dict())
-        watermark = tables.shown(self, context, self.published)
-        tables.announce_apply(context, self.inlets, table_arguments, watermark, result.backup)
-        # Last: if this try dies before here, its retry publishes again. A task cleared later has no work.
-        engine.forget_saved_plans(result, saved_plans)
-        return watermark
+        return publishing.publish(
+            self,
+            context,
+            table_arguments,
+            engine.PipelineResult(pipeline=pipeline_job.pipeline, applied=result),
+            result.to_dict(),
+            forget_plans=partial(engine.forget_saved_plans, result, saved_plans),
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta_cdc import engine, tables
+from airflow_delta_cdc import engine, publishing
 from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
@@ -86,4 +86,4 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         else:
             with self.application(context) as execute:
                 result = engine.run(request, engine.Services(execute=execute, say=self.log.info))
-        return tables.shown(self, context, result.to_dict())
+        return publishing.shown(self, context, result.to_dict())

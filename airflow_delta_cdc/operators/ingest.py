@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta_cdc import tables
+from airflow_delta_cdc import publishing
 from airflow_delta_cdc.arguments import attributes, pipeline_name, renderers, taken
 from airflow_delta_cdc.assets import declare_assets
+from airflow_delta_cdc.jobs import pipeline_jobs, planned
 from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
@@ -199,12 +200,14 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         table_arguments = self.table_arguments()
         # Without a log, the target would be applied directly from the source.
         arguments.required("log", table_arguments["log"])
-        (pipeline_job,) = tables.planned(tables.pipeline_jobs(self, context, [table_arguments]))
+        (pipeline_job,) = planned(pipeline_jobs(self, context, [table_arguments]))
         if pipeline_job.ingest is not None and not pipeline_job.ingest.is_kafka:
             # This task has one table, so Kafka options are meant for it; a table of files refuses them.
             pipeline_job = replace(
                 pipeline_job, ingest=replace(pipeline_job.ingest, kafka_options=self.options_of_kafka())
             )
         if arguments.flag("dry_run", self.dry_run):
-            return tables.would_do(self, context, pipeline_job)
-        return tables.run_pipeline_job(self, context, table_arguments, pipeline_job, TaskSavedPlans(context))
+            return publishing.would_do(self, context, pipeline_job)
+        return publishing.run_pipeline_job(
+            self, context, table_arguments, pipeline_job, TaskSavedPlans(context)
+        )

@@ -12,9 +12,9 @@ from airflow_delta_cdc.arguments import attributes, is_literal
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.backup import kept
 from airflow_delta_cdc.files import configuration
+from airflow_delta_cdc.jobs import source_of
 from airflow_delta_cdc.lookups import chosen, each_located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from airflow_delta_cdc.tables import source_of
 from delta_cdc.core import arguments
 from delta_cdc.core.checks import CHECKS, SEAL, Verification, finding, ok
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, TableNotFound

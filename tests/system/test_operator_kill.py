@@ -45,7 +45,7 @@ _KILLED_AT = """
 import os
 import signal
 
-from airflow_delta_cdc import tables
+from airflow_delta_cdc import publishing
 from delta_cdc.run import watermarks
 
 
@@ -71,10 +71,10 @@ def dies(module, name):
     setattr(module, name, function)
 
 
-dies(tables, "measured")
-dies(tables, "shown")
-dies(tables, "keep")
-dies(tables, "announce_apply")
+dies(publishing, "measured")
+dies(publishing, "shown")
+dies(publishing, "keep")
+dies(publishing, "announce_apply")
 dies(watermarks, "forget_saved_plans")
 dies(Ended, "ended")
 dag.tasks[0]._post_execute_hook = Ended.ended

@@ -49,10 +49,10 @@ _DIES = """
 from datetime import timedelta
 
 from airflow.sdk import DAG, Param
-from airflow_delta_cdc import tables
+from airflow_delta_cdc import publishing
 from airflow_delta_cdc.operators import DeltaIngestChangesOperator
 
-announce = tables.announce
+announce = publishing.announce
 
 
 def dies(context, *rest):
@@ -62,7 +62,7 @@ def dies(context, *rest):
     announce(context, *rest)
 
 
-tables.announce = dies
+publishing.announce = dies
 
 
 params = {{name: Param(False, type="boolean") for name in ("dies", "dry_run")}}

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 _DIES = """
 from airflow.sdk import DAG, Param, get_current_context
-from airflow_delta_cdc import tables
+from airflow_delta_cdc import publishing
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from delta_cdc.run import watermarks
 
@@ -48,9 +48,9 @@ def dies(module, name, before, after):
     setattr(module, name, function)
 
 
-dies(tables, "shown", "before XCom", "after XCom")
-dies(tables, "keep", "before the copy", "after the copy")
-dies(tables, "announce_apply", "before the event", "after the event")
+dies(publishing, "shown", "before XCom", "after XCom")
+dies(publishing, "keep", "before the copy", "after the copy")
+dies(publishing, "announce_apply", "before the event", "after the event")
 dies(watermarks, "forget_saved_plans", "before the end", "after the end")
 
 
@@ -122,7 +122,7 @@ def test_a_try_that_dies_at_any_point_is_announced_by_the_next_run(airflow: Airf
 _TABLE_DIES = """
 from pathlib import Path
 
-from airflow_delta_cdc import tables
+from airflow_delta_cdc import publishing
 from airflow_delta_cdc.groups import publish
 
 
@@ -137,7 +137,7 @@ def dies(module, name):
     setattr(module, name, function)
 
 
-dies(tables, "forget")
+dies(publishing, "forget")
 dies(publish, "grid")
 """
 

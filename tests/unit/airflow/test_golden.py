@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow_delta_cdc import tables as published
+from airflow_delta_cdc import publishing
 from delta_cdc.core.errors import NullKey
 from delta_cdc.run.batch import PipelineResult
 from tests.support import golden
@@ -45,5 +45,5 @@ def test_what_a_bundle_publishes(tmp_path: Path) -> None:
         PipelineResult(pipeline="log", ingested=ingested("log", applied=False), applied=None, error=None),
         PipelineResult(pipeline="bad", ingested=None, applied=None, error=NullKey("m", remedy="r.")),
     ]
-    found = {"one": [published.published(one) for one in outcomes]}
+    found = {"one": [publishing.published(one) for one in outcomes]}
     golden.check("published/bundle.json", golden.as_json(found, tmp_path))

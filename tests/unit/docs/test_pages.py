@@ -291,7 +291,7 @@ def test_every_ingest_on_a_page_is_one(page: str, block: str, monkeypatch: pytes
     """It is taken by the operator, and by the planner, which looks at nothing for it."""
     from airflow.sdk import DAG
 
-    from airflow_delta_cdc import tables
+    from airflow_delta_cdc import jobs
     from airflow_delta_cdc.arguments import taken
     from delta_cdc.core.errors import DeltaCdcError
 
@@ -309,7 +309,7 @@ def test_every_ingest_on_a_page_is_one(page: str, block: str, monkeypatch: pytes
     monkeypatch.setattr(Kept, "connected", lambda _: {"scratch": True, "storage_options": None})
     monkeypatch.setattr(Kept, "options_of_kafka", lambda _: None)
     for task in made:
-        (pipeline_job,) = tables.planned(tables.pipeline_jobs(task, {"run_id": "r"}, [taken(task, INGEST)]))
+        (pipeline_job,) = jobs.planned(jobs.pipeline_jobs(task, {"run_id": "r"}, [taken(task, INGEST)]))
         try:
             checked(pipeline_job.ingest)
             if pipeline_job.apply is not None:

@@ -1,6 +1,6 @@
-"""Many tables in one task: turn their arguments into jobs, and publish the outcomes.
+"""Publish the outcomes of tables: XCom, asset events, metrics, the copy of the watermark, one error for many.
 
-All operators that work on several tables use this module.
+A dry run publishes what a run would do.
 """
 
 from __future__ import annotations
@@ -11,24 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.announced import announcements
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
-from airflow_delta_cdc.backup import keep, kept
+from airflow_delta_cdc.backup import keep
 from airflow_delta_cdc.failures import described
-from airflow_delta_cdc.lookups import chosen, each_located
+from airflow_delta_cdc.jobs import source_of
 from airflow_delta_cdc.metrics import emit_run
-from delta_cdc.core.errors import (
-    DeltaCdcError,
-    InvalidConfiguration,
-    TableNotFound,
-    TablesFailed,
-    TablesRefused,
-)
+from delta_cdc.core.errors import TableNotFound, TablesFailed, TablesRefused
 from delta_cdc.core.metrics import is_late
 from delta_cdc.core.options import APPLY
-from delta_cdc.core.spec import TargetName
 from delta_cdc.core.text_table import plural
-from delta_cdc.core.uris import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,11 +28,8 @@ if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
-    from delta_cdc.core.requests import ApplyRequest, IngestRequest
     from delta_cdc.run.batch import PipelineJob, PipelineResult
     from delta_cdc.run.saved_plans import SavedPlans
-
-    Requests = tuple[IngestRequest | None, ApplyRequest | None]
 
 #: Fields in an event of the target's asset.
 _ANNOUNCED = (
@@ -73,129 +61,6 @@ _MOST_OF_A_PLAN = 4 * 1024
 _MOST_CHARACTERS = 16 * 1024
 
 
-# -- arguments ------------------------------------------------------------------------------------
-def source_of(given: Mapping[str, Any]) -> Any:
-    """Return the table that the target is applied from: the change log, or else the source."""
-    return given["log"] if engine.is_ingested(given) else given.get("source")
-
-
-def pipeline_jobs(
-    operator: DeltaCdcOperator,
-    context: Context,
-    tables: Sequence[Mapping[str, Any]],
-    *,
-    ingest: Callable[[Mapping[str, Any]], bool] | None = None,
-    located: Sequence[Mapping[str, str]] | None = None,
-    known_seals: Mapping[str, Mapping[str, int]] | None = None,
-) -> list[PipelineJob]:
-    """Return the job of each table, with locations for catalog names, or with the error of its arguments.
-
-    :param operator: provides the connections, and the Spark that looks up catalog names
-    :param tables: arguments of each table (:func:`delta_cdc.run.table_arguments.requests`)
-    :param ingest: whether to read a table's source, not only its log; None: if it has a log
-    :param located: of each table: the locations of its arguments that are catalog names, if they are known;
-        those of paths and URIs do not count
-    :param known_seals: seals that were announced, by pipeline (:func:`airflow_delta_cdc.announced.announced`)
-    """
-    # Once for all tables: each call may query a secrets backend.
-    connected, kafka = operator.connected(), operator.options_of_kafka()
-    work_id = operator.work_id(context)
-    reads_source = ingest or engine.is_ingested
-
-    def requested(table: Mapping[str, Any]) -> Requests | DeltaCdcError:
-        try:
-            # Needed only after the commit, but a mistake has to be found before it.
-            APPLY["freshness"].read(table.get("freshness"))
-            return engine.table_requests(
-                table,
-                run_id=work_id,
-                kafka_options=kafka,
-                ingest=reads_source(table),
-                **connected,
-            )
-        except InvalidConfiguration as error:
-            text = f"Pipeline {table.get('pipeline')}: {error.message}"
-            return InvalidConfiguration(text, remedy=error.remedy, argument=error.argument)
-        except DeltaCdcError as error:
-            return error
-
-    requests = [requested(table) for table in tables]
-    named = [
-        _tables_of(table, *pair) if isinstance(pair, tuple) else {}
-        for table, pair in zip(tables, requests, strict=True)
-    ]
-    known: dict[str, str | DeltaCdcError] = {}
-    for names, locations in zip(named, located or (), strict=False):
-        known |= {
-            names[argument]: uri
-            for argument, uri in locations.items()
-            if argument in names and is_name(names[argument])
-        }
-    missing = [name for names in named for name in names.values() if name not in known]
-    targets = [
-        TargetName(
-            name=apply.target.strip(),
-            location=apply.target_location or "",
-            comment=apply.target_comment or "",
-            dry_run=apply.dry_run,
-        )
-        for pair in requests
-        if isinstance(pair, tuple) and (apply := pair[1]) is not None
-    ]
-    known |= each_located(operator, context, missing, targets)
-
-    def pipeline_job(
-        table: Mapping[str, Any], names: Mapping[str, str], pair: Requests | DeltaCdcError
-    ) -> PipelineJob:
-        try:
-            if isinstance(pair, DeltaCdcError):
-                raise pair
-            batch, apply = pair
-            uris = chosen(known, names.values())
-            if apply is not None:
-                apply = engine.placed(apply, uris[apply.source], uris[apply.target])
-        except DeltaCdcError as error:
-            return engine.PipelineJob(error=error, name=table["pipeline"])
-        return engine.PipelineJob(
-            ingest=engine.placed_ingest(batch, uris[batch.log]) if batch is not None else None,
-            apply=apply,
-            backup=partial(kept, context, operator.inlets, source_of(table), table["pipeline"]),
-            announced=announcements(
-                context,
-                table["pipeline"],
-                known_seals or {},
-                by_task=operator.announces(table["pipeline"]),
-            ),
-        )
-
-    return [pipeline_job(*one) for one in zip(tables, named, requests, strict=True)]
-
-
-def planned(jobs: list[PipelineJob]) -> list[PipelineJob]:
-    """Return the jobs, if none has an error.
-
-    :raises DeltaCdcError: the first error among them
-    """
-    for job in jobs:
-        if job.error is not None:
-            raise job.error
-    return jobs
-
-
-def _tables_of(
-    given: Mapping[str, Any], batch: IngestRequest | None, apply: ApplyRequest | None
-) -> dict[str, str]:
-    """Return the tables that requests name, as paths, URIs or catalog names, by the arguments that gave them.
-
-    :param given: the arguments of the table
-    """
-    named = {"log": batch.log} if batch is not None else {}
-    if apply is None:
-        return named
-    return {**named, "log" if engine.is_ingested(given) else "source": apply.source, "target": apply.target}
-
-
-# -- publishing -----------------------------------------------------------------------------------
 def published(outcome: PipelineResult) -> dict[str, Any]:
     """Return the published dict of one table."""
     ingested = outcome.ingested.to_dict() if outcome.ingested is not None else {}
@@ -227,7 +92,7 @@ def timely(log: Logger, given: Mapping[str, Any], lag: dict[str, Any] | None) ->
 
 
 def measured(log: Logger, given: Mapping[str, Any], published: dict[str, Any]) -> dict[str, Any]:
-    """Publish the metrics of a run, and return its published dict with :func:`timely`.
+    """Emit the metrics of a run, and return its published dict with :func:`timely`.
 
     :param given: arguments of the table, as the task got them
     """
@@ -302,6 +167,31 @@ def shown(operator: DeltaCdcOperator, context: Context, published: dict[str, Any
     return published
 
 
+def publish(
+    operator: DeltaCdcOperator,
+    context: Context,
+    given: Mapping[str, Any],
+    outcome: PipelineResult,
+    published: dict[str, Any],
+    forget_plans: Callable[[], None],
+) -> dict[str, Any]:
+    """Emit a run's metrics, push its XCom, announce its commits, forget its saved plans: in this order.
+
+    If a try dies before the last step, its retry finds the same outcome by the saved plans, and publishes
+    again. A task that is cleared later has no work.
+
+    :param given: arguments of the table, as the task got them
+    :param published: the published dict of the outcome
+    :param forget_plans: deletes the saved plans of the outcome
+    :return: the published dict, with :func:`timely`
+    """
+    operator.published = measured(operator.log, given, published)
+    watermark = shown(operator, context, operator.published)
+    announce(context, operator.inlets, given, outcome, watermark)
+    forget_plans()
+    return watermark
+
+
 def run_pipeline_job(
     operator: DeltaCdcOperator,
     context: Context,
@@ -329,17 +219,18 @@ def run_pipeline_job(
         raise outcome.error
     total = outcome.effort
     total.add(**(effort or {"seconds": {}}))
-    operator.published = measured(operator.log, given, {**published(outcome), **total.to_dict()})
-    watermark = shown(operator, context, operator.published)
-    announce(context, operator.inlets, given, outcome, watermark)
-    # Last: if this try dies before here, its retry publishes again. A task cleared later has no work.
-    forget(pipeline_job, outcome, saved_plans)
-    return watermark
+    return publish(
+        operator,
+        context,
+        given,
+        outcome,
+        {**published(outcome), **total.to_dict()},
+        forget_plans=partial(forget, pipeline_job, outcome, saved_plans),
+    )
 
 
 def forget(pipeline_job: PipelineJob, outcome: PipelineResult, saved_plans: SavedPlans) -> None:
     """Delete the saved plans of a table, once its results are published."""
-
     if pipeline_job.apply is not None:
         saved_plans.delete(engine.since_key(pipeline_job.apply))
     for result in (outcome.ingested, outcome.applied):
