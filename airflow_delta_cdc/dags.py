@@ -139,7 +139,7 @@ class _Maker:
         return [table.pipeline for table in self.group.tables]
 
     @cached_property
-    def _work(self) -> str:
+    def _work_fingerprint(self) -> str:
         """Return a hash of the settings that define the work; others, such as the schedule, may change."""
         settings = {name: self.group.settings.get(name) for name in _OF_THE_WORK}
         return engine.Group(self.group.name, settings, self.group.tables).fingerprint
@@ -240,9 +240,9 @@ class _Maker:
         detect = DetectChangesOperator(
             task_id=f"detect_changes{suffix}",
             tables=tables_arguments,
-            group=self.names,
-            fingerprint=self._work,
-            group_name=self.group.name,
+            pipelines=self.names,
+            fingerprint=self._work_fingerprint,
+            group=self.group.name,
             inlets=inlets,
             **self._task_arguments(),
         )

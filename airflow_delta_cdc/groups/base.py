@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes
-from airflow_delta_cdc.groups import work
+from airflow_delta_cdc.groups import xcoms
 from airflow_delta_cdc.jobs import pipeline_jobs
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_delta_cdc.form import Run
-    from airflow_delta_cdc.groups.work import Item
+    from airflow_delta_cdc.groups.xcoms import Item
     from delta_cdc.core.option import Kind
     from delta_cdc.run.batch import PipelineJob
     from delta_cdc.run.saved_plans import SavedPlans
@@ -118,14 +118,14 @@ def template_error(table: Mapping[str, Any]) -> InvalidConfiguration | None:
     )
 
 
-def changed_error(table: Mapping[str, Any], item: Item, configuration: str) -> ConfigurationChanged | None:
+def changed_error(table: Mapping[str, Any], item: Item, work_fingerprint: str) -> ConfigurationChanged | None:
     """Return the error of arguments that are not those of the detection; None if they are the same.
 
     A failed detection had no work, so its table is planned with the arguments of today.
 
-    :param configuration: hash of the group's configuration
+    :param work_fingerprint: see :func:`airflow_delta_cdc.groups.xcoms.fingerprint`
     """
-    now = work.fingerprint(configuration, table)
+    now = xcoms.fingerprint(work_fingerprint, table)
     if item.failed or item.fingerprint == now:
         return None
     return ConfigurationChanged(
@@ -196,11 +196,11 @@ def jobs_of_items(
     context: Context,
     items: Sequence[Item],
     candidates: Sequence[Mapping[str, Any]],
-    configuration: str,
+    work_fingerprint: str,
 ) -> list[PipelineJob]:
     """Return :func:`jobs_of` of some items; the caller adds ``saved_plans`` and ``since``."""
     errors = [
-        template_error(table) or changed_error(table, item, configuration)
+        template_error(table) or changed_error(table, item, work_fingerprint)
         for table, item in zip(candidates, items, strict=True)
     ]
     located = [item.located for item in items]

@@ -19,7 +19,7 @@ from airflow_delta_cdc.groups.base import (
     takes_source,
     template_error,
 )
-from airflow_delta_cdc.groups.work import Item, Summary, fingerprint
+from airflow_delta_cdc.groups.xcoms import Item, Summary, fingerprint
 from airflow_delta_cdc.metrics import emit_lag
 from delta_cdc.core import arguments, codec
 from delta_cdc.core.errors import TableNotFound
@@ -46,7 +46,7 @@ class DetectChangesOperator(GroupOperator):
     The task starts no Spark and writes nothing.
 
     The XCom ``return_value`` is the list of work for the mapped task
-    (:class:`airflow_delta_cdc.groups.work.Item` as a dict). The XCom ``tables`` is a summary of every table
+    (:class:`airflow_delta_cdc.groups.xcoms.Item` as a dict). The XCom ``tables`` is a summary of every table
     of the group. Neither has an argument of a table: the other tasks take the arguments from this one
     (:func:`detecting`), and render them themselves.
 
@@ -54,9 +54,10 @@ class DetectChangesOperator(GroupOperator):
     a manual run with a mode in the form, this task fails instead.
 
     :param tables: arguments of each table of this task (templated)
-    :param group: names of all tables of the group, which the form offers
-    :param fingerprint: hash of the group's configuration
-    :param group_name: name of the group, whose newest event says what was announced
+    :param pipelines: names of all pipelines of the group, which the form offers
+    :param fingerprint: hash of the settings that determine the work, such as connections. It is not
+        ``Group.fingerprint``, the hash of the whole configuration that the DAG's page shows
+    :param group: name of the group, whose newest event says what was announced
     """
 
     template_fields = ("tables", *GroupOperator.template_fields)
@@ -67,16 +68,16 @@ class DetectChangesOperator(GroupOperator):
         self,
         *,
         tables: Sequence[Mapping[str, Any]],
-        group: Sequence[str],
+        pipelines: Sequence[str],
         fingerprint: str,
-        group_name: str = "",
+        group: str = "",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.tables = tables
-        self.group = group
+        self.pipelines = pipelines
         self.fingerprint = fingerprint
-        self.group_name = group_name
+        self.group = group
 
     def render_template(self, content: Any, *rest: Any, **how: Any) -> Any:
         """Render a template; the tables one by one (:meth:`rendered`)."""
@@ -89,7 +90,7 @@ class DetectChangesOperator(GroupOperator):
 
         :raises InvalidConfiguration: fields of the form contradict each other
         """
-        return asked(context, tables=self.group)
+        return asked(context, tables=self.pipelines)
 
     def chosen(self, run: Run) -> dict[str, Mapping[str, Any]]:
         """Return the tables that the form of the run chooses, by name, as the DAG file has them."""
@@ -104,7 +105,7 @@ class DetectChangesOperator(GroupOperator):
         elif run.explicit:
             self.log.info("The form of this run selects mode %s.", run.mode)
         chosen = [arguments_of_run(table, run) for table in self.chosen(run).values()]
-        is_partial = len(run.tables) < len(self.group) or len(self.group) == 1
+        is_partial = len(run.tables) < len(self.pipelines) or len(self.pipelines) == 1
         selected = []
         for table in chosen:
             reason = _no_part(table, chosen=is_partial)
@@ -116,7 +117,7 @@ class DetectChangesOperator(GroupOperator):
         other_tables = [dict(table) for table in self.tables if table["pipeline"] not in selected_names]
         candidates = [*selected, *other_tables]
         errors = [template_error(table) for table in candidates]
-        known = announced_by_group(self.group_name) if knows_events(context) else None
+        known = announced_by_group(self.group) if knows_events(context) else None
         jobs = jobs_of(self, context, candidates, errors, ingest=_reads_source, known_seals=known)
         selected_jobs, other_jobs = jobs[: len(selected)], jobs[len(selected) :]
         changes = engine.detect_changes(selected_jobs)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.announced import announced, announced_by_group, knows_events
 from airflow_delta_cdc.assets import group_alias, group_asset
-from airflow_delta_cdc.groups import work
+from airflow_delta_cdc.groups import xcoms
 from airflow_delta_cdc.groups.base import GroupOperator, has_target, template_error
 from airflow_delta_cdc.groups.detect_changes import detecting
 from delta_cdc.core import arguments
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_delta_cdc.groups.work import Summary
+    from airflow_delta_cdc.groups.xcoms import Summary
 
 #: The arguments that say which table of a pipeline users read.
 _NAMES = ("pipeline", "log", "target")
@@ -59,11 +59,11 @@ class PublishOperator(GroupOperator):
         environment = self.get_template_env()
         for task_id in self.detections:
             detected = context["ti"].xcom_pull(task_ids=task_id, key="tables", map_indexes=-1)
-            summaries |= work.summaries(detected)
+            summaries |= xcoms.summaries(detected)
             for table in detecting(self, task_id).tables:
                 names = {name: table[name] for name in _NAMES if name in table}
                 named[table["pipeline"]] = self.rendered(names, context, environment)
-        done = work.published(self._done(context))
+        done = xcoms.published(self._done(context))
         known = announced_by_group(self.group) if knows_events(context) else None
         versions_by_pipeline: dict[str, Any] = {}
         changed = any(done[pipeline].get("applied") is True for pipeline in done.keys() & named.keys())
@@ -114,7 +114,7 @@ class PublishOperator(GroupOperator):
             location = target
             if is_name(target):
                 stored = summary.target or (published or {}).get("target_table")
-                location = work.location(stored, table["pipeline"])
+                location = xcoms.location(stored, table["pipeline"])
             versions = engine.versions_of(table["pipeline"], location, self.options_of_storage())
         except DeltaCdcError as error:
             if published is not None or isinstance(error, InvalidXCom):

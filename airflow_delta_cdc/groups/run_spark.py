@@ -18,7 +18,7 @@ from airflow_delta_cdc.groups.base import (
     saved_plans_of,
 )
 from airflow_delta_cdc.groups.detect_changes import detecting
-from airflow_delta_cdc.groups.work import items
+from airflow_delta_cdc.groups.xcoms import items
 from delta_cdc.core.errors import JobFailed, TableNotFound
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_delta_cdc.groups.work import Item
+    from airflow_delta_cdc.groups.xcoms import Item
     from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.run.batch import PipelineJob, PipelineResult
 
@@ -98,9 +98,9 @@ class RunSparkOperator(GroupOperator):
                 # The task itself may succeed; the table's own task fails.
                 self.log.warning("%s: %s", outcome.pipeline, described(outcome.error))
         self.log.info("%s.", publishing.counted(outcomes))
-        stamp = uuid.uuid4().hex[:12]
+        try_stamp = uuid.uuid4().hex[:12]
         answer = {
-            item.pipeline: _answer(outcome, item, table, saved_plan, stamp, len(outcomes))
+            item.pipeline: _answer(outcome, item, table, saved_plan, try_stamp, len(outcomes))
             for outcome, (item, table, saved_plan, _) in zip(outcomes, work, strict=True)
         }
         # Push the XCom before any plan is deleted. Airflow pushes nothing for a failed task.
@@ -132,39 +132,39 @@ def _answer(
     item: Item,
     table: Mapping[str, Any],
     saved_plans: WorkSavedPlans,
-    stamp: str,
+    try_stamp: str,
     number: int,
 ) -> dict[str, Any]:
-    """Return the XCom entry of one table: an :class:`airflow_delta_cdc.groups.work.Answer` as a dict.
+    """Return the XCom entry of one table: an :class:`airflow_delta_cdc.groups.xcoms.Answer` as a dict.
 
-    :param stamp: id of this try, so that the table's own task raises an error only once
+    :param try_stamp: id of this try, so that the table's own task raises an error only once
     :param number: the number of tables that share the XCom
     """
     error = outcome.error
     if is_dry(table):
-        return {"detected": item.stamp, **_dry_answer(outcome, stamp, number)}
+        return {"item_stamp": item.stamp, **_dry_answer(outcome, try_stamp, number)}
     answer: dict[str, Any] = {
-        "detected": item.stamp,
+        "item_stamp": item.stamp,
         "status": publishing.status(outcome),
         "saved_plans": saved_plans.touched(),
         "effort": outcome.effort.to_dict(),
     }
-    return answer if error is None else {**answer, **_failed(error, stamp, number)}
+    return answer if error is None else {**answer, **_failed(error, try_stamp, number)}
 
 
-def _dry_answer(outcome: PipelineResult, stamp: str, number: int) -> dict[str, Any]:
+def _dry_answer(outcome: PipelineResult, try_stamp: str, number: int) -> dict[str, Any]:
     if outcome.error is not None:
         # Without a log, a dry run of the target shows nothing.
         has_no_log = isinstance(outcome.error, TableNotFound)
-        return {"status": "nothing"} if has_no_log else _failed(outcome.error, stamp, number)
+        return {"status": "nothing"} if has_no_log else _failed(outcome.error, try_stamp, number)
     assert outcome.applied is not None
     return {"status": "planned", "dry_run": publishing.shortened(outcome.applied.to_dict(), tables=number)}
 
 
-def _failed(error: DeltaCdcError, stamp: str, number: int) -> dict[str, Any]:
+def _failed(error: DeltaCdcError, try_stamp: str, number: int) -> dict[str, Any]:
     most = min(_MOST_OF_AN_ERROR, _MOST_OF_ERRORS // number)
     shown = {
         name: text if len(text) <= most else f"{text[:most]}… (see the log)"
         for name, text in error.to_dict().items()
     }
-    return {"status": "unfinished" if error.retryable else "failed", "error": shown, "stamp": stamp}
+    return {"status": "unfinished" if error.retryable else "failed", "error": shown, "try_stamp": try_stamp}

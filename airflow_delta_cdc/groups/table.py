@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import publishing
 from airflow_delta_cdc.assets import pipeline_alias
-from airflow_delta_cdc.groups import work
+from airflow_delta_cdc.groups import xcoms
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
     WorkSavedPlans,
@@ -18,7 +18,7 @@ from airflow_delta_cdc.groups.base import (
     template_error,
 )
 from airflow_delta_cdc.groups.detect_changes import detecting
-from airflow_delta_cdc.groups.work import Answer
+from airflow_delta_cdc.groups.xcoms import Answer
 from airflow_delta_cdc.jobs import planned
 from airflow_delta_cdc.links import TABLE_LINKS
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_delta_cdc.groups.work import Item
+    from airflow_delta_cdc.groups.xcoms import Item
 
 #: Keys in the task's state store: the application's try whose error this task has raised, and the detection
 #: whose work it has published.
@@ -45,7 +45,7 @@ class ApplyTableOperator(GroupOperator):
 
     :param detection: id of the task that detected the changes, which has the arguments of the tables
     :param run_spark: id of the task that ran the shared application; None without one
-    :param item: the work, an :class:`airflow_delta_cdc.groups.work.Item` as a dict
+    :param item: the work, an :class:`airflow_delta_cdc.groups.xcoms.Item` as a dict
     :param kwargs: see :class:`GroupOperator`
     :raises ConfigurationChanged: ``detect_changes`` read other arguments
     :raises InvalidXCom: ``item``, or the answer of ``run_spark``, is not what the task returned
@@ -93,7 +93,7 @@ class ApplyTableOperator(GroupOperator):
         """Confirm the work from the target's log, or plan and run it; publish the outcome."""
         detection = detecting(self, self.detection)
         run = detection.form(context)
-        item = work.item(self.item, detection.chosen(run))
+        item = xcoms.item(self.item, detection.chosen(run))
         table = arguments_of_run(self.table, run)
         # The error of a failed detection follows under its name, if planning again meets it again.
         found = "detect_changes could not plan this table; trying again" if item.failed else item.found
@@ -111,7 +111,7 @@ class ApplyTableOperator(GroupOperator):
         before = {} if published else {**saved_plans_of(item, pipeline_job), **answer.saved_plans}
         saved_plans = WorkSavedPlans(context, item.stamp, before)
         pipeline_job = replace(pipeline_job, since=None if published else item.since)
-        if answer.detected and self.run_spark is not None:
+        if answer.item_stamp and self.run_spark is not None:
             pipeline_job = replace(pipeline_job, done_by=self.run_spark)
         watermark = publishing.run_pipeline_job(
             self, context, table, pipeline_job, saved_plans, asdict(answer.effort)
@@ -131,14 +131,16 @@ class ApplyTableOperator(GroupOperator):
         if self.run_spark is None:
             return Answer()
         answers = context["ti"].xcom_pull(task_ids=self.run_spark, map_indexes=-1)
-        return work.answer(answers, item.pipeline, item.stamp)
+        return xcoms.answer(answers, item.pipeline, item.stamp)
 
     def _raise_once(self, context: Context, answer: Answer) -> None:
         """Raise the error of the application, once."""
         if answer.status != "failed":
             return
         store = context.get("task_state_store")
-        is_answered = context["ti"].try_number > 1 if store is None else store.get(_ANSWERED) == answer.stamp
+        is_answered = (
+            context["ti"].try_number > 1 if store is None else store.get(_ANSWERED) == answer.try_stamp
+        )
         if is_answered:
             self.log.info(
                 "The group's application failed for this table. The task now runs the table in its own "
@@ -146,5 +148,5 @@ class ApplyTableOperator(GroupOperator):
             )
             return
         if store is not None:
-            store.set(_ANSWERED, answer.stamp)
-        raise work.error_of(answer)
+            store.set(_ANSWERED, answer.try_stamp)
+        raise xcoms.error_of(answer)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_delta_cdc.groups.work import Item
+from airflow_delta_cdc.groups.xcoms import Item
 from tests.integration.airflow.test_ingest import announced, drop, succeeded, values
 from tests.support.filled import fill
 
@@ -373,7 +373,7 @@ def test_what_is_forged_within_bounds_changes_no_argument(airflow: Airflow, tmp_
         "items[1]['since'] = -1; items[1]['found'] = 'nothing'; "
         "items[2]['ends'] = dict.fromkeys(items[2]['ends'], 10**9); "
         "items[3]['failed'] = True",
-        answers="found['t00']['saved_plans'] = {}; found['t01']['detected'] = 'f' * 12; "
+        answers="found['t00']['saved_plans'] = {}; found['t01']['item_stamp'] = 'f' * 12; "
         "found['t02']['status'] = 'nothing'",
     )
     done = succeeded(airflow.run(file, dag="feeds"))

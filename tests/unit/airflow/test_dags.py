@@ -96,7 +96,7 @@ def test_large_tables_have_a_chain_of_their_own() -> None:
     } < edges(dags["sales"])
     look = dags["sales"].task_dict["detect_changes_large"]
     assert [table["pipeline"] for table in look.tables] == ["large"]
-    assert look.group == ["large", "small"]
+    assert look.pipelines == ["large", "small"]
     assert dags["sales"].task_dict["run_spark"].parallel == 3
     alone = build_dags(sales(settings={"backfill": False}, large=large))["sales"]
     assert edges(alone) == {

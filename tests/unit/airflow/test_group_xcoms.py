@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_delta_cdc.groups import work
+from airflow_delta_cdc.groups import xcoms
 from delta_cdc.core.errors import ConfigurationChanged, DeltaCdcError, InvalidXCom, NullKey
 from delta_cdc.run.batch import PipelineResult
 from delta_cdc.run.detect_changes import plan_ending_at
@@ -164,16 +164,18 @@ def test_a_saved_plan_is_about_the_work_of_the_form(monkeypatch: pytest.MonkeyPa
 ANSWERS: dict[str, Any] = {
     "of another type": [1],
     "null about the table": {"a": None},
-    "an unknown status": {"a": {"detected": S1, "status": "splendid"}},
-    "an unknown field": {"a": {"detected": S1, "status": "applied", "target": "/evil"}},
-    "an error without a message": {"a": {"detected": S1, "status": "failed", "error": {"class": "NullKey"}}},
-    "an error of another type": {"a": {"detected": S1, "status": "failed", "error": "x"}},
-    "an effort below 0": {"a": {"detected": S1, "effort": {"seconds": {"plan": -1.0}}}},
-    "an effort that is no number": {"a": {"detected": S1, "effort": {"seconds": {"plan": float("inf")}}}},
-    "a plan of another type": {"a": {"detected": S1, "saved_plans": {"pin:a:s": 9}}},
-    "a plan with a huge number": {"a": {"detected": S1, "saved_plans": {"pin:a:s": {"seal_number": HUGE}}}},
-    "a dry run without a result": {"a": {"detected": S1, "status": "planned", "dry_run": {}}},
-    "a deep dry run": {"a": {"detected": S1, "status": "planned", "dry_run": {"dry_run": DEEP}}},
+    "an unknown status": {"a": {"item_stamp": S1, "status": "splendid"}},
+    "an unknown field": {"a": {"item_stamp": S1, "status": "applied", "target": "/evil"}},
+    "an error without a message": {
+        "a": {"item_stamp": S1, "status": "failed", "error": {"class": "NullKey"}}
+    },
+    "an error of another type": {"a": {"item_stamp": S1, "status": "failed", "error": "x"}},
+    "an effort below 0": {"a": {"item_stamp": S1, "effort": {"seconds": {"plan": -1.0}}}},
+    "an effort that is no number": {"a": {"item_stamp": S1, "effort": {"seconds": {"plan": float("inf")}}}},
+    "a plan of another type": {"a": {"item_stamp": S1, "saved_plans": {"pin:a:s": 9}}},
+    "a plan with a huge number": {"a": {"item_stamp": S1, "saved_plans": {"pin:a:s": {"seal_number": HUGE}}}},
+    "a dry run without a result": {"a": {"item_stamp": S1, "status": "planned", "dry_run": {}}},
+    "a deep dry run": {"a": {"item_stamp": S1, "status": "planned", "dry_run": {"dry_run": DEEP}}},
 }
 
 
@@ -203,7 +205,7 @@ def test_an_answer_cannot_make_a_dry_run_of_a_run(monkeypatch: pytest.MonkeyPatc
 def test_the_answer_of_another_detection_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
     error = NullKey("forged", remedy="-").to_dict()
-    found = {"detected": S2, "status": "failed", "error": error, "stamp": "x"}
+    found = {"item_stamp": S2, "status": "failed", "error": error, "try_stamp": "x"}
     task(item("a")).execute(context(ti=Ti(**{"run_spark.return_value": {"a": found}})))
     assert flow.calls == 1
 
@@ -318,9 +320,9 @@ def _mutations(value: Any, seed: int) -> Iterator[Any]:
 
 
 ANSWER = {
-    "detected": S1,
+    "item_stamp": S1,
     "status": "failed",
-    "stamp": "x",
+    "try_stamp": "x",
     "error": NullKey("m", remedy="r").to_dict(),
     "effort": {"seconds": {"plan": 1.5}, "attempts_lost": 1},
     "saved_plans": {"pin:a:s": {"ending_version": 9, "fingerprints": ["f"]}, "since:a:t": {"version": 3}},
@@ -328,10 +330,10 @@ ANSWER = {
 }
 SUMMARY = {"status": "work", "target_version": 3, "version": 9, "target": "/lake/a", "found": "x"}
 READERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-    "work": ([item("a"), item("b", located={"target": "/lake/b"})], lambda one: work.items(one, ["a", "b"])),
-    "answer": ({"a": ANSWER}, lambda one: work.answer(one, "a", S1)),
-    "summaries": ({"a": SUMMARY, "b": SUMMARY}, work.summaries),
-    "published": ([applied("a").to_dict()], lambda one: work.published(one if type(one) is list else [one])),
+    "work": ([item("a"), item("b", located={"target": "/lake/b"})], lambda one: xcoms.items(one, ["a", "b"])),
+    "answer": ({"a": ANSWER}, lambda one: xcoms.answer(one, "a", S1)),
+    "summaries": ({"a": SUMMARY, "b": SUMMARY}, xcoms.summaries),
+    "published": ([applied("a").to_dict()], lambda one: xcoms.published(one if type(one) is list else [one])),
 }
 
 
@@ -350,7 +352,7 @@ def test_random_values_are_read_or_refused_by_name(name: str) -> None:
             assert {one.pipeline for one in found} <= {"a", "b"}
             assert all(len(one.found) <= 300_000 for one in found)
         if name == "answer" and found.status == "failed":
-            assert isinstance(work.error_of(found), DeltaCdcError)
+            assert isinstance(xcoms.error_of(found), DeltaCdcError)
     assert 1000 < refused < 4000, refused
 
 

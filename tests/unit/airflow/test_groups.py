@@ -13,7 +13,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_delta_cdc.assets import delta_asset, group_alias, pipeline_alias
-from airflow_delta_cdc.groups import work
+from airflow_delta_cdc.groups import xcoms
 from airflow_delta_cdc.groups.base import WorkSavedPlans
 from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
 from airflow_delta_cdc.groups.publish import PublishOperator
@@ -90,7 +90,7 @@ def detection(*tables: dict[str, Any], configuration: str = PRINT) -> DetectChan
         return DetectChangesOperator(
             task_id="detect_changes",
             tables=tables,
-            group=[one["pipeline"] for one in tables],
+            pipelines=[one["pipeline"] for one in tables],
             fingerprint=configuration,
         )
 
@@ -288,7 +288,7 @@ def plain(name: str, **more: Any) -> dict[str, Any]:
 
 
 def prints(given: dict[str, Any]) -> str:
-    return work.fingerprint(PRINT, given)
+    return xcoms.fingerprint(PRINT, given)
 
 
 def item(name: str, *, table: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
@@ -357,7 +357,7 @@ def test_what_the_application_did_is_told_of_each(monkeypatch: pytest.MonkeyPatc
     assert [pipeline_job.since for pipeline_job in flow.pipeline_jobs] == [3, 3]
     assert flow.how["parallel"] == 4
     assert told["a"] == {
-        "detected": S1,
+        "item_stamp": S1,
         "status": "applied",
         "saved_plans": {"pin:a:t": {"fingerprints": ["a"]}},
         "effort": {"seconds": {}, "attempts_lost": 0},
@@ -428,7 +428,7 @@ def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) 
     )
     assert told["a"]["status"] == "planned"
     assert told["a"]["dry_run"]["dry_run"]["statements"] == ["MERGE"]
-    assert told["b"] == {"detected": S1, "status": "nothing"}
+    assert told["b"] == {"item_stamp": S1, "status": "nothing"}
 
 
 def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,14 +462,14 @@ def task(one: Any, *tables: dict[str, Any], configuration: str = PRINT) -> Apply
 
 
 def answered(**found: Any) -> Any:
-    return context(ti=Ti(**{"run_spark.return_value": {"a": {"detected": S1, **found}}}))
+    return context(ti=Ti(**{"run_spark.return_value": {"a": {"item_stamp": S1, **found}}}))
 
 
 def test_the_effort_of_the_application_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     own = replace(applied("a"), effort=Effort({"plan": 1.0}, attempts_lost=1))
     Flow(monkeypatch, PipelineResult(pipeline="a", applied=own))
     effort = {"seconds": {"plan": 0.5, "start": 4.0, "work": 2.0}, "attempts_lost": 2}
-    found = {"detected": S1, "status": "applied", "saved_plans": {}, "effort": effort}
+    found = {"item_stamp": S1, "status": "applied", "saved_plans": {}, "effort": effort}
     answer = task(item("a")).execute(context(ti=Ti(**{"run_spark.return_value": {"a": found}})))
     assert answer["seconds"] == {"plan": 1.5, "start": 4.0, "work": 2.0}
     assert answer["attempts_lost"] == 3
@@ -511,7 +511,7 @@ def test_pins_of_the_application_are_known(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_error_of_the_application_is_raised_once(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
     wrong = {"class": "NullKey", "message": "a key is null.", "remedy": "mend it"}
-    given = answered(status="failed", error=wrong, stamp="try1")
+    given = answered(status="failed", error=wrong, try_stamp="try1")
     one = task(item("a"))
     with pytest.raises(NullKey, match="a key is null"):
         one.execute(given)
@@ -519,7 +519,8 @@ def test_the_error_of_the_application_is_raised_once(monkeypatch: pytest.MonkeyP
     one.execute(given)
     assert flow.calls == 1, "cleared: it is planned anew"
     again = context(
-        ti=answered(status="failed", error=wrong, stamp="try2")["ti"], task_state_store=Store(answered="try1")
+        ti=answered(status="failed", error=wrong, try_stamp="try2")["ti"],
+        task_state_store=Store(answered="try1"),
     )
     with pytest.raises(NullKey):
         one.execute(again)
@@ -535,14 +536,14 @@ def test_what_was_told_of_another_look_does_not_count(monkeypatch: pytest.Monkey
     """Look and apply were cleared, and the application was not."""
     flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
     wrong = {"class": "NullKey", "message": "a key is null.", "remedy": "mend it"}
-    task(item("a", stamp=S2)).execute(answered(status="failed", error=wrong, stamp="t"))
+    task(item("a", stamp=S2)).execute(answered(status="failed", error=wrong, try_stamp="t"))
     assert flow.calls == 1
 
 
 def test_what_time_may_mend_is_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
     lost = {"class": "JobFailed", "message": "gone", "remedy": "again"}
-    task(item("a")).execute(answered(status="unfinished", error=lost, stamp="t"))
+    task(item("a")).execute(answered(status="unfinished", error=lost, try_stamp="t"))
     assert flow.calls == 1
 
 

@@ -36,7 +36,7 @@ _PARTS_OF_AN_ERROR = {"class", "message", "remedy"}
 class Item:
     """One table's work, as ``detect_changes`` passes it on.
 
-    :param pipeline: the table's name
+    :param pipeline: the pipeline's name
     :param fingerprint: :func:`fingerprint` of the arguments that the changes were detected with
     :param stamp: id of that detection; saved plans and answers of an earlier detection do not count
     :param found: the work, for people
@@ -69,16 +69,16 @@ class Effort:
 class Answer:
     """What ``run_spark`` answers about one table.
 
-    :param detected: the ``stamp`` of the :class:`Item`
-    :param stamp: id of the try, so that the table's own task raises an error only once
+    :param item_stamp: the ``stamp`` of the :class:`Item`
+    :param try_stamp: id of the try, so that the table's own task raises an error only once
     :param error: :meth:`delta_cdc.core.errors.DeltaCdcError.to_dict`
     :param saved_plans: the plans by which the table's own task recognizes the work, by their keys
     :param dry_run: the published dict of a dry run
     """
 
-    detected: str = ""
+    item_stamp: str = ""
     status: Literal["", "applied", "ingested", "nothing", "planned", "failed", "unfinished"] = ""
-    stamp: str = ""
+    try_stamp: str = ""
     error: dict[str, str] = field(default_factory=dict)
     effort: Effort = field(default_factory=Effort)
     saved_plans: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -105,13 +105,13 @@ class Summary:
     lag: dict[str, Any] | None = None
 
 
-def fingerprint(configuration: str, table: Mapping[str, Any]) -> str:
+def fingerprint(work_fingerprint: str, table: Mapping[str, Any]) -> str:
     """Return a hash of the arguments of a table: the same in each task of a run.
 
-    :param configuration: hash of the group's configuration
+    :param work_fingerprint: hash of the settings that determine the work, such as connections
     :param table: the arguments, with rendered templates and the values of the form
     """
-    text = json.dumps([configuration, sorted(table.items())], default=str, skipkeys=True)
+    text = json.dumps([work_fingerprint, sorted(table.items())], default=str, skipkeys=True)
     return sha256(text.encode()).hexdigest()[:16]
 
 
@@ -152,11 +152,11 @@ def item(value: Any, pipelines: Collection[str]) -> Item:
     return read
 
 
-def answer(value: Any, pipeline: str, stamp: str) -> Answer:
+def answer(value: Any, pipeline: str, item_stamp: str) -> Answer:
     """Read the answer of ``run_spark`` about one table.
 
     :param value: the XCom; None if the task returned nothing
-    :param stamp: that of the :class:`Item`
+    :param item_stamp: the ``stamp`` of the :class:`Item`
     :return: an empty answer if the task has not answered about this detection
     :raises InvalidXCom: it is no answer
     """
@@ -168,7 +168,7 @@ def answer(value: Any, pipeline: str, stamp: str) -> Answer:
     if pipeline not in value:
         return Answer()
     read = _read(Answer, value[pipeline], f"{what} about {pipeline}")
-    if read.detected != stamp:
+    if read.item_stamp != item_stamp:
         return Answer()
     if read.status == "failed" and not set(read.error) >= _PARTS_OF_AN_ERROR:
         raise _invalid(f"{what} about {pipeline}", "its error has no class, message or remedy")
