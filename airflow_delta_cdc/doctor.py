@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.commands import HELP, arguments
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook, is_connect
+from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from airflow_delta_cdc.hooks.table import DeltaTableHook, merged
 from airflow_delta_cdc.runtime.exchange import needed_results_uri, options_for, results_uri
 from airflow_delta_cdc.runtime.submit import hands_over_jars
-from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
 from delta_cdc.core.secrets import secrets
 
 if TYPE_CHECKING:

@@ -99,7 +99,11 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": [
             {
                 "integration-name": _INTEGRATION,
-                "python-modules": ["airflow_delta_cdc.runtime.submit_hook", "airflow_delta_cdc.hooks.table"],
+                "python-modules": [
+                    "airflow_delta_cdc.hooks.connect",
+                    "airflow_delta_cdc.hooks.submit",
+                    "airflow_delta_cdc.hooks.table",
+                ],
             }
         ],
         "extra-links": [

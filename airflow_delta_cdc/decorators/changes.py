@@ -16,8 +16,8 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.operators.base import DEFAULT_NAME
 from airflow_delta_cdc.operators.read import StagingOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
-from airflow_delta_cdc.runtime.in_process import WorkerSession, refuse_submit_arguments
 from airflow_delta_cdc.runtime.manifests import manifests_for
+from airflow_delta_cdc.runtime.worker_session import WorkerSession, refuse_submit_arguments
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.requests import CommitRequest

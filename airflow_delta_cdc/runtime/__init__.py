@@ -1,4 +1,15 @@
-"""The ways to run one spec of an operator in Spark; the type of its Spark connection decides."""
+"""The three ways to run one spec of an operator in Spark; the Spark connection of the task decides.
+
+* Without a connection: ``spark-submit`` starts Spark in a child process of the worker (``submit``,
+  ``embedded``).
+* With a connection of type ``spark``: ``spark-submit`` submits an application to a cluster (``submit``). In
+  deploy mode cluster, the application may be tracked, so that a retry finds it again. Without tracking, a
+  retry submits a new one.
+* With a connection of type ``spark_connect``: a running server executes the statements (``connect``).
+
+A session in the worker's own process (``worker_session``) runs no spec. It is only for
+``@task.delta_changes``, which passes a DataFrame to a function.
+"""
 
 from __future__ import annotations
 

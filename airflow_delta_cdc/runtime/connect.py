@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook
+from airflow_delta_cdc.hooks.submit import KILL_GRACE, SUBMIT_ARGUMENTS, UTC
 from airflow_delta_cdc.runtime.manifests import manifests_for, scratch_for
-from airflow_delta_cdc.runtime.submit_hook import KILL_GRACE, SUBMIT_ARGUMENTS, UTC
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.runtime.submit_hook import CRASHES
+from airflow_delta_cdc.hooks.submit import CRASHES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
+    from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
     from airflow_delta_cdc.runtime.task import SparkTask
     from delta_cdc.core.spec import Spec
     from delta_cdc.launch.class_data_archive import ClassDataArchive

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk.types import Logger
 
-    from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
+    from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
     from delta_cdc.core.spec import Spec
     from delta_cdc.core.storage_options import SparkStorage
 

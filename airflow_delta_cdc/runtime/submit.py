@@ -14,6 +14,7 @@ from airflow.providers.common.compat.sdk import conf
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.compat import HAS_STATE_STORES
+from airflow_delta_cdc.hooks.submit import SUBMIT_ARGUMENTS, UTC, DeltaCdcSubmitHook
 from airflow_delta_cdc.runtime.embedded import EmbeddedStart
 from airflow_delta_cdc.runtime.exchange import (
     SECTION,
@@ -26,7 +27,6 @@ from airflow_delta_cdc.runtime.exchange import (
 )
 from airflow_delta_cdc.runtime.manifests import manifests_for
 from airflow_delta_cdc.runtime.storage import add_planner_options, add_storage, places_of
-from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS, UTC, DeltaCdcSubmitHook
 from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed, JobRefused
 from delta_cdc.core.spec import JobResult, sha256, to_json

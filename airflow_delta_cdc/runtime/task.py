@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class SparkTask(Protocol):
     """A task that has a runtime.
 
-    It also has an attribute for each of :data:`~airflow_delta_cdc.runtime.submit_hook.SUBMIT_ARGUMENTS`; this
+    It also has an attribute for each of :data:`~airflow_delta_cdc.hooks.submit.SUBMIT_ARGUMENTS`; this
     class lists only those that a runtime reads.
     """
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
+from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from airflow_delta_cdc.runtime.storage import add_storage
-from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
 from delta_cdc.core.spec import EnableSpec
 from delta_cdc.launch.session import embedded_confs
 from tests.integration.airflow.test_flow import write

@@ -270,7 +270,7 @@ def test_the_pod_that_spark_asks_for(s3: Gateway, monkeypatch: pytest.MonkeyPatc
 
 def kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make believe that the Kubernetes provider is installed; commands don't need it."""
-    monkeypatch.setattr("airflow_delta_cdc.runtime.submit_hook._installed", lambda _: True)
+    monkeypatch.setattr("airflow_delta_cdc.hooks.submit._installed", lambda _: True)
     client = "airflow.providers.apache.spark.hooks.spark_submit.kube_client"
     monkeypatch.setattr(client, object(), raising=False)
 

@@ -16,10 +16,10 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_delta_cdc.groups.base import GroupOperator
+from airflow_delta_cdc.hooks.submit import SUBMIT_ARGUMENTS, DeltaCdcSubmitHook
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.runtime.submit import FINGERPRINT_KEY, SubmitRuntime
-from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS, DeltaCdcSubmitHook
 from delta_cdc.core import spec as specs
 from delta_cdc.core.errors import (
     DeltaCdcError,

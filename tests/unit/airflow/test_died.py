@@ -132,9 +132,7 @@ def test_of_a_killed_application_nothing_is_read(stand_in: StandIn, spec: BatchS
 
     context: Any = {"task_state_store": Store(), "run_id": "run"}
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(
-            "airflow_delta_cdc.runtime.submit_hook.DeltaCdcSubmitHook.log", Killing(), raising=False
-        )
+        patched.setattr("airflow_delta_cdc.hooks.submit.DeltaCdcSubmitHook.log", Killing(), raising=False)
         with pytest.raises(JobFailed, match="The Spark application was killed") as caught:
             task.run_job(context, spec)
     assert caught.value.reading is None

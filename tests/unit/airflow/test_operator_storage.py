@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from airflow_delta_cdc.operators import (
     DeltaApplyChangesOperator,
     DeltaEnableChangeDataFeedOperator,
     DeltaReadChangesOperator,
 )
 from airflow_delta_cdc.runtime.storage import add_storage
-from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
 from delta_cdc.core import spec as specs
 from delta_cdc.core.commit_safety import CONDITIONAL_STORE
 from delta_cdc.core.errors import DeltaConnectionNotFound, InvalidConfiguration

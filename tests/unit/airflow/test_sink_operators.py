@@ -18,8 +18,8 @@ from airflow.sdk import DAG, task
 from airflow_delta_cdc.decorators.changes import delta_changes_task
 from airflow_delta_cdc.operators import DeltaCommitWatermarkOperator, DeltaReadChangesOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from airflow_delta_cdc.runtime.in_process import WorkerSession
 from airflow_delta_cdc.runtime.manifests import manifests_for, with_manifests
+from airflow_delta_cdc.runtime.worker_session import WorkerSession
 from delta_cdc.core.errors import (
     DeployModeUnsupported,
     InvalidConfiguration,
@@ -390,7 +390,7 @@ def confs_of(
     monkeypatch.setattr("delta_cdc.launch.session.get_session", lambda name, **confs: started.append(confs))
     monkeypatch.setattr("delta_cdc.launch.jars.needed", lambda *_: [Path("/delta.jar")])
     monkeypatch.setattr(
-        "airflow_delta_cdc.runtime.in_process._built", lambda builder, confs: started.append(confs)
+        "airflow_delta_cdc.runtime.worker_session._built", lambda builder, confs: started.append(confs)
     )
     monkeypatch.setattr(
         "delta_cdc.launch.environment.child_environment", lambda **_: {"PYSPARK_PYTHON": sys.executable}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
+from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from delta_cdc.core.errors import (
     DeployModeUnsupported,
     EnvironmentNotReady,
@@ -125,7 +125,7 @@ class Pods:
 def in_pods(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> Pods:
     """A connection to Kubernetes, whose provider is not installed here."""
     api = Pods()
-    monkeypatch.setattr("airflow_delta_cdc.runtime.submit_hook._installed", lambda _: True)
+    monkeypatch.setattr("airflow_delta_cdc.hooks.submit._installed", lambda _: True)
     monkeypatch.setitem(sys.modules, "airflow.providers.cncf.kubernetes.kube_client", api)  # type: ignore[arg-type]
     monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", api, raising=False)
     connect(conn_id="pods", host="k8s://https://c", namespace="lake", **{"deploy-mode": "cluster"})
@@ -286,7 +286,7 @@ def _start(hook: DeltaCdcSubmitHook, stand_in: StandIn) -> tuple[threading.Threa
 def test_kill_ends_the_application_and_its_children(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, trap: str
 ) -> None:
-    monkeypatch.setattr("airflow_delta_cdc.runtime.submit_hook.KILL_GRACE", 0.5)
+    monkeypatch.setattr("airflow_delta_cdc.hooks.submit.KILL_GRACE", 0.5)
     child = stand_in.folder / "child"
     stand_in.does(f"{trap}\nsleep 600 &\necho $! > {child}\necho 'delta_cdc| running'\nwait; wait; sleep 600")
     hook = DeltaCdcSubmitHook(conn_id=None)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook, is_connect
+from airflow_delta_cdc.hooks.submit import SUBMIT_ARGUMENTS, UTC
 from airflow_delta_cdc.runtime.connect import interrupt, refuse_arguments, session_confs
 from airflow_delta_cdc.runtime.submit import hands_over_jars, submit_hook
-from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS, UTC
 from delta_cdc.core.errors import DeployModeUnsupported, InvalidConfiguration
 from delta_cdc.core.storage_options import spark_storage
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
+    from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
     from airflow_delta_cdc.runtime.task import SparkTask
 
 _JARS = "spark.jars"
