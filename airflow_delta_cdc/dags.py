@@ -27,6 +27,7 @@ from airflow_delta_cdc.jobs import source_of
 from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
 from airflow_delta_cdc.triggers import watched_asset
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
+from delta_cdc.core.groups import BACKFILL_SUFFIX, ON_CHANGE, WATCHABLE_REMEDY
 from delta_cdc.core.options import APPLY
 from delta_cdc.core.times import start
 
@@ -61,7 +62,6 @@ _OF_APPLICATIONS = (
 #: The settings that determine to which tables the names in the configuration refer.
 _OF_THE_WORK = ("spark_conn_id", "delta_conn_id", "kafka_conn_id", "storage_options", "kafka_options")
 _PARALLEL = 8
-_BACKFILL = "__backfill"
 #: Airflow needs a start date for a schedule. A constant gives the same schedule wherever the file is parsed.
 _START = datetime(2020, 1, 1, tzinfo=UTC)
 #: Presets that are no cron.
@@ -156,7 +156,7 @@ class _Maker:
         dag_id = self.group.settings.get("dag_id", self.group.name)
         ids = [(dag_id, False)]
         if self.group.settings.get("backfill", True):
-            ids.append((f"{dag_id}{_BACKFILL}", True))
+            ids.append((f"{dag_id}{BACKFILL_SUFFIX}", True))
         yield from (one for one in ids if only in (None, one[0]))
 
     def made(self, dag_id: str, *, is_backfill: bool) -> DAG:
@@ -309,7 +309,7 @@ class _Maker:
     def _schedule(self, arguments: Mapping[str, Any]) -> Any:
         settings = self.group.settings
         schedule = settings.get("schedule", self.dag_arguments.get("schedule"))
-        if schedule == "on_change":
+        if schedule == ON_CHANGE:
             return AssetAny(*self._watched())
         if isinstance(schedule, dict) and set(schedule) == {"assets"}:
             return AssetAny(*[delta_asset(table) for table in schedule["assets"]])
@@ -324,6 +324,13 @@ class _Maker:
         return DAG("zone", schedule=None, start_date=given, default_args=self._default_args()).timezone
 
     def _watched(self) -> list[Asset]:
+        """Return the assets of the sources.
+
+        The reader of the configuration has checked a schedule of the configuration. Here, the schedule may
+        also come from the call of :func:`build_dags`, and a source may name a variable that is not set.
+
+        :raises InvalidConfiguration: a source cannot be watched
+        """
         settings = self.group.settings
         options = {name: settings[name] for name in ("delta_conn_id", "storage_options") if name in settings}
         sources = {table.pipeline: table.arguments["source"] for table in self.group.tables}
@@ -332,8 +339,7 @@ class _Maker:
                 raise InvalidConfiguration(
                     f"{table.pipeline} ({table.place}) is in a group with schedule on_change, and its "
                     "source cannot be watched.",
-                    remedy="set the group's schedule to a cron. Only Delta tables with a literal path or URI "
-                    "can be watched.",
+                    remedy=WATCHABLE_REMEDY,
                 )
         return [watched_asset(source, **options) for source in dict.fromkeys(sources.values())]
 

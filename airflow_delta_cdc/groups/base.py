@@ -13,7 +13,7 @@ from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import ConfigurationChanged, DeltaCdcError, InvalidConfiguration
 from delta_cdc.core.option import SETTINGS, TEXT, in_group
-from delta_cdc.core.options import APPLY
+from delta_cdc.core.options import APPLY, BOUNDS_OF_THE_INGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Modes in which a table with a change log ingests from its source; in other modes, only its log is read.
 INGESTING = ("incremental", "dry_run")
-#: Bounds of an ingest whose names are also bounds of an apply.
-_BOUNDS_OF_THE_INGEST = ("starting_timestamp", "max_bytes")
 #: The arguments of a table that bound the versions of a run, by the end of the range.
 _ENDS = {
     "start": ("starting_version", "starting_timestamp"),
@@ -150,7 +148,7 @@ def arguments_of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:
         if run.mode in _OF_KEYS or any(name in run.arguments for name in names):
             left_out.update(names)
     if engine.is_ingested(table) and run.mode not in INGESTING:
-        left_out.update(_BOUNDS_OF_THE_INGEST)
+        left_out.update(BOUNDS_OF_THE_INGEST)
     return {name: value for name, value in table.items() if name not in left_out} | run.arguments
 
 

@@ -10,6 +10,7 @@ from delta_cdc.config import combine, models, values
 from delta_cdc.config.configuration import Configuration, Group, Table
 from delta_cdc.config.findings import Place, nearest, shown
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.groups import BACKFILL_SUFFIX, ON_CHANGE, WATCHABLE_REMEDY
 from delta_cdc.core.options import APPLY, INGEST
 from delta_cdc.core.rules import check_pipeline
 
@@ -24,7 +25,6 @@ _TOP = ("defaults", "groups", "pipelines")
 _OF_A_RUN = ("tables", *(name for name, one in {**INGEST, **APPLY}.items() if one.of_run), "repair")
 _INGEST_ONLY = tuple(name for name in INGEST if name not in APPLY and name != "log")
 _DAG_ID = re.compile(r"[A-Za-z0-9_.\-]{1,200}")
-_BACKFILL = "__backfill"
 
 
 @dataclass
@@ -260,17 +260,13 @@ class _Resolver:
     def _check_watched(self, groups: tuple[Group, ...]) -> None:
         for group in groups:
             section = self._groups.get(group.name) or self._pipelines[group.name]
-            for table in group.tables if group.settings.get("schedule") == values.ON_CHANGE else ():
+            for table in group.tables if group.settings.get("schedule") == ON_CHANGE else ():
                 source = table.arguments.get("source", "")
                 if "log" in table.arguments or combine.is_template(source):
                     problem = "is no table" if "log" in table.arguments else "is only known at run time"
                     message = f"The source of {table.pipeline} {problem}, and schedule is on_change."
-                    remedy = (
-                        "set the group's schedule to a cron. Only Delta tables with a literal path or URI "
-                        "can be watched."
-                    )
                     place = section.places.get("schedule") or self._defaults.places["schedule"]
-                    self._findings.add(place, message, remedy)
+                    self._findings.add(place, message, WATCHABLE_REMEDY)
 
     def _nearest(self, key: str, *sections: _Section | None) -> Any:
         for section in (*sections, self._defaults):
@@ -313,7 +309,8 @@ class _Resolver:
                 message = f"The DAG's id {shown(dag_id)} cannot be used."
                 remedy = "set dag_id, or the name, to 1 to 200 letters, digits, '_', '-' or '.'."
                 self._findings.add(place, message, remedy)
-            ids = [dag_id, *([] if group.settings.get("backfill") is False else [f"{dag_id}{_BACKFILL}"])]
+            has_backfill = group.settings.get("backfill") is not False
+            ids = [dag_id, *([f"{dag_id}{BACKFILL_SUFFIX}"] if has_backfill else [])]
             for one in ids:
                 if one in taken:
                     message = f"{group.name} and {taken[one]} would both be the DAG {one}."

@@ -11,6 +11,7 @@ from delta_cdc.config import models
 from delta_cdc.config.findings import nearest, shown
 from delta_cdc.core.arguments import seconds
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.groups import ON_CHANGE
 from delta_cdc.core.option import SPAN
 from delta_cdc.core.options import INGEST
 from delta_cdc.core.times import start
@@ -31,8 +32,6 @@ _PRESETS = (
     "@yearly",
     "@annually",
 )
-#: The schedule that runs when a source of the group has a new version.
-ON_CHANGE = "on_change"
 _CRON_FIELDS = (5, 6)
 _SPANS = ("retry_delay", "execution_timeout")
 _CALLBACKS = ("on_failure_callback", "on_success_callback", "on_retry_callback", "on_late_callback")

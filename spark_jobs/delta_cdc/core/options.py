@@ -669,6 +669,8 @@ INGEST = {
     **options_in(IngestOptions, IngestRunOptions),
     "source_kind": replace(APPLY["source_kind"], doc=_SOURCE_KIND_OF_A_LOG),
 }
+#: Options of an ingest and of an apply that, in the arguments of a table with a log, bound its ingest alone.
+BOUNDS_OF_THE_INGEST = ("starting_timestamp", "max_bytes")
 #: Options of an ingest alone, without an apply that follows.
 INGEST_ALONE = {
     name: INGEST[name] for name in ("pipeline", "source", "log", *options_in(IngestOptions, IngestRunOptions))

@@ -12,7 +12,7 @@ from delta_cdc.core import arguments as read
 from delta_cdc.core.change_log import completed, description
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option import filled
-from delta_cdc.core.options import APPLY, INGEST, ApplyOptions, IngestOptions
+from delta_cdc.core.options import APPLY, BOUNDS_OF_THE_INGEST, INGEST, ApplyOptions, IngestOptions
 from delta_cdc.core.requests import ApplyRequest, IngestRequest
 from delta_cdc.core.times import iso
 from delta_cdc.core.topics import is_topics
@@ -20,10 +20,6 @@ from delta_cdc.core.uris import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-#: Arguments that bound an ingest, but not the apply that follows it.
-_BOUNDS_OF_THE_INGEST = ("starting_timestamp", "max_bytes")
 
 
 def is_ingested(given: Mapping[str, Any]) -> bool:
@@ -163,5 +159,5 @@ def _log_arguments(arguments: Mapping[str, Any], *, ingest: bool) -> dict[str, A
         "source": arguments["log"],
         "on_invalid": "fail" if checked else INGEST["on_invalid"].read(arguments.get("on_invalid")),
         "staging": None,
-        **(dict.fromkeys(_BOUNDS_OF_THE_INGEST) if ingest else {}),
+        **(dict.fromkeys(BOUNDS_OF_THE_INGEST) if ingest else {}),
     }
