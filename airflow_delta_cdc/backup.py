@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def keep(
+def store_copy(
     context: Context,
     inlets: Sequence[Any],
     source: Any,
@@ -39,7 +39,7 @@ def keep(
         return
     if backup is None:
         # This run has no newer seal, so the stored copy stays.
-        backup = kept(context, inlets, source, pipeline)
+        backup = stored_copy(context, inlets, source, pipeline)
     try:
         context["asset_state_store"][inlet].set(_key(pipeline), {**published, "backup": backup})
     except Exception as error:  # noqa: BLE001
@@ -47,7 +47,7 @@ def keep(
         _log.warning("The watermark could not be copied to the asset state store: %s", error)
 
 
-def kept(context: Context, inlets: Sequence[Any], source: Any, pipeline: str) -> Any:
+def stored_copy(context: Context, inlets: Sequence[Any], source: Any, pipeline: str) -> Any:
     """Return the copy of the seal, as JSON; None if there is no copy, or the store does not answer."""
     inlet = _asset(context, inlets, source)
     if inlet is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.announced import announcements
-from airflow_delta_cdc.backup import kept
+from airflow_delta_cdc.backup import stored_copy
 from airflow_delta_cdc.lookups import chosen, each_located
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
 from delta_cdc.core.options import APPLY
@@ -111,7 +111,7 @@ def pipeline_jobs(
         return engine.PipelineJob(
             ingest=engine.placed_ingest(batch, uris[batch.log]) if batch is not None else None,
             apply=apply,
-            backup=partial(kept, context, operator.inlets, source_of(table), table["pipeline"]),
+            backup=partial(stored_copy, context, operator.inlets, source_of(table), table["pipeline"]),
             announced=announcements(
                 context,
                 table["pipeline"],

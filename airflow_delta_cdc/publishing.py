@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
-from airflow_delta_cdc.backup import keep
+from airflow_delta_cdc.backup import store_copy
 from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.jobs import source_of
 from airflow_delta_cdc.metrics import emit_run
@@ -116,7 +116,7 @@ def announce_apply(
     :param published: :meth:`delta_cdc.run.outcomes.Outcome.to_dict`
     :param backup: :attr:`delta_cdc.run.outcomes.Outcome.backup`
     """
-    keep(context, inlets, given["source"], given["pipeline"], published, backup)
+    store_copy(context, inlets, given["source"], given["pipeline"], published, backup)
     if published["applied"]:
         extra = {name: published[name] for name in _ANNOUNCED}
         context["outlet_events"][pipeline_alias(given["pipeline"])].add(

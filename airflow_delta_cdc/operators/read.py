@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes, renderers, taken
 from airflow_delta_cdc.assets import declare_assets
-from airflow_delta_cdc.backup import kept
+from airflow_delta_cdc.backup import stored_copy
 from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.lookups import located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
@@ -105,7 +105,7 @@ class StagingOperator(DeltaCdcOperator):
             services = engine.Services(
                 execute=execute,
                 saved_plans=saved_plans,
-                backup=partial(kept, context, self.inlets, self.table, self.pipeline),
+                backup=partial(stored_copy, context, self.inlets, self.table, self.pipeline),
                 say=self.log.info,
             )
             result = engine.run(self._located(context, self._request(context)), services)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes, is_literal
 from airflow_delta_cdc.assets import delta_asset
-from airflow_delta_cdc.backup import kept
+from airflow_delta_cdc.backup import stored_copy
 from airflow_delta_cdc.files import configuration
 from airflow_delta_cdc.jobs import source_of
 from airflow_delta_cdc.lookups import chosen, each_located
@@ -200,7 +200,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         """Return a function that reads the copy of a seal; None if this task has no copy."""
         if source is None or not is_literal(source) or delta_asset(source) not in self.inlets:
             return None
-        return partial(kept, context, self.inlets, source, pipeline)
+        return partial(stored_copy, context, self.inlets, source, pipeline)
 
 
 def _tables(target: VerifyRequest | Verification) -> list[str]:

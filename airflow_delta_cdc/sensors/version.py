@@ -19,7 +19,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import RenderedArguments, attributes, is_literal
 from airflow_delta_cdc.assets import delta_asset
-from airflow_delta_cdc.backup import kept
+from airflow_delta_cdc.backup import stored_copy
 from airflow_delta_cdc.compat import AirflowRescheduleException
 from airflow_delta_cdc.failures import log_named_errors
 from airflow_delta_cdc.hooks.table import storage_options
@@ -258,7 +258,7 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
         options, pipeline = self._storage_options(), arguments.required("pipeline", self.pipeline)
         log = engine.DeltaLog(self._located(context, "target", self.target), options)
         recorded = engine.reconcile(
-            log, pipeline, backup=partial(kept, context, self.inlets, self.table, pipeline)
+            log, pipeline, backup=partial(stored_copy, context, self.inlets, self.table, pipeline)
         )
         if recorded is None or recorded.seal is None:
             return _Baseline(-1)

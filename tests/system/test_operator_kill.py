@@ -73,13 +73,13 @@ def dies(module, name):
 
 dies(publishing, "measured")
 dies(publishing, "shown")
-dies(publishing, "keep")
+dies(publishing, "store_copy")
 dies(publishing, "announce_apply")
 dies(watermarks, "forget_saved_plans")
 dies(Ended, "ended")
 dag.tasks[0]._post_execute_hook = Ended.ended
 """
-_FUNCTIONS = ("measured", "shown", "keep", "announce_apply", "forget_saved_plans", "ended")
+_FUNCTIONS = ("measured", "shown", "store_copy", "announce_apply", "forget_saved_plans", "ended")
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,7 @@ def dies(module, name, before, after):
 
 
 dies(publishing, "shown", "before XCom", "after XCom")
-dies(publishing, "keep", "before the copy", "after the copy")
+dies(publishing, "store_copy", "before the copy", "after the copy")
 dies(publishing, "announce_apply", "before the event", "after the event")
 dies(watermarks, "forget_saved_plans", "before the end", "after the end")
 
