@@ -167,6 +167,21 @@ def _times() -> dict[str, Param]:
     }
 
 
+def names() -> dict[str, Any]:
+    """Return the names of the modes and the fields, for the page; of each field also its type and minimum."""
+    return {
+        "modes": {mode: label.partition(":")[0] for mode, label in _LABELS.items()},
+        "fields": {name: _named(param.schema) for name, param in run_params().items()},
+    }
+
+
+def _named(schema: Mapping[str, Any]) -> dict[str, Any]:
+    types = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    (type_,) = (one for one in types if one != "null")
+    minimum = {"minimum": schema["minimum"]} if "minimum" in schema else {}
+    return {"label": schema["title"], "type": type_, **minimum}
+
+
 def range_params() -> dict[str, Param]:
     """Return the Params of a range, versions and times, for a task without modes."""
     return {**_versions(), **_times()}

@@ -11,6 +11,7 @@ from airflow.api_fastapi.common.db.common import SessionDep  # noqa: TC002 - Fas
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user
 from fastapi import Depends, FastAPI, HTTPException, Query, Response
 
+from airflow_delta_cdc import form
 from airflow_delta_cdc.page import queries, rights, state
 from airflow_delta_cdc.page.queries import Declarations
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _MOST_NAMES = 100
 
 _declarations = Declarations()
+#: The names of the form's modes and fields.
+_form = form.names()
 _module = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
 
 #: Without FastAPI's pages about its routes. Every route requires a user.
@@ -88,7 +91,7 @@ def trends(
 
 @app.get("/api/pipeline")
 def pipeline(user: GetUserDep, session: SessionDep, name: str) -> Response:
-    """Return one pipeline: its state, its commits, its runs, and what the user may start.
+    """Return one pipeline: its state, commits and runs, what the user may start, and the names in the form.
 
     :param name: its id; or a name, and if several pipelines have it, the answer is the list of them. It is no
         part of the path, because it may have any character.
@@ -110,7 +113,9 @@ def pipeline(user: GetUserDep, session: SessionDep, name: str) -> Response:
         dag["may_run"] = dag["dag_id"] in startable
         # A run by hand, whose form has no choice of tables, is a run of them all.
         dag["pipelines"] = [one.pipeline for one in visible if one.dag_id == dag["dag_id"]]
-    return _json({**item, "commits": state.commits(events, may_see), "runs": state.runs(known)})
+    return _json(
+        {**item, "form": _form, "commits": state.commits(events, may_see), "runs": state.runs(known)}
+    )
 
 
 @app.get("/api/task")

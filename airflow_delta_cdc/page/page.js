@@ -468,52 +468,42 @@ const Choice = ({ label, onChange, options, value }) =>
   );
 
 // -- runs by hand --------------------------------------------------------------------------------------------
-/** What each button asks Airflow for: which fields it has, and what is wrong with them. */
+/** What each button asks Airflow for, by the mode of the form. The server sends the names of modes and fields: item.form. */
 const ACTIONS = {
   incremental: {
-    label: "Run",
     fields: [],
     about: "Applies everything new since the watermark.",
   },
   backfill: {
-    label: "Backfill\u2026",
     fields: ["starting_version", "ending_version", "versions_per_commit"],
     about: "Goes on from the watermark up to a version of the source, in one or several commits.",
   },
   repair: {
-    label: "Repair\u2026",
     fields: ["starting_version", "ending_version", "repair_keys", "repair_quarantined"],
     about: "Computes some keys again, as of the watermark. Name the versions that changed them, or the keys.",
   },
   dry_run: {
-    label: "Dry run\u2026",
     fields: ["ending_version"],
     about: "Shows in the task\u2019s log what a run would do. Writes nothing.",
   },
 };
-const FIELDS = {
-  starting_version: { label: "First version", isNumber: true },
-  ending_version: { label: "Last version", isNumber: true },
-  versions_per_commit: { label: "Versions per commit", isNumber: true },
-  repair_keys: { label: "Keys (Spark SQL)" },
-  repair_quarantined: { label: "Keys in quarantine", isFlag: true },
-};
+/** The text of a button: the name of its mode. The mode without fields starts a run like those of the schedule. */
+const buttonText = (mode, form) => (mode === "incremental" ? "Run" : `${form.modes[mode]}\u2026`);
 
 /** The values of the form as Airflow gets them, without empty ones. */
-const filled = (values) =>
+const filled = (values, fields) =>
   Object.fromEntries(
     Object.entries(values)
       .filter(([, value]) => value !== "" && value !== false && value !== undefined)
-      .map(([name, value]) => [name, FIELDS[name].isNumber ? Number(value) : value]),
+      .map(([name, value]) => [name, fields[name].type === "integer" ? Number(value) : value]),
   );
 
 /** Why the values make no sense, whatever has happened since the last look; undefined if they may. */
 const refused = (mode, given, item) => {
   const { starting_version: first, ending_version: last, versions_per_commit: each } = given;
   for (const [name, value] of Object.entries(given)) {
-    if (FIELDS[name].isNumber && (!Number.isInteger(value) || value < (name === "versions_per_commit" ? 1 : 0))) {
-      return `${FIELDS[name].label} must be a whole number, ${name === "versions_per_commit" ? 1 : 0} or more.`;
-    }
+    const { label, type, minimum } = item.form.fields[name];
+    if (type === "integer" && (!Number.isInteger(value) || value < minimum)) return `${label} must be a whole number, ${minimum} or more.`;
   }
   if (first !== undefined && last !== undefined && first > last) return `The first version ${first} lies after the last one, ${last}.`;
   if (mode === "backfill" && last <= item.version) return `Everything up to version ${item.version} is applied already. A repair computes applied versions again.`;
@@ -523,7 +513,7 @@ const refused = (mode, given, item) => {
     if (ways > 1) return "Name either versions or keys: each says which keys are computed again.";
     if (last !== undefined && first === undefined) return "Name the first version, too.";
   }
-  return each !== undefined && mode !== "backfill" ? "Only a backfill has several commits." : undefined;
+  return each !== undefined && mode !== "backfill" ? `Only the mode ${item.form.modes.backfill} has several commits.` : undefined;
 };
 
 /** What to think of before sending: the figures are those of the last run, and source and target may have grown since. */
@@ -533,14 +523,14 @@ const doubts = (mode, given, item, dag, conf) => {
   const highest = Math.max(first ?? 0, last ?? 0);
   const found = [];
   if (highest > item.source_version) found.push(`Version ${highest} is not known: the newest one was ${item.source_version} at ${then}. The run looks again.`);
-  if (mode === "backfill" && first > item.version + 1) found.push(`A backfill goes on from the watermark, which was ${item.version} at ${then}: the first version would be ${item.version + 1} or lower.`);
+  if (mode === "backfill" && first > item.version + 1) found.push(`A run in this mode goes on from the watermark, which was ${item.version} at ${then}: the first version would be ${item.version + 1} or lower.`);
   if (mode === "repair" && highest > item.version) found.push(`A repair ends at the watermark, which was ${item.version} at ${then}.`);
   if (!conf.tables && dag.pipelines.length > 1) found.push(`This DAG\u2019s form has no choice of tables: all its pipelines take part: ${dag.pipelines.join(", ")}.`);
   if (dag.is_paused) found.push(`${dag.dag_id} is paused: the run waits until it is not.`);
   return found;
 };
 
-/** What a backfill would do, as far as it is known: versions, bytes, commits. */
+/** What a run over a range would do, as far as it is known: versions, bytes, commits. */
 const preview = (given, item) => {
   const newest = given.ending_version ?? item.source_version;
   if (newest === undefined) return "The newest version of the source is not known here.";
@@ -563,7 +553,7 @@ const Actions = ({ item, onSent }) => {
   const [values, setValues] = useState({});
   const [sent, setSent] = useState(null);
   const dag = mode ? dagFor(mode, item) : null;
-  const given = filled(values);
+  const given = filled(values, item.form.fields);
   const why = mode ? refused(mode, given, item) : undefined;
   const conf =
     dag && "mode" in dag.form ? { mode, ...given, ...("tables" in dag.form ? { tables: [item.pipeline] } : {}) } : {};
@@ -598,12 +588,12 @@ const Actions = ({ item, onSent }) => {
     h(
       Flex,
       { gap: 2, wrap: "wrap" },
-      offered.map(([name, { label, about }]) => {
+      offered.map(([name, { about }]) => {
         const isOff = !dagFor(name, item);
         return h(
           Button,
           { "data-testid": `delta-cdc-${name}`, disabled: isOff, key: name, onClick: () => open(name), size: "sm", title: isOff ? "The DAG has no form for this: params=run_params()" : about, variant: mode === name ? "solid" : "outline" },
-          label,
+          buttonText(name, item.form),
         );
       }),
     ),
@@ -616,12 +606,13 @@ const Actions = ({ item, onSent }) => {
             Flex,
             { align: "flex-end", gap: 3, mb: 3, wrap: "wrap" },
             ACTIONS[mode].fields.map((name) => {
-              const { label, isFlag, isNumber } = FIELDS[name];
+              const { label, type } = item.form.fields[name];
+              const isNumber = type === "integer";
               const hints = {
                 ending_version: item.source_version,
                 starting_version: item.version === undefined ? undefined : mode === "repair" ? item.version : item.version + 1,
               };
-              const control = isFlag
+              const control = type === "boolean"
                 ? h("input", { checked: Boolean(values[name]), onChange: (event) => setValues({ ...values, [name]: event.target.checked }), type: "checkbox" })
                 : h(Input, { name, onChange: (event) => setValues({ ...values, [name]: event.target.value }), placeholder: hints[name] === undefined ? "" : String(hints[name]), size: "sm", type: isNumber ? "number" : "text", value: values[name] ?? "", w: isNumber ? "150px" : "280px" });
               return h(Box, { as: "label", key: name }, h(Muted, null, label), control);

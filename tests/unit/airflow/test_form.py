@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +13,13 @@ from airflow.sdk import DAG, Param
 from airflow.sdk.exceptions import AirflowSkipException, ParamValidationError
 from jinja2.sandbox import SandboxedEnvironment
 
+from airflow_delta_cdc import page
 from airflow_delta_cdc.form import (
     MODES,
     Run,
     asked,
     checked,
+    names,
     range_arguments,
     range_params,
     run_arguments,
@@ -52,6 +56,25 @@ def test_every_field_explains_itself() -> None:
     labels = run_params()["mode"].schema["values_display"]
     assert set(labels) == set(MODES)
     assert not any(label.startswith("Backfill") for label in labels.values()), "a tile of Airflow's dialog"
+
+
+def test_the_page_names_modes_and_fields_as_the_form() -> None:
+    named = names()
+    assert named["modes"]["backfill"] == "Range"
+    assert named["fields"]["versions_per_commit"] == {
+        "label": "Versions per commit",
+        "type": "integer",
+        "minimum": 1,
+    }
+    assert named["fields"]["repair_quarantined"] == {"label": "Keys in quarantine", "type": "boolean"}
+    script = Path(page.__file__).with_name("page.js").read_text(encoding="utf-8")
+    actions = script.partition("const ACTIONS = {\n")[2].partition("\n};")[0]
+    assert set(re.findall(r"^  (\w+): {$", actions, re.M)) == set(MODES) - {"reload"}
+    fields = {
+        name for found in re.findall(r"fields: \[(.*)\]", actions) for name in re.findall(r"\w+", found)
+    }
+    assert len(fields) == 5
+    assert fields <= set(named["fields"])
 
 
 @pytest.mark.parametrize("tables", [(), _TABLES])
