@@ -20,6 +20,7 @@ INSERTS = ApplyOptions(insert_only=True)
 REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
     ("no-keys", FEED, {"keys": ()}, "keys are missing"),
     # -- insert_only
+    ("inserts-keys", INSERTS, {"keys": ("id",)}, "insert_only and keys are given"),
     ("inserts-history", INSERTS, {"stored_as_scd_type": 2}, "inserts alone make no history"),
     ("inserts-of-log", INSERTS, {"source_kind": "change_log"}, "insert_only is given with source_kind"),
     ("inserts-deletes", INSERTS, {"apply_as_deletes": "gone"}, "insert_only and apply_as_deletes"),

@@ -66,7 +66,7 @@ class TableOptions:
 
     keys: tuple[str, ...] = option(
         KEYS,
-        "Columns that identify a row; may be empty only with ``insert_only``",
+        "Columns that identify a row; leave them out with ``insert_only``, and only then",
         default=(),
         recorded="fixed",
     )

@@ -384,6 +384,12 @@ def _keys(o: ApplyOptions) -> Iterator[Rule]:
     if not o.insert_only:
         return
     yield Rule(
+        bool(o.keys),
+        "insert_only",
+        "insert_only and keys are given",
+        "leave keys out, because every row is appended; or drop insert_only.",
+    )
+    yield Rule(
         o.stored_as_scd_type == 2,
         "insert_only",
         "insert_only is given with SCD type 2",
