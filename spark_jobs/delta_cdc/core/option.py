@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 #: How a seal treats an option: ``fixed``: the target's rows depend on it, so a run with another value fails;
-#: ``changeable``: the same, but ``on_drift`` can accept another value; ``shown``: recorded for people only.
-Recorded = Literal["fixed", "changeable", "shown"]
+#: ``changeable``: the same, but ``on_drift`` can accept another value; ``shown``: recorded, and not compared:
+#: replay, expiry and verification read it; ``log``: the seal of a change log records it, for a replay and for
+#: the next ingest, and a target's seal does not.
+Recorded = Literal["fixed", "changeable", "shown", "log"]
 #: The purpose of the options of each group.
 GROUPS = {
     "limits": "Maximum sizes of a run and of a commit",
@@ -65,7 +67,7 @@ class Option:
     :param templated: whether the operators render it
     :param of_run: whether it belongs to one run only, so no configuration may contain it
     :param group: the mapping in which callers give it; "" for a separate argument
-    :param recorded: how a target's seal records it; None: not at all
+    :param recorded: how the seal of a target or of a change log records it; None: not at all
     :param of_one: a value fits only one pipeline, because each has its own versions and keys
     :param flag: ``delta-cdc plan`` and ``run`` set it with a flag
     """
@@ -96,17 +98,26 @@ class Option:
         return self.default if parsed is None else parsed
 
 
-def option(kind: Kind, doc: str, *, default: Any = None, omitted: Any = MISSING, **more: Any) -> Any:
+def option(
+    kind: Kind,
+    doc: str,
+    *,
+    default: Any = None,
+    omitted: Any = MISSING,
+    recorded: Recorded | None = None,
+    **more: Any,
+) -> Any:
     """Return a field of a dataclass that is an option.
 
     :param default: the default of the field, as the engine uses it
     :param omitted: the value that means "not given" in signatures, if it is another one. For tuples and
         mappings it is None
+    :param recorded: see :class:`Option`
     :param more: the other attributes of :class:`Option`
     """
     is_container = isinstance(default, tuple | dict)
     shown = (None if is_container else default) if omitted is MISSING else omitted
-    metadata = {"option": Option("", kind, doc, shown, **more)}
+    metadata = {"option": Option("", kind, doc, shown, recorded=recorded, **more)}
     if isinstance(default, dict):
         return field(default_factory=lambda: dict(default), metadata=metadata)
     return field(default=default, metadata=metadata)
