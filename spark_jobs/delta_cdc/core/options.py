@@ -45,9 +45,11 @@ from delta_cdc.core.option import (
 
 #: The change queries, as J. Vanlightly's comparison of table formats names them.
 Query = Literal["append_only", "upsert", "min_delta", "full_delta"]
-#: The read method: Delta's change data feed; files that were added or removed, with rows matched by row id;
-#: the same, with rows matched by key; files of commits that only add.
-ReadMethod = Literal["auto", "change_files", "row_tracking", "snapshot_diff", "added_files"]
+#: The read method of a range: Delta's change data feed; files that were added or removed, with rows matched
+#: by row id; the same, with rows matched by key; files of commits that only add.
+RangeMethod = Literal["change_files", "row_tracking", "snapshot_diff", "added_files"]
+#: The read method that a user requests; ``auto``: the planner chooses it for each range.
+ReadMethod = Literal["auto", RangeMethod]
 #: The kind of the source: a table with a change feed, an append-only table of events, or periodic full copies
 #: (one per version, or one per value of a column).
 SourceKind = Literal["change_feed", "change_log", "snapshot"]

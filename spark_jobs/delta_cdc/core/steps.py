@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from delta_cdc.core.codec import OUTSIDE_IDENTITY
 from delta_cdc.core.column_changes import ColumnChange  # noqa: TC001 - the codec reads hints
+from delta_cdc.core.options import RangeMethod  # noqa: TC001 - the codec reads hints
 from delta_cdc.core.watermark import PipelineState, StepKind, TableVersion, newest
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Staging:
 class ReadRange:
     """A range of versions (both ends inclusive) with one read method.
 
-    :param method: the read method; see :data:`delta_cdc.core.options.ReadMethod`
+    :param method: the read method; see :data:`delta_cdc.core.options.RangeMethod`
     :param reason: why the planner chose the method, for people
     :param size: bytes to read, as the log records them
     :param net: only the two ends of the range are read: its rows are the net effect
@@ -85,7 +86,7 @@ class ReadRange:
 
     starting_version: int
     ending_version: int
-    method: Literal["change_files", "row_tracking", "snapshot_diff", "added_files"]
+    method: RangeMethod
     reason: str
     size: int
     net: bool = False

@@ -4,6 +4,10 @@ A range is split into smaller ranges (``ReadRange``): consecutive commits that o
 reads. If the change data feed is on, it is read, unless comparing the two ends of the range is cheaper. If it
 is off, rows are matched by row id if the table tracks rows; commits that only add files need neither; a net
 query by key can always compare the two ends. Each commit is in at most one ``ReadRange``.
+
+A new read method also needs code in :mod:`delta_cdc.delta_log.file_manifests` and
+:mod:`delta_cdc.delta_log.manifest_table` (the files that it reads), and in
+:mod:`delta_cdc.spark.changes.manifests` (their rows).
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from delta_cdc.planning import preconditions
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from delta_cdc.core.options import QueryOptions
+    from delta_cdc.core.options import QueryOptions, RangeMethod
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import DeltaLog, TableState
 
@@ -413,7 +417,7 @@ async def _by_row_ids(
 
 
 async def _by_ends(
-    source: Source, part: list[_Version], method: str, reason: str, size: int | None = None
+    source: Source, part: list[_Version], method: RangeMethod, reason: str, size: int | None = None
 ) -> ReadRange:
     if size is None:
         size = await _size_of_ends(source, part) or 0
@@ -421,14 +425,7 @@ async def _by_ends(
     if any(version.commit.info.operation == "RESTORE" for version in part):
         # A restored row has the time it was written, not that of the RESTORE; so all rows get the last time.
         times = times[-1:]
-    return ReadRange(
-        *_ends(part),
-        "row_tracking" if method == "row_tracking" else "snapshot_diff",
-        reason,
-        size,
-        net=True,
-        timestamps=times,
-    )
+    return ReadRange(*_ends(part), method, reason, size, net=True, timestamps=times)
 
 
 async def _by_added_files(source: Source, part: list[_Version], reason: str) -> ReadRange:
