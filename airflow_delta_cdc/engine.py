@@ -80,7 +80,8 @@ if TYPE_CHECKING:
     from delta_cdc.run.maintain import raise_failed as raise_failed_maintenance, run as run_maintenance
     from delta_cdc.run.table_arguments import is_ingested, placed, placed_ingest, requests as table_requests
     from delta_cdc.run.verify import raise_if_wrong, run_verify, text_of as verification_text
-    from delta_cdc.run.watermarks import forget_saved_plans, versions_of
+    from delta_cdc.run.saved_plans import forget_saved_plans
+    from delta_cdc.run.watermarks import versions_of
     from delta_cdc.spark.sessions import (
         close as close_session,
         delta_version,
@@ -175,7 +176,7 @@ NAMES = {
     "raise_if_wrong": ("delta_cdc.run.verify", "raise_if_wrong"),
     "run_verify": ("delta_cdc.run.verify", "run_verify"),
     "verification_text": ("delta_cdc.run.verify", "text_of"),
-    "forget_saved_plans": ("delta_cdc.run.watermarks", "forget_saved_plans"),
+    "forget_saved_plans": ("delta_cdc.run.saved_plans", "forget_saved_plans"),
     "versions_of": ("delta_cdc.run.watermarks", "versions_of"),
     "close_session": ("delta_cdc.spark.sessions", "close"),
     "delta_version": ("delta_cdc.spark.sessions", "delta_version"),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 class TaskSavedPlans:
     """Save plans across the tries of one task, so that a retry plans the same and recognizes its own commit.
 
-    A plan is deleted once the result is published (:func:`delta_cdc.run.watermarks.forget_saved_plans`). A
+    A plan is deleted once the result is published (:func:`delta_cdc.run.saved_plans.forget_saved_plans`). A
     lost plan costs only a longer range: the target's log proves the commit, and each run announces what no
     event has announced.
 

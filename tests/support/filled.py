@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from delta_cdc.core import validation
-from delta_cdc.core.spec import ApplySpec, seal_of
+from delta_cdc.core.spec import ApplySpec, new_seal
 from delta_cdc.core.watermark import app_id
 from delta_cdc.planning.apply import plan_apply
 from delta_cdc.run.table_arguments import requests
@@ -34,7 +34,7 @@ def fill(arguments: Mapping[str, Any]) -> None:
         rows = rows.join(DeltaTable(request.target).to_pyarrow_table(), keys=["id"], join_type="left anti")
     versions = (step.starting_version, step.ending_version)
     counts = {"changes": rows.num_rows}
-    seal = seal_of(spec, step, state, kind=step.kind, versions=versions, counts=counts)
+    seal = new_seal(spec, step, state, kind=step.kind, versions=versions, counts=counts)
     write_deltalake(
         request.target,
         rows,

@@ -26,8 +26,7 @@ from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.topics import Bounds
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
-from delta_cdc.run.saved_plans import PlansInMemory
-from delta_cdc.run.watermarks import forget_saved_plans
+from delta_cdc.run.saved_plans import PlansInMemory, forget_saved_plans
 from tests.support.logs import EPOCH, LogTable
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pytest
 from delta_cdc import apply_changes, job
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
-from delta_cdc.run.watermarks import forget_saved_plans
+from delta_cdc.run.saved_plans import forget_saved_plans
 from tests.support.world import Rows, Source, commits, expected, held, ranges
 from tests.system.driver import FilePins, request
 

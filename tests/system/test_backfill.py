@@ -19,7 +19,7 @@ from delta_cdc.core.errors import VersionsExpired
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
-from delta_cdc.run.watermarks import forget_saved_plans
+from delta_cdc.run.saved_plans import forget_saved_plans
 from tests.support.holding import killing
 from tests.support.world import Source, expected, held, listing, ranges, seals
 from tests.system.driver import FilePins, request

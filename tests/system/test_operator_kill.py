@@ -46,7 +46,7 @@ import os
 import signal
 
 from airflow_delta_cdc import publishing
-from delta_cdc.run import watermarks
+from delta_cdc.run import saved_plans
 
 
 class Ended:
@@ -75,7 +75,7 @@ dies(publishing, "measured")
 dies(publishing, "shown")
 dies(publishing, "store_copy")
 dies(publishing, "announce_apply")
-dies(watermarks, "forget_saved_plans")
+dies(saved_plans, "forget_saved_plans")
 dies(Ended, "ended")
 dag.tasks[0]._post_execute_hook = Ended.ended
 """

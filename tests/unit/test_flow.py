@@ -34,8 +34,8 @@ from delta_cdc.run import apply as apply_flow
 from delta_cdc.run.commit import committed_by_run
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
-from delta_cdc.run.saved_plans import PlansInMemory
-from delta_cdc.run.watermarks import committed, forget_saved_plans
+from delta_cdc.run.saved_plans import PlansInMemory, forget_saved_plans
+from delta_cdc.run.watermarks import committed
 from tests.support.logs import EPOCH, FEED, LogTable, state_after
 
 if TYPE_CHECKING:

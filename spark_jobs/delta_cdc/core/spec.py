@@ -678,7 +678,7 @@ def step_fingerprint(spec: Spec, seal_number: int) -> str:
     return f"{fingerprint(spec)}:{seal_number}"
 
 
-def seal_of(
+def new_seal(
     spec: SealedSpec,
     step: Step,
     state: PipelineState,

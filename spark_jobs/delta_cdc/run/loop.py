@@ -74,7 +74,7 @@ class Services:
 
     :param execute: runs a spec in Spark; called in the caller's own thread
     :param saved_plans: keeps the plan over retries of the same work, until the caller calls
-        :func:`delta_cdc.run.watermarks.forget_saved_plans`; None keeps it for this call only
+        :func:`delta_cdc.run.saved_plans.forget_saved_plans`; None keeps it for this call only
     :param backup: returns the copy of the seal that is kept outside the target (``Outcome.backup``); called
         only if the sealed commit was cleaned from the target's log
     :param say: takes one line per step

@@ -96,7 +96,7 @@ class Outcome:
     :param dry_run: the result of a dry run: ``table``, a row per commit; ``steps``, one text each; the
         ``statements`` that would run; and ``counts``. None for any other run
     :param timestamp: when this outcome was made, ISO 8601 in UTC
-    :param plan_key: the key of the saved plan that :func:`delta_cdc.run.watermarks.forget_saved_plans`
+    :param plan_key: the key of the saved plan that :func:`delta_cdc.run.saved_plans.forget_saved_plans`
         deletes; it is not published
     :param backup: the newest seal in full
         (:meth:`delta_cdc.planning.reconcile.WatermarkBackup.to_dict`), for a store outside the target; it is

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplySpec, IngestSpec, ReadSpec
     from delta_cdc.core.steps import Step
     from delta_cdc.planning.reconcile import RecordedWatermark
+    from delta_cdc.run.outcomes import Outcome
 
 #: The saved plan must not grow without bound; no work needs this many tries.
 _KEPT_FINGERPRINTS = 40
@@ -42,7 +43,7 @@ class SavedPlans(Protocol):
 
     A retry reads its saved plan. So it plans the same range, and recognizes the commit of an earlier try as
     its own: of a try that died before it published, or whose driver kept running. Therefore a saved plan
-    stays until the caller calls :func:`delta_cdc.run.watermarks.forget_saved_plans`.
+    stays until the caller calls :func:`forget_saved_plans`.
 
     Losing a saved plan loses no data, because the target's log is the proof. A retry may then plan a longer
     range; without :data:`delta_cdc.run.outbox.Announced`, it may not announce an earlier commit.
@@ -133,3 +134,12 @@ class SavedPlan:
             (*lasts, f"{name}:{plan.steps[-1].seal_number}")[-_KEPT_FINGERPRINTS:] if asked else (),
             failures=self.failures if plan.ending_version == self.ending_version else 0,
         )
+
+
+def forget_saved_plans(result: Outcome, saved_plans: SavedPlans) -> None:
+    """Delete the saved plan of a result that was published; this is the caller's last call.
+
+    Until this call, a retry of the same work returns the same result, including ``applied``. After it, a
+    retry finds no work.
+    """
+    saved_plans.delete(result.plan_key)

@@ -1,4 +1,4 @@
-"""Read a pipeline's watermark; delete the saved plan of a published result."""
+"""Read a pipeline's watermark."""
 
 from __future__ import annotations
 
@@ -12,17 +12,6 @@ from delta_cdc.planning.staging import sink
 if TYPE_CHECKING:
     from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.core.watermark import TableVersion
-    from delta_cdc.run.outcomes import Outcome
-    from delta_cdc.run.saved_plans import SavedPlans
-
-
-def forget_saved_plans(result: Outcome, saved_plans: SavedPlans) -> None:
-    """Delete the saved plan of a result that was published; this is the caller's last call.
-
-    Until this call, a retry of the same work returns the same result, including ``applied``. After it, a
-    retry finds no work.
-    """
-    saved_plans.delete(result.plan_key)
 
 
 def versions_of(

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.spec import JobResult, ReadSpec, seal_of
+from delta_cdc.core.spec import JobResult, ReadSpec, new_seal
 from delta_cdc.core.sql import quote
 from delta_cdc.core.watermark import PipelineState, Seal
 from delta_cdc.spark.apply import layout
@@ -90,7 +90,7 @@ class ReadSteps(SealedSteps[ReadSpec, PreparedRows]):
         spec = self.spec
         if step.kind == "commit":
             assert step.before is not None
-            return seal_of(spec, step, step.before)
+            return new_seal(spec, step, step.before)
         configuration: dict[str, Any] = {
             **spec.configuration,
             "complete": step.seal_number == spec.steps[-1].seal_number,
@@ -99,7 +99,7 @@ class ReadSteps(SealedSteps[ReadSpec, PreparedRows]):
         }
         state = PipelineState(step.watermark, spec.applied_from, configuration=configuration)
         versions = (spec.starting_version, step.ending_version)
-        return seal_of(spec, step, state, kind="read", versions=versions, counts=self.counts)
+        return new_seal(spec, step, state, kind="read", versions=versions, counts=self.counts)
 
     def misfit(self, step: Step, state: TableState) -> str | None:
         """Return a reason if another writer changed the rows that this step extends."""

@@ -28,7 +28,7 @@ _DIES = """
 from airflow.sdk import DAG, Param, get_current_context
 from airflow_delta_cdc import publishing
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
-from delta_cdc.run import watermarks
+from delta_cdc.run import saved_plans
 
 
 def dies(module, name, before, after):
@@ -51,7 +51,7 @@ def dies(module, name, before, after):
 dies(publishing, "shown", "before XCom", "after XCom")
 dies(publishing, "store_copy", "before the copy", "after the copy")
 dies(publishing, "announce_apply", "before the event", "after the event")
-dies(watermarks, "forget_saved_plans", "before the end", "after the end")
+dies(saved_plans, "forget_saved_plans", "before the end", "after the end")
 
 
 with DAG("outbox", schedule=None, params={{"dies": Param("", type="string")}}) as dag:

@@ -12,7 +12,7 @@ from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
-from delta_cdc.run.watermarks import forget_saved_plans
+from delta_cdc.run.saved_plans import forget_saved_plans
 from tests.support.holding import Gate, Running, hooked, once
 from tests.support.world import expected, held, listing, ranges
 

@@ -21,9 +21,8 @@ from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, JobResult, ste
 from delta_cdc.core.watermark import Seal, SealStep
 from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch, since_key
 from delta_cdc.run.loop import Services
-from delta_cdc.run.saved_plans import PlansInMemory
+from delta_cdc.run.saved_plans import PlansInMemory, forget_saved_plans
 from delta_cdc.run.table_arguments import requests
-from delta_cdc.run.watermarks import forget_saved_plans
 from tests.support.ingest_model import Boom, World
 from tests.support.logs import LogTable, state_after
 

@@ -14,8 +14,7 @@ from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.spec import IngestSpec, JobResult
 from delta_cdc.run.outcomes import Outcome
-from delta_cdc.run.saved_plans import PlansInMemory
-from delta_cdc.run.watermarks import forget_saved_plans
+from delta_cdc.run.saved_plans import PlansInMemory, forget_saved_plans
 from tests.support.ingest_model import DONE, Boom, World, seal_of
 from tests.support.logs import LogTable
 

@@ -14,8 +14,7 @@ from delta_cdc.core.spec import BatchSpec, IngestSpec, JobResult, fingerprint
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch
 from delta_cdc.run.loop import Services
-from delta_cdc.run.saved_plans import PlansInMemory
-from delta_cdc.run.watermarks import forget_saved_plans
+from delta_cdc.run.saved_plans import PlansInMemory, forget_saved_plans
 from tests.support.ingest_model import Broker, Topics, World
 
 if TYPE_CHECKING:

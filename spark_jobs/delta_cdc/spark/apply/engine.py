@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core import failpoints, validation
-from delta_cdc.core.spec import ApplySpec, JobResult, seal_of
+from delta_cdc.core.spec import ApplySpec, JobResult, new_seal
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import PipelineState, Seal
 from delta_cdc.spark import catalog, quarantine
@@ -70,7 +70,7 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
             if prepared.shape is None
             else _configuration(self.spec.options, prepared.shape, step),
         )
-        return seal_of(self.spec, step, state, counts=prepared.counts)
+        return new_seal(self.spec, step, state, counts=prepared.counts)
 
     def before_commit(self, step: Step, prepared: PreparedStep, seal: Seal) -> None:
         """Write the step's quarantine."""

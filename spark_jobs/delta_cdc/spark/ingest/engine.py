@@ -27,7 +27,7 @@ from delta_cdc.core.errors import DeltaCdcError, SourceUnreadable
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.properties import LATENESS_HORIZON, STATISTICS_COLUMNS
 from delta_cdc.core.reasons import causes
-from delta_cdc.core.spec import IngestSpec, JobResult, seal_of
+from delta_cdc.core.spec import IngestSpec, JobResult, new_seal
 from delta_cdc.core.sql import quote, table
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.watermark import Seal
@@ -194,7 +194,7 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
         assert step.before is not None
         # The next plan compares this number with the side table to detect missing rows.
         configuration = {**step.before.configuration, "rows": len(ingested.rows(self.spec))}
-        return seal_of(
+        return new_seal(
             self.spec, step, replace(step.before, configuration=configuration), counts=prepared.counts
         )
 
