@@ -1,4 +1,7 @@
-"""Plans the commit of a batch that a custom task has written to its sink."""
+"""Plans the commit of a delivery: of a batch that a custom task has written to its sink.
+
+Delta's commits are made in :mod:`delta_cdc.spark.sealed.commit`.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         saved_plan = self.saved(plan.plan_key)
         if not self.extra_work() or saved_plan.asked != self.extra_work() or plan.recorded is None:
             return None
-        earlier = await self._ours(plan)
+        earlier = await self._commits_of_work(plan)
         if not any(seal.step.fingerprint in saved_plan.lasts for seal, _ in earlier):
             return None
         return await self._publish_earlier(
@@ -97,7 +97,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
     async def publish_nothing(self, plan: Plan) -> Outcome:
         recorded = plan.recorded
         seal = recorded.seal if recorded is not None else None
-        earlier = await self._ours(plan)
+        earlier = await self._commits_of_work(plan)
         due = await self._due(recorded, earlier)
         if recorded is not None and due:
             return await self._publish_earlier(plan, recorded, earlier, due)
@@ -146,7 +146,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         was not announced."""
         return merged(await unannounced(self.log, "target", recorded, self.services.announced), ours)
 
-    async def _ours(self, plan: Plan) -> Sealed:
+    async def _commits_of_work(self, plan: Plan) -> Sealed:
         """Return the commits with rows that this work made and has not published yet, oldest first.
 
         One plan may have several commits, and several tries may have committed. Other runs may have sealed
@@ -165,7 +165,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         if result is not None and result.status == "planned":
             return await self._publish_dry(plan, result)
         recorded = await self._proof()
-        ours = await self._ours(plan)
+        ours = await self._commits_of_work(plan)
         in_effect = _proves(recorded, plan) and (bool(ours) or not _stands_alone(plan))
         if recorded is None or recorded.seal is None or not in_effect:
             raise OutcomeUnknown(

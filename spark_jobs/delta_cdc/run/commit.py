@@ -1,4 +1,7 @@
-"""The flow of a commit, which records that a staged batch has arrived at its destination."""
+"""The flow of a commit of a delivery: it records that a staged batch has arrived at its sink.
+
+Delta's commits are made in :mod:`delta_cdc.spark.sealed.commit`.
+"""
 
 from __future__ import annotations
 

@@ -162,6 +162,10 @@ class Run(ABC, Generic[_Request, _Plan, _Spec]):
         return False
 
     async def run(self) -> Outcome:
+        """Plan and run until the log has the commit; after a lost race, plan again.
+
+        :raises ConcurrentModification: another writer was faster in every attempt
+        """
         for attempt in range(1, self.services.max_attempts + 1):
             with self.effort.stage("plan"):
                 plan = await self._planned()
@@ -228,7 +232,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec]):
 
     async def _confirmed(self, plan: _Plan, spec: _Spec, result: JobResult) -> Outcome | None:
         """Return the result of a job as the log confirms it; None if another writer was faster."""
-        own = await self._own(plan, spec)
+        own = await self._commits_of_plan(plan, spec)
         if result.status == "planned":
             return await self.publish(plan, own, result)
         if result.status == "failed":
@@ -250,7 +254,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec]):
         """Return the result of a job that ended with an error, if the log has its commit; else raise the
         error."""
         try:
-            own = await self._own(plan, spec)
+            own = await self._commits_of_plan(plan, spec)
         except Exception as log_error:
             self.say(
                 f"The job failed, and the run cannot read the log of {self.written_table()} to find out "
@@ -274,7 +278,8 @@ class Run(ABC, Generic[_Request, _Plan, _Spec]):
             )
         return named(result, self.request.pipeline)
 
-    async def _own(self, plan: _Plan, spec: _Spec) -> Own:
+    async def _commits_of_plan(self, plan: _Plan, spec: _Spec) -> Own:
+        """Return the sealed commits of one plan."""
         # The next step publishes from the same log object, so it does not read these commits again.
         self.log = self._opened()
         commits = await self._commits(fingerprint(spec), after=_planned_version(spec))

@@ -26,7 +26,6 @@ from delta_cdc.core.watermark import newest
 from delta_cdc.spark import quarantine, written_rows
 from delta_cdc.spark.apply import (
     batches,
-    conflicts,
     difference,
     events,
     from_feed,
@@ -37,6 +36,7 @@ from delta_cdc.spark.apply import (
     refusals,
     rows,
     schema,
+    tied_events,
     timeline,
 )
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
@@ -127,7 +127,7 @@ def _checked(context: StepContext, source_events: Events) -> tuple[batches.Batch
         )
     # A snapshot counts even if the filter or the quarantine removes all of its rows.
     partly = context.options.where is not None or context.quarantined is not None
-    valid = batch.rows.where(F.col(events.REASON).isNull()).withColumn(conflicts.IN_BATCH, F.lit(True))
+    valid = batch.rows.where(F.col(events.REASON).isNull()).withColumn(tied_events.IN_BATCH, F.lit(True))
     return batch, valid, source_events.sequences if partly else batch.rows
 
 
@@ -297,7 +297,7 @@ def _in_order(
     :param without: keys to exclude
     :param snapshots: the sequences of the snapshots; None for a log
     """
-    resolved = conflicts.resolved(context, valid, shape) if batch.totals["shared"] else valid
+    resolved = tied_events.resolved(context, valid, shape) if batch.totals["shared"] else valid
     is_truncate = F.col(events.KIND) == events.TRUNCATE
     entries = timeline.of_events(resolved.where(~is_truncate), shape)
     partial = bool(batch.totals["partial"])
@@ -415,12 +415,12 @@ def desired_entries(
         position_columns = [*shape.keys, states.SEQUENCE]
         new_positions = batch.select(*[quote(name) for name in position_columns]).distinct()
         key_events = key_events.join(
-            new_positions.withColumn(conflicts.IN_BATCH, F.lit(True)), on=position_columns, how="left"
+            new_positions.withColumn(tied_events.IN_BATCH, F.lit(True)), on=position_columns, how="left"
         )
-        is_new = F.coalesce(F.col(conflicts.IN_BATCH), F.lit(False))
-    resolved = key_events.withColumn(conflicts.IN_BATCH, is_new)
+        is_new = F.coalesce(F.col(tied_events.IN_BATCH), F.lit(False))
+    resolved = key_events.withColumn(tied_events.IN_BATCH, is_new)
     if not key_events.where(events.SHARED).isEmpty():
-        resolved = conflicts.resolved(context, resolved, shape)
+        resolved = tied_events.resolved(context, resolved, shape)
     entries = timeline.of_events(resolved, shape)
     if options.delete_mode == "soft":
         entries = timeline.with_beginnings(entries, key_events, shape)
@@ -558,7 +558,7 @@ def first(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     is_truncate = F.col(events.KIND) == events.TRUNCATE
     resolved = valid.where(~is_truncate)
     if batch.totals["shared"]:
-        resolved = conflicts.resolved(context, resolved, shape)
+        resolved = tied_events.resolved(context, resolved, shape)
     entries = timeline.of_events(resolved, shape)
     if context.options.source_kind == "snapshot":
         entries = timeline.with_absences(entries, sequences, shape)
