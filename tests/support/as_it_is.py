@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from delta_cdc.ingest.record import UPSERT, Event, Record
+from delta_cdc.core.adapters import UPSERT
+from delta_cdc.ingest.record import Event, Record
 
 
 def events(record: Record, options: dict[str, Any]) -> Event:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.common import json_object
+from delta_cdc.core.adapters import IGNORE
 from delta_cdc.core.errors import ColumnNotFound, InvalidConfiguration, SourceUnreadable
 from delta_cdc.core.reader_options import is_true
 from delta_cdc.core.spec import SourceFile
@@ -18,7 +19,7 @@ from delta_cdc.ingest import adapters, ddl, formats, local
 from delta_cdc.ingest.adapters.guess import likely_adapter
 from delta_cdc.ingest.batch import COLUMNS, OP, POSITION, RAW, REASON, SEQUENCE
 from delta_cdc.ingest.reading import Reading
-from delta_cdc.ingest.record import IGNORE, Invalid
+from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.records.compression import FIRST_BYTES, flaw
 from delta_cdc.ingest.sources import FileDamaged
 from delta_cdc.ingest.values import json_text

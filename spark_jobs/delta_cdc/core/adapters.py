@@ -129,8 +129,6 @@ UPSERT, DELETE, TRUNCATE, IGNORE = "upsert", "delete", "truncate", "ignore"
 KINDS_OF_EVENTS = (UPSERT, DELETE, TRUNCATE, IGNORE)
 #: GoldenGate's update of a key: a delete of the old key and an upsert of the new one.
 KEY_CHANGE = "key_change"
-#: Name that an expression of ``sequence_by`` may use for a record's row number in its file.
-ROW = "_row"
 #: Debezium's connectors whose order of events is known.
 CONNECTORS = ("mariadb", "mongodb", "mysql", "oracle", "postgresql", "sqlserver")
 #: The connectors' ``time.precision.mode`` -> unit of a timestamp; None if it depends on the column.
@@ -214,6 +212,8 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     },
 }
 BUNDLED = tuple(SETTINGS)
+#: The adapters whose records have an envelope with the operation.
+_OF_MESSAGES = ("dms", "maxwell", "canal", "mongodb")
 
 
 def check(
@@ -235,9 +235,9 @@ def check(
         _check_plain(adapter_options, keys, insert_only)
     elif name == "debezium":
         _check_debezium(adapter_options, format)
-    elif name in ("dms", "maxwell", "canal", "mongodb"):
+    elif name in _OF_MESSAGES:
         _check_messages(name, adapter_options, format)
-    elif format != "json" and adapter_options["model"] == "operation":
+    elif name == "goldengate" and format != "json" and adapter_options["model"] == "operation":
         if options.get("model") is not None:
             raise invalid(
                 f"model is 'operation' and format is {format!r}",
@@ -245,18 +245,6 @@ def check(
             )
         adapter_options["model"] = "row"
     return adapter_options
-
-
-def needs_rows(name: str, options: Mapping[str, Any]) -> bool:
-    """Return whether a bundled adapter orders events by the row number of records in their file.
-
-    :param options: checked ones
-    """
-    if name == "plain":
-        return any(re.search(rf"\b{ROW}\b", text, re.IGNORECASE) for text in options["sequence_by"] or ())
-    if name in ("dms", "maxwell", "canal", "mongodb") and options["sequence_by"]:
-        return ROW in options["sequence_by"]
-    return name == "dms" and not options["change_sequence"]
 
 
 def _check_plain(options: Mapping[str, Any], keys: Sequence[str], insert_only: bool) -> None:
@@ -290,7 +278,7 @@ def _check_debezium(options: Mapping[str, Any], file_format: str) -> None:
 
 
 def _check_messages(name: str, options: Mapping[str, Any], file_format: str) -> None:
-    """Check the options of adapters whose records have an envelope with the operation."""
+    """Check the options of :data:`_OF_MESSAGES`."""
     if file_format not in ("json", "avro") and (name != "dms" or options["envelope"]):
         raise invalid(
             f"adapter is {name!r} and format is {file_format!r}",

@@ -17,8 +17,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from delta_cdc.core import codec
+from delta_cdc.core.adapters import DELETE, IGNORE, UPSERT
 from delta_cdc.ingest import infer, values
-from delta_cdc.ingest.record import DELETE, IGNORE, UPSERT, Event, Invalid, Position
+from delta_cdc.ingest.record import Event, Invalid, Position
 from delta_cdc.ingest.sources import PLACES, Item, Source, schema_ids, source_of
 from delta_cdc.ingest.types import (
     BINARY,

@@ -70,15 +70,11 @@ class Record:
     encodings: Mapping[str, Any] | None = None
 
 
-#: Operations of an event. An ``ignore`` is counted, and not stored.
-UPSERT, DELETE, TRUNCATE, IGNORE = "upsert", "delete", "truncate", "ignore"
-
-
 @dataclass(slots=True)
 class Event:
     """One change of one row.
 
-    :param op: :data:`UPSERT`, :data:`DELETE`, :data:`TRUNCATE` or :data:`IGNORE`
+    :param op: one of :data:`delta_cdc.core.adapters.KINDS_OF_EVENTS`
     :param row: the members of the row, as in :class:`Record`, without what only describes the event. A name
         that is absent is missing, which is not NULL
     :param sequence: what orders the event. A text sorts as it is; anything else goes through the adapter's

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from delta_cdc.core.adapters import IGNORE, TRUNCATE, UPSERT
 from delta_cdc.ingest import adapters, local
 from delta_cdc.ingest.batch import COLUMNS as CARRIED
 from delta_cdc.ingest.batch import OP, POSITION, REASON, SEQUENCE
 from delta_cdc.ingest.reading import Reading
-from delta_cdc.ingest.record import IGNORE, TRUNCATE, UPSERT
 from tests.support.change_sets import typed
 from tests.support.mutated import COLUMNS, IGNORED, KINDS, QUARANTINED, Kind, Verdict
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.adapters import DELETE, IGNORE, UPSERT
 from delta_cdc.ingest.adapters.members import Names, member_name, shown
 from delta_cdc.ingest.adapters.sequence_by import OFFSET, Order
-from delta_cdc.ingest.record import DELETE, IGNORE, UPSERT, Event, Invalid, Sequencer
+from delta_cdc.ingest.record import Event, Invalid, Sequencer
 from delta_cdc.ingest.records.json import NOT_JSON
 from delta_cdc.ingest.records.json import value as json_value
 from delta_cdc.ingest.types import STRING

@@ -22,10 +22,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from delta_cdc.core.adapters import DELETE, IGNORE, TRUNCATE, UPSERT
 from delta_cdc.ingest.adapters.members import path_of, shown
 from delta_cdc.ingest.ddl import parse_ddl
 from delta_cdc.ingest.ordering import digits, joined
-from delta_cdc.ingest.record import DELETE, IGNORE, TRUNCATE, UPSERT, Invalid
+from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.records.json import value as json_value
 
 if TYPE_CHECKING:

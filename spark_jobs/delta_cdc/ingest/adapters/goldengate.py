@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.adapters import DELETE, TRUNCATE, UPSERT
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.ingest.adapters.common import OfTable, ignored, key_change
 from delta_cdc.ingest.adapters.members import Names, Remembered
 from delta_cdc.ingest.ordering import digits
-from delta_cdc.ingest.record import DELETE, TRUNCATE, UPSERT, Event, Invalid
+from delta_cdc.ingest.record import Event, Invalid
 from delta_cdc.ingest.types import BOOLEAN
 from delta_cdc.ingest.values import MISFIT, converter, plain, timestamp_micros
 

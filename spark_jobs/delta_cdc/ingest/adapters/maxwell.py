@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.adapters import DELETE, IGNORE, UPSERT
 from delta_cdc.ingest.adapters.common import Enveloped, ignored
 from delta_cdc.ingest.adapters.members import Names
 from delta_cdc.ingest.ordering import digits
-from delta_cdc.ingest.record import DELETE, IGNORE, UPSERT, Invalid
+from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.values import timestamp_micros
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.adapters import DELETE, IGNORE, TRUNCATE, UPSERT
 from delta_cdc.core.errors import invalid
 from delta_cdc.ingest.adapters import debezium_order as order
 from delta_cdc.ingest.adapters.cloudevents import unpacked
 from delta_cdc.ingest.adapters.common import NO_DELETE, Enveloped, ignored, in_texts
-from delta_cdc.ingest.record import DELETE, IGNORE, TRUNCATE, UPSERT, Event, Invalid
+from delta_cdc.ingest.record import Event, Invalid
 from delta_cdc.ingest.records.json import value as json_value
 from delta_cdc.ingest.types import STRING
 from delta_cdc.ingest.values import Encoding, aimed, epoch_micros, plain

@@ -23,11 +23,12 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from delta_cdc.core.adapters import DELETE, IGNORE, TRUNCATE, UPSERT
 from delta_cdc.core.errors import invalid
 from delta_cdc.ingest.adapters.common import Described, ignored
 from delta_cdc.ingest.ddl import parse_ddl
 from delta_cdc.ingest.ordering import joined, part
-from delta_cdc.ingest.record import DELETE, IGNORE, TRUNCATE, UPSERT, Event, Invalid, Sequencer
+from delta_cdc.ingest.record import Event, Invalid, Sequencer
 from delta_cdc.ingest.types import DATE, LONG, STRING, TIMESTAMP, Type, decimal
 from delta_cdc.ingest.values import MISFIT, Encoding, converter, plain
 

@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from delta_cdc.core import sql
+from delta_cdc.core.adapters import UPSERT as EVENT_UPSERT
 from delta_cdc.core.errors import SequenceNotIncreasing
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import intervals, layout
 from delta_cdc.spark.apply.events import KIND
-from delta_cdc.spark.apply.events import UPSERT as EVENT_UPSERT
 from delta_cdc.spark.apply.intervals import BASE, DELETED, END, FOUND_DELETED, FROM_NOTHING, START
 from delta_cdc.spark.apply.merge import Clause, Merge, from_source
 from delta_cdc.spark.apply.prepared_step import PreparedStep

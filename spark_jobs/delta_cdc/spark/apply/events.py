@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from delta_cdc.core import reserved_columns
+from delta_cdc.core.adapters import DELETE, TRUNCATE, UPSERT
 from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark import quarantine
@@ -43,7 +44,6 @@ KIND, AUTHORED = f"{PLAN_PREFIX}event", f"{PLAN_PREFIX}authored"
 LAST_BY, REASON = f"{PLAN_PREFIX}last_by", f"{PLAN_PREFIX}reason"
 #: Flag: another event has the same key and sequence; false for truncates.
 SHARED = f"{PLAN_PREFIX}shared"
-UPSERT, DELETE, TRUNCATE = "upsert", "delete", "truncate"
 
 #: Reasons for which an event is refused or quarantined.
 INVALID = (NULL_KEY, NULL_SEQUENCE, UNKNOWN_COLUMN)

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
+from delta_cdc.core.adapters import TRUNCATE
 from delta_cdc.core.errors import (
     ConfigurationDrift,
     InvalidConfiguration,
@@ -298,7 +299,7 @@ def _in_order(
     :param snapshots: the sequences of the snapshots; None for a log
     """
     resolved = tied_events.resolved(context, valid, shape) if batch.totals["shared"] else valid
-    is_truncate = F.col(events.KIND) == events.TRUNCATE
+    is_truncate = F.col(events.KIND) == TRUNCATE
     entries = timeline.of_events(resolved.where(~is_truncate), shape)
     partial = bool(batch.totals["partial"])
     compared = context.has_history or everything or partial
@@ -399,7 +400,7 @@ def desired_entries(
     options = context.options
     source_events = events.of_step(context, all_rows(context))
     valid = source_events.rows.where(F.col(events.REASON).isNull())
-    is_truncate = F.col(events.KIND) == events.TRUNCATE
+    is_truncate = F.col(events.KIND) == TRUNCATE
     key_events = valid.where(~is_truncate).alias("t") if options.apply_as_truncates else valid.alias("t")
     for condition in pruning:
         key_events = key_events.where(F.expr(condition))
@@ -555,7 +556,7 @@ def first(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     source_events = events.of_step(context, all_rows(context))
     batch, valid, sequences = _checked(context, source_events)
     shape, highest, truncates = source_events.shape, batch.totals["highest"], batch.totals["truncates"]
-    is_truncate = F.col(events.KIND) == events.TRUNCATE
+    is_truncate = F.col(events.KIND) == TRUNCATE
     resolved = valid.where(~is_truncate)
     if batch.totals["shared"]:
         resolved = tied_events.resolved(context, resolved, shape)

@@ -25,9 +25,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
+from delta_cdc.core.adapters import UPSERT
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply import partial_columns
-from delta_cdc.spark.apply.events import AUTHORED, KIND, UPSERT
+from delta_cdc.spark.apply.events import AUTHORED, KIND
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import same
 

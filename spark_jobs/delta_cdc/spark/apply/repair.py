@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from delta_cdc.core import reserved_columns
+from delta_cdc.core.adapters import DELETE, TRUNCATE, UPSERT
 from delta_cdc.core.errors import InvalidConfiguration, NullSequence, SequenceNotIncreasing
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.core.steps import Keys
@@ -104,7 +105,7 @@ def _keys_of_events(context: StepContext) -> KeySelection:
     if context.options.source_kind == "snapshot":
         # A snapshot also changes the keys that are missing from it.
         return KeySelection()
-    if not range_events.rows.where(F.col(events.KIND) == events.TRUNCATE).isEmpty():
+    if not range_events.rows.where(F.col(events.KIND) == TRUNCATE).isEmpty():
         return KeySelection()
     return _keys(range_events.rows, range_events.shape)
 
@@ -180,7 +181,7 @@ def as_upserts(context: StepContext, snapshot: DataFrame, shape: Shape) -> DataF
     return snapshot.select(
         *shape.key_columns,
         states.SEQUENCE,
-        F.lit(events.UPSERT).alias(events.KIND),
+        F.lit(UPSERT).alias(events.KIND),
         state.alias(states.AFTER),
         partial_columns.authored(parts, shape, context.options, state, carried).alias(events.AUTHORED),
         F.lit(1).cast("bigint").alias(reserved_columns.ORDER),
@@ -205,7 +206,7 @@ def _deletes(context: StepContext, missing: DataFrame, shape: Shape, like: DataF
         intervals.RANK: F.lit(1),
         intervals.PLACE: F.lit(1),
         states.SEQUENCE: sequence,
-        events.KIND: F.lit(events.DELETE),
+        events.KIND: F.lit(DELETE),
     }
     return timeline.entries(flat, like, shape, values)
 

@@ -14,11 +14,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
+from delta_cdc.core.adapters import DELETE, UPSERT
 from delta_cdc.core.errors import ConflictingEvents, KeyNotUnique
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import partial_columns, refusals
-from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, LAST_BY, SHARED, UPSERT
+from delta_cdc.spark.apply.events import AUTHORED, KIND, LAST_BY, SHARED
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced, comparable
 

@@ -9,9 +9,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
+from delta_cdc.core.adapters import DELETE, TRUNCATE, UPSERT
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply.difference import FOUND
-from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, TRUNCATE, UPSERT
+from delta_cdc.spark.apply.events import AUTHORED, KIND
 from delta_cdc.spark.apply.intervals import BASE, FOUND_DELETED, NO_ROW, PLACE, RANK, START
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import nullable

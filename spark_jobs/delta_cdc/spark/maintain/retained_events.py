@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from delta_cdc.core.adapters import DELETE, TRUNCATE, UPSERT
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply import partial_columns
-from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, TRUNCATE, UPSERT
+from delta_cdc.spark.apply.events import AUTHORED, KIND
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:

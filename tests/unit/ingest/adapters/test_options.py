@@ -67,6 +67,11 @@ def test_what_goes_with_the_format_and_without_keys() -> None:
         check("plain", {**PLAIN, "old_keys": {"id": "o"}}, insert_only=True)
 
 
+def test_an_adapter_may_have_no_checks_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SETTINGS, "newest", {"table": adapters.Setting("text")})
+    assert check("newest", {}, format="csv") == {"table": None}
+
+
 def test_what_is_not_given_has_its_default() -> None:
     assert check("plain", {}, keys=(), insert_only=True) == {
         "operation_column": None,
@@ -109,7 +114,6 @@ def test_checked_options_can_be_checked_again() -> None:
 def test_rows_are_numbered_only_where_they_order(adapter: str, options: dict[str, Any], needs: bool) -> None:
     checked = check(adapter, options)
     assert made.named(adapter, checked, keys=("id",), format="json").needs_rows is needs
-    assert adapters.needs_rows(adapter, checked) is needs
 
 
 def test_every_connector_that_can_be_named_has_an_order() -> None:
