@@ -51,6 +51,9 @@ _MOST_LEVELS, _MOST_MEMBERS = 50, 2_000
 _MOST_DIGITS = 10_000
 #: The least whole numbers with one digit more than their place.
 _POWERS = [10**digits for digits in range(40)]
+#: A double restores every decimal with this number of digits. The opposite is ``_DOUBLE_DIGITS`` (17) in
+#: :mod:`delta_cdc.ingest.values`: with so many digits, a text restores every double.
+_EXACT_DIGITS = 15
 #: The type for fractions that DOUBLE does not hold.
 _EXACT = types.decimal(38, 18)
 _FITS_DOUBLE = converter(plain(DOUBLE))
@@ -237,8 +240,8 @@ def _observe_number(seen: Seen, text: Number) -> None:
         before, after = len(whole.lstrip("0")), len(places.rstrip("0"))
         seen.before = max(seen.before, min(before, _MOST_DIGITS))
         seen.after = max(seen.after, min(after, _MOST_DIGITS))
-        if before + after > _DOUBLE_DIGITS and seen.double:
-            seen.double = len((whole + places).strip("0")) <= _DOUBLE_DIGITS
+        if before + after > _EXACT_DIGITS and seen.double:
+            seen.double = len((whole + places).strip("0")) <= _EXACT_DIGITS
     else:
         seen.exponent = True
         _observe_fraction(seen, text)
@@ -301,22 +304,27 @@ def _object(seen: Seen) -> Type | None:
 
 
 def _number(seen: Seen) -> Type:
+    """Return the type that holds all numbers of a column exactly; STRING if no type does.
+
+    Whole numbers are LONG, or DECIMAL(38,0). Fractions are DOUBLE if it restores them all: each of them
+    alone, if one has an exponent; else all digits that the column needs, at most 15. Otherwise, and for whole
+    numbers together with fractions, the type is DECIMAL(38,18). If that has too few digits, a mixture with
+    exponents is DOUBLE if it restores each number.
+    """
     if _FRACTION not in seen.kinds:
         return LONG if seen.long else types.decimal(38, 0) if seen.digits <= 38 else STRING
     is_exact = max(seen.before, seen.digits) <= 20 and seen.after <= 18
     if _WHOLE in seen.kinds:
         if is_exact:
             return _EXACT
-        return DOUBLE if seen.exponent and seen.double and seen.digits <= _DOUBLE_DIGITS else STRING
-    is_double = seen.double if seen.exponent else seen.before + seen.after <= _DOUBLE_DIGITS
+        return DOUBLE if seen.exponent and seen.double and seen.digits <= _EXACT_DIGITS else STRING
+    is_double = seen.double if seen.exponent else seen.before + seen.after <= _EXACT_DIGITS
     return DOUBLE if is_double else _EXACT if is_exact else STRING
 
 
 # -- types of two types -------------------------------------------------------------------------
 #: The number of digits that Spark gives each type of whole numbers as a decimal.
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
-#: A double restores every decimal with this number of digits.
-_DOUBLE_DIGITS = 15
 
 
 def merged(one: Type, other: Type) -> Type:
@@ -409,7 +417,7 @@ def _wider_atoms(one: Type, other: Type) -> Type | None:
         if one.name in BITS and other.name in BITS:
             return max((one, other), key=lambda kind: BITS[kind.name])
         return _wider_decimals(*decimals)
-    is_restored = any(kind.precision <= _DOUBLE_DIGITS for kind in decimals)
+    is_restored = any(kind.precision <= _EXACT_DIGITS for kind in decimals)
     return DOUBLE if is_restored and (_is_float(one) or _is_float(other)) else None
 
 

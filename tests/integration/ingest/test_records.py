@@ -16,7 +16,7 @@ from delta_cdc.core.options import IngestOptions
 from delta_cdc.core.spec import IngestSpec, SourceFile
 from delta_cdc.ingest.batch import COLUMNS, REASON, of_arrow
 from delta_cdc.ingest.types import struct
-from delta_cdc.spark.ingest import records
+from delta_cdc.spark.ingest import readable_files
 from delta_cdc.spark.ingest.decoding import Decoding
 from delta_cdc.spark.ingest.widening import of_spark
 from tests.support.engine import session_like
@@ -60,8 +60,10 @@ def spec_of(files: list[Path], form: str, **options: Any) -> IngestSpec:
 
 
 def decoding_of(session: SparkSession, spec: IngestSpec) -> Decoding:
-    decoding = Decoding(spec.options, declared=records.declared(spec.options), known=None, log_sequence=None)
-    decoding.add_files(session, records.readable(spec))
+    decoding = Decoding(
+        spec.options, declared=readable_files.declared(spec.options), known=None, log_sequence=None
+    )
+    decoding.add_files(session, readable_files.readable(spec))
     return decoding
 
 
@@ -73,8 +75,10 @@ def read(
     session.conf.set("spark.sql.files.maxPartitionBytes", "2000")
     session.conf.set("spark.sql.files.openCostInBytes", "1")
     spec = spec_of(files, form, needs_rows=needs_rows, **options)
-    decoding = Decoding(spec.options, declared=records.declared(spec.options), known=None, log_sequence=None)
-    decoding.add_files(session, records.readable(spec))
+    decoding = Decoding(
+        spec.options, declared=readable_files.declared(spec.options), known=None, log_sequence=None
+    )
+    decoding.add_files(session, readable_files.readable(spec))
     decoding.look()
     rows, _, _ = decoding.rows()
     return rows.collect()
@@ -210,7 +214,9 @@ def test_a_csv_file_that_grew_after_the_plan(spark: SparkSession, tmp_path: Path
     rows, _, _ = decoding_of(session_like(spark), spec).rows()
     with pytest.raises(Exception, match="grew while it was read"):
         rows.collect()
-    again = Decoding(spec.options, declared=records.declared(spec.options), known=None, log_sequence=None)
+    again = Decoding(
+        spec.options, declared=readable_files.declared(spec.options), known=None, log_sequence=None
+    )
     again.add_files(session_like(spark), spec.files, may_have_grown=True)
     assert again.rows()[0].count() == 3
 

@@ -24,7 +24,7 @@ from delta_cdc.ingest.layout import Layout, layout
 from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.records.avro import MOST_SCHEMAS, SchemaId
 from delta_cdc.ingest.types import STRING, Type
-from delta_cdc.spark.ingest import columnar, expressions, lines, records
+from delta_cdc.spark.ingest import columnar, expressions, lines, readable_files
 from delta_cdc.spark.ingest.widening import of_spark, struct_to_spark, to_spark
 from delta_cdc.spark.sessions import set_or_restore, set_where_allowed
 
@@ -262,9 +262,9 @@ def raw_files(session: SparkSession, files: Sequence[SourceFile], options: Inges
     )
 
 
-def bytes_of(session: SparkSession, spec: IngestSpec) -> DataFrame:
-    """Return what Spark reads of the files of a batch, to find damaged ones."""
-    files, options = records.readable(spec), spec.options
+def content_of(session: SparkSession, spec: IngestSpec) -> DataFrame:
+    """Return the content of the files of a batch, undecoded: whoever reads all of it finds damaged files."""
+    files, options = readable_files.readable(spec), spec.options
     if formats.is_whole(options.format, options.format_options):
         # Only the function itself finds out whether their content is damaged.
         reading = Reading(options.format, options.adapter, format_options=options.format_options)

@@ -37,8 +37,8 @@ from delta_cdc.spark import catalog, quarantine, written_rows
 from delta_cdc.spark.apply import layout
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
-from delta_cdc.spark.ingest import columnar, events, ingested, kafka, lines, records, redelivery
-from delta_cdc.spark.ingest.decoding import Decoding, bytes_of, restore_splits
+from delta_cdc.spark.ingest import columnar, events, ingested, kafka, lines, readable_files, redelivery
+from delta_cdc.spark.ingest.decoding import Decoding, content_of, restore_splits
 from delta_cdc.spark.ingest.events import Batch
 from delta_cdc.spark.ingest.executors import require_python
 from delta_cdc.spark.sealed.commit_safety import refuse_unsafe_log_store
@@ -222,7 +222,7 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
             layout.complete(self.session, spec.log_uri, shape, options, is_new=step.planned_on is None)
         if prepared.settled is not None:
             quarantine.forget_records(self.session, spec, prepared.settled)
-        redelivered = [file.uri for file in records.readable(spec) if file.again]
+        redelivered = [file.uri for file in readable_files.readable(spec) if file.again]
         quarantine.forget_files(self.session, spec, redelivered)
 
 
@@ -306,7 +306,7 @@ def _read_alone(session: SparkSession, spec: IngestSpec, reads: Callable[[str], 
     count here. After any other error this stops, because the JVM may be gone.
     """
     log_schema = events.known(session, spec.log_uri) if spec.step.planned_on is not None else None
-    for file in records.readable(spec):
+    for file in readable_files.readable(spec):
         log.info("%s: reading %s alone", spec.pipeline, file.uri)
         reads(file.uri)
         try:
@@ -324,7 +324,7 @@ def _read_alone(session: SparkSession, spec: IngestSpec, reads: Callable[[str], 
 
 
 def _names_deleted(spec: IngestSpec, error_text: str) -> bool:
-    planned_uris = [file.uri for file in records.readable(spec)]
+    planned_uris = [file.uri for file in readable_files.readable(spec)]
     if spec.step.planned_on is not None:
         planned_uris.append(spec.log_uri)
     return any(mark in error_text for mark in _GONE) and any(
@@ -338,7 +338,7 @@ def _is_damage(spec: IngestSpec, error_text: str) -> bool:
     Errors of an unavailable store look similar but are temporary, so they mark no file as unreadable.
     """
     return any(mark in error_text for mark in _DAMAGE) and any(
-        file.uri in error_text for file in records.readable(spec)
+        file.uri in error_text for file in readable_files.readable(spec)
     )
 
 
@@ -350,7 +350,7 @@ def _without_damaged(session: SparkSession, spec: IngestSpec) -> IngestSpec:
     on that of damaged files.
     """
     reasons: dict[str, str] = {}
-    failed = [records.readable(spec)]
+    failed = [readable_files.readable(spec)]
     with ThreadPoolExecutor(_GROUPS) as pool:
         while failed:
             groups = [part for group in failed for part in _split(group)]
@@ -381,7 +381,7 @@ def _damage(session: SparkSession, spec: IngestSpec, files: list[SourceFile]) ->
     cause = ""
     for _ in range(2 if len(files) == 1 else 1):
         try:
-            bytes_of(session, group).write.format("noop").mode("overwrite").save()
+            content_of(session, group).write.format("noop").mode("overwrite").save()
         except Exception as error:
             if not _is_damage(group, unquote(str(error))):
                 raise
@@ -406,7 +406,7 @@ def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | 
         log_rows = session.read.format("delta").load(spec.log_uri) if log_schema is not None else None
         batch = events.prepared(spec, decoding, log_schema, log_rows)
         _refuse_unknown_types(spec, batch, log_schema)
-    unreadable_files = records.unreadable(spec)
+    unreadable_files = readable_files.unreadable(spec)
     if unreadable_files and spec.options.on_invalid == "fail":
         raise SourceUnreadable(
             f"{len(unreadable_files)} file(s) of the batch cannot be read, for instance "
@@ -432,13 +432,13 @@ def _decoding(
     options = spec.options
     if spec.step.kind == "renew":
         return None
-    files = records.readable(spec)
+    files = readable_files.readable(spec)
     if spec.step.kind != "replay" and options.source_kind != "kafka" and not files:
         return None
     require_python(session)
     decoding = Decoding(
         options,
-        declared=records.declared(options),
+        declared=readable_files.declared(options),
         known=log_schema.payload if log_schema is not None else None,
         log_sequence=log_schema.sequence if log_schema is not None else None,
     )
@@ -473,7 +473,7 @@ def _refuse_unknown_types(spec: IngestSpec, batch: Batch, log_schema: Known | No
 
 def _existing_log(spec: IngestSpec, log_schema: Known | None) -> Known:
     if log_schema is None:
-        reasons = "; ".join(f"{file.uri}: {reason}" for file, reason in records.unreadable(spec)[:3])
+        reasons = "; ".join(f"{file.uri}: {reason}" for file, reason in readable_files.unreadable(spec)[:3])
         raise SourceUnreadable(
             f"None of the {len(spec.files)} files of the first batch can be read "
             f"({reasons or 'they are gone'}), so the columns of {spec.log_uri} are unknown.",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from delta_cdc.spark.ingest.records import unreadable
+from delta_cdc.spark.ingest.readable_files import unreadable
 from delta_cdc.spark.sealed.commit import CommitResult, attempt
 from delta_cdc.spark.sealed.constraints import Destination
 from delta_cdc.spark.sessions import AUTO_COMPACT, set_where_allowed, value_of

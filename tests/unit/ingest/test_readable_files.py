@@ -7,7 +7,7 @@ import pytest
 from delta_cdc.core.options import IngestOptions
 from delta_cdc.core.spec import IngestSpec, SourceFile
 from delta_cdc.spark.ingest.lines import as_path
-from delta_cdc.spark.ingest.records import readable, unreadable
+from delta_cdc.spark.ingest.readable_files import readable, unreadable
 from tests.support.ingest_specs import ingest_spec
 
 
