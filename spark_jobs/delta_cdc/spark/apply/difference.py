@@ -250,16 +250,16 @@ def against_states(runs: DataFrame) -> DataFrame:
     return runs.withColumn(OPERATION, F.when(F.col(KIND) == EVENT_UPSERT, operation))
 
 
-def against_rows(runs: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
+def against_rows(desired: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
     """Return the rows of keys whose whole history is recomputed, with their operations.
 
-    :param runs: :func:`delta_cdc.spark.apply.intervals.history_rows`
+    :param desired: :func:`delta_cdc.spark.apply.intervals.history_rows`
     :param existing: :func:`target_rows` of these keys
     :return: only rows that the target lacks, has to delete, or has with other values
     """
     keys = shape.key_columns
     is_desired = F.lit(True).alias(_THERE)
-    desired = runs.select(*keys, START, END, states.AFTER, is_desired)
+    desired = desired.select(*keys, START, END, states.AFTER, is_desired)
     names = [*shape.keys, START]
     joined = desired.join(existing.select(*keys, START, FOUND, FOUND_END), on=names, how="full")
     unchanged = F.col(END).eqNullSafe(F.col(FOUND_END)) & same(
@@ -370,11 +370,11 @@ def prepared(
 
 # -- history before a boundary stays ---------------------------------------------------------------
 def from_horizon(
-    runs: DataFrame, existing: DataFrame, shape: Shape, boundary: Column
+    desired: DataFrame, existing: DataFrame, shape: Shape, boundary: Column
 ) -> tuple[DataFrame, DataFrame]:
     """Keep rows that were closed before a boundary, and the start of the row that spans it.
 
-    :param runs: desired rows; some events below the boundary may no longer exist
+    :param desired: rows of history; some events below the boundary may no longer exist
     :param existing: rows of the target
     :param boundary: a sequence
     :return: desired rows and rows of the target, without the rows that stay unchanged
@@ -383,7 +383,7 @@ def from_horizon(
     reaches = F.col(FOUND_END).isNull() | (F.col(FOUND_END) >= boundary)
     overlapping = existing.where(reaches)
     spanning = overlapping.where(F.col(START) < boundary).groupBy(*keys).agg(F.max(START).alias(_SPANNING))
-    desired = runs.where(F.col(END).isNull() | (F.col(END) >= boundary))
+    desired = desired.where(F.col(END).isNull() | (F.col(END) >= boundary))
     desired = desired.join(spanning, on=list(shape.keys), how="left")
     start = F.when(F.col(START) < boundary, F.coalesce(F.col(_SPANNING), F.col(START))).otherwise(
         F.col(START)
@@ -392,12 +392,12 @@ def from_horizon(
 
 
 def from_first_change(
-    runs: DataFrame, existing: DataFrame, firsts: DataFrame, shape: Shape
+    desired: DataFrame, existing: DataFrame, firsts: DataFrame, shape: Shape
 ) -> tuple[DataFrame, DataFrame]:
     """Keep history that is older than the first change of each key.
 
-    :param runs: desired rows; a row that was open before the first change (it has a base) takes the start of
-        the target's last row before that change
+    :param desired: rows of history; a row that was open before the first change (it has a base) takes the
+        start of the target's last row before that change
     :param firsts: keys, :data:`FIRST`, and the state before that change (NULL: no state)
     :return: desired rows and rows of the target, without the rows that stay unchanged
     """
@@ -411,7 +411,7 @@ def from_first_change(
     is_last = F.coalesce(F.col(START) == F.col(_SPANNING), F.lit(False))
     reaches = F.col(FOUND_END).isNull() | (F.col(FOUND_END) >= F.col(FIRST))
     overlapping = existing_rows.where(reaches | (F.col(_HAD) & is_last))
-    desired = runs.join(firsts.select(*keys, FIRST), on=names).join(spanning, on=names, how="left")
+    desired = desired.join(firsts.select(*keys, FIRST), on=names).join(spanning, on=names, how="left")
     start = F.when(F.col(BASE).isNull(), F.col(START)).otherwise(F.coalesce(_SPANNING, FIRST))
     desired = desired.withColumn(START, start).where(F.col(END).isNull() | (F.col(START) < F.col(END)))
     # The source had no row before the key's first change, so the target's row ends at that change.

@@ -225,6 +225,9 @@ def checked(context: StepContext, events: Events) -> batches.Batch:
     the number of events at or below the highest sequence applied so far; ``late_truncates``, the number of
     truncates among these; ``truncates``, the sequences of truncates as text, ascending; and ``highest``, the
     greatest sequence as text.
+
+    "Late" has two meanings: the total ``late`` counts valid events, which are applied; the reason
+    :data:`~delta_cdc.spark.apply.refusals.LATE` is of events below the lateness horizon, which are not.
     """
     order_type, step = events.shape.order_type, context.step
     assert order_type is not None

@@ -338,12 +338,12 @@ def from_all_events(
     entries = desired_entries(context, selection, batch, shape, pruning, earlier)
     entries = intervals.inherited(entries, shape, options)
     if context.has_history:
-        runs = intervals.history_rows(intervals.runs(entries, shape))
+        desired = intervals.history_rows(intervals.runs(entries, shape))
         if step.horizons:
             assert shape.order_type is not None
             horizon = from_text(step.horizons[-1][1], shape.order_type)
-            runs, existing = difference.from_horizon(runs, existing, shape, horizon)
-        return by_start(runs, existing, shape)
+            desired, existing = difference.from_horizon(desired, existing, shape, horizon)
+        return by_start(desired, existing, shape)
     # Each key of this batch has a timeline, unless all of its events are quarantined.
     lazy = step.kind != "apply" or selection == KeySelection() or options.on_conflict == "quarantine"
     if lazy:
@@ -356,13 +356,13 @@ def from_all_events(
     return ComputedRows(_written(changed, shape), compared=False, lazy=lazy)
 
 
-def by_start(runs: DataFrame, existing: DataFrame, shape: Shape) -> ComputedRows:
+def by_start(desired: DataFrame, existing: DataFrame, shape: Shape) -> ComputedRows:
     """Return the rows to write for keys whose history is recomputed.
 
-    :param runs: the desired rows, see :func:`delta_cdc.spark.apply.difference.against_rows`
+    :param desired: see :func:`delta_cdc.spark.apply.difference.against_rows`
     :param existing: the rows of the target
     """
-    changed = difference.against_rows(runs, existing, shape)
+    changed = difference.against_rows(desired, existing, shape)
     return ComputedRows(_written(changed, shape), compared=True, open_only=False)
 
 

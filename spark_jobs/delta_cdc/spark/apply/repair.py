@@ -261,9 +261,9 @@ def _from_states(context: StepContext) -> PreparedStep:
         F.min_by(states.BEFORE, reserved_columns.ORDER).alias(states.AFTER),
     )
     entries = timeline.of_events(valid, shape, reserved_columns.ORDER, base=F.col(states.BEFORE))
-    runs = intervals.history_rows(intervals.runs(entries, shape))
+    desired = intervals.history_rows(intervals.runs(entries, shape))
     existing = difference.target_rows(context, shape)
-    computed = from_events.by_start(*difference.from_first_change(runs, existing, firsts, shape), shape)
+    computed = from_events.by_start(*difference.from_first_change(desired, existing, firsts, shape), shape)
     # Keys without changes in the feed are compared with the source's rows as of the watermark.
     unchanged = replace(selection, without=firsts.select(*keys))
     others, highest = _compared(context, unchanged, *load.read(context))

@@ -20,6 +20,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.text_table import plural
 from delta_cdc.ingest import batch
+from delta_cdc.spark.apply.refusals import LATE
 from delta_cdc.spark.apply.schema import lacking, widening
 from delta_cdc.spark.apply.sequences import from_text
 from delta_cdc.spark.ingest import redelivery
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import IngestSpec
     from delta_cdc.spark.ingest.decoding import Decoding
 
-LATE = "late_beyond_horizon"
 #: Why a row is an invalid event, and whether an earlier batch may contain the row.
 _REASON, _AGAIN = f"{PLAN_PREFIX}reason", f"{PLAN_PREFIX}again"
 _SAMPLES = 3

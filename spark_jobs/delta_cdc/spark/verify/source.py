@@ -133,9 +133,9 @@ def _events(job: StepContext) -> Check:
 def _wrong(expected: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
     """Return the keys whose row differs from the expected one, with :data:`KIND`.
 
-    :param made: the expected keys and values, whether the row is deleted, how many source rows have the key,
+    :param expected: the keys and values, whether the row is deleted, how many source rows have the key,
         and whether one of them is unusable
-    :param existing: :func:`delta_cdc.spark.apply.difference.target_rows`, at most one per key
+    :param existing: :func:`delta_cdc.spark.apply.from_events.current_rows`, at most one per key
     """
     joined = expected.join(existing.where(~batches.null_key(shape)), on=list(shape.keys), how="full")
     exists = F.col(difference.FOUND).isNotNull()
