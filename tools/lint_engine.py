@@ -68,6 +68,8 @@ BANNED_ATTRIBUTES = {"_jvm", "_jsparkSession", "_jdf", "_sc", "sparkContext", "r
 #: Airflow, because the arrows between the packages go one way; Delta's Python package, because it needs a
 #: server plugin over Connect.
 BANNED_PACKAGES = {"airflow", "airflow_delta_cdc", "delta"}
+#: The layers that run without Spark: on workers of Airflow, and in ``delta-cdc decode``.
+SPARKLESS = ("ingest", "planning")
 #: The modules that may call Python's JSON parser: they have the limits. The probe imports nothing of ours.
 JSON_READERS = ("delta_cdc.core.codec", "delta_cdc.ingest.records.json", "delta_cdc.doctor.probe")
 _PARSES_JSON = ("json.loads", "json.load", "json.JSONDecoder", "json.decoder", "json.scanner")
@@ -127,6 +129,22 @@ def layer_findings(package: str, sources: dict[str, str], layers: Layers) -> lis
             if _layer(module, layers) not in (own, *layers.get(own, (*layers, EDGE))):
                 found.append(f"{where}: {own} must not import {module}")
     return found
+
+
+def spark_findings(package: str, sources: dict[str, str]) -> list[str]:
+    """Return one line for each import of pyspark in a layer that runs without Spark.
+
+    Imports for types, and imports inside functions, count, too.
+
+    :param package: the package
+    :param sources: text of each module by its dotted name
+    """
+    return [
+        f"{name}:{node.lineno}: {_layer(name, LAYERS)} must not import {module}"
+        for name, source in sources.items()
+        if name.partition(".")[0] == package and _layer(name, LAYERS) in SPARKLESS
+        for node, module in _own_imports(ast.parse(source, name), "pyspark", {})
+    ]
 
 
 def circle_findings(package: str, sources: dict[str, str]) -> list[str]:
@@ -292,7 +310,7 @@ def main() -> int:
     provider = _sources(PROVIDER)
     engine = _sources(ENGINE)
     found += layer_findings("delta_cdc", engine, LAYERS) + circle_findings("delta_cdc", engine)
-    found += json_findings({**engine, **provider})
+    found += spark_findings("delta_cdc", engine) + json_findings({**engine, **provider})
     found += layer_findings("airflow_delta_cdc", provider, PROVIDER_LAYERS)
     found += circle_findings("airflow_delta_cdc", provider)
     found += dear_findings(provider) + private_findings(provider)

@@ -30,7 +30,7 @@ from delta_cdc.spark import catalog, staging, table_properties
 from delta_cdc.spark.apply import engine, from_events
 from delta_cdc.spark.ingest import engine as ingest
 from delta_cdc.spark.ingest import kafka
-from delta_cdc.spark.maintain.engine import run as maintain
+from delta_cdc.spark.maintain import engine as maintain
 from delta_cdc.spark.named_errors import failed
 from delta_cdc.spark.verify.engine import run as verify
 
@@ -110,7 +110,7 @@ _RUNS: dict[str, _Run] = {
     "read": staging.run,
     "resolve": catalog.run,
     "verify": verify,
-    **dict.fromkeys(("optimize", "vacuum", "expire"), maintain),
+    **dict.fromkeys(maintain.RUNS, maintain.run),
     "enable": table_properties.run,
 }
 

@@ -52,6 +52,24 @@ def test_what_breaks_the_layers(sources: dict[str, str], line: str) -> None:
     assert lint_engine.layer_findings("p", sources, lint_engine.LAYERS) == [line]
 
 
+@pytest.mark.parametrize("layer", ["ingest", "planning"])
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("from pyspark.sql import functions as F", "1: {} must not import pyspark.sql"),
+        ("import pyspark", "1: {} must not import pyspark"),
+        ("def f():\n    import pyspark.sql", "2: {} must not import pyspark.sql"),
+        (
+            "if TYPE_CHECKING:\n    from pyspark.sql import SparkSession",
+            "2: {} must not import pyspark.sql",
+        ),
+    ],
+)
+def test_layers_without_spark(layer: str, source: str, line: str) -> None:
+    found = lint_engine.spark_findings("p", {f"p.{layer}.a": source, "p.spark.b": source, "p.c": source})
+    assert found == [f"p.{layer}.a:{line.format(layer)}"]
+
+
 _FOR_TYPES = "if TYPE_CHECKING:\n    "
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import JobResult, MaintenanceSpec
 
-_RUNS: dict[str, Callable[[SparkSession, Any], JobResult]] = {
+#: The function that runs each type of maintenance.
+RUNS: dict[str, Callable[[SparkSession, Any], JobResult]] = {
     "optimize": optimize.run,
     "vacuum": vacuum.run,
     "expire": expire.run,
@@ -37,7 +38,7 @@ def run(spark: SparkSession, spec: MaintenanceSpec) -> JobResult:
     try:
         with private_session(spark) as session:
             refuse_unsafe_log_store(session, spec.table_uri, single_driver=spec.single_driver)
-            return _RUNS[spec.job](session, spec)
+            return RUNS[spec.job](session, spec)
     except Exception as error:
         if not is_conflict(error):
             raise
