@@ -1,8 +1,7 @@
-"""Which options go together: the only list of these rules.
+"""Which options go together: the rules that need no I/O.
 
-The engine, the form, configurations and commands use it.
-
-Every rule is checked without any I/O. :mod:`delta_cdc.core.options` checks each option alone.
+The engine, the form, configurations and commands use them. :mod:`delta_cdc.core.options` checks each option
+alone, and the planner checks what depends on the tables.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ def check_ingest(request: IngestRequest) -> None:
     """
     check_pipeline(request.pipeline)
     _ = request.starting_ms
-    check(_records(request), _events(request.options))
+    check(_records(request), _ingest_options(request.options))
 
 
 def check_options(options: ApplyOptions) -> None:
@@ -662,8 +661,8 @@ def _records(r: IngestRequest) -> Iterator[Rule]:
     )
 
 
-def _events(o: IngestOptions) -> Iterator[Rule]:
-    """Yield the rules of the events of an ingest."""
+def _ingest_options(o: IngestOptions) -> Iterator[Rule]:
+    """Yield the rules of the options of an ingest."""
     yield Rule(
         o.insert_only and bool(o.keys),
         "insert_only",

@@ -53,11 +53,11 @@ def requests(
     :param given: arguments by their names: options of an ingest if ``log`` is given, else of an apply
         (:mod:`delta_cdc.core.options`)
     :param kafka_options: options of Kafka's client, for a table that comes from topics
-    :param scratch: see :class:`delta_cdc.core.spec.ApplyRequest`
+    :param scratch: see :class:`delta_cdc.core.requests.ApplyRequest`
     :param ingest: False applies the content of the log, and does not read the log's source
     :return: the ingest and the apply; None for one that is not requested
-    :raises InvalidConfiguration: for an invalid value. ``check()`` of each request checks combinations of
-        values
+    :raises InvalidConfiguration: for an invalid value. :func:`delta_cdc.core.rules.check_apply` and
+        :func:`delta_cdc.core.rules.check_ingest` check which values go together
     """
     common: dict[str, Any] = {
         "pipeline": pipeline_of(given),
