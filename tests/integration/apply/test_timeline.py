@@ -10,8 +10,8 @@ from pyspark.sql import types as T
 
 from delta_cdc.core.adapters import DELETE, TRUNCATE, UPSERT
 from delta_cdc.spark.apply import timeline
+from delta_cdc.spark.apply.entries import PLACE, RANK
 from delta_cdc.spark.apply.events import KIND
-from delta_cdc.spark.apply.intervals import PLACE, RANK
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import states
 

@@ -30,7 +30,8 @@ from delta_cdc.spark.apply import (
     difference,
     events,
     from_feed,
-    intervals,
+    history,
+    latest,
     layout,
     load,
     ordering,
@@ -40,6 +41,7 @@ from delta_cdc.spark.apply import (
     tied_events,
     timeline,
 )
+from delta_cdc.spark.apply.entries import BASE, DELETED, END, FOUND_DELETED, START, inherited
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.apply.timeline import KeySelection
@@ -264,13 +266,13 @@ def operations(
     :param partial: some events may lack columns
     """
     if partial:
-        entries = intervals.inherited(entries, shape, context.options)
+        entries = inherited(entries, shape, context.options)
     if context.has_history:
-        runs = intervals.runs(entries, shape)
-        changed = difference.against_base(runs, shape, growing=growing, in_place=in_place)
+        runs = history.runs(entries, shape)
+        changed = history.against_base(runs, shape, growing=growing, in_place=in_place)
     else:
-        last = intervals.last_states(entries, shape)
-        changed = difference.operations(last, shape, context.options, compared=compared)
+        last = latest.last_states(entries, shape)
+        changed = latest.operations(last, shape, context.options, compared=compared)
     return _written(changed, shape)
 
 
@@ -336,33 +338,33 @@ def from_all_events(
     if options.source_kind == "snapshot" and context.has_history:
         earlier, existing = _since_oldest(context, existing, shape)
     entries = desired_entries(context, selection, batch, shape, pruning, earlier)
-    entries = intervals.inherited(entries, shape, options)
+    entries = inherited(entries, shape, options)
     if context.has_history:
-        desired = intervals.history_rows(intervals.runs(entries, shape))
+        desired = history.history_rows(history.runs(entries, shape))
         if step.horizons:
             assert shape.order_type is not None
             horizon = from_text(step.horizons[-1][1], shape.order_type)
-            desired, existing = difference.from_horizon(desired, existing, shape, horizon)
+            desired, existing = history.from_horizon(desired, existing, shape, horizon)
         return by_start(desired, existing, shape)
     # Each key of this batch has a timeline, unless all of its events are quarantined.
     lazy = step.kind != "apply" or selection == KeySelection() or options.on_conflict == "quarantine"
     if lazy:
         # Delete rows of the target whose key has no event in the log.
         entries = timeline.of_target(existing, entries, shape, dead=True).unionByName(entries)
-        no_base = F.lit(None).cast(entries.schema[intervals.BASE].dataType)
-        entries = entries.withColumn(intervals.BASE, no_base)
-    last = intervals.last_states(entries, shape)
-    changed = difference.operations(last, shape, options, compared=False)
+        no_base = F.lit(None).cast(entries.schema[BASE].dataType)
+        entries = entries.withColumn(BASE, no_base)
+    last = latest.last_states(entries, shape)
+    changed = latest.operations(last, shape, options, compared=False)
     return ComputedRows(_written(changed, shape), compared=False, lazy=lazy)
 
 
 def by_start(desired: DataFrame, existing: DataFrame, shape: Shape) -> ComputedRows:
     """Return the rows to write for keys whose history is recomputed.
 
-    :param desired: see :func:`delta_cdc.spark.apply.difference.against_rows`
+    :param desired: see :func:`delta_cdc.spark.apply.history.against_rows`
     :param existing: the rows of the target
     """
-    changed = difference.against_rows(desired, existing, shape)
+    changed = history.against_rows(desired, existing, shape)
     return ComputedRows(_written(changed, shape), compared=True, open_only=False)
 
 
@@ -382,7 +384,7 @@ def _since_oldest(context: StepContext, existing: DataFrame, shape: Shape) -> tu
     since = from_text(oldest_text, order_type)
     end = F.col(difference.FOUND_END)
     overlapping = existing.where(end.isNull() | (end >= since))
-    return overlapping.where(F.col(intervals.START) < since), overlapping
+    return overlapping.where(F.col(START) < since), overlapping
 
 
 def desired_entries(
@@ -455,9 +457,9 @@ def prepared(
     compares = context.spec.target_shows_writes or layout.is_small(context.spec.target_bytes)
     if context.has_history:
         open_only = all(part.open_only for part in computed)
-        merge = difference.merge_history(context, source, shape, pruning, open_only=open_only, lazy=True)
+        merge = history.merge(context, source, shape, pruning, open_only=open_only, lazy=True)
     else:
-        merge = difference.merge_states(
+        merge = latest.merge(
             context,
             source,
             shape,
@@ -507,8 +509,8 @@ def _with_duplicate_check(current: DataFrame, valid: DataFrame, shape: Shape) ->
     is_new = F.min_by(F.col(states.BEFORE).isNull(), reserved_columns.ORDER).alias(_NEW)
     joined = current.join(valid.groupBy(*keys).agg(is_new), on=list(shape.keys))
     is_alive = F.lit(True)
-    if intervals.FOUND_DELETED in current.columns:
-        is_alive = ~F.col(intervals.FOUND_DELETED)
+    if FOUND_DELETED in current.columns:
+        is_alive = ~F.col(FOUND_DELETED)
     error = F.raise_error(F.concat(F.lit(refusals.DUPLICATE_MARK), keys[0].cast("string")))
     state = F.when(F.col(_NEW) & is_alive, error).otherwise(F.col(difference.FOUND))
     return joined.withColumn(difference.FOUND, state).drop(_NEW)
@@ -566,7 +568,7 @@ def first(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
         highest = _newest(context, sequences, shape)
     if truncates:
         entries = timeline.with_truncates(entries, valid.where(is_truncate), shape)
-    rows = desired_rows(intervals.inherited(entries, shape, context.options), shape, context.options)
+    rows = desired_rows(inherited(entries, shape, context.options), shape, context.options)
     if step.read.is_empty:
         rows = rows.limit(0)
     return load.prepared(context, step, rows, shape, highest, newest(tuple(truncates), _KEPT_TRUNCATES))
@@ -579,13 +581,13 @@ def desired_rows(whole: DataFrame, shape: Shape, options: ApplyOptions) -> DataF
         for name in shape.values
     ]
     if options.stored_as_scd_type == 2:
-        history = [
-            F.col(intervals.START).alias(options.start_column),
-            F.col(intervals.END).alias(options.end_column),
+        added = [
+            F.col(START).alias(options.start_column),
+            F.col(END).alias(options.end_column),
         ]
-        return intervals.history_rows(intervals.runs(whole, shape)).select(*values, *history)
-    last = intervals.last_states(whole, shape)
+        return history.history_rows(history.runs(whole, shape)).select(*values, *added)
+    last = latest.last_states(whole, shape)
     if options.delete_mode == "soft":
         rows_with_values = last.where(F.col(states.AFTER).isNotNull())
-        return rows_with_values.select(*values, F.col(intervals.DELETED).alias(DELETED_COLUMN))
-    return last.where(~F.col(intervals.DELETED)).select(*values)
+        return rows_with_values.select(*values, F.col(DELETED).alias(DELETED_COLUMN))
+    return last.where(~F.col(DELETED)).select(*values)

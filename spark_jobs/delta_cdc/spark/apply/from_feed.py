@@ -14,7 +14,8 @@ from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import (
     batches,
     difference,
-    intervals,
+    history,
+    latest,
     layout,
     ordering,
     refusals,
@@ -23,7 +24,7 @@ from delta_cdc.spark.apply import (
     timeline,
 )
 from delta_cdc.spark.apply.difference import OPERATION
-from delta_cdc.spark.apply.intervals import BASE, END, FOUND_DELETED, FROM_NOTHING, RUN, START
+from delta_cdc.spark.apply.entries import BASE, END, FOUND_DELETED, FROM_NOTHING, START
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import feed, states
@@ -82,9 +83,9 @@ def _merge(context: StepContext, changes: DataFrame, shape: Shape, *, again: boo
     totals, pruning = batch.totals, batches.pruning(batch)
     source = batch.rows.where(difference.is_changed())
     if context.has_history:
-        statement = difference.merge_history(context, source, shape, pruning, open_only=True, lazy=False)
+        statement = history.merge(context, source, shape, pruning, open_only=True, lazy=False)
     else:
-        statement = difference.merge_states(context, source, shape, pruning)
+        statement = latest.merge(context, source, shape, pruning)
     return difference.prepared(
         context,
         statement,
@@ -139,7 +140,7 @@ def _states(context: StepContext, changes: DataFrame, shape: Shape) -> batches.B
     last = net.withColumns(
         {BASE: F.col(states.BEFORE), FOUND_DELETED: F.lit(False), FROM_NOTHING: F.lit(False)}
     )
-    changed = difference.operations(last, shape, context.options, compared=True)
+    changed = latest.operations(last, shape, context.options, compared=True)
     existed = F.col(BASE).isNotNull().alias(difference.EXISTED)
     checked = (existed, states.DUPLICATE, states.UNKNOWN, states.EVENTS)
     return _materialised(
@@ -163,9 +164,9 @@ def _history(context: StepContext, by_version: DataFrame, shape: Shape) -> batch
         states.UNKNOWN: F.count_if(states.UNKNOWN),
         states.EVENTS: F.count("*"),
     }
-    changed = difference.against_states(intervals.runs(entries, shape, totals))
-    start, end, is_new = F.col(START), F.col(END), F.col(RUN) > 0
-    checked: list[str | Column] = [F.col(BASE).isNotNull().alias(difference.EXISTED), RUN, *totals]
+    changed = history.against_states(history.runs(entries, shape, totals))
+    start, end, is_new = F.col(START), F.col(END), F.col(history.RUN) > 0
+    checked: list[str | Column] = [F.col(BASE).isNotNull().alias(difference.EXISTED), history.RUN, *totals]
     existed = F.col(difference.EXISTED)
     batch = _materialised(
         context,

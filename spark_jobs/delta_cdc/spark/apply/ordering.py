@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply import difference, events, partial_columns, refusals
-from delta_cdc.spark.apply.intervals import START
+from delta_cdc.spark.apply.entries import START
 from delta_cdc.spark.apply.sequences import from_text
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced, comparable

@@ -24,13 +24,14 @@ from delta_cdc.spark.apply import (
     difference,
     events,
     from_events,
-    intervals,
+    history,
     load,
     partial_columns,
     rows,
     schema,
     timeline,
 )
+from delta_cdc.spark.apply.entries import PLACE, RANK
 from delta_cdc.spark.apply.from_events import ComputedRows
 from delta_cdc.spark.apply.prepared_step import StepContext
 from delta_cdc.spark.apply.sequences import as_text
@@ -203,8 +204,8 @@ def _deletes(context: StepContext, missing: DataFrame, shape: Shape, like: DataF
         problem = "the sequence of a row that the source no longer has is NULL."
         sequence = F.coalesce(rows.combined(expressions), raised(NullSequence, [problem]))
     values = {
-        intervals.RANK: F.lit(1),
-        intervals.PLACE: F.lit(1),
+        RANK: F.lit(1),
+        PLACE: F.lit(1),
         states.SEQUENCE: sequence,
         events.KIND: F.lit(DELETE),
     }
@@ -257,13 +258,13 @@ def _from_states(context: StepContext) -> PreparedStep:
     valid = batch.rows.where(F.col(events.REASON).isNull())
     keys = shape.key_columns
     firsts = valid.groupBy(*keys).agg(
-        F.min_by(states.SEQUENCE, reserved_columns.ORDER).alias(difference.FIRST),
+        F.min_by(states.SEQUENCE, reserved_columns.ORDER).alias(history.FIRST),
         F.min_by(states.BEFORE, reserved_columns.ORDER).alias(states.AFTER),
     )
     entries = timeline.of_events(valid, shape, reserved_columns.ORDER, base=F.col(states.BEFORE))
-    desired = intervals.history_rows(intervals.runs(entries, shape))
+    desired = history.history_rows(history.runs(entries, shape))
     existing = difference.target_rows(context, shape)
-    computed = from_events.by_start(*difference.from_first_change(desired, existing, firsts, shape), shape)
+    computed = from_events.by_start(*history.from_first_change(desired, existing, firsts, shape), shape)
     # Keys without changes in the feed are compared with the source's rows as of the watermark.
     unchanged = replace(selection, without=firsts.select(*keys))
     others, highest = _compared(context, unchanged, *load.read(context))

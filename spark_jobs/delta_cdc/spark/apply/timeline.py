@@ -1,4 +1,4 @@
-"""Build the timeline of a key: its events and its row in the target, as entries for intervals."""
+"""Build the timeline of a key: entries from its events and from its row in the target."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from delta_cdc.core import reserved_columns
 from delta_cdc.core.adapters import DELETE, TRUNCATE, UPSERT
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply.difference import FOUND
+from delta_cdc.spark.apply.entries import BASE, FOUND_DELETED, NO_ROW, PLACE, RANK, START
 from delta_cdc.spark.apply.events import AUTHORED, KIND
-from delta_cdc.spark.apply.intervals import BASE, FOUND_DELETED, NO_ROW, PLACE, RANK, START
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import nullable
 

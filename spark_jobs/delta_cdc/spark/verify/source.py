@@ -25,11 +25,12 @@ from delta_cdc.spark.apply import (
     batches,
     difference,
     from_events,
-    intervals,
+    latest,
     load,
     repair,
     timeline,
 )
+from delta_cdc.spark.apply.entries import DELETED, FOUND_DELETED, FROM_NOTHING, START, inherited
 from delta_cdc.spark.apply.prepared_step import StepContext
 from delta_cdc.spark.apply.timeline import KeySelection
 from delta_cdc.spark.changes import states
@@ -99,12 +100,12 @@ def _states(job: StepContext) -> tuple[DataFrame, Shape]:
         F.max(_UNUSABLE).alias(_UNUSABLE),
     )
     if not job.options.is_partial:
-        return per_key.withColumn(intervals.DELETED, F.lit(False)), shape
+        return per_key.withColumn(DELETED, F.lit(False)), shape
     key_entries = timeline.of_events(upserts, shape, reserved_columns.ORDER)
     current = from_events.current_rows(job, shape)
     all_entries = timeline.of_target(current, key_entries, shape).unionByName(key_entries)
-    last = intervals.last_states(intervals.inherited(all_entries, shape, job.options), shape)
-    expected = last.select(*shape.key_columns, states.AFTER, intervals.DELETED)
+    last = latest.last_states(inherited(all_entries, shape, job.options), shape)
+    expected = last.select(*shape.key_columns, states.AFTER, DELETED)
     return expected.join(per_key.drop(states.AFTER), on=list(shape.keys)), shape
 
 
@@ -117,13 +118,13 @@ def _events(job: StepContext) -> Check:
         expected = from_events.from_all_events(job, KeySelection(), None, shape, ()).rows
         kind = F.create_map(*[F.lit(text) for pair in _KINDS.items() for text in pair])
         wrong = expected.where(~batches.null_key(shape)).withColumn(KIND, kind[F.col(difference.OPERATION)])
-        wrong = wrong.withColumnRenamed(intervals.START, options.start_column)
+        wrong = wrong.withColumnRenamed(START, options.start_column)
         horizons = job.step.horizons[-1:]
         notes = [f"rows closed before the lateness horizon, {horizon}, stay" for _, horizon in horizons]
         return _check(wrong, (*shape.keys, options.start_column), _detail(job, "rows", notes))
     all_entries = from_events.desired_entries(job, KeySelection(), None, shape, (), None)
-    last = intervals.last_states(intervals.inherited(all_entries, shape, options), shape)
-    expected = last.select(*shape.key_columns, states.AFTER, intervals.DELETED, intervals.FROM_NOTHING)
+    last = latest.last_states(inherited(all_entries, shape, options), shape)
+    expected = last.select(*shape.key_columns, states.AFTER, DELETED, FROM_NOTHING)
     expected = expected.withColumn(_COPIES, F.lit(1)).withColumn(_UNUSABLE, F.lit(False))
     wrong = _wrong(expected, from_events.current_rows(job, shape), shape)
     return _check(wrong, shape.keys, _detail(job, "rows", []))
@@ -140,13 +141,13 @@ def _wrong(expected: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
     joined = expected.join(existing.where(~batches.null_key(shape)), on=list(shape.keys), how="full")
     exists = F.col(difference.FOUND).isNotNull()
     marked = F.lit(False)
-    if intervals.FOUND_DELETED in existing.columns:
-        marked = F.coalesce(F.col(intervals.FOUND_DELETED), F.lit(False))
-    is_expected, is_present = F.coalesce(~F.col(intervals.DELETED), F.lit(False)), exists & ~marked
+    if FOUND_DELETED in existing.columns:
+        marked = F.coalesce(F.col(FOUND_DELETED), F.lit(False))
+    is_expected, is_present = F.coalesce(~F.col(DELETED), F.lit(False)), exists & ~marked
     differs = ~same(difference.FOUND, states.AFTER, shape.schema, shape.values)
     # A soft-deleted row stays in the target; it can be compared if the source has its last values.
     is_soft_deleted = (
-        F.lit(intervals.FOUND_DELETED in existing.columns) & ~is_expected & F.col(states.AFTER).isNotNull()
+        F.lit(FOUND_DELETED in existing.columns) & ~is_expected & F.col(states.AFTER).isNotNull()
     )
     kind = (
         F.when(F.coalesce(F.col(_UNUSABLE), F.lit(False)), F.lit(None))
@@ -157,9 +158,9 @@ def _wrong(expected: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
         .when(is_soft_deleted & ~exists, MISSING)
         .when(is_soft_deleted & differs, CHANGED)
     )
-    if intervals.FROM_NOTHING in expected.columns:
+    if FROM_NOTHING in expected.columns:
         # Upserts without effect leave no row in the target, not even a soft-deleted one.
-        nothing = F.col(intervals.FROM_NOTHING) & F.col(states.AFTER).isNull()
+        nothing = F.col(FROM_NOTHING) & F.col(states.AFTER).isNull()
         kind = kind.when(exists & nothing, SURPLUS)
     return joined.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
 
