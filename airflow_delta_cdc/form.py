@@ -18,8 +18,7 @@ from airflow_delta_cdc.failures import log_named_errors, show_outside_group
 from delta_cdc.core import arguments as given
 from delta_cdc.core import rules
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option import in_group
-from delta_cdc.core.options import APPLY, BOUNDS, RunOptions
+from delta_cdc.core.options import APPLY, BOUNDS, SIZE_LIMITS, RunOptions
 from delta_cdc.core.times import iso
 
 if TYPE_CHECKING:
@@ -40,8 +39,9 @@ _LABELS = {
 }
 # Airflow shows fields without a section in its default section, the only one that is open at first.
 _TIMES_ALONE, _REPAIR = "Times instead of versions", "Repair only: keys instead of versions"
+_APPROVAL = "After LimitExceeded: approve a change"
 #: The fields of the form other than mode and tables.
-_FIELDS = (*BOUNDS, "versions_per_commit", "repair_keys", "repair_quarantined")
+_FIELDS = (*BOUNDS, "versions_per_commit", "repair_keys", "repair_quarantined", "approve")
 #: Fields that turn the mode incremental into backfill.
 _OF_A_RANGE = (*BOUNDS, "versions_per_commit")
 _TIMES = ("starting_timestamp", "ending_timestamp")
@@ -97,6 +97,14 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
             section=_REPAIR,
             title="Keys in quarantine",
             description_md="Instead of versions: the keys whose events are in quarantine.",
+        ),
+        "approve": Param(
+            None,
+            type=["null", "string"],
+            section=_APPROVAL,
+            title="Approve",
+            description_md="The text in the error `LimitExceeded` of an earlier run: apply exactly the "
+            "change that this error describes.",
         ),
     }
 
@@ -205,7 +213,7 @@ def run_arguments(*, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
         groups.setdefault(APPLY[name].group, {})[APPLY[name].key] = f"{{{{ params.{name} }}}}"
     return {
         "mode": f"{{{{ 'interval' if {_BY_DATE} else {_MEANT} }}}}",
-        **{name: f"{{{{ params.{name} }}}}" for name in BOUNDS if name not in _TIMES},
+        **{name: f"{{{{ params.{name} }}}}" for name in (*BOUNDS, "approve") if name not in _TIMES},
         "starting_timestamp": _time("start"),
         "ending_timestamp": _time("end"),
         **groups,
@@ -230,7 +238,7 @@ def checked(context: Context) -> None:
     task: Any = context.get("task")
     limits = given.mapping("limits", getattr(task, "limits", None))
     if run.mode not in (*given.ONWARDS, given.DRY_RUN) and limits:
-        task.limits = {name: value for name, value in limits.items() if name not in in_group(APPLY, "limits")}
+        task.limits = {name: value for name, value in limits.items() if name not in SIZE_LIMITS}
 
 
 def skip_waiting(context: Context) -> None:

@@ -312,7 +312,13 @@ def shortened(published: dict[str, Any], *, tables: int = 1) -> dict[str, Any]:
         steps[_MOST_STEPS:], table[_MOST_STEPS:] = [more], [{"what": more}]
     share = _MOST_CHARACTERS // tables // max(1, len(statements))
     short = [text if len(text) <= share else f"{text[:share]}… (see the log)" for text in statements]
-    shown = {"table": table, "steps": steps, "statements": short, "counts": dict(dry_run["counts"])}
+    shown = {
+        **dry_run,
+        "table": table,
+        "steps": steps,
+        "statements": short,
+        "counts": dict(dry_run["counts"]),
+    }
     return {**published, "dry_run": shown}
 
 

@@ -12,8 +12,8 @@ from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import ConfigurationChanged, DeltaCdcError, InvalidConfiguration
-from delta_cdc.core.option import SETTINGS, TEXT, in_group
-from delta_cdc.core.options import APPLY, BOUNDS_OF_THE_INGEST
+from delta_cdc.core.option import SETTINGS, TEXT
+from delta_cdc.core.options import BOUNDS_OF_THE_INGEST, SIZE_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,6 @@ _ENDS = {
     "start": ("starting_version", "starting_timestamp"),
     "end": ("ending_version", "ending_timestamp"),
 }
-_LIMITS = tuple(in_group(APPLY, "limits"))
 #: Modes that work on some or all keys in one commit, so that limits of size do not apply.
 _OF_KEYS = ("repair", "reload", "interval")
 
@@ -143,7 +142,7 @@ def arguments_of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """
     if not run.explicit:
         return {**table, **run.arguments}
-    left_out = set(_LIMITS) if run.mode in _OF_KEYS else set()
+    left_out = set(SIZE_LIMITS) if run.mode in _OF_KEYS else set()
     for names in _ENDS.values():
         if run.mode in _OF_KEYS or any(name in run.arguments for name in names):
             left_out.update(names)

@@ -93,6 +93,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         initial_load: str | Mapping[str, int | str] = "snapshot",
         mode: str = "incremental",
         discard_history: bool | str = False,
+        approve: str | None = None,
         take_over_from: str | None = None,
         dry_run: bool | str = False,
         staging: str | None = None,
@@ -136,6 +137,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         self.initial_load = initial_load
         self.mode = mode
         self.discard_history = discard_history
+        self.approve = approve
         self.take_over_from = take_over_from
         self.dry_run = dry_run
         self.staging = staging

@@ -114,6 +114,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         initial_load: str | Mapping[str, int | str] = "snapshot",
         mode: str = "incremental",
         discard_history: bool | str = False,
+        approve: str | None = None,
         take_over_from: str | None = None,
         dry_run: bool | str = False,
         freshness: float | str | None = None,
@@ -168,6 +169,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         self.initial_load = initial_load
         self.mode = mode
         self.discard_history = discard_history
+        self.approve = approve
         self.take_over_from = take_over_from
         self.dry_run = dry_run
         self.freshness = freshness

@@ -82,7 +82,8 @@ def flags(group: Any, options: Iterable[Option]) -> None:
     for one in options:
         kind, names = one.kind, [f"--{one.name.replace('_', '-')}"]
         more: dict[str, Any] = {"metavar": "SQL" if kind.is_sql else "TEXT"}
-        text = one.doc.replace("``", "")
+        # argparse formats help texts.
+        text = one.doc.replace("``", "").replace("%", "%%")
         if kind is FLAG:
             more = {"action": "store_true"}
         elif kind in (COUNT, POSITIVE):

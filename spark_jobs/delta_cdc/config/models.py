@@ -82,6 +82,7 @@ _TYPES: dict[str, Any] = {
     "names": str | list[str],
     "count": Annotated[int, Field(ge=0)] | _Template,
     "positive": Annotated[int, Field(ge=1)] | _Template,
+    "row_limit": Annotated[int, Field(ge=0)] | str,
     "span": _Seconds,
     "scd_type": Annotated[int, Field(ge=1, le=2)] | _Template,
     "conflict": Literal[CONFLICT.choices] | LastBy | _Template,

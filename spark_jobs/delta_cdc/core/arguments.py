@@ -20,6 +20,7 @@ from typing import Any
 from delta_cdc.core import codec
 from delta_cdc.core.adapters import BUNDLED
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.guard import approved_version, share
 from delta_cdc.core.reserved_columns import COMMIT_VERSION
 from delta_cdc.core.variables import expand
 
@@ -106,6 +107,29 @@ def whole_number(name: str, value: Any, *, minimum: int = 0) -> int | None:
     if number is None or number < minimum:
         raise refused(name, value, f"give a whole number >= {minimum}, or leave it empty.")
     return number
+
+
+def row_limit(name: str, value: Any) -> int | str | None:
+    """Read a number of rows, or a share of the target's rows such as ``5 %``.
+
+    :raises InvalidConfiguration: for anything except a whole number >= 0, or a share up to 100 %
+    """
+    if isinstance(value, str) and is_given(value) and not value.strip().isdecimal():
+        if share(value) is None:
+            raise refused(name, value, "give a whole number of rows, or a share such as '5 %', up to 100 %.")
+        return value.strip()
+    return whole_number(name, value)
+
+
+def approval_text(name: str, value: Any) -> str | None:
+    """Read the text that approves a step (:func:`delta_cdc.core.guard.approval`).
+
+    :raises InvalidConfiguration: it is no such text
+    """
+    given = text(name, value)
+    if given is not None and approved_version(given.strip()) is None:
+        raise refused(name, value, "copy the text from the error LimitExceeded, such as 12-0a1b2c3d4e5f.")
+    return given.strip() if given is not None else None
 
 
 def seconds(text: str) -> float | None:

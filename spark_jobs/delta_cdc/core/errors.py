@@ -221,6 +221,10 @@ class EmptyCopy(DeltaCdcError):
     """A full copy of the source has no rows, so every row of the target would go."""
 
 
+class LimitExceeded(DeltaCdcError):
+    """A commit would change more rows than a limit allows, and no person has approved it."""
+
+
 class InvalidEvent(DeltaCdcError, of_rows=True):
     """An event names columns that do not exist."""
 

@@ -19,8 +19,6 @@ from delta_cdc.core import codec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from delta_cdc.core.steps import Step
-
 #: A whole number of rows, or a share of the target's rows as text, such as ``5 %``.
 Limit = int | str
 
@@ -98,24 +96,16 @@ class Guard:
                 yield f"it would {verb} {count} of {effect.rows} rows{of_rows}, and {name} is {limit}"
 
 
-def approval(pipeline: str, options: object, step: Step, effect: Effect) -> str:
+def approval(ending_version: int, effect: Effect, **identity: object) -> str:
     """Return the text that approves exactly one step with one effect: ``<ending version>-<12 hex digits>``.
 
-    It names the source's range by its last commit, the target's version, the options and the counts. So it
-    fits no other step, and no longer this one once any of these has changed.
+    :param ending_version: the last version of the source that the step covers
+    :param identity: what the step is: pipeline, options, kind, versions, and the commits of source and target
+        that it was planned on. So the text fits no other step, and no longer this one once any of these has
+        changed
     """
-    target = step.planned_on
-    parts = {
-        "pipeline": pipeline,
-        "options": options,
-        "kind": step.kind,
-        "versions": step.versions,
-        "source": step.watermark,
-        "target": target,
-        "effect": effect,
-    }
-    digest = hashlib.sha256(codec.dumps(parts).encode()).hexdigest()
-    return f"{step.ending_version}-{digest[:12]}"
+    digest = hashlib.sha256(codec.dumps({**identity, "effect": effect}).encode()).hexdigest()
+    return f"{ending_version}-{digest[:12]}"
 
 
 def approved_version(text: str) -> int | None:

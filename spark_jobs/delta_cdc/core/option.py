@@ -233,6 +233,10 @@ COLUMNS = Kind("names", _TEXTS, arguments.columns, _SEQUENCE_OF)
 COUNT = Kind("count", "a whole number >= 0", arguments.whole_number, "int")
 POSITIVE = Kind("positive", "a whole number >= 1", partial(arguments.whole_number, minimum=1), "int")
 SPAN = Kind("span", "seconds, or a text like '5 minutes'", arguments.span, "float | str")
+ROW_LIMIT = Kind(
+    "row_limit", "a whole number of rows, or a share such as '5 %'", arguments.row_limit, "int | str"
+)
+APPROVAL = Kind("text", _A_TEXT, arguments.approval_text)
 FLAG = Kind("flag", "true or false", arguments.flag, "bool")
 SCD_TYPE = Kind("scd_type", "1 or 2", arguments.scd_type, "int", (1, 2))
 CONFLICT = Kind(

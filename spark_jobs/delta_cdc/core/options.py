@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 from delta_cdc.core import codec
 from delta_cdc.core.option import (
     ADAPTER,
+    APPROVAL,
     COLUMNS,
     CONFLICT,
     COUNT,
@@ -31,6 +32,7 @@ from delta_cdc.core.option import (
     PREDICATE,
     PROJECTIONS,
     PROPERTIES,
+    ROW_LIMIT,
     SCD_TYPE,
     SEQUENCE,
     SPAN,
@@ -422,6 +424,36 @@ class RunOptions(RangeOptions):
         default=False,
         group="policies",
     )
+    max_deleted: int | str | None = option(
+        ROW_LIMIT,
+        "Most rows that a commit may delete (of a history: close without a new row), as a number or as a "
+        "share of the target's rows such as ``5 %``. Beyond it, the run fails with ``LimitExceeded`` and "
+        "writes nothing. For full copies (``source_kind`` ``snapshot``), None refuses a copy with at most "
+        "half of the rows of the copy before it, from 1,000 rows on",
+        group="limits",
+        flag=True,
+    )
+    max_changed: int | str | None = option(
+        ROW_LIMIT,
+        "The same for all rows that a commit inserts, changes or deletes, by their keys",
+        group="limits",
+        flag=True,
+    )
+    min_source_rows: int | None = option(
+        COUNT,
+        "Least rows of the source that a load or a reset takes; with fewer, the run fails with "
+        "``LimitExceeded``",
+        group="limits",
+        flag=True,
+    )
+    approve: str | None = option(
+        APPROVAL,
+        "The text in a ``LimitExceeded``: apply exactly the change that this error describes, although it "
+        "exceeds a limit",
+        of_run=True,
+        of_one=True,
+        flag=True,
+    )
     take_over_from: str | None = option(
         NAME,
         "Old name of the pipeline that built the target: this pipeline continues at the old "
@@ -661,6 +693,8 @@ _SOURCE_KIND_OF_A_LOG = (
 
 #: The ends of a range.
 BOUNDS = options_in(Bounds)
+#: The limits of the size of a run and its commits, which modes that make one commit do not have.
+SIZE_LIMITS = tuple(name for name, one in options_in(RangeOptions).items() if one.group == "limits")
 #: Options of an apply.
 APPLY = {**_TABLES, **options_in(ApplyOptions, RunOptions), **_REPORTED}
 #: Options of an ingest, including those of the apply of its log.

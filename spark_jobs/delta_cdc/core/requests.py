@@ -14,6 +14,7 @@ from delta_cdc.core.errors import (
     TargetWithoutWatermark,
     WatermarkExpired,
 )
+from delta_cdc.core.guard import Guard
 from delta_cdc.core.options import (
     ApplyOptions,
     Bounds,
@@ -96,6 +97,11 @@ class ApplyRequest(Request, RunOptions):
         if not (self.options.quarantines or self.repair_quarantined):
             return None
         return f"{spark_uri(self.target).rstrip('/')}{_QUARANTINE}"
+
+    @property
+    def guard(self) -> Guard:
+        """Return the limits of the run."""
+        return Guard(self.max_deleted, self.max_changed, self.min_source_rows, self.approve or "")
 
     @property
     def goes_on(self) -> bool:

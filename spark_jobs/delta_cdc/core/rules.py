@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from delta_cdc.core.arguments import DRY_RUN, ONWARDS
 from delta_cdc.core.errors import InvalidConfiguration, invalid
 from delta_cdc.core.key_predicates import check_key_predicate
-from delta_cdc.core.option import in_group
-from delta_cdc.core.options import APPLY, BOUNDS, COLUMN_LISTS, NULL_LISTS, TRACKED_LISTS, ApplyOptions
+from delta_cdc.core.options import (
+    BOUNDS,
+    COLUMN_LISTS,
+    NULL_LISTS,
+    SIZE_LIMITS,
+    TRACKED_LISTS,
+    ApplyOptions,
+)
 from delta_cdc.core.properties import feed_on
 from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION
 from delta_cdc.core.times import epoch_ms
@@ -40,7 +46,7 @@ _BY_KEY = (
     "delete_sequence",
     "snapshot_version_column",
 )
-_LIMITS = tuple(in_group(APPLY, "limits"))
+_ROW_LIMITS = ("max_deleted", "max_changed")
 _RELOADS = ("on_source_replaced", "on_target_replaced", "on_versions_expired")
 _SIZES = ("max_files", "max_bytes", "max_offsets")
 _FILES_ONLY = ("max_files", "max_bytes", "glob", "lexical_order", "follow_links")
@@ -213,7 +219,7 @@ def mode_rules(r: RunOptions) -> Iterator[Rule]:
     """Yield the rules of a mode, its range, its limits and its keys."""
     bounds = [name for name in BOUNDS if getattr(r, name) is not None]
     starts = [name for name in bounds if name.startswith("starting")]
-    limits = [name for name in _LIMITS if getattr(r, name) is not None]
+    limits = [name for name in SIZE_LIMITS if getattr(r, name) is not None]
     keys = [name for name in ("repair_keys", "repair_quarantined") if getattr(r, name) not in (None, False)]
     yield Rule(
         r.mode != "repair" and bool(keys),
@@ -316,7 +322,7 @@ def _first_runs(r: ApplyRequest) -> Iterator[Rule]:
         "staging and take_over_from are given",
         "run once without staging to take over the target, then with it.",
     )
-    bounds = [name for name in (*BOUNDS, *_LIMITS) if getattr(r, name) is not None]
+    bounds = [name for name in (*BOUNDS, *SIZE_LIMITS) if getattr(r, name) is not None]
     yield Rule(
         bool(bounds),
         "staging",
@@ -357,6 +363,13 @@ def _repaired_keys(r: ApplyRequest) -> Iterator[Rule]:
         "insert_only",
         f"insert_only and {', '.join(by_key)} are given",
         "set keys and remove insert_only, because rows are compared by key. Or use mode 'reset'.",
+    )
+    limits = [name for name in _ROW_LIMITS if getattr(r, name) is not None]
+    yield Rule(
+        r.options.insert_only and bool(limits),
+        "insert_only",
+        f"insert_only and {' and '.join(limits)} are given",
+        "leave the limits out, because inserts alone change and delete no rows.",
     )
     yield Rule(
         r.allow_empty and r.options.source_kind != "snapshot",

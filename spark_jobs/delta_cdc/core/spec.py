@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from delta_cdc.core import codec
 from delta_cdc.core.codec import OUTSIDE_IDENTITY, UnreadableJson
 from delta_cdc.core.errors import SpecUnreadable
+from delta_cdc.core.guard import Guard
 from delta_cdc.core.options import ApplyOptions, IngestOptions, QueryOptions
 from delta_cdc.core.requests import ApplyRequest  # noqa: TC001 - the codec reads hints
 from delta_cdc.core.steps import Step, ranges_of
@@ -178,6 +179,7 @@ class ApplySpec(SealedSpec):
     :param source_name: catalog name of the source, "" if it was given by its location
     :param target_name: the same of the target; the job registers a target that it creates
     :param target_comment: comment of a table that gets its name here
+    :param guard: limits beyond which a step commits nothing
     """
 
     target_uri: str
@@ -190,6 +192,7 @@ class ApplySpec(SealedSpec):
     source_name: str = field(default="", metadata=OUTSIDE_IDENTITY)
     target_name: str = field(default="", metadata=OUTSIDE_IDENTITY)
     target_comment: str = field(default="", metadata=OUTSIDE_IDENTITY)
+    guard: Guard = field(default=Guard(), metadata=OUTSIDE_IDENTITY)
     job: Literal["apply"] = "apply"
 
     @property

@@ -262,6 +262,7 @@ class Commit:
         files (``WRITE``, ``RESTORE``, ``CREATE`` and ``REPLACE TABLE``)
     :param rows_identified: every added file has a base row id
     :param adds_rows: the statistics show that a file added as data has rows; false if they lack their number
+    :param rows_added: rows in the files added as data; None if the statistics of a file lack their number
     """
 
     version: int
@@ -286,6 +287,7 @@ class Commit:
     keeps_row_ids: bool = True
     rows_identified: bool = True
     adds_rows: bool = False
+    rows_added: int | None = 0
 
     @property
     def has_cdc(self) -> bool:
@@ -326,6 +328,7 @@ class CommitFold:
         #: Whether a data file has no partition values, and whether every added file has a base row id.
         self._unpartitioned, self._identified = False, True
         self._adds_rows = False
+        self._rows_added: int | None = 0
         #: Added and removed files: path -> whether it is data. To save memory, this keeps nothing else.
         self._paths: dict[type, dict[str, bool]] = {Add: {}, Remove: {}}
 
@@ -377,6 +380,7 @@ class CommitFold:
             keeps_row_ids=keeps_row_ids or recorded_as_kept,
             rows_identified=self._identified,
             adds_rows=self._adds_rows,
+            rows_added=self._rows_added,
         )
 
     def _file(self, action: FileAction) -> None:
@@ -389,8 +393,12 @@ class CommitFold:
         if action.data_change or kind is Cdc:
             self._data_files[kind] += 1
             self._bytes[kind] += action.size or 0
-            if kind is Add and not self._adds_rows:
-                self._adds_rows = (action.rows or 0) > action.masked_rows
+            if kind is Add:
+                self._adds_rows = self._adds_rows or (action.rows or 0) > action.masked_rows
+                if self._rows_added is not None:
+                    self._rows_added = (
+                        None if action.rows is None else self._rows_added + action.rows - action.masked_rows
+                    )
             if action.partition_values is None:
                 self._unpartitioned = True
             else:

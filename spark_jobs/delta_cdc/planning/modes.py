@@ -79,6 +79,7 @@ async def planned(
         source_name=request.source_name,
         target_name=request.target_name,
         target_comment=request.target_comment or "",
+        guard=request.guard,
     )
     validation.check_seal_of_apply(spec)
     return Plan.of(observed, spec, versions, *notes)

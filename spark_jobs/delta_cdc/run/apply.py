@@ -200,6 +200,11 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         for statement in dry_run["statements"]:
             self.say(f"The run would execute:\n{statement}")
         self.say(f"Result of a real run: {counted(result.counts)}.")
+        if result.error is not None:
+            error = DeltaCdcError.from_dict(result.error)
+            self.say(
+                f"A real run would fail with {type(error).__name__}: {error.message} Remedy: {error.remedy}"
+            )
         version = plan.recorded.target.version if plan.recorded is not None else None
         done = await self._result(
             plan, plan.recorded, plan.versions, dict(result.counts), version, applied=False
@@ -288,6 +293,7 @@ def _dry_run_result(plan: Plan, result: JobResult | None) -> dict[str, Any]:
         "steps": [f"{step.kind}: {step}, seal {step.seal_number}" for step in plan.steps],
         "statements": list(result.statements) if result is not None else [],
         "counts": dict(result.counts) if result is not None else {},
+        **({"error": result.error} if result is not None and result.error is not None else {}),
     }
 
 

@@ -296,8 +296,8 @@ print(json.dumps([late, len(engine)]))
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     late, engine = json.loads(ended.stdout)
     assert late == []
-    # The engine as a whole is more than 200.
-    assert engine < 80
+    # The engine as a whole is more than 240.
+    assert engine < 85
 
 
 def test_load_says_everything_at_once(write: Write) -> None:

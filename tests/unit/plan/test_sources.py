@@ -13,6 +13,7 @@ from delta_cdc.core.errors import (
     CorruptLog,
     EmptyCopy,
     InvalidConfiguration,
+    LimitExceeded,
     NotAppendOnly,
     VersionsExpired,
 )
@@ -355,6 +356,63 @@ def test_a_copy_whose_rows_the_log_does_not_count(tables: Tables) -> None:
     built(tables, 5, COPIES)
     tables.source.commit("WRITE", *tables.source.removes(), tables.source.add(rows=None))
     assert steps(tables.apply(options=COPIES))[-1].ending_version == 6
+
+
+def copy_of(table: LogTable, rows: int | None, **parameters: str) -> int:
+    actions = (table.add(rows=rows), *table.removes())
+    return table.commit("WRITE", *actions, parameters={"mode": "Overwrite", **parameters})
+
+
+@pytest.mark.parametrize("options", [NEWEST_ALONE, EACH], ids=["newest", "each"])
+@pytest.mark.parametrize(
+    ("rows", "refused"),
+    [(1000, False), (501, False), (500, True), (1, True), (None, False)],
+)
+def test_a_copy_that_was_cut_off_is_refused(
+    tables: Tables, options: ApplyOptions, rows: int | None, *, refused: bool
+) -> None:
+    copy_of(tables.source, 1000)
+    copy_of(tables.source, rows)
+    built(tables, 6, options)
+    if not refused:
+        assert steps(tables.apply(options=options))[-1].ending_version == 7
+        return
+    with pytest.raises(
+        LimitExceeded, match=rf"version 7 of .* has {rows} rows, .* version 6 has 1000"
+    ) as found:
+        tables.apply(options=options)
+    # A person approves exactly this copy; a limit of one's own, which the job checks, replaces the default.
+    text = found.value.remedy.partition("approve = ")[2].partition(";")[0]
+    assert text.startswith("7-")
+    assert steps(tables.apply(options=options, approve=text))[-1].ending_version == 7
+    assert steps(tables.apply(options=options, max_deleted="60 %"))[-1].ending_version == 7
+    with pytest.raises(LimitExceeded):
+        tables.apply(options=options, approve="7-000000000000")
+    if options is NEWEST_ALONE:
+        # Another copy was not approved.
+        copy_of(tables.source, 3)
+        with pytest.raises(LimitExceeded):
+            tables.apply(options=options, approve=text)
+
+
+def test_small_copies_and_partial_writes_are_not_compared(tables: Tables) -> None:
+    copy_of(tables.source, 999)
+    built(tables, 6, COPIES)
+    copy_of(tables.source, 1)
+    assert steps(tables.apply(options=COPIES))[-1].ending_version == 7
+    copy_of(tables.source, 5000)
+    copy_of(tables.source, 10, predicate="day = 1")
+    assert steps(tables.apply(options=COPIES))[-1].ending_version == 9
+    built(tables, 8, COPIES, number=101)
+    assert steps(tables.apply(options=COPIES))[-1].ending_version == 9
+
+
+def test_a_copy_has_at_least_so_many_rows(tables: Tables) -> None:
+    copy_of(tables.source, 50)
+    built(tables, 5, COPIES)
+    assert steps(tables.apply(options=COPIES, min_source_rows=50))[-1].ending_version == 6
+    with pytest.raises(LimitExceeded, match="it has 50 rows, and min_source_rows is 51"):
+        tables.apply(options=COPIES, min_source_rows=51)
 
 
 def test_only_copies_may_not_be_empty(tables: Tables) -> None:

@@ -150,4 +150,5 @@ def prepared(
         merge=merge,
         quarantined=context.quarantined,
         alters=context.alters,
+        changed=changed,
     )

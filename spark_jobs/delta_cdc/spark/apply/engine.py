@@ -10,7 +10,7 @@ from delta_cdc.core.spec import ApplySpec, JobResult, new_seal
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import PipelineState, Seal
 from delta_cdc.spark import catalog, quarantine
-from delta_cdc.spark.apply import from_events, from_feed, layout, load, refusals, repair
+from delta_cdc.spark.apply import from_events, from_feed, guarded, layout, load, refusals, repair
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.sealed.commit import look, nothing_added, overtaken
@@ -47,9 +47,16 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
     """The steps of an apply."""
 
     def prepare(self, step: Step) -> PreparedStep:
-        """Compute the rows of a step, by its kind."""
+        """Compute the rows of a step, by its kind.
+
+        :raises LimitExceeded: it would change more rows than a limit allows
+        """
         layout.fit(self.session, self.spec, step)
-        return _PREPARES[step.kind](self.session, self.spec, step)
+        prepared = _PREPARES[step.kind](self.session, self.spec, step)
+        if not prepared.alters:
+            # Otherwise the step is prepared again after the statements.
+            guarded.check(self.session, self.spec, step, prepared)
+        return prepared
 
     def write(self, step: Step, prepared: PreparedStep) -> Callable[[], object]:
         """Return the MERGE, or the append."""
@@ -118,7 +125,7 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
     def dry_run(self) -> JobResult:
         """Report what the first step with rows would do; count the later steps, which depend on its commit.
 
-        :return: ``planned``, with the statements
+        :return: ``planned``, with the statements; and with an error, if a limit would stop a real run
         """
         steps = self.spec.steps
         position = next((index for index, step in enumerate(steps) if step.read.has_rows), 0)
@@ -135,8 +142,12 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
         message = self.described(step) + (
             f"; {later_commits} more commit(s) would follow" if later_commits else ""
         )
+        stopped = None if prepared.alters else guarded.exceeded(self.session, self.spec, step, prepared)
+        error = None if stopped is None else stopped.to_dict()
         statements = (*prepared.alters, statement)
-        return JobResult("planned", {**counts, **prepared.counts}, message, statements=statements)
+        return JobResult(
+            "planned", {**counts, **prepared.counts}, message, error=error, statements=statements
+        )
 
 
 # -- the rows of a step, by its kind ----------------------------------------------------------------

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from delta_cdc.core import sql
 from delta_cdc.core.spark_versions import SCHEMA_EVOLUTION
@@ -45,6 +46,18 @@ class Clause:
         if self.action != "delete":
             action = sql.insert(self.sets) if self.action == "insert" else sql.update_set(self.sets)
         return f"WHEN {'' if self.matched else 'NOT '}MATCHED AND {self.condition} THEN {action}"
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The keys that a statement would change.
+
+    :param keys: one row per key
+    :param ended: whether its row ends, and it gets no other one
+    """
+
+    keys: DataFrame
+    ended: Column
 
 
 @dataclass(frozen=True)
@@ -107,6 +120,38 @@ class Merge:
         counts = {row["action"]: row["n"] for row in session.sql(text).collect()}
         return {count_name: counts.get(name, 0) for name, count_name in _DONE.items()}
 
+    def ends(self, session: SparkSession, keys: Sequence[str], dead: tuple[str, str] | None) -> Ends:
+        """Return the keys that the statement would change, and which of them would have no row any more.
+
+        Nothing is written.
+
+        :param keys: columns of the source
+        :param dead: a column of the target whose value ends a row, and SQL that tests it (``{}`` is the
+            value); None if only a delete ends a row
+        """
+        self.source.createOrReplaceTempView(_VIEW)
+
+        def lives(value: str | None) -> str:
+            return "true" if dead is None or value is None else f"NOT {dead[1].format(value)}"
+
+        before = None if dead is None else sql.column("t", dead[0])
+        after = [
+            "false"
+            if clause.action == "delete"
+            else lives(clause.sets.get(dead[0], before if clause.matched else None) if dead else None)
+            for clause in self.clauses
+        ]
+        columns = {
+            **{key: sql.column("s", key) for key in keys},
+            _BEFORE: f"t.{quote(_FOUND)} IS NOT NULL AND {lives(before)}",
+            _AFTER: self._chosen(after),
+        }
+        acted = session.sql(self._joined(columns)).where(F.col(_AFTER).isNotNull())
+        per_key = acted.groupBy(*[quote(key) for key in keys]).agg(
+            F.max(_BEFORE).alias(_BEFORE), F.max(_AFTER).alias(_AFTER)
+        )
+        return Ends(per_key, F.col(_BEFORE) & ~F.col(_AFTER))
+
     def written(self, session: SparkSession) -> DataFrame:
         """Return the rows that the statement would insert or update, with their new values.
 
@@ -154,5 +199,6 @@ class Merge:
         )
 
 
+_BEFORE, _AFTER = f"{PLAN_PREFIX}lived", f"{PLAN_PREFIX}lives"
 _FOUND, _SOURCE = f"{PLAN_PREFIX}found", f"{PLAN_PREFIX}from_source"
 _DONE = {"insert": "inserted", "update": "updated", "delete": "deleted"}

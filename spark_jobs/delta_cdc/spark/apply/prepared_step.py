@@ -34,6 +34,7 @@ class PreparedStep:
     :param quarantined: rows for the quarantine table (:data:`delta_cdc.spark.quarantine.COLUMNS`), which are
         written before the target; None without such rows
     :param alters: the statements that must alter the target first; the step is prepared again after them
+    :param changed: the most keys that the write changes; None if that is unknown
     """
 
     write: Callable[[], object]
@@ -45,6 +46,7 @@ class PreparedStep:
     inserts: DataFrame | None = None
     quarantined: DataFrame | None = None
     alters: tuple[str, ...] = ()
+    changed: int | None = None
 
 
 @dataclass

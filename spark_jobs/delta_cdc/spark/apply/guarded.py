@@ -1,0 +1,123 @@
+"""Hold a prepared step against the limits of its run (:mod:`delta_cdc.core.guard`), before it commits."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from delta_cdc.core.errors import LimitExceeded
+from delta_cdc.core.guard import Effect, approval
+from delta_cdc.core.spec import DELETED_COLUMN
+from delta_cdc.core.sql import quote
+from delta_cdc.core.uris import short_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.core.spec import ApplySpec
+    from delta_cdc.core.steps import Step
+    from delta_cdc.spark.apply.prepared_step import PreparedStep
+
+log = logging.getLogger(__name__)
+
+#: The most keys that an error names.
+_SAMPLES = 3
+
+
+def check(session: SparkSession, spec: ApplySpec, step: Step, prepared: PreparedStep) -> None:
+    """Refuse a step that exceeds a limit.
+
+    Without limits, and for a step that writes no rows, this costs nothing. A step whose batch has no more
+    changes than the limits allow costs nothing either. Otherwise Spark computes the MERGE once without
+    writing.
+
+    :raises LimitExceeded: names the limits, the counts, some keys, and the text that approves the step
+    """
+    problem = exceeded(session, spec, step, prepared)
+    if problem is not None:
+        raise problem
+
+
+def exceeded(
+    session: SparkSession, spec: ApplySpec, step: Step, prepared: PreparedStep
+) -> LimitExceeded | None:
+    """Return the error for a step that exceeds a limit; None for any other step."""
+    guard = spec.guard
+    if step.kind in ("load", "reset") and guard.min_source_rows is not None and not step.read.is_empty:
+        rows = prepared.inserts.count() if prepared.inserts is not None else 0
+        if rows < guard.min_source_rows:
+            text = f"it would load {rows} rows, and min_source_rows is {guard.min_source_rows}"
+            return _error(spec, step, [text], Effect(0, 0, rows), "")
+    if not guard.limits_rows or step.planned_on is None:
+        return None
+    if step.kind == "reset" and prepared.inserts is not None:
+        before, after = _current(session, spec).count(), prepared.inserts.count()
+        effect, samples = Effect(before, max(0, before - after), before + after), ""
+    elif prepared.merge is not None and prepared.shape is not None:
+        if prepared.changed is not None and guard.allows_any(prepared.changed):
+            return None
+        ends = prepared.merge.ends(session, prepared.shape.keys, _dead_if(spec))
+        deleted, changed = F.count_if(ends.ended), F.count("*")
+        counted = ends.keys.agg(deleted.alias("deleted"), changed.alias("changed")).collect()[0]
+        effect = Effect(_current(session, spec).count(), counted["deleted"], counted["changed"])
+        samples = _named(ends.keys.where(ends.ended), prepared.shape.keys) if effect.deleted else ""
+    else:
+        return None
+    texts = list(guard.exceeded(effect))
+    return _error(spec, step, texts, effect, samples) if texts else None
+
+
+def _error(
+    spec: ApplySpec, step: Step, texts: list[str], effect: Effect, samples: str
+) -> LimitExceeded | None:
+    """Return the error; None if a person approved exactly this step."""
+    text = approval(
+        step.ending_version,
+        effect,
+        pipeline=spec.pipeline,
+        options=spec.options,
+        kind=step.kind,
+        versions=step.versions,
+        source=step.watermark,
+        target=step.planned_on,
+    )
+    if text == spec.guard.approved:
+        log.info("%s: %s, which approve = %s allows", spec.pipeline, "; ".join(texts), text)
+        return None
+    other = ""
+    if spec.guard.approved:
+        other = (
+            f" approve is {spec.guard.approved}, which is for another change: source, target or options have "
+            "changed since."
+        )
+    shown = f" Some of the rows that it would end: {samples}." if samples else ""
+    return LimitExceeded(
+        f"The {step.kind} of {short_name(spec.source_uri)} ({step}) into {spec.target_uri} was stopped: "
+        f"{'; '.join(texts)}.{shown}{other} Nothing was written.",
+        remedy="look whether the source is whole. If the change is right, run once with "
+        f"approve = {text}; or raise the limit.",
+        argument="limits",
+    )
+
+
+def _dead_if(spec: ApplySpec) -> tuple[str, str] | None:
+    """Return the column that ends a row, and the SQL of its test; None if only a delete ends a row."""
+    options = spec.options
+    if options.stored_as_scd_type == 2:
+        return options.end_column, "({}) IS NOT NULL"
+    return (DELETED_COLUMN, "coalesce({}, false)") if options.delete_mode == "soft" else None
+
+
+def _current(session: SparkSession, spec: ApplySpec) -> DataFrame:
+    """Return the current rows of the target: of a history the open ones, without soft-deleted ones."""
+    rows = session.read.format("delta").load(spec.target_uri)
+    dead = _dead_if(spec)
+    return rows if dead is None else rows.where(f"NOT {dead[1].format(quote(dead[0]))}")
+
+
+def _named(rows: DataFrame, keys: tuple[str, ...]) -> str:
+    shown = [F.col(quote(key)).cast("string").alias(key) for key in keys]
+    found = rows.select(*shown).limit(_SAMPLES).collect()
+    return "; ".join(", ".join(f"{key} = {row[key]}" for key in keys) for row in found)

@@ -1,0 +1,170 @@
+"""A run that would change more than its limits allow commits nothing, until a person approves exactly it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import apply_changes
+from delta_cdc.core.errors import LimitExceeded
+from tests.support.engine import newest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.run.outcomes import Outcome
+
+#: How each kind of pipeline reads the same table: a feed of 20 rows, and the same changes as events of a log.
+KINDS: dict[str, dict[str, Any]] = {
+    "type 1": {"stored_as_scd_type": 1},
+    "soft": {"stored_as_scd_type": 1, "delete_mode": "soft"},
+    "type 2": {"stored_as_scd_type": 2},
+    "log, type 1": {"source_kind": "change_log", "sequence_by": "n", "apply_as_deletes": "gone"},
+    "log, type 2": {
+        "source_kind": "change_log",
+        "sequence_by": "n",
+        "apply_as_deletes": "gone",
+        "stored_as_scd_type": 2,
+    },
+}
+
+
+class Case:
+    """One source and a target of each kind, each with 20 rows."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.feed, self.log = str(folder / "feed"), str(folder / "log")
+        rows = spark.range(20).selectExpr("id", "id AS n", "false AS gone")
+        on = {"delta.enableChangeDataFeed": "true"}
+        rows.write.format("delta").options(**on).save(self.feed)
+        rows.write.format("delta").save(self.log)
+        for kind in KINDS:
+            self.apply(kind)
+
+    def source(self, kind: str) -> str:
+        return self.log if "log" in kind else self.feed
+
+    def target(self, kind: str) -> str:
+        return str(self.folder / f"target {kind}")
+
+    def apply(self, kind: str, **arguments: Any) -> Outcome:
+        return apply_changes(
+            self.spark,
+            self.source(kind),
+            self.target(kind),
+            **{"pipeline": "p", "keys": ["id"], **KINDS[kind], **arguments},
+        )
+
+    def change(self, deletes: range, updates: range, inserts: range) -> None:
+        """Change the same keys in both sources."""
+        base = 1000 * newest(self.feed) + 1000
+        for gone, keys in ((False, updates), (False, inserts), (True, deletes)):
+            events = self.spark.range(keys.start, keys.stop).selectExpr(
+                "id", f"id + {base} AS n", f"{str(gone).lower()} AS gone"
+            )
+            events.coalesce(1).write.format("delta").mode("append").save(self.log)
+        feed = f"delta.`{self.feed}`"
+        updated, deleted = (f"id >= {keys.start} AND id < {keys.stop}" for keys in (updates, deletes))
+        self.spark.sql(f"UPDATE {feed} SET n = n + {base} WHERE {updated}")
+        self.spark.sql(f"DELETE FROM {feed} WHERE {deleted}")
+        new = self.spark.range(inserts.start, inserts.stop)
+        new = new.selectExpr("id", f"id + {base} AS n", "false AS gone")
+        new.write.format("delta").mode("append").save(self.feed)
+
+    def living(self, kind: str) -> set[int]:
+        rows = self.spark.read.format("delta").load(self.target(kind))
+        dead = {"soft": "_deleted", "type 2": "__END_AT IS NOT NULL", "log, type 2": "__END_AT IS NOT NULL"}
+        return {row["id"] for row in rows.where(f"NOT ({dead.get(kind, 'false')})").collect()}
+
+
+@pytest.fixture(scope="module")
+def case(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    made = Case(spark, tmp_path_factory.mktemp("guard"))
+    # Of 20 rows, 6 go, 4 change, and 3 come; a key that comes and goes inside the range is no row.
+    made.change(range(6), range(6, 10), range(20, 23))
+    return made
+
+
+def approval_in(error: LimitExceeded) -> str:
+    found = re.search(r"approve = (\d+-[0-9a-f]{12})", error.remedy)
+    assert found is not None, error.remedy
+    return found[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_beyond_a_limit_nothing_is_written_until_it_is_approved(case: Case, kind: str) -> None:
+    before, version = case.living(kind), newest(case.target(kind))
+    assert before == set(range(20))
+    for limits, text in (
+        ({"max_deleted": 5}, "it would delete or close 6 of 20 rows (30.0 %), and max_deleted is 5"),
+        ({"max_deleted": "29 %"}, "it would delete or close 6 of 20 rows (30.0 %), and max_deleted is 29 %"),
+        ({"max_changed": 12}, "it would change 13 of 20 rows (65.0 %), and max_changed is 12"),
+    ):
+        with pytest.raises(LimitExceeded) as found:
+            case.apply(kind, limits=limits)
+        assert text in found.value.message
+        assert not found.value.retryable
+    limits = {"max_deleted": 5}
+    with pytest.raises(LimitExceeded, match=r"id = [0-5]; id = [0-5]; id = [0-5]\.") as found:
+        case.apply(kind, limits=limits)
+    text = approval_in(found.value)
+    planned = case.apply(kind, limits=limits, dry_run=True)
+    assert planned.dry_run is not None
+    assert planned.dry_run["error"]["class"] == "LimitExceeded"
+    assert text in planned.dry_run["error"]["remedy"]
+    with pytest.raises(LimitExceeded, match="which is for another change"):
+        case.apply(kind, limits=limits, approve="3-000000000000")
+    # A write of somebody else: what the person saw is no longer what would happen.
+    case.spark.sql(f"ALTER TABLE delta.`{case.target(kind)}` SET TBLPROPERTIES (mine = '1')")
+    assert (newest(case.target(kind)), case.living(kind)) == (version + 1, before)
+    with pytest.raises(LimitExceeded, match="which is for another change") as found:
+        case.apply(kind, limits=limits, approve=text)
+    assert case.apply(kind, limits=limits, approve=approval_in(found.value)).applied
+    assert case.living(kind) == set(range(6, 23))
+
+
+def test_up_to_its_limits_a_run_goes_on(case: Case, tmp_path: Path) -> None:
+    for kind in ("type 1", "log, type 2"):
+        applied = apply_changes(
+            case.spark,
+            case.source(kind),
+            str(tmp_path / kind),
+            **{"pipeline": "p", "keys": ["id"], **KINDS[kind], "ending_version": 0},
+        )
+        assert applied.applied
+        result = apply_changes(
+            case.spark,
+            case.source(kind),
+            str(tmp_path / kind),
+            **{"pipeline": "p", "keys": ["id"], **KINDS[kind]},
+            limits={"max_deleted": "30 %", "max_changed": 13},
+        )
+        assert result.applied
+
+
+def test_a_load_of_too_few_rows_and_a_reset_that_loses_most(case: Case, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"pipeline": "p", "keys": ["id"]}
+    target = str(tmp_path / "target")
+    with pytest.raises(LimitExceeded, match="it would load 20 rows, and min_source_rows is 21"):
+        apply_changes(
+            case.spark, case.feed, target, **arguments, ending_version=0, limits={"min_source_rows": 21}
+        )
+    assert not (tmp_path / "target").exists()
+    apply_changes(case.spark, case.feed, target, **arguments, ending_version=0)
+    version = newest(target)
+    with pytest.raises(LimitExceeded, match="it would delete or close 20 of 20 rows"):
+        apply_changes(
+            case.spark,
+            case.feed,
+            target,
+            **arguments,
+            mode="reset",
+            where="id > 100",
+            limits={"max_deleted": "10 %"},
+        )
+    assert newest(target) == version
