@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.log import mask_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow.sdk import Asset, AssetAlias
+    from airflow.sdk import Asset, AssetAlias, Context
     from airflow.sdk import CronDataIntervalTimetable as CronDataIntervalTimetable
     from airflow.sdk.definitions.callback import AsyncCallback as AsyncCallback
     from airflow.sdk.exceptions import AirflowRescheduleException as AirflowRescheduleException
@@ -85,3 +85,28 @@ def asset_state_store(name: str) -> Any:
     from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 
     return AssetStateStoreAccessors(inlets=[AssetNameRef(name=name)])
+
+
+def await_input(
+    context: Context,
+    *,
+    subject: str,
+    body: str,
+    options: list[str],
+    method_name: str,
+    kwargs: dict[str, Any],
+    otherwise: Exception,
+) -> NoReturn:
+    """Park the task until a person chooses one of some options.
+
+    :param method_name: the method that continues; it gets ``kwargs``, and the answer as ``event``
+    :param otherwise: raised by an Airflow that has no such state
+    """
+    try:
+        from airflow.sdk.exceptions import TaskAwaitingInput
+        from airflow.sdk.execution_time.hitl import upsert_hitl_detail
+    except ImportError:
+        raise otherwise from None
+    # Airflow refuses the default of params, None.
+    upsert_hitl_detail(ti_id=context["ti"].id, options=options, subject=subject, body=body, params={})
+    raise TaskAwaitingInput(method_name=method_name, kwargs=kwargs)

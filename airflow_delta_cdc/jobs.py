@@ -58,8 +58,9 @@ def pipeline_jobs(
         try:
             # Needed only after the commit, but a mistake has to be found before it.
             APPLY["freshness"].read(table.get("freshness"))
+            APPLY["on_limit"].read(table.get("on_limit"))
             return engine.table_requests(
-                table,
+                table if operator.approval is None else {**table, "approve": operator.approval},
                 run_id=work_id,
                 kafka_options=kafka,
                 ingest=reads_source(table),

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.approval import asking
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.backup import store_copy
 from airflow_delta_cdc.failures import described
@@ -208,15 +209,16 @@ def run_pipeline_job(
     :return: the published dict
     :raises DeltaCdcError: the job failed; the error names the remedy
     """
-    with operator.application(context) as execute:
-        (outcome,) = engine.run_batch(
-            [replace(pipeline_job, saved_plans=saved_plans)],
-            engine.Services(execute=execute, say=operator.log.info),
-            run_id=operator.work_id(context),
-        )
-    warn(operator.log, outcome)
-    if outcome.error is not None:
-        raise outcome.error
+    with asking(operator, context, given):
+        with operator.application(context) as execute:
+            (outcome,) = engine.run_batch(
+                [replace(pipeline_job, saved_plans=saved_plans)],
+                engine.Services(execute=execute, say=operator.log.info),
+                run_id=operator.work_id(context),
+            )
+        warn(operator.log, outcome)
+        if outcome.error is not None:
+            raise outcome.error
     total = outcome.effort
     total.add(**(effort or {"seconds": {}}))
     return publish(

@@ -38,6 +38,7 @@ PROVIDER_LAYERS: Layers = {
     "arguments": (),
     "retry": ("compat",),
     "failures": (),
+    "approval": ("compat",),
     "form": _BASE,
     "assets": _BASE,
     "announced": (*_BASE, "assets"),
@@ -54,11 +55,11 @@ PROVIDER_LAYERS: Layers = {
     # These three serve operators: they import the base class of all, for types.
     "lookups": (*_SHARED, "operators", "names"),
     "jobs": (*_SHARED, "operators", "lookups"),
-    "publishing": (*_SHARED, "operators", "jobs"),
-    "operators": (*_SHARED, "runtime", "names", "lookups", "files", "jobs", "publishing"),
+    "publishing": (*_SHARED, "approval", "operators", "jobs"),
+    "operators": (*_SHARED, "approval", "runtime", "names", "lookups", "files", "jobs", "publishing"),
     "sensors": (*_SHARED, "names", "triggers"),
     "decorators": (*_SHARED, "runtime", "operators"),
-    "groups": (*_SHARED, "operators", "jobs", "publishing", "form"),
+    "groups": (*_SHARED, "approval", "operators", "jobs", "publishing", "form"),
 }
 #: What the provider may import of the engine where it does not go through ``airflow_delta_cdc.engine``: what
 #: is cheap.

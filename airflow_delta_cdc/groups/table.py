@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import publishing
+from airflow_delta_cdc.approval import asking
 from airflow_delta_cdc.assets import pipeline_alias
 from airflow_delta_cdc.groups import xcoms
 from airflow_delta_cdc.groups.base import (
@@ -101,7 +102,8 @@ class ApplyTableOperator(GroupOperator):
         (pipeline_job,) = planned(jobs_of_items(self, context, [item], [table], detection.fingerprint))
         published = self._is_published(context, item)
         answer = Answer() if published else self._application_answer(context, item)
-        self._raise_once(context, answer)
+        with asking(self, context, table):
+            self._raise_once(context, answer)
         if is_dry(table):
             # A dry run does not change the copy of the watermark.
             applied = {**answer.dry_run, "applied": False, "pipeline": item.pipeline}

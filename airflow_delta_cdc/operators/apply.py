@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, publishing
+from airflow_delta_cdc.approval import asking
 from airflow_delta_cdc.arguments import attributes, pipeline_name, renderers, taken
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.jobs import pipeline_jobs, planned
@@ -164,7 +165,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
             # A dry run changes neither the copy of the watermark nor the saved plan of the next run.
             return publishing.would_do(self, context, pipeline_job)
         saved_plans = TaskSavedPlans(context)
-        with self.application(context) as execute:
+        with asking(self, context, table_arguments), self.application(context) as execute:
             services = engine.Services(
                 execute=execute,
                 saved_plans=saved_plans,

@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import BaseOperator, ResumableJobMixin
 from airflow.providers.common.compat.sdk import conf as configuration
 
 from airflow_delta_cdc import lineage, names
+from airflow_delta_cdc.approval import approved
 from airflow_delta_cdc.arguments import RenderedArguments, attributes
 from airflow_delta_cdc.assets import pipeline_alias
 from airflow_delta_cdc.compat import known_arguments
@@ -134,6 +135,8 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
     #: For the link: see :class:`airflow_delta_cdc.links.LinkedTask`.
     spark_ui = application_id = ""
 
+    #: The text of the change that a person has approved; None: the task has not waited.
+    approval: str | None = None
     #: What the task published about its table; None before.
     published: dict[str, Any] | None = None
 
@@ -257,6 +260,14 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
     def execute(self, context: Context) -> Any:
         """Do the operator's work; each subclass documents the returned value."""
         raise NotImplementedError
+
+    def answered(self, context: Context, text: Any = None, event: Any = None) -> Any:
+        """Continue after a person has answered (:func:`airflow_delta_cdc.approval.asking`).
+
+        :raises LimitExceeded: the person rejected the change
+        """
+        self.approval = approved(text, event)
+        return self.execute(context)
 
     # -- lineage, for Airflow's OpenLineage provider ----------------------------------------------
     def table_arguments(self) -> Mapping[str, Any] | None:

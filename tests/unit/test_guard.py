@@ -65,6 +65,11 @@ def test_what_exceeds_a_limit(guard: Guard, names: list[str]) -> None:
     assert len(texts) == len(names)
 
 
+def test_a_share_of_no_rows_protects_nothing() -> None:
+    assert list(Guard(max_changed="1 %").exceeded(Effect(rows=0, deleted=0, changed=100))) == []
+    assert len(list(Guard(max_changed=99).exceeded(Effect(rows=0, deleted=0, changed=100)))) == 1
+
+
 def test_a_batch_that_cannot_exceed_a_limit_is_not_counted() -> None:
     assert Guard(max_deleted="1 %").allows_any(0)
     assert Guard(max_deleted=5, max_changed=9).allows_any(5)
@@ -100,7 +105,15 @@ def test_a_text_that_approves_nothing_is_refused(value: str) -> None:
 
 @pytest.mark.parametrize(
     ("given", "end"),
-    [({}, 12), ({"ending_version": 9}, 9), ({"ending_timestamp": "2026-01-01T00:00:00Z"}, None)],
+    [
+        ({}, 12),
+        ({"starting_version": 9}, 12),
+        ({"ending_version": 9}, 9),
+        ({"ending_timestamp": "2026-01-01T00:00:00Z"}, None),
+        ({"staging": "/staging"}, None),
+        ({"mode": "repair", "repair_keys": "id = 1"}, None),
+        ({"mode": "reset"}, None),
+    ],
 )
 def test_an_approved_run_ends_where_the_approved_step_ended(given: dict[str, Any], end: int | None) -> None:
     arguments = {"source": "/s", "target": "/t", "keys": ["id"], "approve": " 12-0a1b2c3d4e5f ", **given}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Limit = int | str
 
 _SHARE = re.compile(r"\s*(\d{1,3}(?:\.\d{1,6})?)\s*%\s*", re.ASCII)
+_IN_A_REMEDY = re.compile(r"\bapprove = (\d{1,18}-[0-9a-f]{12})\b", re.ASCII)
 _APPROVAL = re.compile(r"(\d{1,18})-[0-9a-f]{12}", re.ASCII)
 
 
@@ -66,7 +67,8 @@ class Guard:
 
     :param max_deleted: most keys whose row may end; None: no limit
     :param max_changed: most keys that may change; None: no limit
-    :param min_source_rows: least rows of the source that a load or a reload takes; None: no limit
+    :param min_source_rows: least rows that a load or a reset writes, and a full copy has; None: no limit. It
+        cannot be approved
     :param approved: :func:`approval` of the step that a person approved; "": of none
     """
 
@@ -91,7 +93,9 @@ class Guard:
             ("max_deleted", self.max_deleted, effect.deleted, "delete or close"),
             ("max_changed", self.max_changed, effect.changed, "change"),
         ):
-            if limit is not None and count > most(limit, effect.rows):
+            # A share of no rows would stop the first rows of a table.
+            protects = limit is not None and (effect.rows > 0 or isinstance(limit, int))
+            if limit is not None and protects and count > most(limit, effect.rows):
                 of_rows = f" ({100 * count / effect.rows:.1f} %)" if effect.rows else ""
                 yield f"it would {verb} {count} of {effect.rows} rows{of_rows}, and {name} is {limit}"
 
@@ -106,6 +110,12 @@ def approval(ending_version: int, effect: Effect, **identity: object) -> str:
     """
     digest = hashlib.sha256(codec.dumps({**identity, "effect": effect}).encode()).hexdigest()
     return f"{ending_version}-{digest[:12]}"
+
+
+def approval_in(remedy: str) -> str | None:
+    """Return the text that approves a step from the remedy of its error; None without one."""
+    match = _IN_A_REMEDY.search(remedy)
+    return match[1] if match is not None else None
 
 
 def approved_version(text: str) -> int | None:

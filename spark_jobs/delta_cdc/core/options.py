@@ -441,8 +441,8 @@ class RunOptions(RangeOptions):
     )
     min_source_rows: int | None = option(
         COUNT,
-        "Least rows of the source that a load or a reset takes; with fewer, the run fails with "
-        "``LimitExceeded``",
+        "Least rows that a load or a reset writes, or a full copy has; with fewer, the run fails with "
+        "``LimitExceeded``, and ``approve`` does not help",
         group="limits",
         flag=True,
     )
@@ -645,8 +645,16 @@ _TABLES = _by_name(
     ),
 )
 
-#: What only reports of a pipeline use.
+#: What only reports of a pipeline and Airflow's tasks use.
 _REPORTED = _by_name(
+    Option(
+        "on_limit",
+        choice("fail", "wait"),
+        "In Airflow, if a run exceeds ``max_deleted`` or ``max_changed``: ``fail``; or ``wait`` until a "
+        "person approves or rejects the change under Required Actions (from Airflow 3.3 on)",
+        default="fail",
+        group="policies",
+    ),
     Option(
         "freshness",
         SPAN,

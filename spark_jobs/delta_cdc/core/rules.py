@@ -46,7 +46,6 @@ _BY_KEY = (
     "delete_sequence",
     "snapshot_version_column",
 )
-_ROW_LIMITS = ("max_deleted", "max_changed")
 _RELOADS = ("on_source_replaced", "on_target_replaced", "on_versions_expired")
 _SIZES = ("max_files", "max_bytes", "max_offsets")
 _FILES_ONLY = ("max_files", "max_bytes", "glob", "lexical_order", "follow_links")
@@ -363,13 +362,6 @@ def _repaired_keys(r: ApplyRequest) -> Iterator[Rule]:
         "insert_only",
         f"insert_only and {', '.join(by_key)} are given",
         "set keys and remove insert_only, because rows are compared by key. Or use mode 'reset'.",
-    )
-    limits = [name for name in _ROW_LIMITS if getattr(r, name) is not None]
-    yield Rule(
-        r.options.insert_only and bool(limits),
-        "insert_only",
-        f"insert_only and {' and '.join(limits)} are given",
-        "leave the limits out, because inserts alone change and delete no rows.",
     )
     yield Rule(
         r.allow_empty and r.options.source_kind != "snapshot",

@@ -10,8 +10,6 @@ from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     ConfigurationDrift,
     InvalidConfiguration,
-    LimitExceeded,
-    LogGap,
     NotInsertOnly,
     RangeNotContiguous,
     SourceHistoryChanged,
@@ -20,8 +18,6 @@ from delta_cdc.core.errors import (
     VersionsExpired,
     invalid,
 )
-from delta_cdc.core.guard import Effect, approval
-from delta_cdc.core.history import replaces_all_rows
 from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.properties import CHANGE_FEED, feed_on, tracks_rows
 from delta_cdc.core.rules import check_apply, check_order
@@ -55,10 +51,6 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.ranges import Nothing
-
-
-#: A copy with fewer rows is not compared with the one after it.
-_LEAST_ROWS = 1000
 
 
 def plan_apply(request: ApplyRequest, memory: Memory | None = None) -> Plan:
@@ -295,64 +287,12 @@ async def _refuse_cut_off_copies(
     if not request.options.takes_copies:
         return
     copies = [commit for commit in commits if commit.changes_data]
-    before = await _copy_at(observed.log, seal.watermark.version)
+    before = await preconditions.copy_at(observed.log, seal.watermark.version)
     for step in steps:
         in_step = [copy for copy in copies if step.starting_version <= copy.version <= step.ending_version]
         for copy in in_step if _is_copied(request.options) else in_step[-1:]:
-            refusal = cut_off(request, before, copy)
-            if refusal is not None:
-                raise refusal
+            preconditions.refuse_cut_off_copy(request, before, copy)
             before = copy
-
-
-async def _copy_at(log: DeltaLog, version: int) -> Commit | None:
-    """Return the commit of a version; None if the log does not have it any more."""
-    try:
-        (commit,) = await log.commits(range(version, version + 1))
-    except (VersionsExpired, LogGap):
-        return None
-    return commit
-
-
-def cut_off(request: ApplyRequest, before: Commit | None, copy: Commit) -> LimitExceeded | None:
-    """Return the error for a copy that lost too many rows; None if it did not, or if that is unknown.
-
-    :param before: the commit of the copy before it
-    """
-    rows = _rows_of_copy(copy)
-    if rows is None:
-        return None
-    least, earlier = request.min_source_rows, None if before is None else _rows_of_copy(before)
-    lost_half = earlier is not None and earlier >= _LEAST_ROWS and 2 * rows <= earlier
-    if least is not None and rows < least:
-        problem = f"it has {rows} rows, and min_source_rows is {least}"
-    elif request.max_deleted is None and before is not None and lost_half:
-        problem = (
-            f"it has {rows} rows, and the copy in version {before.version} has {earlier}; by default, a copy "
-            "must have more than half of the rows of the one before"
-        )
-    else:
-        return None
-    effect = Effect(earlier or 0, max(0, (earlier or 0) - rows), 0)
-    text = approval(
-        copy.version, effect, pipeline=request.pipeline, options=request.options, copy=copy.sha256
-    )
-    if request.approve == text:
-        return None
-    target = canonical_uri(request.target)
-    return LimitExceeded(
-        f"The copy in version {copy.version} of {canonical_uri(request.source)} was not applied to {target}: "
-        f"{problem}. Nothing was written.",
-        remedy="look whether the copy is whole; if it is not, deliver a whole one. If it is right, run once "
-        f"with approve = {text}; or set max_deleted in limits, such as '80 %'.",
-        argument="limits",
-    )
-
-
-def _rows_of_copy(commit: Commit) -> int | None:
-    """Return the rows of a commit that replaces all rows; None for another commit, or if unknown."""
-    replaces = replaces_all_rows(commit.info.operation, commit.info.operation_parameters)
-    return commit.rows_added if replaces and commit.changes_data else None
 
 
 def _query_for(options: ApplyOptions) -> QueryOptions:

@@ -107,6 +107,11 @@ async def reload(observed: Observation[ApplyRequest], because: DeltaCdcError | N
         await _refuse_outlived(observed, seal, ending)
     load, at = await ranges.load_step(observed, ending)
     await preconditions.refuse_empty_copy(request, at)
+    if seal is not None and not other_source and request.options.takes_copies:
+        before = await preconditions.copy_at(observed.log, seal.watermark.version)
+        copy = await preconditions.copy_at(observed.log, ending)
+        if copy is not None and (before is None or copy.version > before.version):
+            preconditions.refuse_cut_off_copy(request, before, copy)
     trusted = seal is not None and not other_source
     step = Step(
         kind="reload",

@@ -10,10 +10,14 @@ from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     EmptyCopy,
+    LimitExceeded,
     LogGap,
     SourceHistoryChanged,
     SourceTableReplaced,
+    VersionsExpired,
 )
+from delta_cdc.core.guard import Effect, approval
+from delta_cdc.core.history import replaces_all_rows
 from delta_cdc.core.properties import CHANGE_FEED, feed_on
 from delta_cdc.core.retention import (
     FILE_RETENTION,
@@ -34,6 +38,10 @@ if TYPE_CHECKING:
 
 #: Number of files checked per commit. VACUUM deletes by age, so it deletes the files of a commit together.
 _SAMPLE = 32
+#: A full copy with fewer rows is not compared with the one after it.
+_LEAST_ROWS = 1000
+#: How many versions the search for the copy before goes back.
+_MOST_STEPS_BACK = 50
 
 
 @dataclass(frozen=True)
@@ -169,6 +177,71 @@ async def refuse_empty_copy(request: ApplyRequest, copy: TableState) -> None:
             remedy="if this is a mistake, deliver a whole copy, and run once with mode='reload', which takes "
             "the newest copy alone. If it is right, set allow_empty in policies.",
         )
+
+
+async def copy_at(log: DeltaLog, version: int) -> Commit | None:
+    """Return the newest commit up to a version that changed data; None if the log does not show it.
+
+    Maintenance of the source may have moved the watermark beyond its last copy.
+    """
+    for earlier in range(version, max(version - _MOST_STEPS_BACK, -1), -1):
+        try:
+            (commit,) = await log.commits(range(earlier, earlier + 1))
+        except (VersionsExpired, LogGap):
+            return None
+        if commit.changes_data:
+            return commit
+    return None
+
+
+def refuse_cut_off_copy(request: ApplyRequest, before: Commit | None, copy: Commit) -> None:
+    """Refuse a full copy that has far fewer rows than the one before, by the statistics of their files.
+
+    It compares commits that replace all rows. If the run has limits of its own, the job counts the rows that
+    it would change instead.
+
+    :param before: the commit of the copy before it; None if unknown
+    :raises LimitExceeded: the copy has at most half of the rows of the one before, or fewer than
+        ``min_source_rows``
+    """
+    rows, earlier = _rows_of_copy(copy), None if before is None else _rows_of_copy(before)
+    if rows is None:
+        return
+    where = f"The copy in version {copy.version} of {canonical_uri(request.source)} was not applied to "
+    where += f"{canonical_uri(request.target)}: it has {rows} rows, and "
+    least = request.min_source_rows
+    if least is not None and rows < least:
+        raise LimitExceeded(
+            f"{where}min_source_rows is {least}. Nothing was written.",
+            remedy="look whether the copy is whole; or lower min_source_rows.",
+            argument="limits",
+        )
+    if request.guard.limits_rows or before is None or earlier is None or earlier < _LEAST_ROWS:
+        return
+    if 2 * rows > earlier:
+        return
+    text = approval(
+        copy.version,
+        Effect(earlier, earlier - rows, 0),
+        pipeline=request.pipeline,
+        options=request.options,
+        copy=copy.sha256,
+    )
+    if request.approve != text:
+        raise LimitExceeded(
+            f"{where}the copy in version {before.version} has {earlier}; by default, a copy must have more "
+            "than half of the rows of the one before. Nothing was written.",
+            remedy="look whether the copy is whole. If it is not, deliver a whole one, and run once with "
+            "mode='reload', because for SCD type 2 each copy counts. If it is right, run once with "
+            f"approve = {text}; or set max_deleted in limits, such as '80 %'.",
+            argument="limits",
+        )
+
+
+def _rows_of_copy(commit: Commit) -> int | None:
+    """Return the rows of a commit that replaces all rows; None for another commit, or if unknown."""
+    replaces = replaces_all_rows(commit.info.operation, commit.info.operation_parameters)
+    return commit.rows_added if replaces else None
 
 
 def check_retention(commit: Commit, state: TableState, now_ms: int) -> None:

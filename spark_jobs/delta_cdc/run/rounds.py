@@ -47,11 +47,11 @@ def in_rounds(
         rounds = _Rounds(caller, execute, run_id, parallel, active=len(works))
 
         async def one(position: int, work: W) -> T:
-            try:
-                async with rounds.planning:
-                    return await run(work, Application(rounds, position))
-            finally:
-                rounds.leave()
+            async with rounds.planning:
+                result = await run(work, Application(rounds, position))
+            # Not after an error, which ends the others, too: their jobs must not start.
+            rounds.leave()
+            return result
 
         # All start at once, because a round waits for all of them. The semaphore limits how many plan.
         coroutines = (one(position, work) for position, work in enumerate(works))
@@ -177,6 +177,9 @@ class _Rounds:
         )
         for (position, (_, future)), answer in zip(jobs.items(), answers, strict=True):
             (self.unanswered.add if _is_gone(answer) else self.unanswered.discard)(position)
+            if future.done():
+                # An error of another coroutine has ended this one.
+                continue
             if isinstance(answer, Exception):
                 future.set_exception(answer)
             else:

@@ -13,7 +13,7 @@ from delta_cdc.core.change_log import completed, description
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.guard import approved_version
 from delta_cdc.core.option import filled
-from delta_cdc.core.options import APPLY, BOUNDS, BOUNDS_OF_THE_INGEST, INGEST, ApplyOptions, IngestOptions
+from delta_cdc.core.options import APPLY, BOUNDS_OF_THE_INGEST, INGEST, ApplyOptions, IngestOptions
 from delta_cdc.core.requests import ApplyRequest, IngestRequest
 from delta_cdc.core.times import iso
 from delta_cdc.core.topics import is_topics
@@ -91,11 +91,17 @@ def apply_request(given: Mapping[str, Any], **known: Any) -> ApplyRequest:
     if run["mode"] == read.DRY_RUN:
         run |= {"mode": "incremental", "dry_run": True}
     approved = APPLY["approve"].read(given.get("approve"))
-    if approved is not None and not any(read.is_given(given.get(name)) for name in BOUNDS):
+    if approved is not None and not _has_own_end(run):
         # What was approved ends there, whatever the source has got since.
         run["ending_version"] = approved_version(approved)
     options = known.pop("options", None) or filled(ApplyOptions, APPLY, given)
     return filled(ApplyRequest, APPLY, run, options=options, **known)
+
+
+def _has_own_end(run: Mapping[str, Any]) -> bool:
+    """Return whether something else than an approval says where an apply ends."""
+    given = ("ending_version", "ending_timestamp", "staging")
+    return run["mode"] in ("repair", "reset") or any(read.is_given(run.get(name)) for name in given)
 
 
 def placed(request: ApplyRequest, source: str, target: str) -> ApplyRequest:

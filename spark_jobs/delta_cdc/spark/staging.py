@@ -101,6 +101,10 @@ class ReadSteps(SealedSteps[ReadSpec, PreparedRows]):
         versions = (spec.starting_version, step.ending_version)
         return new_seal(spec, step, state, kind="read", versions=versions, counts=self.counts)
 
+    def replaced(self, seal: Seal) -> bool:
+        """Return whether a step replaced the staged rows."""
+        return not seal.state.configuration.get("adds")
+
     def misfit(self, step: Step, state: TableState) -> str | None:
         """Return a reason if another writer changed the rows that this step extends."""
         assert step.planned_on is not None

@@ -74,6 +74,10 @@ class Airflow:
         """Clear tasks of a run, each by its id and map index, and let the run come to its end again."""
         return self._ask(file=str(file), dag=dag, run=run, clear=tasks)
 
+    def answer(self, file: Path, run: str, answers: dict[str, str], dag: str | None = None) -> Outcome:
+        """Answer required actions of a run, each option by its task, and let it come to its end."""
+        return self._ask(file=str(file), dag=dag, run=run, answers=answers)
+
     def _ask(self, **command: Any) -> Outcome:
         before = self.log.stat().st_size
         assert self.process.stdin is not None

@@ -45,7 +45,9 @@ def _dag(command: dict[str, Any]) -> Any:
 def _run(command: dict[str, Any]) -> dict[str, Any]:
     started: list[list[str]] = []
     with _processes_counted(started, allowed=not command.get("forbid_processes", False)):
-        if command.get("clear"):
+        if command.get("answers"):
+            run = _answered(_dag(command), command["run"], command["answers"])
+        elif command.get("clear"):
             run = _run_again(_dag(command), command["run"], command["clear"])
         else:
             run = _dag(command).test(
@@ -61,10 +63,9 @@ def _run_again(dag: Any, run_id: str, tasks: list[list[Any]]) -> Any:
     :param tasks: ids, each with its map index, or None for all
     """
     from airflow.models.dagrun import DagRun
-    from airflow.sdk.definitions.dag import _run_task
     from airflow.serialization.serialized_objects import DagSerialization
     from airflow.utils.session import create_session
-    from airflow.utils.state import DagRunState, TaskInstanceState
+    from airflow.utils.state import DagRunState
 
     scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
     wanted = [task if at is None else (task, at) for task, at in tasks]
@@ -72,18 +73,61 @@ def _run_again(dag: Any, run_id: str, tasks: list[list[Any]]) -> Any:
         scheduled.clear(task_ids=wanted, run_id=run_id, dag_run_state=DagRunState.RUNNING, session=session)
         session.commit()
         run = session.query(DagRun).filter_by(dag_id=dag.dag_id, run_id=run_id).one()
-        run.dag = scheduled
-        while run.state == DagRunState.RUNNING:
-            session.expire_all()
-            ready, _ = run.update_state(session=session)
-            for one in ready:
-                one.try_number += 1
-                one.state = TaskInstanceState.SCHEDULED
-            session.commit()
-            for one in run.get_task_instances(session=session):
-                if one.state == TaskInstanceState.SCHEDULED:
-                    _run_task(ti=one, task=dag.task_dict[one.task_id])
+        _run_on(dag, run, scheduled, session)
         return run
+
+
+def _run_on(dag: Any, run: Any, scheduled: Any, session: Any) -> None:
+    """Let a run come to its end."""
+    from airflow.sdk.definitions.dag import _run_task
+    from airflow.utils.state import DagRunState, TaskInstanceState
+
+    run.dag = scheduled
+    while run.state == DagRunState.RUNNING:
+        session.expire_all()
+        ready, _ = run.update_state(session=session)
+        for one in ready:
+            one.try_number += 1
+            one.state = TaskInstanceState.SCHEDULED
+        session.commit()
+        for one in run.get_task_instances(session=session):
+            if one.state == TaskInstanceState.SCHEDULED:
+                _run_task(ti=one, task=dag.task_dict[one.task_id])
+
+
+def _answered(dag: Any, run_id: str, answers: dict[str, str]) -> Any:
+    """Answer the required actions of a run as Airflow's API does, and let it come to its end.
+
+    :param answers: option by the task's id
+    """
+    from airflow.models.dagrun import DagRun
+    from airflow.models.trigger import handle_event_submit
+    from airflow.serialization.serialized_objects import DagSerialization
+    from airflow.triggers.base import TriggerEvent
+    from airflow.utils import timezone
+    from airflow.utils.session import create_session
+
+    scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+    with create_session() as session:
+        run = session.query(DagRun).filter_by(dag_id=dag.dag_id, run_id=run_id).one()
+        for task, option in answers.items():
+            instance = run.get_task_instance(task, session=session)
+            detail = _question(instance, session)
+            assert option in detail.options, detail.options
+            detail.responded_by, detail.responded_at = {"id": "1", "name": "Ann"}, timezone.utcnow()
+            detail.chosen_options, detail.params_input = [option], {}
+            event = TriggerEvent(detail.as_resume_event_payload())
+            handle_event_submit(event, task_instance=instance, session=session)
+        session.commit()
+        _run_on(dag, run, scheduled, session)
+        return run
+
+
+def _question(instance: Any, session: Any) -> Any:
+    """Return the required action of a task; None without one."""
+    from airflow.models.hitl import HITLDetail
+
+    return session.query(HITLDetail).filter_by(ti_id=instance.id).one_or_none()
 
 
 def _lasted(instance: Any) -> float | None:
@@ -111,6 +155,7 @@ def _left(run: Any) -> dict[str, Any]:
                 "tries": one.try_number,
                 "xcoms": {},
                 "index": one.map_index,
+                "asked": None if (detail := _question(one, session)) is None else detail.body,
                 "seconds": (one.end_date - one.start_date).total_seconds()
                 if one.start_date and one.end_date
                 else None,

@@ -150,7 +150,7 @@ def test_up_to_its_limits_a_run_goes_on(case: Case, tmp_path: Path) -> None:
 def test_a_load_of_too_few_rows_and_a_reset_that_loses_most(case: Case, tmp_path: Path) -> None:
     arguments: dict[str, Any] = {"pipeline": "p", "keys": ["id"]}
     target = str(tmp_path / "target")
-    with pytest.raises(LimitExceeded, match="it would load 20 rows, and min_source_rows is 21"):
+    with pytest.raises(LimitExceeded, match="it would write 20 rows, and min_source_rows is 21"):
         apply_changes(
             case.spark, case.feed, target, **arguments, ending_version=0, limits={"min_source_rows": 21}
         )

@@ -395,6 +395,20 @@ def test_a_copy_that_was_cut_off_is_refused(
             tables.apply(options=options, approve=text)
 
 
+def test_the_copy_before_is_found_behind_maintenance(tables: Tables) -> None:
+    copy_of(tables.source, 1000)
+    for _ in range(3):
+        tables.source.optimize()
+    built(tables, 9, COPIES)
+    copy_of(tables.source, 400)
+    with pytest.raises(LimitExceeded, match="version 6 has 1000"):
+        tables.apply(options=COPIES)
+    # A reload takes the same copy; a limit on what it changes is the job's.
+    with pytest.raises(LimitExceeded, match="version 6 has 1000"):
+        tables.apply(options=COPIES, mode="reload")
+    assert steps(tables.apply(options=COPIES, max_changed="90 %"))[-1].ending_version == 10
+
+
 def test_small_copies_and_partial_writes_are_not_compared(tables: Tables) -> None:
     copy_of(tables.source, 999)
     built(tables, 6, COPIES)

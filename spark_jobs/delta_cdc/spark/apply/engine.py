@@ -58,6 +58,10 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
             guarded.check(self.session, self.spec, step, prepared)
         return prepared
 
+    def alters_left(self, step: Step, prepared: PreparedStep) -> tuple[str, ...]:
+        """Return the statements that are still needed, without a look at the limits."""
+        return _PREPARES[step.kind](self.session, self.spec, step).alters
+
     def write(self, step: Step, prepared: PreparedStep) -> Callable[[], object]:
         """Return the MERGE, or the append."""
         return prepared.write

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from delta_cdc.core import codec
 from delta_cdc.core.errors import LimitExceeded
 from delta_cdc.core.guard import Effect, approval
 from delta_cdc.core.spec import DELETED_COLUMN
@@ -44,29 +45,54 @@ def exceeded(
     session: SparkSession, spec: ApplySpec, step: Step, prepared: PreparedStep
 ) -> LimitExceeded | None:
     """Return the error for a step that exceeds a limit; None for any other step."""
-    guard = spec.guard
+    guard, shape = spec.guard, prepared.shape
     if step.kind in ("load", "reset") and guard.min_source_rows is not None and not step.read.is_empty:
         rows = prepared.inserts.count() if prepared.inserts is not None else 0
         if rows < guard.min_source_rows:
-            text = f"it would load {rows} rows, and min_source_rows is {guard.min_source_rows}"
-            return _error(spec, step, [text], Effect(0, 0, rows), "")
-    if not guard.limits_rows or step.planned_on is None:
+            return LimitExceeded(
+                f"The {step.kind} of {short_name(spec.source_uri)} ({step}) into {spec.target_uri} was "
+                f"stopped: it would write {rows} rows, and min_source_rows is {guard.min_source_rows}. "
+                "Nothing was written.",
+                remedy="look whether the source is whole; or lower min_source_rows.",
+                argument="limits",
+            )
+    if not guard.limits_rows or step.planned_on is None or shape is None:
         return None
-    if step.kind == "reset" and prepared.inserts is not None:
-        before, after = _current(session, spec).count(), prepared.inserts.count()
-        effect, samples = Effect(before, max(0, before - after), before + after), ""
-    elif prepared.merge is not None and prepared.shape is not None:
+    if prepared.merge is not None:
         if prepared.changed is not None and guard.allows_any(prepared.changed):
             return None
-        ends = prepared.merge.ends(session, prepared.shape.keys, _dead_if(spec))
+        ends = prepared.merge.ends(session, shape.keys, _dead_if(spec))
+        ended = ends.keys.where(ends.ended)
         deleted, changed = F.count_if(ends.ended), F.count("*")
         counted = ends.keys.agg(deleted.alias("deleted"), changed.alias("changed")).collect()[0]
         effect = Effect(_current(session, spec).count(), counted["deleted"], counted["changed"])
-        samples = _named(ends.keys.where(ends.ended), prepared.shape.keys) if effect.deleted else ""
+    elif step.kind == "reset" and prepared.inserts is not None and shape.keys:
+        effect, ended = _replaced(session, spec, prepared.inserts, shape.keys)
+    elif step.kind == "apply" and prepared.inserts is not None:
+        rows = prepared.inserts.count()
+        effect, ended = Effect(_current(session, spec).count(), 0, rows), prepared.inserts
     else:
         return None
     texts = list(guard.exceeded(effect))
-    return _error(spec, step, texts, effect, samples) if texts else None
+    if not texts:
+        return None
+    samples = _named(ended, shape.keys) if effect.deleted and shape.keys else ""
+    return _error(spec, step, texts, effect, samples)
+
+
+def _replaced(
+    session: SparkSession, spec: ApplySpec, rows: DataFrame, keys: tuple[str, ...]
+) -> tuple[Effect, DataFrame]:
+    """Return what a replacement of all rows does, and the keys that the new rows lack.
+
+    Changed are the keys that go and those that come; rows of other keys count as unchanged.
+    """
+    names = [quote(key) for key in keys]
+    old = _current(session, spec).select(*names).distinct()
+    new = _living(spec, rows).select(*names).distinct()
+    gone, come = old.join(new, on=list(keys), how="left_anti"), new.join(old, on=list(keys), how="left_anti")
+    deleted = gone.count()
+    return Effect(old.count(), deleted, deleted + come.count()), gone
 
 
 def _error(
@@ -80,6 +106,7 @@ def _error(
         options=spec.options,
         kind=step.kind,
         versions=step.versions,
+        read=codec.identity(step.read),
         source=step.watermark,
         target=step.planned_on,
     )
@@ -112,7 +139,11 @@ def _dead_if(spec: ApplySpec) -> tuple[str, str] | None:
 
 def _current(session: SparkSession, spec: ApplySpec) -> DataFrame:
     """Return the current rows of the target: of a history the open ones, without soft-deleted ones."""
-    rows = session.read.format("delta").load(spec.target_uri)
+    return _living(spec, session.read.format("delta").load(spec.target_uri))
+
+
+def _living(spec: ApplySpec, rows: DataFrame) -> DataFrame:
+    """Return those rows, with the target's columns, that are current."""
     dead = _dead_if(spec)
     return rows if dead is None else rows.where(f"NOT {dead[1].format(quote(dead[0]))}")
 

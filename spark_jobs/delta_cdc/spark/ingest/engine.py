@@ -139,6 +139,10 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
     :param reads: see :func:`run`
     """
 
+    #: The batch is recorded before its commit, and a second reading might find other damaged files. So the
+    #: next plan repeats the batch.
+    attempts = 1
+
     def __init__(
         self,
         session: SparkSession,
@@ -172,6 +176,10 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
     def prepare(self, step: Step) -> Batch:
         """Read and check the batch."""
         return _read_batch(self.session, self.spec, self.kafka_options)
+
+    def alters_left(self, step: Step, prepared: Batch) -> tuple[str, ...]:
+        """Return all statements: to look, the batch would be read again."""
+        return prepared.alters
 
     def misfit(self, step: Step, state: TableState) -> str | None:
         """Return why a batch does not fit a log that has newer commits."""

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often a step is attempted if executors keep dying.
-_ATTEMPTS = 3
 #: Spark's error class if rows of a local checkpoint were lost together with their executor.
 LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
@@ -73,6 +71,9 @@ class SealedSteps(ABC, Generic[S, P]):
 
     :param counts: the sums over the steps that committed
     """
+
+    #: How often a step is attempted if executors keep dying.
+    attempts = 3
 
     def __init__(self, session: SparkSession, spec: S) -> None:
         self.session = session
@@ -121,6 +122,14 @@ class SealedSteps(ABC, Generic[S, P]):
     def complete(self, step: Step, prepared: P, version: int) -> None:
         """Do what may be done later. It may fail, because the next run does all of it again."""
 
+    def replaced(self, seal: Seal) -> bool:
+        """Return whether a step, by its seal, replaced all rows, whatever happened to them since planning."""
+        return seal.step.kind == "reset"
+
+    def alters_left(self, step: Step, prepared: P) -> tuple[str, ...]:
+        """Return the statements that are still needed, after one of them failed."""
+        return self.prepare(step).alters
+
     def described(self, step: Step) -> str:
         """Return what a step does, for people."""
         return f"the {step.kind} of {short_name(self.spec.source_uri)}: {step}"
@@ -163,8 +172,7 @@ class SealedSteps(ABC, Generic[S, P]):
         else:
             state = look(self.session, into)
             if planned is not None:
-                # A reset replaces all rows itself, whatever happened to them since planning.
-                unchanged_since = replace(planned, version=version) if seal.step.kind == "reset" else planned
+                unchanged_since = replace(planned, version=version) if self.replaced(seal) else planned
                 problem = overtaken(self.session, into, unchanged_since, state)
                 if problem is not None:
                     raise NotCommitted("stale", problem)
@@ -183,7 +191,7 @@ class SealedSteps(ABC, Generic[S, P]):
 
         Spark cannot recompute these rows, because a local checkpoint drops their lineage.
         """
-        for attempt in range(1, _ATTEMPTS):
+        for attempt in range(1, self.attempts):
             try:
                 return self._run_step(step)
             except Exception as error:
@@ -193,7 +201,7 @@ class SealedSteps(ABC, Generic[S, P]):
                     "an executor was lost with rows of %s; computing them again (attempt %s of %s)",
                     self.described(step),
                     attempt + 1,
-                    _ATTEMPTS,
+                    self.attempts,
                 )
         return self._run_step(step)
 
@@ -266,7 +274,7 @@ class SealedSteps(ABC, Generic[S, P]):
             try:
                 self.session.sql(statement)
             except Exception as error:
-                left = self.prepare(step).alters
+                left = self.alters_left(step, prepared)
                 if is_conflict(error) or not set(prepared.alters[position:]) <= set(left):
                     text = f"the table {into} changed while its columns were altered: {reason(error)}"
                     raise NotCommitted("stale", text) from error

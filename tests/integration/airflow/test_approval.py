@@ -1,0 +1,59 @@
+"""A task that waits for a person in a real Airflow, and continues with the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_delta_cdc.approval import APPROVE, REJECT
+from tests.integration.airflow.test_flow import rows, version, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.airflow.conftest import Airflow
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+_WAITS = """
+from airflow.sdk import DAG
+from airflow_delta_cdc.operators import DeltaApplyChangesOperator
+
+with DAG("waits", schedule=None) as dag:
+    DeltaApplyChangesOperator(
+        task_id="apply",
+        pipeline="waits",
+        source={source!r},
+        target={target!r},
+        keys=["id"],
+        limits={{"max_deleted": "30 %"}},
+        policies={{"on_limit": "wait"}},
+    )
+"""
+
+
+def test_a_change_beyond_its_limit_waits_for_a_person(tmp_path: Path, airflow: Airflow) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, [(number, "a") for number in range(10)], **{"delta.enableChangeDataFeed": "true"})
+    file = airflow.dag("waits", _WAITS.format(source=str(source), target=str(target)))
+    assert airflow.run(file).state == "success"
+    DeltaTable(str(source)).delete("id < 4")
+    loaded = version(target)
+    parked = airflow.run(file)
+    apply = parked.tasks["apply"]
+    assert apply["state"] == "awaiting_input", parked.log[-6000:]
+    assert "it would delete or close 4 of 10 rows (40.0 %)" in apply["asked"]
+    rejected = airflow.answer(file, parked.run, {"apply": REJECT})
+    assert (rejected.state, rejected.tasks["apply"]["state"]) == ("failed", "failed")
+    assert "Ann did not approve the change." in rejected.log
+    assert (version(target), len(rows(target))) == (loaded, 10)
+    # The next run asks again. Until the answer, the source goes on; what was approved does not include that.
+    parked = airflow.run(file)
+    assert parked.tasks["apply"]["state"] == "awaiting_input"
+    DeltaTable(str(source)).delete("id < 9")
+    approved = airflow.answer(file, parked.run, {"apply": APPROVE})
+    assert (approved.state, approved.xcom("apply")["counts"]["deleted"]) == ("success", 4)
+    assert [key for key, _ in rows(target)] == list(range(4, 10))
+    assert approved.events[0]["extra"]["ending_version"] == 1
