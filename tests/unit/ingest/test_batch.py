@@ -61,12 +61,6 @@ def test_a_record_is_valid_as_a_whole() -> None:
     assert [row[OP] for row in rows] == [None, "delete", "upsert"]
 
 
-def test_a_null_key_is_no_event() -> None:
-    lines = ['{"id":null,"ts":1}', '{"ts":2}', '{"id":3,"ts":3}']
-    rows = adapted(json_records(lines), "plain", {"sequence_by": "ts"}).rows
-    assert [row[REASON] for row in rows] == ["null key: id", "null key: id", None]
-
-
 def test_messages_with_the_prefix_of_a_registry() -> None:
     """Confluent's has an id of 4 bytes, Apicurio's of 8; a message in quarantine is read again with it."""
     lines = ['{"id":1,"ts":1}', "\0\0\0\0\7" + '{"id":2,"ts":2}', "\0" * 8 + "\7" + '{"id":3,"ts":3}', "\0x"]

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from delta_cdc.core.requests import IngestRequest
-    from delta_cdc.core.spec import IngestSpec, JobResult
     from delta_cdc.planning.ingest import IngestPlan
 
 CSV = replace(OPTIONS, format="csv")
@@ -133,20 +132,6 @@ def test_a_writer_that_appends_during_the_plan(world: CsvWorld, monkeypatch: pyt
     world.ingest()
     assert world.events == world.delivered
     assert world.planned().spec is None
-
-
-def test_a_run_without_a_complete_file_starts_nothing(world: CsvWorld, pause: Pause) -> None:
-    file = world.write("a.csv", PARTIAL)
-    pause.actions.append(lambda: append(file, b"n"))
-
-    def execute(spec: IngestSpec) -> JobResult:
-        raise AssertionError(f"it started {spec}")
-
-    done = world.ingest(execute)
-    assert (done.applied, done.left) == (False, {"files": 1, "bytes": len(PARTIAL)})
-    pause.actions.clear()
-    assert world.ingest().counts["events"] == 2
-    assert world.events == world.delivered
 
 
 def test_nothing_blocks_the_event_loop(world: CsvWorld, pause: Pause) -> None:
@@ -338,17 +323,6 @@ def test_names_that_only_grow_end_before_the_file(world: CsvWorld, pause: Pause)
     append(file, b"\n")
     assert names(world.planned(max_files=2, **ordered)) == ["2.csv", "3.csv"]
     world.drain(**ordered)
-    assert world.events == world.delivered
-
-
-def test_other_files_do_not_wait(world: CsvWorld, pause: Pause) -> None:
-    file = world.write("1.csv", PARTIAL)
-    world.write("2.csv", b"1,a\n")
-    pause.actions.append(lambda: append(file, b"n"))
-    assert names(world.planned()) == ["2.csv"]
-    world.ingest()
-    pause.actions.clear()
-    world.drain()
     assert world.events == world.delivered
 
 

@@ -224,6 +224,7 @@ def test_all_adapters_have_what_the_engine_asks_for(name: str) -> None:
     assert isinstance(adapter.reads, frozenset)
     assert (adapter.expressions, adapter.timestamp_expression, adapter.has_index) == ((), None, False)
     assert adapter.is_connect == (name == "debezium")
+    assert adapter.needs_rows == (name == "dms")
     assert events(adapter, None, position=LINE) == IGNORED
     for value in (1, "x", [1], True, b"x"):
         assert events(adapter, value) == Invalid("not JSON: not exactly one whole object")

@@ -141,83 +141,6 @@ def test_texts_sort_as_positions(connector: str) -> None:
         assert (one == other) == (first == second)
 
 
-def my(file: str, pos: int, row: int, **more: Any) -> dict[str, Any]:
-    return {"file": file, "pos": pos, "row": row, "snapshot": "false", **more}
-
-
-def ms(commit: str, change: str | None, serial: int | None) -> dict[str, Any]:
-    return {"commit_lsn": commit, "change_lsn": change, "event_serial_no": serial}
-
-
-def ora(scn: int, commit: int | None, rs_id: str | None = None, ssn: int | None = None) -> dict[str, Any]:
-    return {
-        "scn": str(scn),
-        "commit_scn": None if commit is None else str(commit),
-        "rs_id": rs_id,
-        "ssn": ssn,
-    }
-
-
-#: Per connector, events in the order in which they happened.
-ORDERS: dict[str, list[tuple[str, dict[str, Any]]]] = {
-    "postgresql": [
-        ("r", d.postgresql(None, 900, snapshot="true")),
-        # Written before the snapshot was taken, and committed after it.
-        ("u", d.postgresql(None, 899)),
-        ("u", d.postgresql(950, 901)),
-        ("u", d.postgresql(950, 902)),
-        ("u", d.postgresql(1000, 960)),
-        # Another snapshot, later on: the connector knows its last commit.
-        ("r", d.postgresql(9999, 10_000, snapshot="last")),
-        ("u", d.postgresql(9999, 9_990)),
-        ("r", d.postgresql(9999, 9_995, snapshot="incremental")),
-        ("u", d.postgresql(10_500, 10_001)),
-        ("u", d.postgresql(2**63, 2**63 + 5)),
-    ],
-    "mysql": [
-        ("r", my("bin.000009", 154, 0, snapshot="true")),
-        ("u", my("bin.000009", 154, 0)),
-        ("u", my("bin.000009", 154, 1)),
-        ("u", my("bin.000009", 154, 10)),
-        ("u", my("bin.000009", 1000, 0)),
-        ("u", my("bin.000010", 4, 0)),
-        ("u", my("bin.1000000", 4, 0)),
-    ],
-    "sqlserver": [
-        ("r", ms("00000027:00000758:0005", None, None)),
-        ("u", ms("00000027:00000758:0005", "00000027:00000758:0003", 1)),
-        ("u", ms("00000027:00000758:0005", "00000027:00000758:0003", 2)),
-        ("u", ms("00000027:00000758:0005", "00000027:00000758:0004", 1)),
-        ("u", ms("00000027:00000ac0:0002", "00000027:00000ab0:0002", 1)),
-        ("u", ms("0000002A:00000001:0001", "0000002A:00000001:0001", 10)),
-    ],
-    "oracle": [
-        ("r", ora(1000, None)),
-        # Began before the snapshot.
-        ("u", ora(999, 1001, "0x000074.00007e8a.0010", 0)),
-        ("u", ora(999, 1001, "0x000074.00007e8a.0010", 1)),
-        ("u", ora(999, 1001, " 0x000074.00007e8b.0000 ", 0)),
-        ("u", ora(1000, 1001, "0x000074.00007e8b.0010", 0)),
-        ("u", ora(900, 1002)),
-        ("u", ora(10**15, 10**15 + 1)),
-    ],
-}
-
-
-@pytest.mark.parametrize("by_option", [True, False], ids=["by the option", "in the event"])
-@pytest.mark.parametrize("connector", ORDERS)
-def test_what_happened_later_is_above(connector: str, by_option: bool) -> None:
-    adapter = made("debezium", {"connector": connector} if by_option else {})
-    named = {} if by_option else {"connector": connector}
-    texts = [
-        events(adapter, d.change(op, None, {"id": 1}, {**source, **named}))[0].sequence
-        for op, source in ORDERS[connector]
-    ]
-    assert texts == sorted(texts)
-    assert len(set(texts)) == len(texts)
-    assert len({len(text) for text in texts}) == 1
-
-
 @pytest.mark.parametrize(
     ("connector", "op", "source", "wanted"),
     [
@@ -259,6 +182,16 @@ def test_a_second_snapshot_in_order() -> None:
             text("u", '["2000","2010"]', in_order),
         ]
         assert sorted(range(3), key=lambda at, found=texts: found[at]) == wanted
+
+
+def test_an_option_names_the_connector() -> None:
+    change = d.change("u", None, {"id": 1}, {"file": "bin.000009", "pos": 154})
+    (found,) = events(made("debezium", {"connector": "mysql"}), change)
+    assert found.sequence == f"{9:010d}/{154:020d}/1/{0:010d}/1"
+
+
+def ms(commit: str, change: str | None, serial: int | None) -> dict[str, Any]:
+    return {"commit_lsn": commit, "change_lsn": change, "event_serial_no": serial}
 
 
 LSN = "00000027:00000758:0005"

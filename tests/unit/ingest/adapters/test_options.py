@@ -13,7 +13,6 @@ from delta_cdc.core import adapters, codec
 from delta_cdc.core.adapters import BUNDLED, SETTINGS
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.options import IngestOptions
-from delta_cdc.ingest import adapters as made
 from delta_cdc.ingest.adapters import debezium_order
 
 PLAIN = {"sequence_by": "ts"}
@@ -99,30 +98,8 @@ def test_checked_options_can_be_checked_again() -> None:
         assert check(name, once) == once
 
 
-@pytest.mark.parametrize(
-    ("adapter", "options", "needs"),
-    [
-        ("plain", {"sequence_by": ("ts", "_row")}, True),
-        ("plain", {"sequence_by": "a_row"}, False),
-        ("plain", {"sequence_by": "ts * 1000 + _ROW"}, True),
-        ("dms", {}, True),
-        ("dms", {"change_sequence": "seq"}, False),
-        ("debezium", {}, False),
-        ("goldengate", {}, False),
-    ],
-)
-def test_rows_are_numbered_only_where_they_order(adapter: str, options: dict[str, Any], needs: bool) -> None:
-    checked = check(adapter, options)
-    assert made.named(adapter, checked, keys=("id",), format="json").needs_rows is needs
-
-
 def test_every_connector_that_can_be_named_has_an_order() -> None:
     assert set(debezium_order.PLACES) == set(adapters.CONNECTORS)
-
-
-def test_the_error_of_an_unknown_name_has_the_nearest() -> None:
-    with pytest.raises(InvalidConfiguration, match="did you mean 'debezium'"):
-        check("debesium", {})
 
 
 def test_checking_needs_no_spark() -> None:

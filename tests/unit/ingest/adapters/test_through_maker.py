@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.core.errors import ColumnNotFound, InvalidConfiguration, ReservedColumnName
+from delta_cdc.core.errors import InvalidConfiguration
 from tests.support import debezium as d
 from tests.support.change_sets import Event, adapted, at, by_row, json_records, table_records
 
@@ -200,21 +200,6 @@ def test_types_that_nobody_declared() -> None:
     assert found[2][0].row["known"] == 5
 
 
-def test_a_known_double_takes_no_more_digits_than_it_holds() -> None:
-    lines = ['{"id":1,"ts":1,"v":12345678901234567.89}', '{"id":1,"ts":2,"v":0.1}']
-    found = by_row(adapted(json_records(lines), "plain", BY_TS, known="id int, v double"))
-    assert (found[0][0].error, found[1][0].row["v"]) == ("column v is no double", 0.1)
-
-
-def test_the_logs_type_of_the_sequence_stays() -> None:
-    options = {**BY_TS, "except_column_list": "ts"}
-    for kind, wanted in (("bigint", 1001), ("string", f"{1001:020d}")):
-        records = json_records(['{"id":1,"ts":1001}', '{"id":1,"ts":1.5}'])
-        events = adapted(records, "plain", options, known="id bigint", sequence_type=kind)
-        assert str(events.sequence) == kind
-        assert [by_row(events)[at][0].sequence for at in range(2)] == [wanted, None]
-
-
 def test_objects_gain_members() -> None:
     """The log's objects have some of them; whatever the batch shows is added, in lists, too."""
     lines = ['{"id":1,"ts":1,"s":{"a":1,"b":{"c":"x"}},"l":[{"a":2},{"d":true}]}']
@@ -251,34 +236,6 @@ def test_columns_of_a_file_and_no_others_are_carried() -> None:
     found = by_row(adapted(records, "dms", {}, format="parquet"))
     assert [(found[at][0].op, found[at][0].columns) for at in range(2)] == [("upsert", ("id", "v"))] * 2
     assert found[0][0].sequence < found[1][0].sequence
-
-
-def test_listed_columns() -> None:
-    options = {"sequence_by": "ts", "columns_to_update": "changed"}
-    lines = ['{"ts":1,"id":1,"v":1,"w":2,"changed":"V, id"}', '{"ts":4,"id":1,"changed":["nothing"]}']
-    found = by_row(adapted(json_records(lines), "plain", options, schema="id int, v int, w int, ts int"))
-    assert (found[0][0].columns, found[1][0].error) == (
-        ("id", "v"),
-        "columns_to_update names no column: nothing",
-    )
-    records = table_records(
-        "id int, v int, changed array<string>, ts int", [(1, 1, ["v"], 1), (1, 1, None, 2)]
-    )
-    found = by_row(adapted(records, "plain", options, format="parquet"))
-    assert [found[at][0].columns for at in range(2)] == [("v",), ("id", "ts", "v")]
-
-
-def test_names_that_cannot_be() -> None:
-    records = json_records(['{"id":1,"ts":1,"_op":"x"}'])
-    with pytest.raises(ReservedColumnName, match="except_column_list"):
-        adapted(records, "plain", BY_TS)
-    found = by_row(adapted(records, "plain", {**BY_TS, "except_column_list": "_op"}))
-    assert found[0][0].row == {"id": 1, "ts": 1}
-    with pytest.raises(ColumnNotFound, match="'key'"):
-        adapted(records, "plain", {**BY_TS, "except_column_list": "_op"}, keys=["key"])
-    nothing = by_row(adapted(json_records(["{", ""]), "plain", BY_TS))
-    assert nothing[0][0].error.startswith("not JSON: ")
-    assert nothing[1][0].op == "ignore"
 
 
 def test_odd_names() -> None:
@@ -339,34 +296,6 @@ def test_types_of_goldengate() -> None:
     events = adapted(json_records(lines), "goldengate", {})
     assert events.type == "struct<id:bigint,V:double,W:string>"
     assert [by_row(events)[at][0].columns for at in range(2)] == [("V", "id"), ("W", "id")]
-
-
-def test_delimited_text_of_goldengate() -> None:
-    columns = "op_type string, table string, op_ts string, current_ts string, pos string, ID string"
-    rows = [
-        (code, "T", "2024-01-01 00:00:00.5", "x", "00000000000000002928", "1") for code in ("I", "D", "x")
-    ]
-    schema = columns.replace("ID string", "ID int")
-    records = table_records(columns, rows)
-    events = adapted(records, "goldengate", {}, keys=["ID"], schema=schema, format="csv")
-    assert events.type == "struct<ID:int>"
-    found = by_row(events)
-    stamp = "2024-01-01 00:00:00.500000"
-    assert found[0] == [Event("upsert", {"ID": 1}, f"{2928:024d}/1", ("ID",), None, stamp)]
-    assert (found[1][0].op, found[2][0].error) == ("delete", "unknown operation 'x'")
-
-
-def test_files_of_dms() -> None:
-    """``Op`` is no column, and a value that does not fit is no value of a delete."""
-    rows = [(None, "1", "a"), ("U", "1", "b"), ("D", "1", "c"), ("U", "x", "d")]
-    records = table_records("Op string, id string, v string", rows, files=["/LOAD00000001.csv"] * 4)
-    events = adapted(records, "dms", {}, schema="Op string, id int, v string", format="csv")
-    assert events.type == "struct<id:int,v:string>"
-    found = by_row(events)
-    assert [found[at][0].error or found[at][0].op for at in range(4)] == [
-        *("upsert", "upsert", "delete", "column id is no int")
-    ]
-    assert found[0][0].columns == ("id", "v")
 
 
 # -- Debezium's schemas -----------------------------------------------------------------------------
