@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
 
@@ -78,7 +79,7 @@ class Quiet(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving() -> Iterator[Served]:
+def serving(context: ssl.SSLContext | None = None) -> Iterator[Served]:
     served = Served()
 
     class Handler(BaseHTTPRequestHandler):
@@ -115,6 +116,9 @@ def serving() -> Iterator[Served]:
     server = Quiet(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     served.url = f"http://127.0.0.1:{server.server_address[1]}"
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        served.url = f"https://localhost:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -9,12 +9,10 @@ import lzma
 import random
 import ssl
 import struct
-import threading
 import time as clock
 import zlib
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -24,8 +22,9 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, SourceUnreadable, StoreUnavailable
 from delta_cdc.ingest.record import Invalid
@@ -40,7 +39,7 @@ from delta_cdc.ingest.records.avro import (
     schema_id,
 )
 from delta_cdc.ingest.records.registry import Registry, inlined
-from tests.support.schema_registry import Quiet, Served, serving
+from tests.support.schema_registry import Served, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -368,6 +367,12 @@ def test_connect() -> None:
 class Drawn:
     """Draws schemas, and values of them."""
 
+    LOGICAL = (
+        *(DECIMAL, logical("int", "date")),
+        *(logical("long", "timestamp-micros"), logical("int", "time-millis")),
+    )
+    SIMPLE = ("null", "boolean", "int", "long", "double", "bytes", "string", "enum", "fixed", "logical")
+
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self._number = 0
@@ -377,62 +382,37 @@ class Drawn:
         return f"T{self._number}"
 
     def schema(self, level: int = 0) -> Any:
-        kinds = ["null", "boolean", "int", "long", "double", "bytes", "string", "enum", "fixed", "logical"]
-        kind = self.chance.choice(
-            kinds if level > 3 else [*kinds, "record", "record", "array", "map", "union"]
-        )
+        chance = self.chance
+        nested = () if level > 3 else ("record", "record", "array", "map", "union")
+        kind = chance.choice((*self.SIMPLE, *nested))
         if kind == "record":
-            return record(
-                *[(f"f{n}", self.schema(level + 1)) for n in range(self.chance.randrange(1, 5))],
-                name=self.name(),
-            )
+            fields = [(f"f{n}", self.schema(level + 1)) for n in range(chance.randrange(1, 5))]
+            return record(*fields, name=self.name())
         if kind in ("array", "map"):
             below = self.schema(level + 1)
-            items = (
-                "string"
-                if below == "null" or (isinstance(below, dict) and not written_size(below))
-                else below
-            )
-            return {"type": kind, "items" if kind == "array" else "values": items}
+            has_bytes = below != "null" and (not isinstance(below, dict) or written_size(below))
+            return {"type": kind, "items" if kind == "array" else "values": below if has_bytes else "string"}
         if kind == "union":
             # Kinds that a value identifies.
-            return self.chance.sample(
-                ["null", "string", "boolean", "bytes", "double"], self.chance.randrange(1, 4)
-            )
+            return chance.sample(["null", "string", "boolean", "bytes", "double"], chance.randrange(1, 4))
         if kind == "enum":
             return {"type": "enum", "name": self.name(), "symbols": ["A", "B", "C"]}
         if kind == "fixed":
-            return {"type": "fixed", "name": self.name(), "size": self.chance.randrange(1, 5)}
-        if kind == "logical":
-            return self.chance.choice(
-                [
-                    DECIMAL,
-                    logical("int", "date"),
-                    logical("long", "timestamp-micros"),
-                    logical("int", "time-millis"),
-                ]
-            )
-        return kind
+            return {"type": "fixed", "name": self.name(), "size": chance.randrange(1, 5)}
+        return chance.choice(self.LOGICAL) if kind == "logical" else kind
 
     def value(self, schema: Any) -> Any:
         chance = self.chance
         if isinstance(schema, list):
             return self.value(chance.choice(schema))
-        if isinstance(schema, dict) and "logicalType" in schema:
-            return {
-                "decimal": Decimal(chance.randrange(-(10**9), 10**9)).scaleb(-2),
-                "date": date.fromordinal(chance.randrange(1, 3_652_060)),
-                "timestamp-micros": datetime(1, 1, 1, tzinfo=UTC)
-                + timedelta(microseconds=chance.randrange(3 * 10**17)),
-                "time-millis": time(chance.randrange(24), 59, 59, 1000 * chance.randrange(1000)),
-            }[schema["logicalType"]]
-        kind = schema["type"] if isinstance(schema, dict) else schema
+        kind = schema.get("logicalType", schema["type"]) if isinstance(schema, dict) else schema
         if kind == "record":
             return {field["name"]: self.value(field["type"]) for field in schema["fields"]}
         if kind == "array":
             return [self.value(schema["items"]) for _ in range(chance.randrange(4))]
         if kind == "map":
             return {f"k{n}": self.value(schema["values"]) for n in range(chance.randrange(4))}
+        micros = chance.randrange(3 * 10**17)
         return {
             "null": None,
             "boolean": chance.random() < 0.5,
@@ -443,6 +423,10 @@ class Drawn:
             "string": "ü" * chance.randrange(80),
             "enum": chance.choice("ABC"),
             "fixed": chance.randbytes(schema["size"]) if kind == "fixed" else b"",
+            "decimal": Decimal(chance.randrange(-(10**9), 10**9)).scaleb(-2),
+            "date": date.fromordinal(chance.randrange(1, 3_652_060)),
+            "timestamp-micros": datetime(1, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros),
+            "time-millis": time(chance.randrange(24), 59, 59, 1000 * chance.randrange(1000)),
         }[str(kind)]
 
 
@@ -546,46 +530,32 @@ def test_ids(raw: bytes, headers: dict[str, bytes] | None, wanted: Any) -> None:
 
 
 def test_messages() -> None:
-    key = json.dumps("string")
-    global_7, global_8 = SchemaId(7, is_content=False), SchemaId(8, is_content=False)
-    decode = MessageDecoder(
-        {
-            SchemaId(7): json.dumps(ROW),
-            global_7: json.dumps(ROW),
-            SchemaId(8): key,
-            SchemaId(9): '{"type":"x"}',
-            SchemaId(5): None,
-        }
-    )
-    found = decode(b"\0\0\0\0\x07" + RAW)
-    assert isinstance(found, Decoded)
-    assert found.value == VALUE
-    assert str(found.schema.type) == "struct<id:bigint,v:string,at:timestamp>"
-    again = decode(b"\0\0\0\0\x07" + RAW)
-    assert isinstance(again, Decoded)
-    assert again.schema is found.schema
-    in_header = decode(RAW, {"apicurio.value.globalId": (7).to_bytes(8, "big")})
-    assert isinstance(in_header, Decoded)
-    assert in_header.value == VALUE
-    raw_decode = MessageDecoder({SchemaId(7): json.dumps(ROW)}, is_connect=True)
-    raw = raw_decode(b"\0\0\0\0\x07" + RAW)
+    global_7, key_8 = (SchemaId(number, is_content=False) for number in (7, 8))
+    texts = {SchemaId(7): json.dumps(ROW), global_7: json.dumps(ROW), SchemaId(9): '{"type":"x"}'}
+    decode, message = MessageDecoder({**texts, SchemaId(5): None}), b"\0\0\0\0\x07" + RAW
+    in_header = {"apicurio.value.globalId": (7).to_bytes(8, "big")}
+    for found in (decode(message), decode(message), decode(RAW, in_header)):
+        assert isinstance(found, Decoded)
+        assert found.value == VALUE
+        assert str(found.schema.type) == "struct<id:bigint,v:string,at:timestamp>"
+    assert decode(message).schema is decode(message).schema  # type: ignore[union-attr]
+    raw = MessageDecoder(texts, is_connect=True)(message)
     assert isinstance(raw, Decoded)
     assert raw.value["at"] == int(VALUE["at"].timestamp() * 1000)  # type: ignore[attr-defined]
-    of_key = MessageDecoder({global_8: key}, part="key")
-    kept = of_key(b"\x02x", {"apicurio.key.globalId": (8).to_bytes(8, "big"), "apicurio.value.globalId": b""})
+    headers = {"apicurio.key.globalId": (8).to_bytes(8, "big"), "apicurio.value.globalId": b""}
+    kept = MessageDecoder({key_8: json.dumps("string")}, part="key")(b"\x02x", headers)
     assert isinstance(kept, Decoded)
     assert kept.value == "x"
     for body, reason in (
         (b"\0\0\0\0\x05" + RAW, "not Avro: the registry has no schema 5"),
         (b"\0\0\0\0\x06" + RAW, "schema 6 was not requested: the batch names more than 1000"),
-        (b"\0\0\0\0\x07" + RAW + b"!", "not Avro as schema 7 says: 1 bytes after the value"),
-        (b"\0\0\0\0\x07" + RAW[:-1], f"not Avro as schema 7 says: {END}"),
+        (message + b"!", "not Avro as schema 7 says: 1 bytes after the value"),
+        (message[:-1], f"not Avro as schema 7 says: {END}"),
         (b"\0\0\0\0\x07", f"not Avro as schema 7 says: {END}"),
         (b"\0\0\0\0\x09" + RAW, "its Avro schema has no type x"),
         (b"{}", "not Avro: it does not begin with a zero byte and the id of a schema"),
     ):
-        assert decode(body) == Invalid(reason)
-        assert decode(body) == Invalid(reason)
+        assert decode(body) == decode(body) == Invalid(reason)
 
 
 # -- files --------------------------------------------------------------------------------------
@@ -695,33 +665,21 @@ def test_other_files() -> None:
     assert object_file(b"{}") == Invalid("not Avro: it is no object container file")
     assert object_file(b"Obj\x01") == Invalid(f"not Avro: {END}")
     assert isinstance(object_file(b"Obj\x01\0" + b"0" * 16), Invalid)
-    sync = file_of("null")[-16:]
-    head = file_of("null", [])
+    head, by_schema = file_of("null", []), "not Avro as the schema of its file says: "
     for block, reason in (
         (b"\x01\0", "not Avro: a block of -1 values"),
-        (
-            b"\x0a" + written("bytes", RAW),
-            f"not Avro as the schema of its file says: a block of 5 values in {len(RAW)} bytes",
-        ),
-        (
-            b"\x02" + written("bytes", RAW + b"\0"),
-            "not Avro as the schema of its file says: 1 bytes after the values",
-        ),
-        (b"\x02" + written("bytes", b"\0" * 2), "a block of 1 values in 2 bytes"),
-        (b"\x02" + written("bytes", RAW[:-1]), "not Avro as the schema of its file says: it ends inside"),
+        (b"\x0a" + written("bytes", RAW), f"{by_schema}a block of 5 values in {len(RAW)} bytes"),
+        (b"\x02" + written("bytes", RAW + b"\0"), f"{by_schema}1 bytes after the values"),
+        (b"\x02" + written("bytes", b"\0" * 2), f"{by_schema}a block of 1 values in 2 bytes"),
+        (b"\x02" + written("bytes", RAW[:-1]), f"{by_schema}it ends inside"),
         (b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\0", "values in 0 bytes"),
     ):
-        mark = head[-16:]
-        values = values_of(head + block + mark)
-        assert reason in values[-1].reason
-    assert values_of(head + b"\x02" + written("bytes", RAW) + b"0" * 16) == [
-        Invalid("not Avro: a block without the mark at its end")
-    ]
-    assert sync != head[-16:]
+        assert reason in values_of(head + block + head[-16:])[-1].reason
+    unmarked = values_of(head + b"\x02" + written("bytes", RAW) + b"0" * 16)
+    assert unmarked == [Invalid("not Avro: a block without the mark at its end")]
     empty = io.BytesIO()
     fastavro.writer(empty, fastavro.parse_schema(record()), [{}, {}])
-    (only,) = values_of(empty.getvalue())
-    assert only == Invalid("not Avro as the schema of its file says: a block of 2 values in 0 bytes")
+    assert values_of(empty.getvalue()) == [Invalid(f"{by_schema}a block of 2 values in 0 bytes")]
 
 
 # -- registries ---------------------------------------------------------------------------------
@@ -843,30 +801,24 @@ def test_apicurios_registry(served: Served, version: str) -> None:
     assert Registry.of({"url": url, "use-id": "contentId"}).schema(100 + number) == schema
 
 
-def test_options(served: Served) -> None:
-    served.register("x", json.dumps(ROW))
-    for options in ({"basic.auth.user.info": "me:geh:eim"}, {"bearer.auth.token": "geheim"}, {}):
-        assert Registry.of({"url": f" {served.url}/ ", **options}).schema(1) == json.dumps(ROW)
-    assert [headers.get("Authorization") for headers in served.headers] == [
-        "Basic bWU6Z2VoOmVpbQ==",
-        "Bearer geheim",
-        None,
-    ]
-    with pytest.raises(InvalidConfiguration, match="cannot be read"):
-        Registry.of({"url": served.url, "ssl.ca.location": "/nowhere.pem"})
-
-
 def test_credentials(served: Served) -> None:
     served.register("x", json.dumps(ROW))
-    host = served.url.removeprefix("http://")
-    Registry(served.url, user="me", password="geheim").schema(1)
-    Registry(f"http://me:gehe%69m@{host}").schema(1)
-    Registry(served.url, headers={"Authorization": "Bearer geheim"}).schema(1)
-    assert [headers["Authorization"] for headers in served.headers] == [
-        "Basic bWU6Z2VoZWlt",
-        "Basic bWU6Z2VoZWlt",
-        "Bearer geheim",
-    ]
+    host, basic, bearer = served.url.removeprefix("http://"), "Basic bWU6Z2VoZWlt", "Bearer geheim"
+    for registry, sent in (
+        (
+            Registry.of({"url": f" {served.url}/ ", "basic.auth.user.info": "me:geh:eim"}),
+            "Basic bWU6Z2VoOmVpbQ==",
+        ),
+        (Registry.of({"url": served.url, "bearer.auth.token": "geheim"}), bearer),
+        (Registry.of({"url": served.url}), None),
+        (Registry(served.url, user="me", password="geheim"), basic),
+        (Registry(f"http://me:gehe%69m@{host}"), basic),
+        (Registry(served.url, headers={"Authorization": bearer}), bearer),
+    ):
+        assert registry.schema(1) == json.dumps(ROW)
+        assert served.headers[-1].get("Authorization") == sent
+    with pytest.raises(InvalidConfiguration, match="cannot be read"):
+        Registry.of({"url": served.url, "ssl.ca.location": "/nowhere.pem"})
 
 
 @pytest.mark.parametrize(
@@ -933,52 +885,24 @@ def test_unreachable() -> None:
         Registry(url, ca_file="/no.pem")
 
 
-def test_certificates(served: Served, tmp_path: Any) -> None:
+def test_certificates(tmp_path: Any) -> None:
     """A server whose certificate is not trusted, and its authority's file."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    key, now, pem = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC), tmp_path / "c.pem"
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(1), now + timedelta(1))
+    for extension in (
+        x509.SubjectAlternativeName([x509.DNSName("localhost")]),
+        x509.BasicConstraints(ca=True, path_length=None),
+    ):
+        builder = builder.add_extension(extension, critical=False)
+    pem.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        + builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     )
-    pem, key_pem = tmp_path / "c.pem", tmp_path / "k.pem"
-    pem.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_pem.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"schema": '"int"'}).encode())
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pem, key_pem)
-    server = Quiet(("127.0.0.1", 0), Handler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        url = f"https://localhost:{server.server_address[1]}"
-        assert Registry(url, ca_file=str(pem)).schema(1) == '"int"'
+    context.load_cert_chain(pem)
+    with serving(context) as served:
+        served.register("x", '"int"')
+        assert Registry(served.url, ca_file=str(pem)).schema(1) == '"int"'
         with pytest.raises(InvalidConfiguration, match="is not trusted"):
-            Registry(url).schema(1)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+            Registry(served.url).schema(1)
