@@ -90,6 +90,22 @@ def json_records(
     return Records((batch,), is_messages=bool(keys) or blank)
 
 
+def quarantined(texts: Sequence[str | None], *, file: str | None = None) -> pa.RecordBatch:
+    """Return raw texts of the quarantine, as a replay reads them: of a file's rows, or of a topic."""
+    count, of_topic = len(texts), file is None
+    return pa.RecordBatch.from_pydict(
+        {
+            sources.VALUE: pa.array(texts, pa.string()),
+            sources.FILE: pa.array([file] * count, pa.string()),
+            sources.ROW: pa.array([None if of_topic else at for at in range(count)], pa.int64()),
+            sources.TOPIC: pa.array(["t" if of_topic else None] * count, pa.string()),
+            sources.PARTITION: pa.nulls(count, pa.int64()),
+            sources.OFFSET: pa.array([at if of_topic else None for at in range(count)], pa.int64()),
+            sources.PUBLISHED: pa.nulls(count, pa.int64()),
+        }
+    )
+
+
 def table_records(
     ddl: str,
     rows: Sequence[Sequence[Any]],

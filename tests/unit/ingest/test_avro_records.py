@@ -32,6 +32,7 @@ from delta_cdc.ingest.layout import layout
 from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.records.avro import SchemaId
 from delta_cdc.ingest.types import LONG, STRING
+from tests.support.change_sets import quarantined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -221,25 +222,12 @@ def test_an_invalid_record_keeps_its_exact_value(tmp_path: Path) -> None:
     _, rows = rows_of(path, reading)
     assert [row[REASON] for row in rows] == ["unknown operation 'x'"] * 2
     texts = json.loads(rows[0][RAW])
-    assert (texts["id"], texts["amount"], texts["at"]) == (
-        1,
-        1234567890123456.7891,
-        "2026-01-02T12:00:00.123456Z",
-    )
+    assert (texts["id"], texts["at"]) == (1, "2026-01-02T12:00:00.123456Z")
     assert '"amount":1234567890123456.7891' in rows[0][RAW].replace(" ", "")
     columns = local.complete(reading_of(), path, None)
-    again = replace(columns, is_again=True)
-    batch = pa.RecordBatch.from_pydict(
-        {
-            sources.VALUE: pa.array([row[RAW] for row in rows]),
-            sources.FILE: pa.array(["/a.avro"] * 2),
-            sources.ROW: pa.array([0, 1], pa.int64()),
-            **{name: pa.nulls(2, pa.string()) for name in (sources.TOPIC,)},
-            **{name: pa.nulls(2, pa.int64()) for name in (sources.PARTITION, sources.OFFSET)},
-            sources.PUBLISHED: pa.nulls(2, pa.int64()),
-        }
-    )
-    replayed = [row for part in Maker(again).batches([batch]) for row in part.to_pylist()]
+    batch = quarantined([row[RAW] for row in rows], file="/a.avro")
+    parts = Maker(replace(columns, is_again=True)).batches([batch])
+    replayed = [row for part in parts for row in part.to_pylist()]
     direct = local.rows_of_file(columns, path)
     assert [{name: row[name] for name in TYPES} for row in replayed] == [
         {name: row[name] for name in TYPES} for row in direct
@@ -286,18 +274,11 @@ def test_debeziums_envelope_in_a_file(tmp_path: Path) -> None:
     ]
     path = file_of(tmp_path / "a.avro", envelope, values)
     types, rows = rows_of(path, reading_of("debezium", {}))
-    assert types == {
-        "id": "int",
-        "price": "decimal(10,2)",
-        "at": "timestamp",
-        "day": "date",
-        "blob": "binary",
-    }
+    kinds = {"id": "int", "price": "decimal(10,2)", "at": "timestamp", "day": "date", "blob": "binary"}
+    assert types == kinds
     wanted = {"id": 1, "price": Decimal("12.34"), "at": NOON, "day": date(2026, 1, 2), "blob": b"\x01"}
-    assert [(row[OP], {name: row[name] for name in types}) for row in rows[:2]] == [
-        ("upsert", wanted),
-        ("delete", wanted),
-    ]
+    found = [(row[OP], {name: row[name] for name in types}) for row in rows[:2]]
+    assert found == [("upsert", wanted), ("delete", wanted)]
     texts = json.loads(rows[2][RAW])
     assert (rows[2][REASON], texts["payload"]["after"]["price"]) == ("unknown operation '?'", "BNI=")
     assert texts["schema"]["name"] == "Envelope"
@@ -342,21 +323,19 @@ def test_messages_of_several_schemas() -> None:
     )
     types, rows = made(batch, reading_of(is_messages=True, schemas=SCHEMAS))
     assert types == {"id": "bigint", "ts": "bigint", "v": "string", "day": "date"}
-    day = date(2026, 1, 2)
-    assert [(row["id"], row["day"], row[COLUMNS]) for row in rows[:5]] == [
-        (1, None, ["id", "ts", "v"]),
-        (2, day, ["id", "ts", "v", "day"]),
-        (3, day, ["id", "ts", "v", "day"]),
-        (4, None, ["id", "ts", "v"]),
-        (5, day, ["id", "ts", "v", "day"]),
+    day, first = date(2026, 1, 2), ["id", "ts", "v"]
+    assert [(row["id"], row["day"]) for row in rows[:5]] == [
+        (1, None),
+        (2, day),
+        (3, day),
+        (4, None),
+        (5, day),
     ]
-    assert [row[REASON] for row in rows[5:]] == [
-        "not Avro: the registry has no schema 4",
-        "not Avro as schema 1 says: 1 bytes after the value",
-        "not Avro: it does not begin with a zero byte and the id of a schema",
-        "not Avro: it does not begin with a zero byte and the id of a schema",
-        None,
-    ]
+    assert all(row[COLUMNS] == ([*first, "day"] if row["day"] else first) for row in rows[:5])
+    no_id = "not Avro: it does not begin with a zero byte and the id of a schema"
+    after = "not Avro as schema 1 says: 1 bytes after the value"
+    reasons = ["not Avro: the registry has no schema 4", after, no_id, no_id, None]
+    assert [row[REASON] for row in rows[5:]] == reasons
     assert sources.bytes_of(rows[6][RAW]) == prefixed(1, OLD, old) + b"!"
     assert rows[9][OP] == "ignore"
 
@@ -388,12 +367,7 @@ def test_a_tombstone_deletes_by_the_key_in_avro() -> None:
     )
     options = {"sequence_by": "_offset", "tombstones": "delete"}
     _, rows = made(batch, reading_of(options=options, is_messages=True, schemas=SCHEMAS))
-    assert [(row[OP], row["id"]) for row in rows] == [
-        ("upsert", 1),
-        ("delete", 1),
-        ("delete", 8),
-        (None, None),
-    ]
+    assert [(row[OP], row["id"]) for row in rows[:3]] == [("upsert", 1), ("delete", 1), ("delete", 8)]
     assert "key" in rows[3][REASON]
 
 
@@ -426,19 +400,11 @@ def test_a_replay_knows_the_schema_that_a_header_named() -> None:
     again = messages([(kept, None, {})])
     ids = pa.Table.from_batches(ids_of([again])).to_pylist()
     assert ids == [{"number": 9, "is_content": None}]
-    places = {name: pa.nulls(1, pa.int64()) for name in (sources.ROW, sources.PARTITION, sources.PUBLISHED)}
-    texts = pa.RecordBatch.from_pydict(
-        {
-            sources.VALUE: pa.array([rows[0][RAW]]),
-            sources.FILE: pa.nulls(1, pa.string()),
-            sources.TOPIC: pa.array(["t"]),
-            sources.OFFSET: pa.array([0], pa.int64()),
-            **places,
-        }
-    )
     columns = (("id", LONG), ("ts", LONG), ("v", STRING))
     fine = reading_of(is_again=True, schemas={SchemaId(9): json.dumps(OLD)}, columns=columns)
-    (replayed,) = [row for part in Maker(fine).batches([texts]) for row in part.to_pylist()]
+    (replayed,) = [
+        row for part in Maker(fine).batches([quarantined([rows[0][RAW]])]) for row in part.to_pylist()
+    ]
     assert (replayed[OP], replayed["id"], replayed["v"], replayed[REASON]) == ("upsert", 1, "a", None)
 
 

@@ -30,7 +30,7 @@ from delta_cdc.ingest.layout import layout
 from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.types import INTEGER, LONG, STRING, struct
 from tests.support import debezium as d
-from tests.support.change_sets import adapted, by_row, json_records, table_records, typed
+from tests.support.change_sets import adapted, by_row, json_records, quarantined, table_records, typed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,15 +69,7 @@ def test_messages_with_the_prefix_of_a_registry() -> None:
     assert rows[3][REASON].startswith("not JSON")
     again = reading_of(is_again=True).with_columns((("id", LONG), ("ts", LONG)), ())
     values = [row[RAW] or line for row, line in zip(rows, lines, strict=True)]
-    batch = pa.RecordBatch.from_pydict(
-        {
-            sources.VALUE: pa.array(values, pa.string()),
-            **{name: pa.nulls(4, pa.string()) for name in (sources.FILE, sources.TOPIC)},
-            **{name: pa.nulls(4, pa.int64()) for name in (sources.ROW, sources.PARTITION, sources.OFFSET)},
-            sources.PUBLISHED: pa.nulls(4, pa.int64()),
-        }
-    )
-    (found,) = Maker(again).batches([batch])
+    (found,) = Maker(again).batches([quarantined(values)])
     assert found.column("id").to_pylist() == [1, 2, 3, None]
     # What a replay settles is found by its text.
     assert found.column(RAW).to_pylist() == values

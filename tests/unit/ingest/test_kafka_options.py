@@ -23,73 +23,58 @@ def login(module: str, user: str, password: str) -> str:
     return f'{module} required username="{user}" password="{password}";'
 
 
-# id -> (options, as librdkafka names them, as Java names them)
+USER = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": 'a"b', "sasl.password": "c\\d;"}
+OTHER_NAME = {"sasl.mechanisms": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
+OWN = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", "ssl.ca.pem": CHAIN}
+ALONE = {"kafka.sasl.jaas.config": "x required;", "kafka.ssl.truststore.location": "/t.jks"}
+REGISTRY = {"schema.registry.url": "http://r", "schema.registry.bearer.auth.token": "t"}
+AUTHORITY = {"ssl.ca.location": "/ca.crt", "ssl.endpoint.identification.algorithm": "none"}
+#: Options, as librdkafka names them, and as Java does besides the isolation.
 CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
-    "nothing": ({}, {}, COMMITTED),
+    "nothing": ({}, {}, {}),
     "brokers and groups": (
         {"bootstrap.servers": "b:1", "group.id": "g", "auto.offset.reset": "latest"},
         {},
-        COMMITTED,
+        {},
     ),
-    "both alike": (
-        {"security.protocol": "SSL"},
-        {"security.protocol": "SSL"},
-        {"security.protocol": "SSL", **COMMITTED},
-    ),
+    "both alike": ({"security.protocol": "SSL"}, {"security.protocol": "SSL"}, {"security.protocol": "SSL"}),
     "one alone": (
         {"kafka.fetch.max.bytes": "1", "socket.timeout.ms": "2"},
         {"socket.timeout.ms": "2"},
-        {"fetch.max.bytes": "1", **COMMITTED},
+        {"fetch.max.bytes": "1"},
     ),
     "uncommitted": ({"isolation.level": "read_uncommitted"}, {}, {"isolation.level": "read_uncommitted"}),
     "a user": (
-        {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": 'a"b', "sasl.password": "c\\d;"},
-        {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": 'a"b', "sasl.password": "c\\d;"},
-        {
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.jaas.config": login(SCRAM, 'a\\"b', "c\\\\d;"),
-            **COMMITTED,
-        },
+        USER,
+        USER,
+        {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": login(SCRAM, 'a\\"b', "c\\\\d;")},
     ),
     "a user, the other name": (
-        {"sasl.mechanisms": "PLAIN", "sasl.username": "u", "sasl.password": "p"},
-        {"sasl.mechanisms": "PLAIN", "sasl.username": "u", "sasl.password": "p"},
-        {"sasl.mechanism": "PLAIN", "sasl.jaas.config": login(PLAIN, "u", "p"), **COMMITTED},
+        OTHER_NAME,
+        OTHER_NAME,
+        {"sasl.mechanism": "PLAIN", "sasl.jaas.config": login(PLAIN, "u", "p")},
     ),
     "each client's own words": (
+        {**OWN, **ALONE},
+        OWN,
         {
             "sasl.mechanism": "OAUTHBEARER",
-            "sasl.oauthbearer.method": "oidc",
-            "kafka.sasl.jaas.config": "x required;",
-            "ssl.ca.pem": CHAIN,
-            "kafka.ssl.truststore.location": "/t.jks",
-        },
-        {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", "ssl.ca.pem": CHAIN},
-        {
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.jaas.config": "x required;",
-            "ssl.truststore.location": "/t.jks",
-            **COMMITTED,
+            **{name.removeprefix("kafka."): value for name, value in ALONE.items()},
         },
     ),
-    "a registry's": (
-        {"schema.registry.url": "http://r", "schema.registry.bearer.auth.token": "t", "client.id": "c"},
-        {"client.id": "c"},
-        {**COMMITTED},
-    ),
+    "a registry's": ({**REGISTRY, "client.id": "c"}, {"client.id": "c"}, {}),
     "what Java is given wins": (
         {"security.protocol": "SSL", "kafka.security.protocol": "PLAINTEXT"},
         {"security.protocol": "SSL"},
-        {"security.protocol": "PLAINTEXT", **COMMITTED},
+        {"security.protocol": "PLAINTEXT"},
     ),
     "an authority": (
-        {"ssl.ca.location": "/ca.crt", "ssl.endpoint.identification.algorithm": "none"},
-        {"ssl.ca.location": "/ca.crt", "ssl.endpoint.identification.algorithm": "none"},
+        AUTHORITY,
+        AUTHORITY,
         {
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": "/ca.crt",
             "ssl.endpoint.identification.algorithm": "",
-            **COMMITTED,
         },
     ),
 }
@@ -99,7 +84,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
 def test_each_client_gets_what_it_understands(case: str) -> None:
     options, librdkafka, java = CASES[case]
     assert kafka_options.for_librdkafka(options) == librdkafka
-    assert kafka_options.for_java(options) == java
+    assert kafka_options.for_java(options) == {**COMMITTED, **java}
 
 
 def test_two_files_of_a_certificate_become_one_for_java(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pytest
@@ -18,39 +18,26 @@ from tests.support.ingest_model import SCHEMA, table_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+
+def file(pipeline: str, seal: int, name: str, size: int, modified: int, **more: str) -> dict[str, Any]:
+    told = {"pipeline": pipeline, "seal": seal, "file": name, "size": size, "modified": modified}
+    return {**told, "status": "taken", **more}
+
+
+def offsets(pipeline: str, partition: int, starting: int, ending: int) -> dict[str, Any]:
+    told = {"topic": "t", "partition": partition, "starting_offset": starting, "ending_offset": ending}
+    return {"pipeline": pipeline, "seal": 14, "status": "taken", **told}
+
+
 ROWS = [
-    {"pipeline": "p", "seal": 10, "file": "/in/a", "size": 1, "modified": 100, "etag": "", "status": "taken"},
-    {
-        "pipeline": "p",
-        "seal": 10,
-        "file": "/in/b",
-        "size": 2,
-        "modified": 100,
-        "etag": "e",
-        "status": "taken",
-    },
-    {"pipeline": "p", "seal": 11, "file": "/in/a", "size": 5, "modified": 200, "status": "taken"},
+    file("p", 10, "/in/a", 1, 100, etag=""),
+    file("p", 10, "/in/b", 2, 100, etag="e"),
+    file("p", 11, "/in/a", 5, 200),
     {"pipeline": "p", "seal": 12, "file": "", "status": "resealed"},
     {"pipeline": "p", "seal": 13, "file": "quarantine", "status": "replayed"},
-    {"pipeline": "q", "seal": 11, "file": "/in/c", "size": 7, "modified": 100, "status": "taken"},
-    {
-        "pipeline": "p",
-        "seal": 14,
-        "topic": "t",
-        "partition": 0,
-        "starting_offset": 5,
-        "ending_offset": 9,
-        "status": "taken",
-    },
-    {
-        "pipeline": "q",
-        "seal": 14,
-        "topic": "t",
-        "partition": 1,
-        "starting_offset": 0,
-        "ending_offset": 2,
-        "status": "taken",
-    },
+    file("q", 11, "/in/c", 7, 100),
+    offsets("p", 0, 5, 9),
+    offsets("q", 1, 0, 2),
 ]
 
 
@@ -58,14 +45,8 @@ def made(path: Path, seals: tuple[int, ...] = (10, 11, 12, 13, 14)) -> None:
     """Write the rows, those of a seal in a commit."""
     for seal in seals:
         rows = [row for row in ROWS if row["seal"] == seal]
-        deltalake.write_deltalake(
-            path,
-            table_of(rows),
-            mode="append",
-            commit_properties=deltalake.CommitProperties(
-                app_transactions=[deltalake.Transaction(app_id("p"), seal)]
-            ),
-        )
+        told = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(app_id("p"), seal)])
+        deltalake.write_deltalake(path, table_of(rows), mode="append", commit_properties=told)
 
 
 @pytest.fixture
@@ -117,11 +98,8 @@ def test_what_others_took(record: Taken) -> None:
 def test_no_record(tmp_path: Path) -> None:
     nothing = asyncio.run(taken(str(tmp_path / "log"), "p"))
     assert nothing == Taken("p")
-    assert nothing.counted(0, 10, []) == Counted()
-    assert nothing.batch(1) == Batch()
-    assert not nothing.has_others
-    assert nothing.others_files == frozenset()
-    assert nothing.others_ranges == ()
+    assert (nothing.counted(0, 10, []), nothing.batch(1)) == (Counted(), Batch())
+    assert (nothing.has_others, nothing.others_files, nothing.others_ranges) == (False, frozenset(), ())
 
 
 def test_something_else_in_its_place(tmp_path: Path) -> None:
@@ -174,13 +152,16 @@ def test_the_place_beside_a_log() -> None:
 
 
 def test_one_delivery_and_another() -> None:
-    assert same((1, 5, ""), (1, 5, ""))
-    assert same((1, 5, "e"), (1, 6, "e"))
-    assert same((1, 5, "e"), (1, 5, ""))
-    assert not same((1, 5, ""), (1, 6, "e"))
-    assert not same((1, 5, ""), (2, 5, ""))
-    assert not same((1, 5, "e"), (1, 5, "f"))
-    assert not same((1, 5, "e"), (2, 5, "e"))
+    for one, other, is_same in (
+        ((1, 5, ""), (1, 5, ""), True),
+        ((1, 5, "e"), (1, 6, "e"), True),
+        ((1, 5, "e"), (1, 5, ""), True),
+        ((1, 5, ""), (1, 6, "e"), False),
+        ((1, 5, ""), (2, 5, ""), False),
+        ((1, 5, "e"), (1, 5, "f"), False),
+        ((1, 5, "e"), (2, 5, "e"), False),
+    ):
+        assert same(one, other) is is_same
 
 
 def test_the_schema_is_that_of_the_job() -> None:
