@@ -9,6 +9,9 @@ from delta_cdc.ingest import adapters
 from delta_cdc.ingest.record import Event, Invalid, Position, Record
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
     from delta_cdc.ingest.types import Type
 
 #: Where a record may come from.
@@ -37,6 +40,19 @@ def sequences(adapter: Any, found: Any, types: dict[str, Type], log: Type | None
     """Return the values of the events' sequences."""
     make = adapter.sequence(types, log).value
     return [make(event.sequence) for event in found]
+
+
+def broken(draw: Random, value: Any, odd: Sequence[Any], share: float, names: Sequence[str] = ()) -> Any:
+    """Return JSON with about this share of its parts replaced, and some left out or renamed."""
+    if draw.random() < share:
+        return draw.choice(odd)
+    if isinstance(value, dict):
+        kept = {name: broken(draw, part, odd, share, names) for name, part in value.items()}
+        moved = [name for name in kept if draw.random() < share / 4]
+        return {name: part for name, part in kept.items() if name not in moved} | {
+            draw.choice(names): kept[name] for name in moved if names
+        }
+    return [broken(draw, part, odd, share, names) for part in value] if isinstance(value, list) else value
 
 
 def check(found: Any, wanted: Any) -> None:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def file(pipeline: str, seal: int, name: str, size: int, modified: int, **more: str) -> dict[str, Any]:
-    told = {"pipeline": pipeline, "seal": seal, "file": name, "size": size, "modified": modified}
-    return {**told, "status": "taken", **more}
+    row = {"pipeline": pipeline, "seal": seal, "file": name, "size": size, "modified": modified}
+    return {**row, "status": "taken", **more}
 
 
 def offsets(pipeline: str, partition: int, starting: int, ending: int) -> dict[str, Any]:
-    told = {"topic": "t", "partition": partition, "starting_offset": starting, "ending_offset": ending}
-    return {"pipeline": pipeline, "seal": 14, "status": "taken", **told}
+    found = {"topic": "t", "partition": partition, "starting_offset": starting, "ending_offset": ending}
+    return {"pipeline": pipeline, "seal": 14, "status": "taken", **found}
 
 
 ROWS = [
@@ -45,8 +45,8 @@ def made(path: Path, seals: tuple[int, ...] = (10, 11, 12, 13, 14)) -> None:
     """Write the rows, those of a seal in a commit."""
     for seal in seals:
         rows = [row for row in ROWS if row["seal"] == seal]
-        told = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(app_id("p"), seal)])
-        deltalake.write_deltalake(path, table_of(rows), mode="append", commit_properties=told)
+        properties = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(app_id("p"), seal)])
+        deltalake.write_deltalake(path, table_of(rows), mode="append", commit_properties=properties)
 
 
 @pytest.fixture

@@ -122,8 +122,8 @@ def test_a_writer_that_appends_during_the_plan(world: CsvWorld, monkeypatch: pyt
     with writer(file, b"123,Joh"):
         plan = world.planned()
     assert plan.spec is None
-    told = "1 file is still being written (it changed while it was looked at, and its last line has no line "
-    assert plan.notes == (f"{told}break): {file}. The next run takes it, if complete.",)
+    note = "1 file is still being written (it changed while it was looked at, and its last line has no line "
+    assert plan.notes == (f"{note}break): {file}. The next run takes it, if complete.",)
     assert (plan.left["files"], plan.looked) == (1, 1)
     append(file, b"n\n")
     world.ingest()
@@ -241,9 +241,9 @@ def test_many_files_share_one_pause(world: CsvWorld, pause: Pause) -> None:
     pause.actions.append(lambda: [append(file, b"n") for file in files[::2]])
     plan = world.planned()
     assert (len(names(plan)), plan.left["files"], pause.seconds) == (100, 100, [PAUSE])
-    told = "100 files are still being written (they changed while they were looked at, and their last lines "
+    note = "100 files are still being written (they changed while they were looked at, and their last lines "
     assert plan.notes == (
-        f"{told}have no line break), for instance {files[0]}. The next run takes them, if complete.",
+        f"{note}have no line break), for instance {files[0]}. The next run takes them, if complete.",
     )
 
 

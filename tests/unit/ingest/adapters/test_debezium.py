@@ -18,7 +18,7 @@ from delta_cdc.ingest.types import INTEGER, LONG, STRING, Type, decimal
 from delta_cdc.ingest.values import converter
 from tests.support import adapters
 from tests.support import debezium as d
-from tests.support.adapters import IGNORED, MESSAGE, check, events
+from tests.support.adapters import IGNORED, MESSAGE, broken, check, events
 
 PG = d.postgresql(100, 120)
 AT = 1_700_000_000_123_000
@@ -464,16 +464,7 @@ def test_nothing_raises() -> None:
     schema = d.envelope_schema([d.field("id", "int32"), *fields])
 
     def damaged(value: Any, share: float) -> Any:
-        if draw.random() < share:
-            return draw.choice(ODD)
-        if isinstance(value, dict):
-            return {
-                name if draw.random() > share / 4 else draw.choice(("", "op", "payload", MARK)): damaged(
-                    part, share
-                )
-                for name, part in value.items()
-            }
-        return [damaged(part, share) for part in value] if isinstance(value, list) else value
+        return broken(draw, value, ODD, share, ("", "op", "payload", MARK))
 
     schemas = [damaged(schema, 0.01) for _ in range(150)]
     flat = {"unwrapped": True, "connector": "postgresql", "tombstones": "delete"}

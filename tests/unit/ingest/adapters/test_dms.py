@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.ingest.record import Event, Invalid, Position
 from delta_cdc.ingest.records.json import Decoder
 from delta_cdc.ingest.types import LONG, STRING
@@ -245,18 +244,6 @@ def test_messages_in_files_need_an_order() -> None:
     adapter = made({"sequence_by": "n"})
     assert of_row(adapter, {"id": 1, "n": 7}, LOAD)[0].sequence == f"0/{7:020d}"
     assert of_row(adapter, {"Op": "U", "id": 1, "n": 7})[0].sequence == f"1/{7:020d}"
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"sequence_by": "a", "change_sequence": "b"}, "sequence_by are both given"),
-        ({"envelope": "yes"}, "true or false"),
-    ],
-)
-def test_options(options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(InvalidConfiguration, match=reason):
-        made(options)
 
 
 def test_damaged_messages_never_raise() -> None:

@@ -12,7 +12,7 @@ from delta_cdc.ingest.record import Event, Invalid
 from delta_cdc.ingest.types import LONG, STRING, TIMESTAMP, VARIANT, Type
 from delta_cdc.ingest.values import converter
 from tests.support import adapters
-from tests.support.adapters import IGNORED, check
+from tests.support.adapters import IGNORED, broken, check
 
 OID = {"$oid": "65531f90a4c1d2e3f4a5b6c7"}
 ID_KEY = json.dumps({"id": json.dumps(OID)}).encode()
@@ -268,18 +268,6 @@ def test_tombstones(options: dict[str, Any], key: Any, wanted: str) -> None:
     assert one.row == ({"_id": OID} if one.op == "delete" else {})
 
 
-def test_a_cloud_event() -> None:
-    attributes = {
-        "iodebeziumop": "c",
-        "iodebeziumconnector": "mongodb",
-        "iodebeziumord": 3,
-        "specversion": "1.0",
-    }
-    value = {**attributes, "iodebeziumtsms": "1700000000000", "data": {"before": None, "after": TEXT}}
-    (found,) = events(made(has_schema=True), value)
-    assert found == upsert(FULL)
-
-
 def test_options() -> None:
     adapter = made({"table": "people"})
     assert "there is no schema" in str(adapter.problem)
@@ -303,13 +291,6 @@ def test_nothing_raises() -> None:
         made({"document": "d", "tombstones": "delete", "sequence_by": "_offset", "table": "people"}),
     ]
 
-    def damaged(value: Any) -> Any:
-        if draw.random() < 0.05:
-            return draw.choice(odd)
-        if isinstance(value, dict):
-            return {name: damaged(part) for name, part in value.items() if draw.random() > 0.01}
-        return value
-
     seen: dict[str, int] = {}
     for number in range(30_000):
         value = change(
@@ -326,7 +307,7 @@ def test_nothing_raises() -> None:
         )
         adapter = some[number % 4]
         key = draw.choice((ID_KEY, None, b"", b"\xff", b"{}", {"id": draw.choice(odd)}, b'{"id":"["}', [1]))
-        found = events(adapter, damaged(value), key)
+        found = events(adapter, broken(draw, value, odd, 0.05), key)
         for one in () if isinstance(found, Invalid) else found:
             types = dict.fromkeys(one.row, STRING)
             for name, encoding in adapter.encodings(types).items():

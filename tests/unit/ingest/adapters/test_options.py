@@ -43,6 +43,8 @@ def check(adapter: str, options: dict[str, Any], **changes: Any) -> dict[str, An
         ("debezium", {"time_units": {"a": "seconds"}}, "is one of days, ms, ns, us"),
         ("dms", {"change_sequenze": "s"}, "did you mean 'change_sequence'"),
         ("dms", {"change_sequence": "s", "timestamp_column": "s"}, "are both 's'"),
+        ("dms", {"sequence_by": "a", "change_sequence": "b"}, "sequence_by are both given"),
+        ("dms", {"envelope": "yes"}, "true or false"),
         ("goldengate", {"model": "rows"}, "did you mean 'row'"),
         ("goldengate", {"operations": {"X": "keychange"}}, "did you mean 'key_change'"),
     ],

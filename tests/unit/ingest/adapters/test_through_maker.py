@@ -14,6 +14,7 @@ import pytest
 
 from delta_cdc.core.errors import InvalidConfiguration
 from tests.support import debezium as d
+from tests.support.adapters import broken
 from tests.support.change_sets import Event, adapted, at, by_row, json_records, table_records
 
 SCHEMA = (
@@ -333,15 +334,8 @@ def test_damaged_schemas_make_one_record_invalid() -> None:
     draw = random.Random(20261126)
     odd: list[Any] = [None, 7, "x", [], {}, [1], {"fields": 1}, "int32", {"type": "struct"}, -1, "1e9"]
 
-    def damaged(value: Any) -> Any:
-        if draw.random() < 0.08:
-            return draw.choice(odd)
-        if isinstance(value, dict):
-            return {name: damaged(part) for name, part in value.items() if draw.random() > 0.03}
-        return [damaged(part) for part in value] if isinstance(value, list) else value
-
     whole = json.loads(d.message(d.change("c", None, {"id": 1, **VALUES}, PG), d.envelope_schema(FIELDS)))
-    lines = [json.dumps(damaged(whole)) for _ in range(800)]
+    lines = [json.dumps(broken(draw, whole, odd, 0.08)) for _ in range(800)]
     records = json_records([*lines, json.dumps(whole)])
     found = by_row(adapted(records, "debezium", {}, schema="id int, i8 tinyint"))
     assert len(found) == len(lines) + 1

@@ -162,23 +162,6 @@ def test_sizes() -> None:
     assert reason == Invalid("it has 16777224 bytes, more than the limit of 16777216")
 
 
-@pytest.mark.parametrize(
-    ("raw", "wanted"),
-    [
-        (b"5", 5),
-        (b' "x" ', "x"),
-        (b"null", None),
-        (b"[1, {}]", [1, {}]),
-        (b"", Invalid(NOT_JSON)),
-        (b"x", Invalid("not JSON: 'x' at character 1")),
-        (b"NaN", Invalid("not strict JSON: NaN is no number")),
-        (b"1 2", Invalid("not JSON: text after the value")),
-    ],
-)
-def test_values(raw: bytes, wanted: Any) -> None:
-    assert value(raw) == wanted
-
-
 # -- damaged texts ------------------------------------------------------------------------------
 SAMPLES = (
     b'{"id":1,"name":"a \\"b\\" c","v":-1.50e+3,"at":"2024-01-31T10:00:00Z","n":null,"t":true}',
