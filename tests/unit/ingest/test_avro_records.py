@@ -67,36 +67,15 @@ ROW = record(
     ("nothing", "null"),
 )
 VALUE: dict[str, Any] = {
-    "id": 1,
-    "ts": 7,
-    "v": "x",
-    "amount": Decimal("1234567890123456.7891"),
-    "day": date(2026, 1, 2),
-    "at": NOON,
-    "local": NOON.replace(tzinfo=None),
-    "clock": time(1, 2, 3, 4),
-    "blob": b"\xff\x00",
-    "size": 0.1,
-    "tags": ["a", "b"],
-    "more": {"k": 5},
-    "inner": {"a": None, "nothing": None},
-    "nothing": None,
-}
+    "id": 1, "ts": 7, "v": "x", "amount": Decimal("1234567890123456.7891"), "day": date(2026, 1, 2),
+    "at": NOON, "local": NOON.replace(tzinfo=None), "clock": time(1, 2, 3, 4), "blob": b"\xff\x00",
+    "size": 0.1, "tags": ["a", "b"], "more": {"k": 5}, "inner": {"a": None, "nothing": None}, "nothing": None,
+}  # fmt: skip
 TYPES = {
-    "id": "bigint",
-    "ts": "bigint",
-    "v": "string",
-    "amount": "decimal(20,4)",
-    "day": "date",
-    "at": "timestamp",
-    "local": "timestamp_ntz",
-    "clock": "string",
-    "blob": "binary",
-    "size": "double",
-    "tags": "array<string>",
-    "more": "map<string,int>",
-    "inner": "struct<a:int,nothing:string>",
-}
+    "id": "bigint", "ts": "bigint", "v": "string", "amount": "decimal(20,4)", "day": "date",
+    "at": "timestamp", "local": "timestamp_ntz", "clock": "string", "blob": "binary", "size": "double",
+    "tags": "array<string>", "more": "map<string,int>", "inner": "struct<a:int,nothing:string>",
+}  # fmt: skip
 
 
 def enveloped(image: Any) -> dict[str, Any]:

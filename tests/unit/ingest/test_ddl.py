@@ -12,40 +12,18 @@ from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.types import Type, struct
 
 ALL = {
-    "BOOLEAN": T.BOOLEAN,
-    "tinyint": T.BYTE,
-    "byte": T.BYTE,
-    "SMALLINT": T.SHORT,
-    "short": T.SHORT,
-    "INT": T.INTEGER,
-    "Integer": T.INTEGER,
-    "BIGINT": T.LONG,
-    "long": T.LONG,
-    "FLOAT": T.FLOAT,
-    "real": T.FLOAT,
-    "DOUBLE": T.DOUBLE,
-    "STRING": T.STRING,
-    "STRING COLLATE UTF8_LCASE": T.STRING,
-    "VARCHAR(10)": T.STRING,
-    "char( 3 )": T.STRING,
-    "character(3)": T.STRING,
-    "BINARY": T.BINARY,
-    "DATE": T.DATE,
-    "TIMESTAMP": T.TIMESTAMP,
-    "timestamp_ltz": T.TIMESTAMP,
-    "TIMESTAMP_NTZ": T.TIMESTAMP_NTZ,
-    "VARIANT": T.VARIANT,
-    "void": T.VOID,
-    "DECIMAL": T.decimal(10, 0),
-    "DEC(5)": T.decimal(5, 0),
-    "numeric(38 , 18)": T.decimal(38, 18),
-    "ARRAY<INT>": T.array(T.INTEGER),
+    "BOOLEAN": T.BOOLEAN, "tinyint": T.BYTE, "byte": T.BYTE, "SMALLINT": T.SHORT, "short": T.SHORT,
+    "INT": T.INTEGER, "Integer": T.INTEGER, "BIGINT": T.LONG, "long": T.LONG, "FLOAT": T.FLOAT,
+    "real": T.FLOAT, "DOUBLE": T.DOUBLE, "STRING": T.STRING, "STRING COLLATE UTF8_LCASE": T.STRING,
+    "VARCHAR(10)": T.STRING, "char( 3 )": T.STRING, "character(3)": T.STRING, "BINARY": T.BINARY,
+    "DATE": T.DATE, "TIMESTAMP": T.TIMESTAMP, "timestamp_ltz": T.TIMESTAMP, "TIMESTAMP_NTZ": T.TIMESTAMP_NTZ,
+    "VARIANT": T.VARIANT, "void": T.VOID, "DECIMAL": T.decimal(10, 0), "DEC(5)": T.decimal(5, 0),
+    "numeric(38 , 18)": T.decimal(38, 18), "ARRAY<INT>": T.array(T.INTEGER),
     "MAP<STRING, ARRAY<MAP<INT,DATE>>>": T.map_of(T.STRING, T.array(T.map_of(T.INTEGER, T.DATE))),
-    "STRUCT<a: INT NOT NULL COMMENT 'x', `b c` ARRAY<STRING>>": struct(
-        [("a", T.INTEGER), ("b c", T.array(T.STRING))]
-    ),
+    "STRUCT<a: INT NOT NULL COMMENT 'x', `b c` ARRAY<STRING>>": struct([("a", T.INTEGER),
+        ("b c", T.array(T.STRING))]),
     "STRUCT<>": struct([]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "kind"), ALL.items())

@@ -21,16 +21,11 @@ if TYPE_CHECKING:
 LINE = b'{"id":1,"seq":1}\n'
 #: Name, content, and what the reason names; "" for a file that can be read.
 FILES = {
-    "a.json": (LINE, ""),
-    "b.json.gz": (gzip.compress(LINE), ""),
-    "c.json.bz2": (bz2.compress(LINE), ""),
-    "d ü%41.json": (LINE, ""),
-    "e.json": (b"", ""),
-    "f.json.gz": (LINE, "gz"),
-    "g.json": (gzip.compress(LINE), "gzip"),
-    "h.json.xz": (lzma.compress(LINE), "xz"),
+    "a.json": (LINE, ""), "b.json.gz": (gzip.compress(LINE), ""), "c.json.bz2": (bz2.compress(LINE), ""),
+    "d ü%41.json": (LINE, ""), "e.json": (b"", ""), "f.json.gz": (LINE, "gz"),
+    "g.json": (gzip.compress(LINE), "gzip"), "h.json.xz": (lzma.compress(LINE), "xz"),
     "i.json.lz4": (b"\x04\x22\x4d\x18" + b"\x64\x40\xa7" + LINE, "lz4"),
-}
+}  # fmt: skip
 
 
 def read(files: list[SourceFile], options: dict[str, str] | None = None) -> dict[str, SourceFile]:

@@ -32,52 +32,24 @@ AUTHORITY = {"ssl.ca.location": "/ca.crt", "ssl.endpoint.identification.algorith
 #: Options, as librdkafka names them, and as Java does besides the isolation.
 CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
     "nothing": ({}, {}, {}),
-    "brokers and groups": (
-        {"bootstrap.servers": "b:1", "group.id": "g", "auto.offset.reset": "latest"},
-        {},
-        {},
-    ),
+    "brokers and groups": ({"bootstrap.servers": "b:1", "group.id": "g", "auto.offset.reset": "latest"}, {},
+        {}),
     "both alike": ({"security.protocol": "SSL"}, {"security.protocol": "SSL"}, {"security.protocol": "SSL"}),
-    "one alone": (
-        {"kafka.fetch.max.bytes": "1", "socket.timeout.ms": "2"},
-        {"socket.timeout.ms": "2"},
-        {"fetch.max.bytes": "1"},
-    ),
+    "one alone": ({"kafka.fetch.max.bytes": "1", "socket.timeout.ms": "2"}, {"socket.timeout.ms": "2"},
+        {"fetch.max.bytes": "1"}),
     "uncommitted": ({"isolation.level": "read_uncommitted"}, {}, {"isolation.level": "read_uncommitted"}),
-    "a user": (
-        USER,
-        USER,
-        {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": login(SCRAM, 'a\\"b', "c\\\\d;")},
-    ),
-    "a user, the other name": (
-        OTHER_NAME,
-        OTHER_NAME,
-        {"sasl.mechanism": "PLAIN", "sasl.jaas.config": login(PLAIN, "u", "p")},
-    ),
-    "each client's own words": (
-        {**OWN, **ALONE},
-        OWN,
-        {
-            "sasl.mechanism": "OAUTHBEARER",
-            **{name.removeprefix("kafka."): value for name, value in ALONE.items()},
-        },
-    ),
+    "a user": (USER, USER,
+        {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": login(SCRAM, 'a\\"b', "c\\\\d;")}),
+    "a user, the other name": (OTHER_NAME, OTHER_NAME,
+        {"sasl.mechanism": "PLAIN", "sasl.jaas.config": login(PLAIN, "u", "p")}),
+    "each client's own words": ({**OWN, **ALONE}, OWN, {"sasl.mechanism": "OAUTHBEARER",
+        **{name.removeprefix("kafka."): value for name, value in ALONE.items()}}),
     "a registry's": ({**REGISTRY, "client.id": "c"}, {"client.id": "c"}, {}),
-    "what Java is given wins": (
-        {"security.protocol": "SSL", "kafka.security.protocol": "PLAINTEXT"},
-        {"security.protocol": "SSL"},
-        {"security.protocol": "PLAINTEXT"},
-    ),
-    "an authority": (
-        AUTHORITY,
-        AUTHORITY,
-        {
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": "/ca.crt",
-            "ssl.endpoint.identification.algorithm": "",
-        },
-    ),
-}
+    "what Java is given wins": ({"security.protocol": "SSL", "kafka.security.protocol": "PLAINTEXT"},
+        {"security.protocol": "SSL"}, {"security.protocol": "PLAINTEXT"}),
+    "an authority": (AUTHORITY, AUTHORITY, {"ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.crt", "ssl.endpoint.identification.algorithm": ""}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)

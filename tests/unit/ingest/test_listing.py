@@ -18,16 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = (
-    "a.json",
-    "2024/01/b c.json",
-    "2024/01/%41.json",
-    "2024/02/[x].json",
-    "2024/02/{y}.json",
-    "2024/02/#z+&.json",
-    "2024/02/s.csv",
-    "2024/ü/é.json",
-    "2024/k=1/z.json",
-)
+    "a.json", "2024/01/b c.json", "2024/01/%41.json", "2024/02/[x].json", "2024/02/{y}.json",
+    "2024/02/#z+&.json", "2024/02/s.csv", "2024/ü/é.json", "2024/k=1/z.json",
+)  # fmt: skip
 HIDDEN = ("_tmp/x.json", "2024/_x/y.json", "2024/.h.json", "2024/c.json._COPYING_", "2024/01/.crc/a.json")
 
 

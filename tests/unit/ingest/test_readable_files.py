@@ -18,15 +18,10 @@ def spec_of(*files: SourceFile) -> IngestSpec:
 @pytest.mark.parametrize(
     ("uri", "is_read"),
     [
-        ("/in/a.json", True),
-        ("/in/_a.json", False),
-        ("/in/_k=v.json", True),
-        ("/in/.a.json", False),
-        ("/in/a.json._COPYING_", False),
-        ("/in/12:00.json", False),
-        ("s3a://in/12:00.json", True),
+        ("/in/a.json", True), ("/in/_a.json", False), ("/in/_k=v.json", True), ("/in/.a.json", False),
+        ("/in/a.json._COPYING_", False), ("/in/12:00.json", False), ("s3a://in/12:00.json", True),
     ],
-)
+)  # fmt: skip
 def test_a_name_that_spark_leaves_out_is_told(uri: str, is_read: bool) -> None:
     spec = spec_of(SourceFile(uri, 1, 1))
     assert [file.uri for file in readable(spec)] == ([uri] if is_read else [])

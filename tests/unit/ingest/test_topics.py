@@ -26,21 +26,15 @@ def test_a_source_is_taken_apart(source: str, servers: str, names: tuple[str, ..
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("kafka://h:1/", "names no topics"),
-        ("kafka://h:1", "names no topics"),
-        ("kafka://h:1/a,", "names no topics"),
-        ("kafka://h:1/a/b", "'a/b' is no name of a topic"),
-        ("kafka://h:1/a*", "'a*' is no name"),
-        ("kafka://h:1/..", "'..' is no name"),
-        ("kafka://h:1/" + "a" * 250, "is no name"),
-        ("kafka://h:1/a?x=1", "names no topics"),
-        ("kafka://h:1/a,b,a", "twice"),
-        ("kafka://user@h:1/a", "the broker 'user@h:1'"),
-        ("kafka://h:port/a", "the broker 'h:port'"),
-        ("kafka://h:1,/a", "the broker ''"),
+        ("kafka://h:1/", "names no topics"), ("kafka://h:1", "names no topics"),
+        ("kafka://h:1/a,", "names no topics"), ("kafka://h:1/a/b", "'a/b' is no name of a topic"),
+        ("kafka://h:1/a*", "'a*' is no name"), ("kafka://h:1/..", "'..' is no name"),
+        ("kafka://h:1/" + "a" * 250, "is no name"), ("kafka://h:1/a?x=1", "names no topics"),
+        ("kafka://h:1/a,b,a", "twice"), ("kafka://user@h:1/a", "the broker 'user@h:1'"),
+        ("kafka://h:port/a", "the broker 'h:port'"), ("kafka://h:1,/a", "the broker ''"),
         ("s3://bucket/a", "names no topics"),
     ],
-)
+)  # fmt: skip
 def test_another_source_is_refused(source: str, said: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"kafka://<host>|once") as caught:
         topics.parse(source)

@@ -141,21 +141,14 @@ def test_nothing_blocks_the_event_loop(world: CsvWorld, pause: Pause) -> None:
 # -- when there is a second look ------------------------------------------------------------------
 #: Bytes, options, and whether the file ends with a line break.
 ENDS: dict[str, tuple[bytes, dict[str, str], bool]] = {
-    "LF": (b"1,a\n", {}, True),
-    "CR LF": (b"1,a\r\n", {}, True),
-    "no line break": (b"1,a", {}, False),
-    "CR": (b"1,a\r", {}, False),
-    "blanks after it": (b"1,a\n ", {}, False),
-    "empty": (b"", {}, False),
+    "LF": (b"1,a\n", {}, True), "CR LF": (b"1,a\r\n", {}, True), "no line break": (b"1,a", {}, False),
+    "CR": (b"1,a\r", {}, False), "blanks after it": (b"1,a\n ", {}, False), "empty": (b"", {}, False),
     "lineSep": (b"1,a||", {"lineSep": "||"}, True),
     "half of lineSep": (b"1,a|", {"lineSep": "||"}, False),
     "LF, and another lineSep": (b"1,a\n", {"lineSep": "||"}, False),
     "CR LF as lineSep": (b"1,a\n", {"lineSep": "\r\n"}, False),
-    "lineSep shorter than its bytes": (
-        "1,a¶".encode("latin-1"),
-        {"encoding": "latin-1", "lineSep": "¶"},
-        True,
-    ),
+    "lineSep shorter than its bytes": ("1,a¶".encode("latin-1"), {"encoding": "latin-1", "lineSep": "¶"},
+        True),
     "lineSep that the encoding lacks": (b"1,a?", {"encoding": "latin-1", "lineSep": "␞"}, False),
     "UTF-16 with a mark": ("1,a\n".encode("utf-16"), {"encoding": "UTF-16"}, True),
     "UTF-16, big end first": ("1,a\r\n".encode("utf-16-be"), {"encoding": "UTF-16"}, True),
@@ -169,7 +162,7 @@ ENDS: dict[str, tuple[bytes, dict[str, str], bool]] = {
     "EBCDIC, no line break": (b"\xf1\n", {"encoding": "cp037"}, False),
     # The last bytes of a compressed file say nothing.
     **{ending: (b"1,a\n", {}, False) for ending in (".gz", ".bz2", ".zst", ".deflate", ".snappy", ".lz4")},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", ENDS)

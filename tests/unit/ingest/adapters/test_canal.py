@@ -59,32 +59,18 @@ ROW = {"id": "1", "v": "a"}
 #: Case, message, and operation, row, sequence and wholeness of each event.
 CASES: list[tuple[str, dict[str, Any], Any]] = [
     ("insert", message(), [("upsert", ROW, at(1), False)]),
-    (
-        "several rows",
-        message(data=[{"id": "1"}, {"id": "2"}, {"id": "1", "v": None}]),
-        [
-            ("upsert", {"id": "1"}, at(1), False),
-            ("upsert", {"id": "2"}, at(3), False),
-            ("upsert", {"id": "1", "v": None}, at(5), False),
-        ],
-    ),
+    ("several rows", message(data=[{"id": "1"}, {"id": "2"}, {"id": "1", "v": None}]),
+     [("upsert", {"id": "1"}, at(1), False), ("upsert", {"id": "2"}, at(3), False),
+     ("upsert", {"id": "1", "v": None}, at(5), False)]),
     ("update", message("UPDATE", old=[{"v": "z"}]), [("upsert", ROW, at(1), False)]),
     ("update of nothing", message("UPDATE", old=[{}]), [("upsert", ROW, at(1), False)]),
     ("update without old rows", message("UPDATE"), [("upsert", ROW, at(1), False)]),
     ("update of a row without an old one", message("UPDATE", old=[None]), [("upsert", ROW, at(1), False)]),
     ("the key as a number", message("UPDATE", old=[{"id": 1}]), [("upsert", ROW, at(1), False)]),
-    (
-        "keys that move on: 2 becomes 3, then 1 becomes 2",
-        message(
-            "UPDATE", [{"id": "3", "v": "b"}, {"id": "2", "v": "a"}], [{"id": "2"}, {"id": "1", "v": None}]
-        ),
-        [
-            ("delete", {"id": "2", "v": "b"}, at(0), False),
-            ("upsert", {"id": "3", "v": "b"}, at(1), True),
-            ("delete", {"id": "1", "v": None}, at(2), False),
-            ("upsert", {"id": "2", "v": "a"}, at(3), True),
-        ],
-    ),
+    ("keys that move on: 2 becomes 3, then 1 becomes 2",
+     message("UPDATE", [{"id": "3", "v": "b"}, {"id": "2", "v": "a"}], [{"id": "2"}, {"id": "1", "v": None}]),
+     [("delete", {"id": "2", "v": "b"}, at(0), False), ("upsert", {"id": "3", "v": "b"}, at(1), True),
+     ("delete", {"id": "1", "v": None}, at(2), False), ("upsert", {"id": "2", "v": "a"}, at(3), True)]),
     ("delete", message("DELETE"), [("delete", ROW, at(1), False)]),
     ("delete, whatever old is", message("delete", old="x"), [("delete", ROW, at(1), False)]),
     ("truncate", message("TRUNCATE", None, isDdl=True, mysqlType=None), [("truncate", {}, at(1), False)]),
@@ -102,19 +88,13 @@ CASES: list[tuple[str, dict[str, Any], Any]] = [
     ("an old row that is a text", message("UPDATE", old=["x"]), NO_OLD),
     ("without types", message(mysqlType=...), [("upsert", ROW, at(1), False)]),
     ("types that are a list", message(mysqlType=["int"]), [("upsert", ROW, at(1), False)]),
-    (
-        "bytes",
-        message(data=[{"id": "1", "b": "\x00\xff"}]),
-        [("upsert", {"id": "1", "b": b"\0\xff"}, at(1), False)],
-    ),
-    (
-        "bytes that are null",
-        message(data=[{"id": "1", "b": None}]),
-        [("upsert", {"id": "1", "b": None}, at(1), False)],
-    ),
+    ("bytes", message(data=[{"id": "1", "b": "\x00\xff"}]),
+     [("upsert", {"id": "1", "b": b"\0\xff"}, at(1), False)]),
+    ("bytes that are null", message(data=[{"id": "1", "b": None}]),
+     [("upsert", {"id": "1", "b": None}, at(1), False)]),
     ("no bytes", message(data=[{"id": "1", "b": "\u0100"}]), "column b is no binary"),
     ("no bytes in an old row", message("UPDATE", old=[{"b": "\u0100"}]), "column b is no binary"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("record", "wanted"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
@@ -139,46 +119,20 @@ def test_a_message_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("tinyint(1)", "tinyint"),
-        ("tinyint(3) unsigned", "smallint"),
-        ("smallint", "smallint"),
-        ("SMALLINT UNSIGNED", "int"),
-        ("mediumint(8) unsigned zerofill", "int"),
-        ("int(11)", "int"),
-        ("int unsigned", "bigint"),
-        ("integer", "int"),
-        ("bigint(20)", "bigint"),
-        ("bigint(20) unsigned", "decimal(20,0)"),
-        ("decimal(10,2)", "decimal(10,2)"),
-        ("decimal(38, 30) unsigned", "decimal(38,30)"),
-        ("numeric(5)", "decimal(5,0)"),
-        ("decimal(38,38)", "decimal(38,38)"),
-        ("decimal(39,0)", "string"),
-        ("decimal(65,30)", "string"),
-        ("decimal(2,3)", "string"),
-        ("decimal(0,0)", "string"),
-        ("decimal", "string"),
-        ("float", "float"),
-        ("double(8,2)", "double"),
-        ("date", "date"),
-        ("datetime(6)", "timestamp_ntz"),
-        ("timestamp", "timestamp_ntz"),
-        ("time", "string"),
-        ("year(4)", "int"),
-        ("bit(1)", "bigint"),
-        ("bit(64)", "decimal(20,0)"),
-        ("json", "string"),
-        ("enum('a','b')", "string"),
-        ("varbinary(255)", "binary"),
-        ("LONGBLOB", "binary"),
-        ("char(3)", "string"),
-        ("geometry", "string"),
-        ("???", "string"),
-        ("", None),
-        (f"decimal({'9' * 190},0)", "string"),
-        ("x" * 1_000_000, "string"),
+        ("tinyint(1)", "tinyint"), ("tinyint(3) unsigned", "smallint"), ("smallint", "smallint"),
+        ("SMALLINT UNSIGNED", "int"), ("mediumint(8) unsigned zerofill", "int"), ("int(11)", "int"),
+        ("int unsigned", "bigint"), ("integer", "int"), ("bigint(20)", "bigint"),
+        ("bigint(20) unsigned", "decimal(20,0)"), ("decimal(10,2)", "decimal(10,2)"),
+        ("decimal(38, 30) unsigned", "decimal(38,30)"), ("numeric(5)", "decimal(5,0)"),
+        ("decimal(38,38)", "decimal(38,38)"), ("decimal(39,0)", "string"), ("decimal(65,30)", "string"),
+        ("decimal(2,3)", "string"), ("decimal(0,0)", "string"), ("decimal", "string"), ("float", "float"),
+        ("double(8,2)", "double"), ("date", "date"), ("datetime(6)", "timestamp_ntz"),
+        ("timestamp", "timestamp_ntz"), ("time", "string"), ("year(4)", "int"), ("bit(1)", "bigint"),
+        ("bit(64)", "decimal(20,0)"), ("json", "string"), ("enum('a','b')", "string"),
+        ("varbinary(255)", "binary"), ("LONGBLOB", "binary"), ("char(3)", "string"), ("geometry", "string"),
+        ("???", "string"), ("", None), (f"decimal({'9' * 190},0)", "string"), ("x" * 1_000_000, "string"),
     ],
-)
+)  # fmt: skip
 def test_types_of_columns(text: str, wanted: str | None) -> None:
     found = type_of(text)
     assert (None if found is None else str(found)) == wanted

@@ -20,29 +20,16 @@ AT = 1_700_000_000_123_000
 ROW = {"id": 1, "v": "a"}
 #: What Debezium's converter writes for an event of PostgreSQL: all numbers of 64 bits are texts.
 ATTRIBUTES = {
-    "id": "name:shop;lsn:120;txId:556;sequence:100",
-    "source": "/debezium/postgresql/shop",
+    "id": "name:shop;lsn:120;txId:556;sequence:100", "source": "/debezium/postgresql/shop",
     "specversion": "1.0",
     "type": "io.debezium.connector.postgresql.DataChangeEvent",
-    "time": "2023-11-14T22:13:20.123Z",
-    "datacontenttype": "application/json",
-    "iodebeziumop": "u",
-    "iodebeziumversion": "3.0.0.Final",
-    "iodebeziumconnector": "postgresql",
-    "iodebeziumname": "shop",
-    "iodebeziumtsms": "1700000000123",
-    "iodebeziumsnapshot": "false",
-    "iodebeziumdb": "shop",
-    "iodebeziumsequence": SEQUENCE,
-    "iodebeziumschema": "public",
-    "iodebeziumtable": "t",
-    "iodebeziumtxId": "556",
-    "iodebeziumlsn": "120",
-    "iodebeziumxmin": None,
-    "iodebeziumtxid": "556",
-    "iodebeziumtxtotalorder": "1",
-    "iodebeziumtxdatacollectionorder": "1",
-}
+    "time": "2023-11-14T22:13:20.123Z", "datacontenttype": "application/json", "iodebeziumop": "u",
+    "iodebeziumversion": "3.0.0.Final", "iodebeziumconnector": "postgresql", "iodebeziumname": "shop",
+    "iodebeziumtsms": "1700000000123", "iodebeziumsnapshot": "false", "iodebeziumdb": "shop",
+    "iodebeziumsequence": SEQUENCE, "iodebeziumschema": "public", "iodebeziumtable": "t",
+    "iodebeziumtxId": "556", "iodebeziumlsn": "120", "iodebeziumxmin": None, "iodebeziumtxid": "556",
+    "iodebeziumtxtotalorder": "1", "iodebeziumtxdatacollectionorder": "1",
+}  # fmt: skip
 
 
 def made(options: dict[str, Any] | None = None) -> Any:
@@ -66,21 +53,15 @@ FLAT_SCHEMA = {"type": "struct", "fields": [d.field("id", "int32", "io.debezium.
 CASES: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "images": ({}, {"before": None, "after": ROW}, [Event("upsert", ROW, HERE, AT)]),
     "one image": ({"iodebeziumop": "d"}, {"before": ROW}, [Event("delete", ROW, HERE, AT)]),
-    "key change": (
-        {},
-        {"before": {"id": 2, "v": "a"}, "after": ROW},
-        [
-            Event("delete", {"id": 2, "v": "a"}, HERE[:-1] + "0", AT),
-            Event("upsert", ROW, HERE, AT),
-        ],
-    ),
+    "key change": ({}, {"before": {"id": 2, "v": "a"}, "after": ROW},
+        [Event("delete", {"id": 2, "v": "a"}, HERE[:-1] + "0", AT), Event("upsert", ROW, HERE, AT)]),
     "the row itself": ({}, ROW, [Event("upsert", ROW, HERE, AT)]),
     "the old row itself": ({"iodebeziumop": "d"}, ROW, [Event("delete", ROW, HERE, AT)]),
     "truncate": ({"iodebeziumop": "t"}, {"before": None, "after": None}, [Event("truncate", {}, HERE, AT)]),
     "unknown operation": ({"iodebeziumop": "x"}, {"after": ROW}, "unknown operation 'x'"),
     "no place": ({"iodebeziumsequence": "[]"}, {"after": ROW}, "no value for source.sequence"),
     "no place at all": ({"iodebeziumsequence": None}, {"after": ROW}, "no value for source.sequence"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", [structured, binary])
@@ -155,23 +136,13 @@ def test_what_is_no_cloud_event() -> None:
 @pytest.mark.parametrize(
     ("raw", "wanted"),
     [
-        (b"u", "u"),
-        (b'"u"', "u"),
-        (b"12", 12),
-        (b"true", True),
-        (b"null", None),
-        (b'{"schema":{},"payload":"u"}', "u"),
-        (b'{"payload":5}', 5),
-        (b'{"a":5}', {"a": 5}),
+        (b"u", "u"), (b'"u"', "u"), (b"12", 12), (b"true", True), (b"null", None),
+        (b'{"schema":{},"payload":"u"}', "u"), (b'{"payload":5}', 5), (b'{"a":5}', {"a": 5}),
         (b"binlog.000003", "binlog.000003"),
         (b"00000027:00000758:0005", "00000027:00000758:0005"),
-        (b"truth", "truth"),
-        (b'{"a"', '{"a"'),
-        (b"", ""),
-        (b"\xff", "�"),
-        (None, None),
+        (b"truth", "truth"), (b'{"a"', '{"a"'), (b"", ""), (b"\xff", "�"), (None, None),
     ],
-)
+)  # fmt: skip
 def test_values_of_headers(raw: Any, wanted: Any) -> None:
     assert header_value(raw) == wanted
 

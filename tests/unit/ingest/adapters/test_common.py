@@ -83,25 +83,15 @@ def test_tables(name: str, given: Any, wanted: bool) -> None:
 @pytest.mark.parametrize(
     ("kind", "one", "other", "differ"),
     [
-        (LONG, 1, "1", False),
-        (LONG, 1, 2, True),
-        (STRING, "a", "b", True),
-        (STRING, "1", 1, False),
+        (LONG, 1, "1", False), (LONG, 1, 2, True), (STRING, "a", "b", True), (STRING, "1", 1, False),
         (decimal(5, 2), Number("1.0"), Number("1.00"), False),
-        (DATE, date(2024, 1, 1), "2024-01-01", False),
-        (DATE, "2024-01-01", "2024-01-02", True),
-        (LONG, "x", "y", True),
-        (LONG, "x", 1, True),
-        (LONG, None, 1, False),
-        (None, 1, "1", False),
-        (None, 1, "2", True),
-        (None, Decimal(1), 1, False),
-        (None, Decimal("sNaN"), Decimal("sNaN"), False),
-        (LONG, Decimal("sNaN"), Decimal("1e999999"), True),
-        (BINARY, b"a", b"a", False),
+        (DATE, date(2024, 1, 1), "2024-01-01", False), (DATE, "2024-01-01", "2024-01-02", True),
+        (LONG, "x", "y", True), (LONG, "x", 1, True), (LONG, None, 1, False), (None, 1, "1", False),
+        (None, 1, "2", True), (None, Decimal(1), 1, False), (None, Decimal("sNaN"), Decimal("sNaN"), False),
+        (LONG, Decimal("sNaN"), Decimal("1e999999"), True), (BINARY, b"a", b"a", False),
         (BINARY, b"a", b"b", True),
     ],
-)
+)  # fmt: skip
 def test_keys_are_compared_by_their_types(kind: Any, one: Any, other: Any, differ: bool) -> None:
     keys = Keys(("id",))
     keys.learn({} if kind is None else {"ID": kind})
@@ -118,21 +108,13 @@ NO_TEXT = "the key of the message is no JSON, and no text"
 @pytest.mark.parametrize(
     ("key", "wanted"),
     [
-        (b'{"id":7}', 7),
-        (b'{"ID":7,"x":1}', 7),
+        (b'{"id":7}', 7), (b'{"ID":7,"x":1}', 7),
         (b'{"schema":{"type":"struct"},"payload":{"id":7}}', 7),
-        (b'{"schema":{"type":"int32"},"payload":7}', 7),
-        (b'{"schema":null,"payload":"x"}', "x"),
-        (b"7", 7),
-        (b'"x"', "x"),
-        (b"some text", "some text"),
-        (b"007", "007"),
-        ("ünï".encode(), "ünï"),
-        ({"id": 7}, 7),
-        (7, 7),
-        (b"null", None),
+        (b'{"schema":{"type":"int32"},"payload":7}', 7), (b'{"schema":null,"payload":"x"}', "x"), (b"7", 7),
+        (b'"x"', "x"), (b"some text", "some text"), (b"007", "007"), ("ünï".encode(), "ünï"), ({"id": 7}, 7),
+        (7, 7), (b"null", None),
     ],
-)
+)  # fmt: skip
 def test_the_key_of_a_tombstone(key: Any, wanted: Any) -> None:
     assert events(made("plain", BY_OFFSET), None, key) == [Event("delete", {"id": wanted}, 42)]
 
@@ -140,17 +122,12 @@ def test_the_key_of_a_tombstone(key: Any, wanted: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "reason"),
     [
-        (None, NO_KEY),
-        (b"", NO_KEY),
-        (b'{"x":7}', "the key of the message has no id"),
+        (None, NO_KEY), (b"", NO_KEY), (b'{"x":7}', "the key of the message has no id"),
         (b'{"schema":1,"payload":{"x":7}}', "the key of the message has no id"),
-        (b'{"id":7', NO_TEXT),
-        (b' "x', NO_TEXT),
-        (b"\x00\x00\x00\x07", NO_TEXT),
-        (b"\xff\xfe", NO_TEXT),
+        (b'{"id":7', NO_TEXT), (b' "x', NO_TEXT), (b"\x00\x00\x00\x07", NO_TEXT), (b"\xff\xfe", NO_TEXT),
         (b"[7]", "the key of the message is a list, not an object of the key columns"),
     ],
-)
+)  # fmt: skip
 def test_a_tombstone_without_a_key(key: Any, reason: str) -> None:
     check(events(made("plain", BY_OFFSET), None, key), reason)
 

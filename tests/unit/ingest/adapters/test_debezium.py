@@ -44,12 +44,8 @@ ENVELOPES: list[tuple[str, Any, Any, Any]] = [
     ("delete, whatever is after", d.change("d", {"id": 1}, ROW, PG), None, [event("delete", {"id": 1})]),
     ("delete by key", d.change("d", None, None, PG), b'{"id":1}', [event("delete", {"id": 1})]),
     ("delete by a key of Avro", d.change("d", None, None, PG), {"id": 1}, [event("delete", {"id": 1})]),
-    (
-        "delete by a key without types",
-        d.change("d", None, None, PG),
-        b'{"schema":{"type":"string"},"payload":{"id":1}}',
-        [event("delete", {"id": 1})],
-    ),
+    ("delete by a key without types", d.change("d", None, None, PG),
+     b'{"schema":{"type":"string"},"payload":{"id":1}}', [event("delete", {"id": 1})]),
     *(
         (
             f"delete by the key {key!r}",
@@ -59,12 +55,8 @@ ENVELOPES: list[tuple[str, Any, Any, Any]] = [
         )
         for key in (None, b"", b"7", b'{"id":', b'{"schema":{},"payload":7}', [1])
     ),
-    (
-        "key change",
-        d.change("u", {"id": 1, "v": "a"}, {"id": 2, "v": "b"}, PG),
-        None,
-        [event("delete", {"id": 1, "v": "a"}, 0), event("upsert", {"id": 2, "v": "b"})],
-    ),
+    ("key change", d.change("u", {"id": 1, "v": "a"}, {"id": 2, "v": "b"}, PG), None,
+     [event("delete", {"id": 1, "v": "a"}, 0), event("upsert", {"id": 2, "v": "b"})]),
     ("a key as text", d.change("u", {"id": 1}, {"id": "1"}, PG), None, [event("upsert", {"id": "1"})]),
     ("key of NULL", d.change("u", {"id": None}, {"id": 1}, PG), None, [event("upsert", {"id": 1})]),
     ("update without after", d.change("u", ROW, None, PG), None, "no value for after, or of a delete"),
@@ -79,22 +71,14 @@ ENVELOPES: list[tuple[str, Any, Any, Any]] = [
     ("no object", [1], None, "not JSON"),
     ("payload that is a text", {"payload": "x"}, None, "not JSON"),
     ("an image that is a list", d.change("c", None, [1], PG), None, "before or after is no object"),
-    (
-        "a document",
-        d.change("c", None, '{"_id":1}', PG),
-        None,
-        "before or after is no object, but text: documents of MongoDB need",
-    ),
+    ("a document", d.change("c", None, '{"_id":1}', PG), None,
+     "before or after is no object, but text: documents of MongoDB need"),
     ("no place", d.change("c", None, ROW, {"connector": "postgresql"}), None, "no value for source.sequence"),
     ("no source", {"op": "c", "after": ROW}, None, "no order is known for the connector ''"),
     ("odd source", {"op": "c", "after": ROW, "source": "x"}, None, "no order is known for the connector ''"),
-    (
-        "another connector",
-        d.change("c", None, ROW, {"connector": "x" * 99}),
-        None,
-        f"no order is known for the connector '{'x' * 40}':",
-    ),
-]
+    ("another connector", d.change("c", None, ROW, {"connector": "x" * 99}), None,
+     f"no order is known for the connector '{'x' * 40}':"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -107,20 +91,15 @@ def test_envelopes(value: Any, key: Any, wanted: Any) -> None:
 @pytest.mark.parametrize(
     ("clocks", "wanted"),
     [
-        ({"ts_ms": 5}, 5_000),
-        ({"ts_ms": "5"}, 5_000),
+        ({"ts_ms": 5}, 5_000), ({"ts_ms": "5"}, 5_000),
         ({"ts_ms": 5, "ts_us": 5_678, "ts_ns": 5_678_999}, 5_678),
-        ({"ts_ms": 5, "ts_ns": 5_678_999}, 5_678),
-        ({"ts_ms": 5, "ts_us": 5_678}, 5_678),
-        ({"ts_ms": -1}, -1_000),
-        ({"ts_ms": 0}, 0),
+        ({"ts_ms": 5, "ts_ns": 5_678_999}, 5_678), ({"ts_ms": 5, "ts_us": 5_678}, 5_678),
+        ({"ts_ms": -1}, -1_000), ({"ts_ms": 0}, 0),
         ({"ts_ms": 253_402_300_799_999}, 253_402_300_799_999_000),
-        ({"ts_ms": 253_402_300_800_000}, None),
-        ({"ts_ms": 10**18}, None),
-        ({"ts_ms": "x", "ts_us": None}, None),
-        ({}, None),
+        ({"ts_ms": 253_402_300_800_000}, None), ({"ts_ms": 10**18}, None),
+        ({"ts_ms": "x", "ts_us": None}, None), ({}, None),
     ],
-)
+)  # fmt: skip
 def test_the_finest_clock(clocks: dict[str, Any], wanted: int | None) -> None:
     source = {**PG, **clocks}
     if "ts_ms" not in clocks:
@@ -157,22 +136,14 @@ def _uuid(text: str) -> str:
 
 
 PLACEHOLDERS = {
-    "text": MARK,
-    "base64": base64.b64encode(RAW).decode(),
+    "text": MARK, "base64": base64.b64encode(RAW).decode(),
     "base64-url-safe": base64.urlsafe_b64encode(RAW).decode().rstrip("="),
-    "hex": RAW.hex(),
-    "HEX": RAW.hex().upper(),
-    "bytes of Avro": RAW,
-    "texts": [MARK],
-    "list of bytes": [base64.b64encode(RAW).decode()],
-    "list of bytes of Avro": [RAW],
-    "numbers": list(RAW),
-    "map": {MARK: MARK},
-    "map as JSON": json.dumps({MARK: MARK}),
+    "hex": RAW.hex(), "HEX": RAW.hex().upper(), "bytes of Avro": RAW, "texts": [MARK],
+    "list of bytes": [base64.b64encode(RAW).decode()], "list of bytes of Avro": [RAW], "numbers": list(RAW),
+    "map": {MARK: MARK}, "map as JSON": json.dumps({MARK: MARK}),
     "short map as JSON": json.dumps({MARK: MARK}, separators=(",", ":")),
-    "list as JSON": json.dumps([MARK]),
-    "UUIDs": [_uuid(MARK)],
-}
+    "list as JSON": json.dumps([MARK]), "UUIDs": [_uuid(MARK)],
+}  # fmt: skip
 KEPT = {
     "twice": [MARK, MARK],
     "inside": {"a": MARK},
@@ -246,19 +217,14 @@ FLAT: list[tuple[dict[str, Any], Any]] = [
     ({"id": 1, "__deleted": "false", "__other": 5, **META}, event("upsert", {"id": 1})),
     ({"id": 1, "__op": "t", **META}, event("truncate", {})),
     ({"id": 1, "__op": "m"}, Event("ignore", {})),
-    (
-        {"id": 1, "__op": "c", "__sequence": PG["sequence"], "__ts_ms": PG["ts_ms"]},
-        event("upsert", {"id": 1}),
-    ),
-    (
-        {"id": 1, "__op": "c", "__sequence": "[1]", **META},
-        event("upsert", {"id": 1}),
-    ),
+    ({"id": 1, "__op": "c", "__sequence": PG["sequence"], "__ts_ms": PG["ts_ms"]},
+     event("upsert", {"id": 1})),
+    ({"id": 1, "__op": "c", "__sequence": "[1]", **META}, event("upsert", {"id": 1})),
     ({"id": 1, **META}, "no value for __op or __deleted, so deletes cannot be recognized"),
     ({"id": 1, "__deleted": "maybe", **META}, "unknown operation ''"),
     ({"id": 1, "__op": "z", **META}, "unknown operation 'z'"),
     ({"id": 1, "__op": "c", "__lsn": 5}, "no value for source.sequence"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("value", "wanted"), FLAT)
@@ -366,28 +332,22 @@ CHANGE = {**d.change("c", None, {"id": 1}, VITESS), "transaction": {"total_order
 @pytest.mark.parametrize(
     ("texts", "log_type", "kind", "wanted"),
     [
-        ("source.lsn", None, STRING, f"{5:020d}"),
-        ("SOURCE.LSN", None, STRING, f"{5:020d}"),
+        ("source.lsn", None, STRING, f"{5:020d}"), ("SOURCE.LSN", None, STRING, f"{5:020d}"),
         ("source.lsn", LONG, LONG, 5),
         ("ts_ms", None, STRING, f"{1_700_000_000_456:020d}"),
-        ("_offset", None, STRING, f"{42:020d}"),
-        ("_offset", LONG, LONG, 42),
+        ("_offset", None, STRING, f"{42:020d}"), ("_offset", LONG, LONG, 42),
         ("transaction.total_order", None, STRING, f"{3:020d}"),
         (["source.ts_ms", "transaction.total_order"], None, STRING, f"{9:020d}/{3:020d}"),
-        ("cast(source.lsn as bigint)", None, LONG, 5),
-        ("CAST ( source.lsn AS BIGINT )", None, LONG, 5),
-        ("try_cast(source.lsn as int)", None, INTEGER, 5),
-        ("bigint(source.lsn)", None, LONG, 5),
+        ("cast(source.lsn as bigint)", None, LONG, 5), ("CAST ( source.lsn AS BIGINT )", None, LONG, 5),
+        ("try_cast(source.lsn as int)", None, INTEGER, 5), ("bigint(source.lsn)", None, LONG, 5),
         ("cast(source.lsn as int)", LONG, LONG, 5),
         ("cast(source.lsn as decimal(20))", None, decimal(20, 0), Decimal(5)),
         (["cast(source.ts_ms as bigint)", "transaction.total_order"], None, STRING, f"{9:020d}/{3:020d}"),
-        ("source.vgtid", None, STRING, None),
-        ("cast(source.vgtid as bigint)", None, LONG, None),
-        ("source.nothing", None, STRING, None),
-        ("op", None, STRING, None),
+        ("source.vgtid", None, STRING, None), ("cast(source.vgtid as bigint)", None, LONG, None),
+        ("source.nothing", None, STRING, None), ("op", None, STRING, None),
         (["cast(source.vgtid as bigint)", "source.lsn"], None, STRING, None),
     ],
-)
+)  # fmt: skip
 def test_members_that_order(texts: Any, log_type: Type | None, kind: Type, wanted: Any) -> None:
     adapter = made({"sequence_by": texts})
     assert adapter.expressions == ()

@@ -147,26 +147,14 @@ def test_texts_sort_as_positions(connector: str) -> None:
         ("postgresql", "u", {"sequence": '["100","120"]'}, f"{100:020d}/1/{120:020d}"),
         ("postgresql", "r", {"sequence": '[null,"120"]', "snapshot": "first"}, f"{0:020d}/0/{120:020d}"),
         ("mysql", "u", {"file": "bin.000009", "pos": 154}, f"{9:010d}/{154:020d}/1/{0:010d}"),
-        (
-            "sqlserver",
-            "u",
-            {
-                "commit_lsn": "0000002A:00000001:0001",
-                "change_lsn": "00000027:00000758:0005",
-                "event_serial_no": 2,
-            },
-            "0000002a:00000001:0001/00000027:00000758:0005/0000000002",
-        ),
-        (
-            "oracle",
-            "u",
-            {"commit_scn": "1001", "scn": "999", "rs_id": " 0x000074.00007e8b.0010 ", "ssn": 1},
-            f"{1001:020d}/1/{999:020d}/0000000074.00007e8b.0010/{1:010d}",
-        ),
+        ("sqlserver", "u", {"commit_lsn": "0000002A:00000001:0001", "change_lsn": "00000027:00000758:0005",
+         "event_serial_no": 2}, "0000002a:00000001:0001/00000027:00000758:0005/0000000002"),
+        ("oracle", "u", {"commit_scn": "1001", "scn": "999", "rs_id": " 0x000074.00007e8b.0010 ", "ssn": 1},
+         f"{1001:020d}/1/{999:020d}/0000000074.00007e8b.0010/{1:010d}"),
         ("mongodb", "u", {"ts_ms": 1_700_000_000_000, "ord": 3}, f"1700000000/{3:010d}/1/{0:010d}"),
         ("mongodb", "u", {"ts_ms": 1_700_000_000_999, "ord": 3}, f"1700000000/{3:010d}/1/{0:010d}"),
     ],
-)
+)  # fmt: skip
 def test_logs_hold_these_texts(connector: str, op: str, source: dict[str, Any], wanted: str) -> None:
     assert place(connector, op, source, False) == wanted
 
@@ -196,36 +184,17 @@ def ms(commit: str, change: str | None, serial: int | None) -> dict[str, Any]:
 
 LSN = "00000027:00000758:0005"
 LACKING: dict[str, list[dict[str, Any]]] = {
-    "postgresql": [
-        {"sequence": text}
-        for text in (
-            *(None, "", "[]", '["1"]', '["1","2","3"]', '["1",null]', '["x","2"]', '["1","-2"]', '{"0":"1"}'),
-            *(
-                '["1","2"',
-                7,
-                ["1", [2]],
-                '["1.5","2"]',
-                f'["1","{"9" * 21}"]',
-                '["\\u0661","2"]',
-                '("1","2"]',
-            ),
-            *('["1","2")', '["1";"2"]', '["1"2"3"]'),
-        )
-    ],
-    "mysql": [
-        *({"file": name, "pos": 1} for name in ("bin", "bin.x", 7, "bin. 7", "bin.٣")),
+    "postgresql": [{"sequence": text} for text in (None, "", "[]", '["1"]', '["1","2","3"]', '["1",null]',
+        '["x","2"]', '["1","-2"]', '{"0":"1"}',
+        *('["1","2"', 7, ["1", [2]], '["1.5","2"]', f'["1","{"9" * 21}"]', '["\\u0661","2"]', '("1","2"]'),
+        *('["1","2")', '["1";"2"]', '["1"2"3"]'))],
+    "mysql": [*({"file": name, "pos": 1} for name in ("bin", "bin.x", 7, "bin. 7", "bin.٣")),
         *({"file": "bin.1", "pos": pos} for pos in (None, -1, Number("1e3"), True)),
-        {"file": "bin.1", "pos": 1, "row": "x"},
-    ],
-    "sqlserver": [
-        ms(LSN, None, 1),
-        ms("27:758:5", LSN, 1),
-        ms(f"{LSN}\n", LSN, 1),
-        ms(LSN, LSN, None),
-    ],
+        {"file": "bin.1", "pos": 1, "row": "x"}],
+    "sqlserver": [ms(LSN, None, 1), ms("27:758:5", LSN, 1), ms(f"{LSN}\n", LSN, 1), ms(LSN, LSN, None)],
     "oracle": [{"scn": "1"}, {"commit_scn": "1"}, {"commit_scn": "1:a,2:b", "scn": "1"}, {"commit_scn": [1]}],
     "mongodb": [{"ts_ms": 1000}, *({"ts_ms": millis, "ord": 1} for millis in (None, "x", -1000, 10**20))],
-}
+}  # fmt: skip
 LACKING["mariadb"] = LACKING["mysql"]
 
 
@@ -256,18 +225,13 @@ def test_the_table_of_an_event() -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("source.lsn", (("source", "lsn"), None)),
-        ("`source`.`a b`", (("source", "a b"), None)),
+        ("source.lsn", (("source", "lsn"), None)), ("`source`.`a b`", (("source", "a b"), None)),
         ("cast(source.lsn as bigint)", (("source", "lsn"), LONG)),
         ("Try_Cast(source.lsn AS decimal( 20 ))", (("source", "lsn"), decimal(20, 0))),
-        ("bigint( source.lsn )", (("source", "lsn"), LONG)),
-        ("cast(source.lsn as decimal(20,2))", None),
-        ("cast(source.lsn as decimal(60))", None),
-        ("cast(source.lsn as string)", None),
-        ("cast(source.lsn + 1 as bigint)", None),
-        ("source.lsn + 1", None),
-        ("cast(" * 5_000, None),
+        ("bigint( source.lsn )", (("source", "lsn"), LONG)), ("cast(source.lsn as decimal(20,2))", None),
+        ("cast(source.lsn as decimal(60))", None), ("cast(source.lsn as string)", None),
+        ("cast(source.lsn + 1 as bigint)", None), ("source.lsn + 1", None), ("cast(" * 5_000, None),
     ],
-)
+)  # fmt: skip
 def test_parts_that_need_no_spark(text: str, wanted: Any) -> None:
     assert part_of(text) == wanted

@@ -99,31 +99,26 @@ def of_decimal(**parameters: Any) -> dict[str, Any]:
 
 PRECISION = "connect.decimal.precision"
 DAMAGED: list[tuple[Any, str]] = [
-    ({"type": "int31"}, "the type int31 is unknown"),
-    ({"type": None}, "a type has no name"),
+    ({"type": "int31"}, "the type int31 is unknown"), ({"type": None}, "a type has no name"),
     ({"type": ["int32"]}, "a type has no name"),
     ({"type": "int32", "name": ["x"]}, "a type has no name"),
     ({"type": "array"}, "a type is no object"),
     ({"type": "array", "items": "int32"}, "a type is no object"),
     ({"type": "map", "keys": {"type": "int32"}, "values": {"type": "int32"}}, "a map has keys of type int32"),
-    ({"type": "map"}, "a map has keys of type None"),
-    ({"type": "struct"}, "an object has no fields"),
+    ({"type": "map"}, "a map has keys of type None"), ({"type": "struct"}, "an object has no fields"),
     ({"type": "struct", "fields": [d.field("", "int32")]}, "an object has no fields, or one without a name"),
     ({"type": "struct", "fields": {}}, "fields is no list"),
     ({"type": "struct", "fields": [7]}, "a field has no name"),
-    (
-        {"type": "struct", "fields": [d.field("a", "int32"), d.field("A", "int32")]},
-        "fields of an object differ in case only",
-    ),
+    ({"type": "struct", "fields": [d.field("a", "int32"), d.field("A", "int32")]},
+     "fields of an object differ in case only"),
     ({"type": "struct", "fields": [d.field("a", "int32")] * 2}, "the field a is there twice"),
     ({"type": "bytes", "name": f"{d.CONNECT}.Decimal"}, "a decimal has no scale"),
-    (of_decimal(scale="2.5"), "a decimal has no scale"),
-    (of_decimal(scale=True), "a decimal has no scale"),
+    (of_decimal(scale="2.5"), "a decimal has no scale"), (of_decimal(scale=True), "a decimal has no scale"),
     (of_decimal(scale="9" * 5_000), "a decimal has no scale"),
     (of_decimal(scale=10**5_000), "a decimal has no scale"),
     (of_decimal(scale="2", **{PRECISION: "ten"}), "the precision of a decimal is no number"),
     (nested("array", 400), "it has too many levels"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "reason"), DAMAGED)

@@ -35,25 +35,19 @@ def of_row(adapter: Any, value: Any, file: str | None = CHANGES, row: int | None
 @pytest.mark.parametrize(
     ("value", "file", "wanted"),
     [
-        ({"id": 1}, LOAD, ["upsert"]),
-        ({"Op": None, "id": 1}, LATER_LOAD, ["upsert"]),
-        ({"Op": " ", "id": 1}, LOAD, ["upsert"]),
-        ({"Op": "I", "id": 1}, LOAD, ["upsert"]),
-        ({"Op": "I", "id": 1}, CHANGES, ["upsert"]),
-        ({"Op": "U", "id": 1}, LATER, ["upsert"]),
-        ({"Op": "D", "id": 1}, CHANGES, ["delete"]),
-        ({"op": "d", "id": 1}, CHANGES, ["delete"]),
-        ({"id": 1}, CHANGES, NO_OP),
-        ({"id": 1}, "/in/LOADER.csv", ["upsert"]),
-        ({"id": 1}, "/in/LOADS.csv", NO_OP),
-        ({"id": 1}, "/in/LOAD/1.csv", NO_OP),
+        ({"id": 1}, LOAD, ["upsert"]), ({"Op": None, "id": 1}, LATER_LOAD, ["upsert"]),
+        ({"Op": " ", "id": 1}, LOAD, ["upsert"]), ({"Op": "I", "id": 1}, LOAD, ["upsert"]),
+        ({"Op": "I", "id": 1}, CHANGES, ["upsert"]), ({"Op": "U", "id": 1}, LATER, ["upsert"]),
+        ({"Op": "D", "id": 1}, CHANGES, ["delete"]), ({"op": "d", "id": 1}, CHANGES, ["delete"]),
+        ({"id": 1}, CHANGES, NO_OP), ({"id": 1}, "/in/LOADER.csv", ["upsert"]),
+        ({"id": 1}, "/in/LOADS.csv", NO_OP), ({"id": 1}, "/in/LOAD/1.csv", NO_OP),
         ({"id": 1}, "/in/LOAD.csv", NO_OP),
         ({"Op": "X", "id": 1}, LOAD, "unknown operation 'X'"),
         ({"Op": "I", "id": 1}, None, NO_FILE),
         ({"Op": "I", "id": 1}, f"/in/{'x' * 33}.csv", NO_FILE),
         ({"Op": "I", "id": 1}, "/in/.csv", NO_FILE),
     ],
-)
+)  # fmt: skip
 def test_operations_of_rows(value: dict[str, Any], file: str | None, wanted: Any) -> None:
     found = of_row(made(), value, file)
     if isinstance(found, list):
@@ -149,30 +143,16 @@ MESSAGES: list[tuple[str, dict[str, Any], Any]] = [
     ("load", message("load"), [Event("upsert", ROW, f"{LOADED}/1", AT)]),
     ("load, in capitals", message("LOAD"), [Event("upsert", ROW, f"{LOADED}/1", AT)]),
     ("delete", message("delete", {"id": 1}), [Event("delete", {"id": 1}, f"{BASE}/1", AT)]),
-    (
-        "delete, its key before",
-        message("delete", {}, {"id": 1}),
-        [Event("delete", {"id": 1}, f"{BASE}/1", AT)],
-    ),
+    ("delete, its key before", message("delete", {}, {"id": 1}),
+     [Event("delete", {"id": 1}, f"{BASE}/1", AT)]),
     ("update", message("update", before={}), [Event("upsert", ROW, f"{BASE}/1", AT)]),
-    (
-        "update of a value",
-        message("update", before={"id": "1", "v": "z"}),
-        [Event("upsert", ROW, f"{BASE}/1", AT)],
-    ),
-    (
-        "commit's time",
-        message(**{"commit-timestamp": "1970-01-01T00:00:01Z"}),
-        [Event("upsert", ROW, f"{BASE}/1", 1_000_000)],
-    ),
-    (
-        "key change",
-        message("update", {"id": 2, "v": None}, {"id": 1, "w": "w"}),
-        [
-            Event("delete", {"id": 1, "v": None, "w": "w"}, f"{BASE}/0", AT),
-            Event("upsert", {"id": 2, "v": None, "w": "w"}, f"{BASE}/1", AT, whole=True),
-        ],
-    ),
+    ("update of a value", message("update", before={"id": "1", "v": "z"}),
+     [Event("upsert", ROW, f"{BASE}/1", AT)]),
+    ("commit's time", message(**{"commit-timestamp": "1970-01-01T00:00:01Z"}),
+     [Event("upsert", ROW, f"{BASE}/1", 1_000_000)]),
+    ("key change", message("update", {"id": 2, "v": None}, {"id": 1, "w": "w"}),
+     [Event("delete", {"id": 1, "v": None, "w": "w"}, f"{BASE}/0", AT),
+     Event("upsert", {"id": 2, "v": None, "w": "w"}, f"{BASE}/1", AT, whole=True)]),
     ("control", message("create-table", **{"record-type": "control"}), IGNORED),
     ("control without data", {"metadata": {"record-type": "control"}}, IGNORED),
     ("unknown operation", message("merge"), "unknown operation 'merge'"),
@@ -180,7 +160,7 @@ MESSAGES: list[tuple[str, dict[str, Any], Any]] = [
     ("no data", message(data=None), "data is no object"),
     ("data that is text", message(data="{}"), "data is no object"),
     ("an old row that is a list", message(before=[1]), "before-image is no object"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("envelope", [False, True])

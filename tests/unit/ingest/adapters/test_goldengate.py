@@ -36,75 +36,38 @@ FULL = {"ID": 1, "V": "a"}
 #: Case, record, events.
 OPERATIONS: list[tuple[str, dict[str, Any], Any]] = [
     ("insert", op("I", after=FULL), [Event("upsert", FULL, place(2928), AT)]),
-    (
-        "update with what changed alone",
-        op("U", "7", before=FULL, after={"ID": 1, "V": None}),
-        [Event("upsert", {"ID": 1, "V": None}, place(7), AT)],
-    ),
-    (
-        "flags",
-        op(
-            "U", 7, after={"ID": 1, "ID_isMissing": False, "V": None, "V_isMissing": True, "W_ISMISSING": "t"}
-        ),
-        [Event("upsert", {"ID": 1}, place(7), AT)],
-    ),
-    (
-        "a flag of another case than its column",
-        op("U", 7, after={"ID": 1, "v": 2, "V_isMissing": 1}),
-        [Event("upsert", {"ID": 1}, place(7), AT)],
-    ),
-    (
-        "a flag that is a word",
-        op("U", 7, after={"ID": 1, "V_isMissing": "x"}),
-        "column V_isMissing is no boolean",
-    ),
-    (
-        "a flag that is null",
-        op("U", 7, after={**FULL, "V_isMissing": None}),
-        [Event("upsert", FULL, place(7), AT)],
-    ),
+    ("update with what changed alone", op("U", "7", before=FULL, after={"ID": 1, "V": None}),
+     [Event("upsert", {"ID": 1, "V": None}, place(7), AT)]),
+    ("flags",
+     op("U", 7, after={"ID": 1, "ID_isMissing": False, "V": None, "V_isMissing": True, "W_ISMISSING": "t"}),
+     [Event("upsert", {"ID": 1}, place(7), AT)]),
+    ("a flag of another case than its column", op("U", 7, after={"ID": 1, "v": 2, "V_isMissing": 1}),
+     [Event("upsert", {"ID": 1}, place(7), AT)]),
+    ("a flag that is a word", op("U", 7, after={"ID": 1, "V_isMissing": "x"}),
+     "column V_isMissing is no boolean"),
+    ("a flag that is null", op("U", 7, after={**FULL, "V_isMissing": None}),
+     [Event("upsert", FULL, place(7), AT)]),
     ("delete", op("D", 7, before={"ID": 1}), [Event("delete", {"ID": 1}, place(7), AT)]),
     ("delete, of its row after", op("D", 7, after={"ID": 1}), [Event("delete", {"ID": 1}, place(7), AT)]),
     ("truncate", op("T", 7), [Event("truncate", {}, place(7), AT)]),
     ("truncate, whatever it has", op("T", 7, before=7, after=FULL), [Event("truncate", {}, place(7), AT)]),
-    (
-        "key change",
-        op("U", 7, before={"ID": "1", "V": "a"}, after={"ID": "2", "V": "b"}),
-        [
-            Event("delete", {"ID": "1", "V": "a"}, place(7, 0), AT),
-            Event("upsert", {"ID": "2", "V": "b"}, place(7), AT, whole=True),
-        ],
-    ),
-    (
-        "key change, filled from before, where after lacks it or calls it missing",
-        op(
-            "K",
-            7,
-            before={"ID": 1, "V": "a", "W": None, "X": 5, "X_isMissing": True},
-            after={"ID": 2, "W": "w", "V": None, "V_isMissing": True},
-        ),
-        [
-            Event("delete", {"ID": 1, "V": "a", "W": None}, place(7, 0), AT),
-            Event("upsert", {"ID": 2, "W": "w", "V": "a"}, place(7), AT, whole=True),
-        ],
-    ),
-    (
-        "the same key, named",
-        op("K", 7, before={"ID": "1"}, after=FULL),
-        [Event("upsert", FULL, place(7), AT)],
-    ),
+    ("key change", op("U", 7, before={"ID": "1", "V": "a"}, after={"ID": "2", "V": "b"}),
+     [Event("delete", {"ID": "1", "V": "a"}, place(7, 0), AT),
+     Event("upsert", {"ID": "2", "V": "b"}, place(7), AT, whole=True)]),
+    ("key change, filled from before, where after lacks it or calls it missing", op("K", 7,
+     before={"ID": 1, "V": "a", "W": None, "X": 5, "X_isMissing": True},
+     after={"ID": 2, "W": "w", "V": None, "V_isMissing": True}),
+     [Event("delete", {"ID": 1, "V": "a", "W": None}, place(7, 0), AT),
+     Event("upsert", {"ID": 2, "W": "w", "V": "a"}, place(7), AT, whole=True)]),
+    ("the same key, named", op("K", 7, before={"ID": "1"}, after=FULL),
+     [Event("upsert", FULL, place(7), AT)]),
     ("no old key", op("K", 7, after=FULL), UNKNOWN_OLD),
     ("no old key in the image", op("K", 7, before={"V": "a"}, after=FULL), UNKNOWN_OLD),
     ("a null old key in the image", op("K", 7, before={"ID": None}, after=FULL), UNKNOWN_OLD),
-    (
-        "an old key that is missing",
-        op("K", 7, before={"ID": 1, "ID_isMissing": True}, after=FULL),
-        UNKNOWN_OLD,
-    ),
-    ("no new key", op("K", 7, before=FULL), NO_IMAGE),
-    ("no image", op("I", 7), NO_IMAGE),
-    ("no new row", op("U", 7, before=FULL), NO_IMAGE),
-    ("no old row", op("D", 7), NO_IMAGE),
+    ("an old key that is missing", op("K", 7, before={"ID": 1, "ID_isMissing": True}, after=FULL),
+     UNKNOWN_OLD),
+    ("no new key", op("K", 7, before=FULL), NO_IMAGE), ("no image", op("I", 7), NO_IMAGE),
+    ("no new row", op("U", 7, before=FULL), NO_IMAGE), ("no old row", op("D", 7), NO_IMAGE),
     ("an image that is a text", op("I", 7, after="x"), "after is no object"),
     ("an old image that is a list", op("U", 7, before=[1], after=FULL), "before is no object"),
     ("unknown operation", op("Q", 7, after=FULL), "unknown operation 'Q'"),
@@ -114,7 +77,7 @@ OPERATIONS: list[tuple[str, dict[str, Any], Any]] = [
     ("a place with a fraction", op("I", Number("1.5"), after=FULL), NO_POS),
     ("a place beyond", op("I", "1" * 25, after=FULL), NO_POS),
     ("another time", {**op("I", 7, after=FULL), "op_ts": "x"}, [Event("upsert", FULL, place(7), None)]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -141,16 +104,11 @@ ROWS: list[tuple[str, dict[str, Any], Any]] = [
     ("delimited text", op("U", ID="1", V="", V_isMissing="true"), [("upsert", {"ID": "1"})]),
     ("absent", op("U", ID="1"), [("upsert", {"ID": "1"})]),
     ("null", op("U", ID="1", V=None), [("upsert", {"ID": "1", "V": None})]),
-    ("delete", op("D", ID=1), [("delete", {"ID": 1})]),
-    ("truncate", op("T"), [("truncate", {})]),
+    ("delete", op("D", ID=1), [("delete", {"ID": 1})]), ("truncate", op("T"), [("truncate", {})]),
     ("fields in another case", {"OP_TYPE": "I", "POS": 7, "Current_Ts": 1, "ID": 1}, [("upsert", {"ID": 1})]),
     ("key change", op("K", ID=1), UNKNOWN_OLD),
-    (
-        "a flag that is a word",
-        op("I", ID=1, V_isMissing="maybe"),
-        "column V_isMissing is no boolean",
-    ),
-]
+    ("a flag that is a word", op("I", ID=1, V_isMissing="maybe"), "column V_isMissing is no boolean"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("record", "wanted"), [case[1:] for case in ROWS], ids=[case[0] for case in ROWS])

@@ -89,52 +89,39 @@ def update(*arguments: Any) -> dict[str, Any]:
 CASES: dict[str, tuple[Any, ...]] = {
     "create": (change("c", FULL), None, upsert(FULL), DOCUMENT),
     "whole update": (change("u", FULL), ID_KEY, upsert(FULL), DOCUMENT),
-    "whole update, and what changed": (
-        *(change("u", FULL, updateDescription=described({"a.b": 1})), ID_KEY, upsert(FULL), DOCUMENT),
-    ),
-    "with schema": (*({"schema": {}, "payload": change("c", FULL)}, None, upsert(FULL), DOCUMENT),),
-    "document that is an object": (
-        *({**change("c"), "after": {"name": "Ada"}}, ID_KEY, upsert({"name": "Ada", "_id": OID})),
-        upsert({"_id": OID, "document": {"name": "Ada"}}),
-    ),
-    "id in the key alone": (
-        *(change("c", {"name": "Ada"}), ID_KEY, upsert({"name": "Ada", "_id": OID}), IN_KEY),
-    ),
+    "whole update, and what changed": (change("u", FULL, updateDescription=described({"a.b": 1})), ID_KEY,
+        upsert(FULL), DOCUMENT),
+    "with schema": ({"schema": {}, "payload": change("c", FULL)}, None, upsert(FULL), DOCUMENT),
+    "document that is an object": ({**change("c"), "after": {"name": "Ada"}}, ID_KEY,
+        upsert({"name": "Ada", "_id": OID}), upsert({"_id": OID, "document": {"name": "Ada"}})),
+    "id in the key alone": (change("c", {"name": "Ada"}), ID_KEY, upsert({"name": "Ada", "_id": OID}),
+        IN_KEY),
     "no id": (change("c", {"name": "Ada"}), None, NO_ID),
-    "changed fields": (
-        *(update({"name": "Eve", "n": None}), ID_KEY, upsert({"name": "Eve", "n": None, "_id": OID})),
-        PARTIAL,
-    ),
-    "removed fields": (
-        *(update(None, ["name", "old"], []), ID_KEY, upsert({"name": None, "old": None, "_id": OID})),
-        PARTIAL,
-    ),
+    "changed fields": (update({"name": "Eve", "n": None}), ID_KEY,
+        upsert({"name": "Eve", "n": None, "_id": OID}), PARTIAL),
+    "removed fields": (update(None, ["name", "old"], []), ID_KEY,
+        upsert({"name": None, "old": None, "_id": OID}), PARTIAL),
     "part of a field": (update({"address.city": "Oslo"}), ID_KEY, PART, PARTIAL),
     "removed part of a field": (update({"name": "Eve"}, ["address.city"]), ID_KEY, PART, PARTIAL),
     "shortened list": (update({}, [], [{"field": "tags", "size": 2}]), ID_KEY, SHORTENED, PARTIAL),
     "changed fields without key": (update({"name": "Eve"}), None, NO_ID, PARTIAL),
-    "what changed is a text": (
-        *(change("u", updateDescription="x"), ID_KEY, "updateDescription is no object", PARTIAL),
-    ),
+    "what changed is a text": (change("u", updateDescription="x"), ID_KEY, "updateDescription is no object",
+        PARTIAL),
     "changed fields that are a list": (update([1]), ID_KEY, "updatedFields is no document", PARTIAL),
-    "removed fields that are a text": (
-        *(update(None, "name"), ID_KEY, "removedFields is no list of names", PARTIAL),
-    ),
-    "removed fields that are numbers": (
-        *(update(None, [1]), ID_KEY, "removedFields is no list of names", PARTIAL),
-    ),
+    "removed fields that are a text": (update(None, "name"), ID_KEY, "removedFields is no list of names",
+        PARTIAL),
+    "removed fields that are numbers": (update(None, [1]), ID_KEY, "removedFields is no list of names",
+        PARTIAL),
     "nothing": (change("u"), ID_KEY, "no value for after, nor for updateDescription"),
     "delete": (change("d"), ID_KEY, KEY),
     "delete with before": (change("d", before=TEXT), ID_KEY, delete(FULL), KEY),
     "delete by before alone": (change("d", before=TEXT), None, delete(FULL), KEY),
-    "delete by before and the key": (
-        *(change("d", before='{"name":"Ada"}'), ID_KEY, delete({"name": "Ada", "_id": OID}), KEY),
-    ),
+    "delete by before and the key": (change("d", before='{"name":"Ada"}'), ID_KEY,
+        delete({"name": "Ada", "_id": OID}), KEY),
     "delete by before without id": (change("d", before="{}"), None, NO_ID),
     "delete by a damaged before": (change("d", before="{"), ID_KEY, "before is no document: not JSON"),
-    "delete by a key with schema": (
-        *(change("d"), json.dumps({"schema": {}, "payload": {"id": json.dumps(OID)}}).encode(), KEY),
-    ),
+    "delete by a key with schema": (change("d"),
+        json.dumps({"schema": {}, "payload": {"id": json.dumps(OID)}}).encode(), KEY),
     "delete by a key of Avro": (change("d"), {"id": json.dumps(OID)}, KEY),
     "delete by a whole number": (change("d"), b'{"id":"1004"}', delete({"_id": 1004})),
     "delete by a text": (change("d"), b'{"id":"\\"a\\""}', delete({"_id": "a"})),
@@ -143,13 +130,10 @@ CASES: dict[str, tuple[Any, ...]] = {
     "delete by no JSON": (change("d"), b"\xff", NO_KEY),
     "no document": (change("c", "[1]"), ID_KEY, "after is no document"),
     "damaged document": (change("c", '{"_id":'), ID_KEY, "after is no document: not JSON"),
-    "half of a character": (
-        *(change("c", '{"_id":1,"a":"\ud800"}'), ID_KEY, "after is no document: not UTF-8"),
-    ),
+    "half of a character": (change("c", '{"_id":1,"a":"\ud800"}'), ID_KEY, "after is no document: not UTF-8"),
     "document twice": (change("c", '{"_id":1,"_id":2}'), ID_KEY, "after is no document: not strict JSON"),
     "number as document": (change("c", 7), ID_KEY, "after is no document"),
-    "truncate": (change("t"), None, TRUNCATE),
-    "message": (change("m"), None, IGNORED[0]),
+    "truncate": (change("t"), None, TRUNCATE), "message": (change("m"), None, IGNORED[0]),
     "tombstone": (None, ID_KEY, IGNORED[0]),
     "tombstone with schema": ({"schema": None, "payload": None}, ID_KEY, IGNORED[0]),
     "unknown operation": (change("x", FULL), None, "unknown operation 'x'"),
@@ -157,7 +141,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "no object": ("x", None, "not JSON"),
     "no place": (change("c", FULL, source=source(ord=None)), None, NO_PLACE),
     "no source": (change("c", FULL, source=7), None, NO_PLACE),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("has_schema", [True, False], ids=["fields", "document"])

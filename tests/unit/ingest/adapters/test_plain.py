@@ -36,26 +36,15 @@ def plain(sequence_by: Any = "ts", *, facts: dict[str, Any] | None = None, **opt
 @pytest.mark.parametrize(
     ("value", "wanted"),
     [
-        ("I", "upsert"),
-        ("insert", "upsert"),
-        ("UpDaTe", "upsert"),
-        (" d ", "delete"),
-        ("DELETE", "delete"),
-        ("UO", "ignore"),
-        (" UO", "ignore"),
-        ("TR", "truncate"),
-        (1, "delete"),
-        (True, "truncate"),
-        ("i", "ignore"),
-        ("uo", Invalid("unknown operation 'uo'")),
-        ("", Invalid("unknown operation ''")),
-        (None, Invalid("unknown operation ''")),
-        ("\ti", Invalid("unknown operation '\ti'")),
+        ("I", "upsert"), ("insert", "upsert"), ("UpDaTe", "upsert"), (" d ", "delete"), ("DELETE", "delete"),
+        ("UO", "ignore"), (" UO", "ignore"), ("TR", "truncate"), (1, "delete"), (True, "truncate"),
+        ("i", "ignore"), ("uo", Invalid("unknown operation 'uo'")), ("", Invalid("unknown operation ''")),
+        (None, Invalid("unknown operation ''")), ("\ti", Invalid("unknown operation '\ti'")),
         (Number("1.0"), Invalid("unknown operation '1.0'")),
         ("x" * 50, Invalid(f"unknown operation '{'x' * 40}'")),
         ({"a": [1]}, Invalid("unknown operation '{\"a\":[1]}'")),
     ],
-)
+)  # fmt: skip
 def test_operations(value: Any, wanted: Any) -> None:
     """The user's match exactly and take precedence, the usual ones match without regard to case."""
     given = {"UO": "ignore", "TR": "truncate", "1": "delete", "true": "truncate", "i": "ignore"}
@@ -96,16 +85,11 @@ def test_columns_that_a_parquet_reader_must_bring() -> None:
 @pytest.mark.parametrize(
     ("texts", "expressions", "needs_rows"),
     [
-        (["ts"], (), False),
-        (["ts", "_row"], (), True),
-        (["_ROW"], (), True),
-        (["a_row"], (), False),
-        (["source.lsn"], (), False),
-        (["`a b`.`c``d`"], (), False),
-        (["upper(ts)"], ("upper(ts)",), False),
+        (["ts"], (), False), (["ts", "_row"], (), True), (["_ROW"], (), True), (["a_row"], (), False),
+        (["source.lsn"], (), False), (["`a b`.`c``d`"], (), False), (["upper(ts)"], ("upper(ts)",), False),
         (["ts", "b * 1000 + _row"], ("ts", "b * 1000 + _row"), True),
     ],
-)
+)  # fmt: skip
 def test_what_is_sql(texts: list[str], expressions: tuple[str, ...], needs_rows: bool) -> None:
     adapter = plain(texts)
     assert (adapter.expressions, adapter.needs_rows) == (expressions, needs_rows)
@@ -119,30 +103,19 @@ def test_what_is_sql(texts: list[str], expressions: tuple[str, ...], needs_rows:
 @pytest.mark.parametrize(
     ("kind", "log", "typed", "value", "wanted"),
     [
-        (LONG, None, "", 5, 5),
-        (LONG, None, "", "5", 5),
-        (LONG, None, "", Number("5.5"), LACKING),
-        (LONG, None, "", None, LACKING),
-        (LONG, None, "", 2**63 - 1, 2**63 - 1),
-        (LONG, None, "", Number(str(2**63)), LACKING),
-        (STRING, None, "", "999", f"{999:020d}"),
+        (LONG, None, "", 5, 5), (LONG, None, "", "5", 5), (LONG, None, "", Number("5.5"), LACKING),
+        (LONG, None, "", None, LACKING), (LONG, None, "", 2**63 - 1, 2**63 - 1),
+        (LONG, None, "", Number(str(2**63)), LACKING), (STRING, None, "", "999", f"{999:020d}"),
         (STRING, None, "", "10/9:8", f"{10:020d}/{9:020d}/{8:020d}"),
-        (STRING, None, "", "x", LACKING),
-        (STRING, None, "", "", LACKING),
-        (STRING, None, "ts", "x", "x"),
-        (STRING, None, "ts", None, LACKING),
-        (LONG, STRING, "", 1001, f"{1001:020d}"),
-        (LONG, LONG, "ts", 1001, 1001),
-        (DOUBLE, LONG, "", Number("1.5"), LACKING),
-        (DOUBLE, LONG, "", 3, 3),
+        (STRING, None, "", "x", LACKING), (STRING, None, "", "", LACKING), (STRING, None, "ts", "x", "x"),
+        (STRING, None, "ts", None, LACKING), (LONG, STRING, "", 1001, f"{1001:020d}"),
+        (LONG, LONG, "ts", 1001, 1001), (DOUBLE, LONG, "", Number("1.5"), LACKING), (DOUBLE, LONG, "", 3, 3),
         (INTEGER, LONG, "", 3, 3),
         (DATE, None, "", "2024-02-29", (date(2024, 2, 29) - date(1970, 1, 1)).days),
         (TIMESTAMP, None, "ts", "1970-01-01T00:00:01Z", 1_000_000),
-        (None, None, "", "7", f"{7:020d}"),
-        (None, LONG, "", "7", 7),
-        (None, STRING, "", 7, f"{7:020d}"),
+        (None, None, "", "7", f"{7:020d}"), (None, LONG, "", "7", 7), (None, STRING, "", 7, f"{7:020d}"),
     ],
-)
+)  # fmt: skip
 def test_the_value_of_one_column(kind: Any, log: Any, typed: str, value: Any, wanted: Any) -> None:
     adapter = plain(facts={"typed": {typed}})
     types = {} if kind is None else {"id": LONG, "TS": kind}
@@ -228,27 +201,13 @@ def test_insert_only_needs_no_order() -> None:
 @pytest.mark.parametrize(
     ("listed", "wanted"),
     [
-        ("V, id", ["V", "id"]),
-        (["w"], ["w"]),
-        ([], []),
-        (None, None),
-        ("  ", None),
-        ('["w","v"]', ["w", "v"]),
-        (' [ "w" ]', ["w"]),
-        ("new", ["new"]),
-        ("op,v", ["v"]),
-        (["nothing"], "nothing"),
-        ('["w"]]', '["w"]]'),
-        ('["w"', '["w"'),
-        (["w", None], "null"),
-        ([7], "7"),
-        ("[7]", "7"),
-        ("[" * 5_000, "[" * 5_000),
-        ("v,,w", ""),
-        ("[1e400]", "1e400"),
+        ("V, id", ["V", "id"]), (["w"], ["w"]), ([], []), (None, None), ("  ", None),
+        ('["w","v"]', ["w", "v"]), (' [ "w" ]', ["w"]), ("new", ["new"]), ("op,v", ["v"]),
+        (["nothing"], "nothing"), ('["w"]]', '["w"]]'), ('["w"', '["w"'), (["w", None], "null"), ([7], "7"),
+        ("[7]", "7"), ("[" * 5_000, "[" * 5_000), ("v,,w", ""), ("[1e400]", "1e400"),
         (f"[{'9' * 9_999}]", "9" * 9_999),
     ],
-)
+)  # fmt: skip
 def test_a_list_of_columns_in_the_record(listed: Any, wanted: Any) -> None:
     adapter = plain(columns_to_update="changed", operation_column="op")
     record = {"op": "I", "ts": 1, "id": 1, "v": 1, "new": 2, "changed": listed}

@@ -247,8 +247,7 @@ TIME = "io.debezium.time"
 UUID = "c0ffee00-0000-0000-0000-000000000000"
 #: Field, value in the message, Spark's type, value in the row.
 ENCODINGS: list[tuple[d.Field, Any, str, Any]] = [
-    (d.field("i8", "int8"), -128, "tinyint", -128),
-    (d.field("i16", "int16"), 32767, "smallint", 32767),
+    (d.field("i8", "int8"), -128, "tinyint", -128), (d.field("i16", "int16"), 32767, "smallint", 32767),
     (d.field("i32", "int32"), -(2**31), "int", -(2**31)),
     (d.field("i64", "int64"), 2**63 - 1, "bigint", 2**63 - 1),
     (d.field("f32", "float"), 0.5, "float", 0.5),
@@ -260,26 +259,16 @@ ENCODINGS: list[tuple[d.Field, Any, str, Any]] = [
     (d.decimal_field("dec", 10, 2), d.unscaled(Decimal("-1.67"), 2), "decimal(10,2)", Decimal("-1.67")),
     (d.decimal_field("wide", 38, 0), d.unscaled(10**38 - 1), "decimal(38,0)", Decimal(10**38 - 1)),
     (d.decimal_field("low", None, 4), d.unscaled(Decimal("-0.0001"), 4), "decimal(38,4)", Decimal("-0.0001")),
-    (
-        d.field(
-            "vary", "struct", "io.debezium.data.VariableScaleDecimal", fields=[d.field("scale", "int32")]
-        ),
-        {"scale": 3, "value": d.unscaled(-1500)},
-        "decimal(38,18)",
-        Decimal("-1.5"),
-    ),
+    (d.field("vary", "struct", "io.debezium.data.VariableScaleDecimal", fields=[d.field("scale", "int32")]),
+     {"scale": 3, "value": d.unscaled(-1500)}, "decimal(38,18)", Decimal("-1.5")),
     (d.field("day", "int32", f"{TIME}.Date"), -719162, "date", date(1, 1, 1)),
     (d.field("cday", "int32", f"{d.CONNECT}.Date"), 19000, "date", date(2022, 1, 8)),
     (d.field("ms", "int64", f"{TIME}.Timestamp"), -1, "timestamp", at(1969, 12, 31, 23, 59, 59, 999_000)),
     (d.field("us", "int64", f"{TIME}.MicroTimestamp"), 1, "timestamp", at(1970, 1, 1, 0, 0, 0, 1)),
     (d.field("ns", "int64", f"{TIME}.NanoTimestamp"), 1_999, "timestamp", at(1970, 1, 1, 0, 0, 0, 1)),
     (d.field("cms", "int64", f"{d.CONNECT}.Timestamp"), 1, "timestamp", at(1970, 1, 1, 0, 0, 0, 1000)),
-    (
-        d.field("zoned", "string", f"{TIME}.ZonedTimestamp"),
-        "2024-01-31T12:00:00.5+02:00",
-        "timestamp",
-        at(2024, 1, 31, 10, 0, 0, 500_000),
-    ),
+    (d.field("zoned", "string", f"{TIME}.ZonedTimestamp"), "2024-01-31T12:00:00.5+02:00", "timestamp",
+     at(2024, 1, 31, 10, 0, 0, 500_000)),
     (d.field("tms", "int32", f"{TIME}.Time"), 3_723_004, "string", "01:02:03.004000"),
     (d.field("tus", "int64", f"{TIME}.MicroTime"), -3_020_399_000_000, "string", "-838:59:59.000000"),
     (d.field("tns", "int64", f"{TIME}.NanoTime"), 1_000, "string", "00:00:00.000001"),
@@ -290,25 +279,13 @@ ENCODINGS: list[tuple[d.Field, Any, str, Any]] = [
     (d.field("enum", "string", "io.debezium.data.Enum"), "x", "string", "x"),
     (d.field("uuid", "string", "io.debezium.data.Uuid"), UUID, "string", UUID),
     (d.field("list", "array", items={"type": "int32"}), [1, None], "array<int>", [1, None]),
-    (
-        d.field("decs", "array", items={k: v for k, v in d.decimal_field("x", 5, 1).items() if k != "field"}),
-        [d.unscaled(15)],
-        "array<decimal(5,1)>",
-        [Decimal("1.5")],
-    ),
-    (
-        d.field("map", "map", keys={"type": "string"}, values={"type": "string"}),
-        {"a": "b"},
-        "map<string,string>",
-        {"a": "b"},
-    ),
-    (
-        d.field("point", "struct", fields=[d.field("wkb", "bytes"), d.field("srid", "int32")]),
-        {"wkb": "AQ==", "srid": None},
-        "struct<wkb:binary,srid:int>",
-        {"wkb": b"\x01", "srid": None},
-    ),
-]
+    (d.field("decs", "array", items={k: v for k, v in d.decimal_field("x", 5, 1).items() if k != "field"}),
+     [d.unscaled(15)], "array<decimal(5,1)>", [Decimal("1.5")]),
+    (d.field("map", "map", keys={"type": "string"}, values={"type": "string"}), {"a": "b"},
+     "map<string,string>", {"a": "b"}),
+    (d.field("point", "struct", fields=[d.field("wkb", "bytes"), d.field("srid", "int32")]),
+     {"wkb": "AQ==", "srid": None}, "struct<wkb:binary,srid:int>", {"wkb": b"\x01", "srid": None}),
+]  # fmt: skip
 FIELDS = [d.field("id", "int32"), *[field for field, *_ in ENCODINGS]]
 VALUES = {field["field"]: value for field, value, *_ in ENCODINGS}
 

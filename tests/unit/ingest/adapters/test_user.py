@@ -245,37 +245,24 @@ NO_ORDER = Invalid("the sequence of the event is no text, whole number, date or 
 @pytest.mark.parametrize(
     ("options", "log", "value", "wanted"),
     [
-        ({}, None, 7, 7),
-        ({}, None, None, None),
-        (
-            {},
-            None,
-            "x",
-            Invalid(
-                "the sequence of the event is no bigint (for others, give adapter_options sequence_type)"
-            ),
-        ),
+        ({}, None, 7, 7), ({}, None, None, None),
+        ({}, None, "x",
+         Invalid("the sequence of the event is no bigint (for others, give adapter_options sequence_type)")),
         ({}, LONG, "x", Invalid("the sequence of the event is no bigint")),
         ({}, decimal(20, 0), 7, Decimal(7)),
         ({"sequence_type": "integer"}, None, 2**40, Invalid),
         ({"sequence_type": "decimal(38,0)"}, None, 2**100, Decimal(2**100)),
-        ({"sequence_type": "string"}, None, "x", "x"),
-        ({"sequence_type": "string"}, None, None, None),
+        ({"sequence_type": "string"}, None, "x", "x"), ({"sequence_type": "string"}, None, None, None),
         ({"sequence_type": "string"}, None, 7, f"{7:020d}"),
         ({"sequence_type": "string"}, None, -1, f"-{10**20 - 2:020d}"),
         ({}, STRING, (date(2024, 1, 2), "a", 7), f"2024-01-02/a/{7:020d}"),
         ({}, STRING, datetime(2024, 1, 2, tzinfo=UTC), "2024-01-02 00:00:00.000000"),
-        ({}, STRING, Decimal(7), f"{7:038d}"),
-        ({}, STRING, Decimal("7.5"), NO_ORDER),
-        ({}, STRING, True, NO_ORDER),
-        ({}, STRING, 2**70, NO_ORDER),
-        ({}, STRING, 1.5, NO_ORDER),
-        ({}, STRING, (1, None), NO_ORDER),
-        ({}, STRING, (), NO_ORDER),
-        ({}, STRING, "\ud800", NO_ORDER),
+        ({}, STRING, Decimal(7), f"{7:038d}"), ({}, STRING, Decimal("7.5"), NO_ORDER),
+        ({}, STRING, True, NO_ORDER), ({}, STRING, 2**70, NO_ORDER), ({}, STRING, 1.5, NO_ORDER),
+        ({}, STRING, (1, None), NO_ORDER), ({}, STRING, (), NO_ORDER), ({}, STRING, "\ud800", NO_ORDER),
         ({}, STRING, object(), NO_ORDER),
     ],
-)
+)  # fmt: skip
 def test_sequences(options: dict[str, Any], log: Type | None, value: Any, wanted: Any) -> None:
     sequencer = made("own_of_user.mine", options).sequence({}, log)
     found = sequencer.value(value)

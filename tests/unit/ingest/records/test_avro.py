@@ -197,19 +197,13 @@ WIDE = "a number of more than 64 bits"
         ("boolean", b"\x02", "a boolean that is neither 0 nor 1"),
         ("boolean", b"", END),
         ("int", b"\xff\xff\xff\xff\x1f", "a number of more than 32 bits"),
-        ("long", b"\xff" * 10 + b"\x01", WIDE),
-        ("long", b"\xff" * 9 + b"\x02", WIDE),
-        ("long", b"\x80" * 10 + b"\0", WIDE),
-        ("long", b"\xff\xff", END),
-        ("float", b"\0\0\0", END),
+        ("long", b"\xff" * 10 + b"\x01", WIDE), ("long", b"\xff" * 9 + b"\x02", WIDE),
+        ("long", b"\x80" * 10 + b"\0", WIDE), ("long", b"\xff\xff", END), ("float", b"\0\0\0", END),
         ("double", b"\0" * 7, END),
         ("bytes", b"\x01x", "a length of -1 bytes where 1 are left"),
         ("bytes", b"\x06ab", "a length of 3 bytes where 2 are left"),
-        (
-            "string",
-            b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f",
-            f"a length of {2**62 - 1} bytes where 0 are left",
-        ),
+        ("string", b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f",
+         f"a length of {2**62 - 1} bytes where 0 are left"),
         ("string", b"\x02\xff", "a text that is not UTF-8"),
         (FIXED, b"12345", "a length of 6 bytes where 5 are left"),
         (["null", "string"], b"\x01\x02x", "a branch of a union that its schema does not have"),
@@ -224,7 +218,7 @@ WIDE = "a number of more than 64 bits"
         ({"type": "array", "items": "int"}, b"\x01\x03\x02\0", "a block of -2 bytes where 2 are left"),
         ("int", b"\x02\x02\x02", "2 bytes after the value"),
     ],
-)
+)  # fmt: skip
 def test_damage(schema: Any, raw: bytes, reason: str) -> None:
     assert made(schema).value(raw) == Invalid(reason)
 
@@ -509,22 +503,16 @@ RAW = written(ROW, VALUE)
         (b"\0\x7f\xff\xff\xff" + RAW, None, SchemaId(2**31 - 1)),
         (b"\0" + (9).to_bytes(8, "big") + RAW, None, SchemaId(9)),
         (RAW, {"apicurio.value.globalId": (2**40).to_bytes(8, "big")}, SchemaId(2**40, is_content=False)),
-        (
-            RAW,
-            {"apicurio.value.contentId": (5).to_bytes(8, "big"), "other": b"x"},
-            SchemaId(5, is_content=True),
-        ),
-        (
-            RAW,
-            {"apicurio.value.globalId": b"5"},
-            Invalid("the header apicurio.value.globalId has 1 bytes, not 8"),
-        ),
+        (RAW, {"apicurio.value.contentId": (5).to_bytes(8, "big"), "other": b"x"},
+         SchemaId(5, is_content=True)),
+        (RAW, {"apicurio.value.globalId": b"5"},
+         Invalid("the header apicurio.value.globalId has 1 bytes, not 8")),
         (b'{"a":1}', {}, Invalid("it does not begin with a zero byte and the id of a schema")),
         (b"", {}, Invalid("it does not begin with a zero byte and the id of a schema")),
         (b"\0\0\x01", {}, Invalid("it ends inside of the id of its schema")),
         (b"\0\0\0\0\0\x01", {}, Invalid("it ends inside of the id of its schema")),
     ],
-)
+)  # fmt: skip
 def test_ids(raw: bytes, headers: dict[str, bytes] | None, wanted: Any) -> None:
     assert schema_id(raw, headers) == wanted
 

@@ -43,21 +43,14 @@ def by_tool(command: Sequence[str], data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        (("gzip", "-c"), c.GZIP),
-        (("gzip", "-1", "-c"), c.GZIP),
-        (("bzip2", "-c"), c.BZIP2),
-        (("bzip2", "-1", "-c"), c.BZIP2),
-        (("xz", "-c"), c.XZ),
-        (("xz", "--format=lzma", "-c"), c.LZMA),
-        (("zstd", "-c"), c.ZSTD),
-        (("zstd", "-19", "--no-check", "-c"), c.ZSTD),
-        (("lz4", "-c"), c.LZ4),
-        (("lz4", "-9", "--content-size", "-c"), c.LZ4),
-        (("lz4", "-l", "-c"), c.LZ4_LEGACY),
+        (("gzip", "-c"), c.GZIP), (("gzip", "-1", "-c"), c.GZIP), (("bzip2", "-c"), c.BZIP2),
+        (("bzip2", "-1", "-c"), c.BZIP2), (("xz", "-c"), c.XZ), (("xz", "--format=lzma", "-c"), c.LZMA),
+        (("zstd", "-c"), c.ZSTD), (("zstd", "-19", "--no-check", "-c"), c.ZSTD), (("lz4", "-c"), c.LZ4),
+        (("lz4", "-9", "--content-size", "-c"), c.LZ4), (("lz4", "-l", "-c"), c.LZ4_LEGACY),
         (("zip", "-q", "-", "-"), c.ZIP),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
-)
+)  # fmt: skip
 def test_tools(data: bytes, command: tuple[str, ...], name: str) -> None:
     packed = by_tool(command, data)
     assert container(packed[:FIRST_BYTES]) == name
@@ -130,23 +123,17 @@ def framed_snappy(data: bytes) -> bytes:
         *[(hadoop("snappy", data), c.HADOOP_BLOCKS) for data in (*TEXTS, bytes(100_000))],
         *[(hadoop("lz4_raw", data), c.HADOOP_BLOCKS) for data in (*TEXTS, bytes(100_000))],
         *[(framed_snappy(data), c.SNAPPY_FRAMED) for data in TEXTS],
-        (zipped(), c.ZIP),
-        (b"PK\x07\x08PK\x03\x04", c.ZIP),
-        (tarred(), c.TAR),
-        (b"7z\xbc\xaf\x27\x1c\x00\x04", c.SEVEN_ZIP),
-        (b"\x89LZO\x00\r\n\x1a\n\x10\x40", c.LZO),
+        (zipped(), c.ZIP), (b"PK\x07\x08PK\x03\x04", c.ZIP), (tarred(), c.TAR),
+        (b"7z\xbc\xaf\x27\x1c\x00\x04", c.SEVEN_ZIP), (b"\x89LZO\x00\r\n\x1a\n\x10\x40", c.LZO),
         (b"\x1f\x9d\x90ab", c.COMPRESS),
         # A frame that readers skip, then a frame of each.
         (b"\x50\x2a\x4d\x18\x04\x00\x00\x00abcd" + compressed(SMALL, "zstd"), c.ZSTD),
         (b"\x5f\x2a\x4d\x18\x04\x00\x00\x00abcd" * 2 + compressed(SMALL, "lz4"), c.LZ4),
         (b"\x50\x2a\x4d\x18\x00\x00\x00\x00" * 5_000, c.ZSTD),
-        (columnar(c.PARQUET), c.PARQUET),
-        (columnar(c.ORC), c.ORC),
-        (columnar(c.ARROW), c.ARROW),
-        (b"PARE\x00\x00", c.PARQUET),
-        (b"Obj\x01\x04\x16avro.schema", c.AVRO),
+        (columnar(c.PARQUET), c.PARQUET), (columnar(c.ORC), c.ORC), (columnar(c.ARROW), c.ARROW),
+        (b"PARE\x00\x00", c.PARQUET), (b"Obj\x01\x04\x16avro.schema", c.AVRO),
     ],
-)
+)  # fmt: skip
 def test_containers(packed: bytes, name: str) -> None:
     assert container(packed[:FIRST_BYTES]) == name
     assert container(packed) == name
@@ -211,22 +198,13 @@ UNPACK = "; unpack it, and deliver the files in it"
 @pytest.mark.parametrize(
     ("name", "first", "form", "reason"),
     [
-        ("a.json", SMALL, "json", ""),
-        ("a.json.gz", GZIPPED, "json", ""),
-        ("a.csv.bz2", bz2.compress(SMALL), "csv", ""),
-        ("a.zst", compressed(SMALL, "zstd"), "json", ""),
-        ("a.deflate", zlib.compress(SMALL), "json", ""),
-        ("a.snappy", hadoop("snappy", SMALL), "json", ""),
-        ("a.lz4", hadoop("lz4_raw", SMALL), "json", ""),
-        ("a.gz", b"", "json", ""),
-        ("a.parquet", columnar(c.PARQUET), "parquet", ""),
-        ("a", b"Obj\x01", "avro", ""),
-        (
-            "a.json.lz4",
-            LZ4,
-            "json",
-            f"an lz4 {UNREAD}; compress it with gzip or zstd, and name it .gz or .zst",
-        ),
+        ("a.json", SMALL, "json", ""), ("a.json.gz", GZIPPED, "json", ""),
+        ("a.csv.bz2", bz2.compress(SMALL), "csv", ""), ("a.zst", compressed(SMALL, "zstd"), "json", ""),
+        ("a.deflate", zlib.compress(SMALL), "json", ""), ("a.snappy", hadoop("snappy", SMALL), "json", ""),
+        ("a.lz4", hadoop("lz4_raw", SMALL), "json", ""), ("a.gz", b"", "json", ""),
+        ("a.parquet", columnar(c.PARQUET), "parquet", ""), ("a", b"Obj\x01", "avro", ""),
+        ("a.json.lz4", LZ4, "json",
+         f"an lz4 {UNREAD}; compress it with gzip or zstd, and name it .gz or .zst"),
         ("a.json", LZ4, "json", f"an lz4 {UNREAD}"),
         ("a.lz4", b"\x02\x21\x4c\x18", "json", "an lz4 file of the old format, which Spark does not read"),
         ("a.snappy", framed_snappy(SMALL), "json", f"a framed snappy {UNREAD}"),
@@ -243,17 +221,13 @@ UNPACK = "; unpack it, and deliver the files in it"
         ("a.json", columnar(c.PARQUET), "json", "a Parquet file; set format to parquet"),
         ("a.json", b"Obj\x01", "json", "an Avro file; set format to avro"),
         ("a.json", columnar(c.ORC), "json", "an ORC file, which is not read; deliver JSON"),
-        (
-            "a.json",
-            hadoop("snappy", SMALL),
-            "json",
-            "a file of Hadoop's snappy or lz4 blocks; name it .snappy",
-        ),
+        ("a.json", hadoop("snappy", SMALL), "json",
+         "a file of Hadoop's snappy or lz4 blocks; name it .snappy"),
         ("a.parquet", GZIPPED, "parquet", "a gzip file, not a Parquet file; set format to that of the files"),
         ("a.avro", SMALL, "avro", "no Avro file; set format to that of the files"),
         ("a.avro", LZ4, "avro", "an lz4 file, not an Avro file; set format"),
     ],
-)
+)  # fmt: skip
 def test_flaws(name: str, first: bytes, form: str, reason: str) -> None:
     found = flaw(name, first, form)
     assert found.startswith(f"it is {reason}" if reason else "")

@@ -65,21 +65,14 @@ SPACES = {"ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true"}
 @pytest.mark.parametrize(
     ("data", "options", "wanted"),
     [
-        ("1,a\n2,b\n", {}, [("1", "a"), ("2", "b")]),
-        ("1,a\r\n2,b", {}, [("1", "a"), ("2", "b")]),
+        ("1,a\n2,b\n", {}, [("1", "a"), ("2", "b")]), ("1,a\r\n2,b", {}, [("1", "a"), ("2", "b")]),
         ("\n1,a\n\n\r\n2,b\n", {}, [("1", "a"), ("2", "b")]),
-        ("1;a\n", {"sep": ";"}, [("1", "a")]),
-        ("1||a|b\n", {"sep": "||"}, [("1", "a|b")]),
-        ('"1"||"a||"\n', {"sep": "||"}, [("1", "a||")]),
-        ("1\ta\n", {"delimiter": "\\t"}, [("1", "a")]),
-        ("1\x01a\n", {"sep": "\\u0001"}, [("1", "a")]),
-        ("1\\a\n", {"sep": "\\\\"}, [("1", "a")]),
+        ("1;a\n", {"sep": ";"}, [("1", "a")]), ("1||a|b\n", {"sep": "||"}, [("1", "a|b")]),
+        ('"1"||"a||"\n', {"sep": "||"}, [("1", "a||")]), ("1\ta\n", {"delimiter": "\\t"}, [("1", "a")]),
+        ("1\x01a\n", {"sep": "\\u0001"}, [("1", "a")]), ("1\\a\n", {"sep": "\\\\"}, [("1", "a")]),
         # What is NULL.
-        ("1,\n", {}, [("1", None)]),
-        ('1,""\n', {}, [("1", "")]),
-        ('"1",""\n', {}, [("1", "")]),
-        ('1,""\n', {"nullValue": ""}, [("1", None)]),
-        ('"1",""\n', {"nullValue": ""}, [("1", None)]),
+        ("1,\n", {}, [("1", None)]), ('1,""\n', {}, [("1", "")]), ('"1",""\n', {}, [("1", "")]),
+        ('1,""\n', {"nullValue": ""}, [("1", None)]), ('"1",""\n', {"nullValue": ""}, [("1", None)]),
         ("1,\n", {"nullValue": "NULL"}, [("1", None)]),
         ('1,NULL\n2,"NULL"\n', {"nullValue": "NULL"}, [("1", None), ("2", "NULL")]),
         ('1,"\\N"\n2,\\N\n', {"nullValue": "\\N"}, [("1", "\\N"), ("2", None)]),
@@ -92,8 +85,7 @@ SPACES = {"ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true"}
         ('1,"a""b"\n', {"escape": "\\"}, [Invalid(MISQUOTED)]),
         ("1,a\\\n", {"escape": "\\"}, [("1", "a\\")]),
         ("1,'it''s, so'\n2,\"\n", {"quote": "'"}, [("1", "it's, so"), ("2", '"')]),
-        ('1,"a"\n', {"quote": ""}, [("1", '"a"')]),
-        ('1,"a"\n', {"quote": "\0"}, [("1", '"a"')]),
+        ('1,"a"\n', {"quote": ""}, [("1", '"a"')]), ('1,"a"\n', {"quote": "\0"}, [("1", '"a"')]),
         ('1,5" wide\n', {}, [("1", '5" wide')]),
         ('"1","a\n', {"multiLine": "false"}, [Invalid(MISQUOTED)]),
         ("#no\n1,#a\n#", {"comment": "#"}, [("1", "#a")]),
@@ -103,8 +95,7 @@ SPACES = {"ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true"}
         (' "a" , " b "\n', SPACES, [("a", " b ")]),
         ("1 , a b \n", {"ignoreLeadingWhiteSpace": "true"}, [("1 ", "a b ")]),
         ("1 , a\n", {"ignoreTrailingWhiteSpace": "true"}, [("1", " a")]),
-        ('1, "a"\n', {}, [("1", ' "a"')]),
-        ('1,"a" \n', {}, [Invalid(MISQUOTED)]),
+        ('1, "a"\n', {}, [("1", ' "a"')]), ('1,"a" \n', {}, [Invalid(MISQUOTED)]),
         (' 1\t"a"\t\n', {**SPACES, "sep": "\t"}, [COLUMNS]),
         (' 1\t "a" \n', {**SPACES, "sep": "\t"}, [("1", "a")]),
         ('"1"  | "a"\n', {**SPACES, "sep": " |"}, [("1", "a")]),
@@ -112,8 +103,7 @@ SPACES = {"ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true"}
         # Lines in values.
         ('1,"a\nb"\n2,c\n', {}, [("1", "a\nb"), ("2", "c")]),
         ('1,"a\r\n\r\nb"\r\n2,c\r\n', {}, [("1", "a\r\n\r\nb"), ("2", "c")]),
-        ('1,"a""\n"",b"\n', {}, [("1", 'a"\n",b')]),
-        ('1,"\n"\n', {}, [("1", "\n")]),
+        ('1,"a""\n"",b"\n', {}, [("1", 'a"\n",b')]), ('1,"\n"\n', {}, [("1", "\n")]),
         ('1,"a\\\n\\"b"\n', {"escape": "\\"}, [("1", 'a\\\n"b')]),
         ('"a\nb","c\nd"\n', {}, [("a\nb", "c\nd")]),
         ("1,a;2,b;", {"lineSep": ";"}, [("1", "a"), ("2", "b")]),
@@ -122,18 +112,15 @@ SPACES = {"ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true"}
         # What is no CSV.
         ('1,"a"b\n2,c\n', {}, [Invalid(MISQUOTED), ("2", "c")]),
         ('1,"a\nb"c\n2,d\n', {}, [Invalid(MISQUOTED), ("2", "d")]),
-        ("1,a\rb\n", {}, [Invalid(MISQUOTED)]),
-        ('1,"a"\rb\n', {}, [Invalid(MISQUOTED)]),
-        ("1,a\0\n", {}, [Invalid(WITH_NUL)]),
-        ('1,"a\0"\n', {}, [Invalid(WITH_NUL)]),
+        ("1,a\rb\n", {}, [Invalid(MISQUOTED)]), ('1,"a"\rb\n', {}, [Invalid(MISQUOTED)]),
+        ("1,a\0\n", {}, [Invalid(WITH_NUL)]), ('1,"a\0"\n', {}, [Invalid(WITH_NUL)]),
         ('1,"a\n\0"\n2,b', {}, [Invalid(WITH_NUL), ("2", "b")]),
-        ("1\n1,2,3\n", {}, [COLUMNS, COLUMNS]),
-        ('"1"\n"1","2","3"\n', {}, [COLUMNS, COLUMNS]),
+        ("1\n1,2,3\n", {}, [COLUMNS, COLUMNS]), ('"1"\n"1","2","3"\n', {}, [COLUMNS, COLUMNS]),
         ("1,a\n2,\xff".encode("latin-1"), {}, [("1", "a"), Invalid("not UTF-8")]),
         (b'1,"\xff\n"\n2,b', {}, [Invalid("not UTF-8"), ("2", "b")]),
         (b"\xef\xbb\xbf1,a\n", {}, [("1", "a")]),
     ],
-)
+)  # fmt: skip
 def test_files(data: str | bytes, options: dict[str, str], wanted: list[Any]) -> None:
     assert values_of(data, **options) == wanted
     # The same with a header, and again from the raw text.
@@ -343,30 +330,13 @@ def test_every_record_can_be_read_again(options: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("encoding", "text"),
     [
-        ("utf8", "ü\U0001f600"),
-        ("UTF-8", "ü"),
-        ("US-ASCII", "u"),
-        ("ISO-8859-1", "ü\x85"),
-        ("latin1", "ü"),
-        ("iso-8859-15", "€"),
-        ("windows-1252", "€œ"),
-        ("Cp1252", "€"),
-        ("windows-1251", "Ж"),
-        ("windows-1250", "ř"),
-        ("cp850", "ü"),
-        ("cp437", "ü"),
-        ("KOI8-R", "Ж"),
-        ("Shift_JIS", "表\\"),
-        ("GBK", "中"),
-        ("Big5", "中"),
-        ("EUC-KR", "한"),
-        ("UTF-16", "ü\U0001f600\u0a0a"),
-        ("UTF-16LE", "ü\u0a0a"),
-        ("UTF-16BE", "ü\u0a0a"),
-        ("UTF-32", "ü"),
-        ("cp037", "ab"),
+        ("utf8", "ü\U0001f600"), ("UTF-8", "ü"), ("US-ASCII", "u"), ("ISO-8859-1", "ü\x85"), ("latin1", "ü"),
+        ("iso-8859-15", "€"), ("windows-1252", "€œ"), ("Cp1252", "€"), ("windows-1251", "Ж"),
+        ("windows-1250", "ř"), ("cp850", "ü"), ("cp437", "ü"), ("KOI8-R", "Ж"), ("Shift_JIS", "表\\"),
+        ("GBK", "中"), ("Big5", "中"), ("EUC-KR", "한"), ("UTF-16", "ü\U0001f600\u0a0a"),
+        ("UTF-16LE", "ü\u0a0a"), ("UTF-16BE", "ü\u0a0a"), ("UTF-32", "ü"), ("cp037", "ab"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_encodings(encoding: str, text: str, end: str) -> None:
     data = f'1,{text}{end}2,"{text}{end}"{end}3,{text}'.encode(encoding)
@@ -427,19 +397,12 @@ def test_whole_files() -> None:
         ({"encoding": "UTF-9"}, "the encoding 'UTF-9' is unknown"),
         ({"encoding": "UTF-7"}, "the encoding 'UTF-7' is unknown"),
         ({"encoding": "rot13"}, "the encoding 'rot13' is unknown"),
-        ({"encoding": "base64"}, "is unknown"),
-        ({"encoding": "undefined"}, "is unknown"),
-        ({"encoding": "idna"}, "is unknown"),
-        ({"encoding": "ISO-2022-JP"}, "is unknown"),
-        ({"charset": "a\0b"}, "is unknown"),
-        ({"sep": ""}, "sep is ''"),
-        ({"sep": '"'}, "sep is"),
-        ({"sep": "a\n"}, "sep is"),
-        ({"quote": "''"}, "quote is \"''\""),
-        ({"escape": "ab"}, "escape is 'ab'"),
-        ({"comment": "//"}, "comment is '//'"),
-        ({"header": "yes"}, "header is 'yes'"),
-        ({"multiLine": "1"}, "multiLine is '1'"),
+        ({"encoding": "base64"}, "is unknown"), ({"encoding": "undefined"}, "is unknown"),
+        ({"encoding": "idna"}, "is unknown"), ({"encoding": "ISO-2022-JP"}, "is unknown"),
+        ({"charset": "a\0b"}, "is unknown"), ({"sep": ""}, "sep is ''"), ({"sep": '"'}, "sep is"),
+        ({"sep": "a\n"}, "sep is"), ({"quote": "''"}, "quote is \"''\""),
+        ({"escape": "ab"}, "escape is 'ab'"), ({"comment": "//"}, "comment is '//'"),
+        ({"header": "yes"}, "header is 'yes'"), ({"multiLine": "1"}, "multiLine is '1'"),
         ({"nullValue": "x", "missingValue": "x"}, "nullValue and missingValue are both 'x'"),
         ({"unescapedQuoteHandling": "STOP_AT_DELIMITER"}, "which guesses values"),
         ({"charToEscapeQuoteEscaping": "$"}, "charToEscapeQuoteEscaping"),
@@ -450,7 +413,7 @@ def test_whole_files() -> None:
         ({"timestampFormat": "yyyy", "timeZone": "Mars/Base"}, "timeZone 'Mars/Base' is unknown"),
         ({"timestampFormat": "yyyy", "timeZone": "../x"}, "timeZone '../x' is unknown"),
     ],
-)
+)  # fmt: skip
 def test_refused(options: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidConfiguration, match="Remedy: ") as caught:
         check(options)
@@ -468,12 +431,9 @@ def test_allowed() -> None:
 @pytest.mark.parametrize(
     ("pattern", "text", "wanted"),
     [
-        ("yyyy-MM-dd", "2024-02-29", "2024-02-29"),
-        ("uuuu/M/d", "2024/2/9", "2024-02-09"),
-        ("dd.MM.yy", "31.12.99", "2099-12-31"),
-        ("yyyyMMdd", "20240131", "2024-01-31"),
-        ("yyyy-MM", "2024-02", "2024-02-01"),
-        ("d-MMM-yyyy", "1-sep-2024", "2024-09-01"),
+        ("yyyy-MM-dd", "2024-02-29", "2024-02-29"), ("uuuu/M/d", "2024/2/9", "2024-02-09"),
+        ("dd.MM.yy", "31.12.99", "2099-12-31"), ("yyyyMMdd", "20240131", "2024-01-31"),
+        ("yyyy-MM", "2024-02", "2024-02-01"), ("d-MMM-yyyy", "1-sep-2024", "2024-09-01"),
         ("MMMM d, yyyy", "September 1, 2024", "2024-09-01"),
         ("yyyy-MM-dd HH:mm:ss", "2024-01-31 23:59:59", "2024-01-31T23:59:59"),
         ("yyyyMMddHHmmssSSS", "20240131235959123", "2024-01-31T23:59:59.123"),
@@ -488,25 +448,18 @@ def test_allowed() -> None:
         ("yyyy-MM-dd hh:mm a", "2024-01-31 12:05 am", "2024-01-31T00:05:00"),
         ("yyyy-MM-dd h:mm a", "2024-01-31 1:05 PM", "2024-01-31T13:05:00"),
         ("yyyy-MM-dd h a", "2024-01-31 12 PM", "2024-01-31T12:00:00"),
-        ("yyyy''MM'd'dd", "2024'02d03", "2024-02-03"),
-        ("yyyy年MM月dd日", "2024年02月03日", "2024-02-03"),
+        ("yyyy''MM'd'dd", "2024'02d03", "2024-02-03"), ("yyyy年MM月dd日", "2024年02月03日", "2024-02-03"),
         # What does not exist, or is written in another way.
-        ("yyyy-MM-dd", "2023-02-29", None),
-        ("yyyy-MM-dd", "2024-13-01", None),
-        ("yyyy-MM-dd", "0000-01-01", None),
-        ("yyyy-MM-dd", "2024-1-01", None),
-        ("yyyy-MM-dd", "2024-01-01 ", None),
-        ("yyyy-MM-dd", "2024-01-01\n", None),
-        ("yyyy-MM-dd", "12024-01-01", None),
-        ("yyyy-MM-dd", "２０２４-01-01", None),
+        ("yyyy-MM-dd", "2023-02-29", None), ("yyyy-MM-dd", "2024-13-01", None),
+        ("yyyy-MM-dd", "0000-01-01", None), ("yyyy-MM-dd", "2024-1-01", None),
+        ("yyyy-MM-dd", "2024-01-01 ", None), ("yyyy-MM-dd", "2024-01-01\n", None),
+        ("yyyy-MM-dd", "12024-01-01", None), ("yyyy-MM-dd", "２０２４-01-01", None),
         ("yyyy-MM-dd HH", "2024-01-01 24", None),
         ("yyyy-MM-dd HH:mm:ss", "2024-01-01 00:00:60", None),
-        ("yyyy-MM-dd h a", "2024-01-31 13 PM", None),
-        ("yyyy-MM-dd h a", "2024-01-31 0 PM", None),
-        ("yyyy.MM.dd", "2024-01-01", None),
-        ("yyyy-MM-dd HHx", "2024-01-31 01Z", None),
+        ("yyyy-MM-dd h a", "2024-01-31 13 PM", None), ("yyyy-MM-dd h a", "2024-01-31 0 PM", None),
+        ("yyyy.MM.dd", "2024-01-01", None), ("yyyy-MM-dd HHx", "2024-01-31 01Z", None),
     ],
-)
+)  # fmt: skip
 def test_patterns(pattern: str, text: str, wanted: str | None) -> None:
     found = times(pattern)(text)
     assert isinstance(found, Invalid) if wanted is None else found == wanted
