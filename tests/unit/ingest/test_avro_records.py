@@ -233,6 +233,12 @@ def test_a_damaged_file_is_refused_as_a_whole(tmp_path: Path, damage: Any, reaso
         local.complete(reading, path, None)
 
 
+def test_a_file_without_bytes(tmp_path: Path) -> None:
+    path, reading = tmp_path / "a.avro", reading_of()
+    path.write_bytes(b"")
+    assert [len(batch) for batch in read_of(reading)(local.batches_of(path, reading))] == [0]
+
+
 def test_debeziums_envelope_in_a_file(tmp_path: Path) -> None:
     """Connect's names of types are those of the schema: values are written as in its JSON."""
     image = record(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,10 +25,7 @@ AT = 1_639_633_094_670_000
 TYPES = {"id": "int(11)", "v": "varchar(20)", "b": "blob"}
 NO_ROWS = "data is no list of objects"
 NO_OLD = "old is no list of as many objects as data"
-
-
-def made(options: dict[str, Any] | None = None) -> Any:
-    return adapters.made("canal", options)
+made = partial(adapters.made, "canal")
 
 
 def message(kind: Any = "INSERT", data: Any = ..., old: Any = None, **more: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,10 +31,7 @@ ATTRIBUTES = {
     "iodebeziumtxId": "556", "iodebeziumlsn": "120", "iodebeziumxmin": None, "iodebeziumtxid": "556",
     "iodebeziumtxtotalorder": "1", "iodebeziumtxdatacollectionorder": "1",
 }  # fmt: skip
-
-
-def made(options: dict[str, Any] | None = None) -> Any:
-    return adapters.made("debezium", options)
+made = partial(adapters.made, "debezium")
 
 
 def structured(data: Any, **changes: Any) -> Record:

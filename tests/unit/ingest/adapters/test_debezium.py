@@ -8,6 +8,7 @@ import json
 import random
 import uuid
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,10 +27,7 @@ HERE = "00000000000000000100/1/00000000000000000120"
 ROW = {"id": 1, "v": "a", "w": None}
 NOT_WHOLE = Invalid("a key change without the whole row")
 FLAT_OPTIONS = {"unwrapped": True, "connector": "postgresql"}
-
-
-def made(options: dict[str, Any] | None = None) -> Any:
-    return adapters.made("debezium", options)
+made = partial(adapters.made, "debezium")
 
 
 def event(op: str, row: dict[str, Any], index: int = 1, **more: Any) -> Event:

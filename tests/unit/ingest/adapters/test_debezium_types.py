@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,10 +31,7 @@ from tests.support.adapters import check, events
 PG = d.postgresql(100, 120)
 ONE = Event("upsert", {"id": 1}, "00000000000000000100/1/00000000000000000120/1", 1_700_000_000_123_000)
 TIME = "io.debezium.time"
-
-
-def made(options: dict[str, Any] | None = None) -> Any:
-    return adapters.made("debezium", options)
+made = partial(adapters.made, "debezium")
 
 
 def created(row: dict[str, Any], schema: Any) -> dict[str, Any]:

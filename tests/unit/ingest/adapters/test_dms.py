@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,10 +22,7 @@ CHANGES, LATER = "s3a://b/db/t/20240131-120000123.csv", "s3a://b/db/t/2024/02/20
 T1, T2 = "2024-01-31 11:59:59.000001", "2024-01-31 11:59:59.000002"
 NO_OP = "no value for Op, and no file of a full load"
 NO_FILE = "no value for the file, or no file to order by"
-
-
-def made(options: dict[str, Any] | None = None, **more: Any) -> Any:
-    return adapters.made("dms", options, **more)
+made = partial(adapters.made, "dms")
 
 
 def of_row(adapter: Any, value: Any, file: str | None = CHANGES, row: int | None = 0) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,10 +19,7 @@ OP_TS = "1969-11-05 18:45:36.000000"
 UNKNOWN_OLD = "a key change without the image before it: its old key is unknown"
 NO_IMAGE = "no value for after, or of a delete for before"
 NO_POS = "no value for pos, or no whole number in it"
-
-
-def made(options: dict[str, Any] | None = None, **more: Any) -> Any:
-    return adapters.made("goldengate", options, **{"keys": ("ID",), **more})
+made = partial(adapters.made, "goldengate", keys=("ID",))
 
 
 def op(kind: Any, pos: Any = "00000000000000002928", **more: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,10 +22,7 @@ NO_POSITION = (
     "adapter_options sequence_by to _offset"
 )
 AT = 1_477_053_217_000_000
-
-
-def made(options: dict[str, Any] | None = None) -> Any:
-    return adapters.made("maxwell", options)
+made = partial(adapters.made, "maxwell")
 
 
 def message(kind: Any = "insert", **more: Any) -> dict[str, Any]:

@@ -252,6 +252,12 @@ def test_tombstones(options: dict[str, Any], key: Any, wanted: str) -> None:
     assert one.row == ({"_id": OID} if one.op == "delete" else {})
 
 
+def test_a_cloud_event() -> None:
+    value = {"iodebeziumop": "c", "iodebeziumconnector": "mongodb", "iodebeziumord": 3, "specversion": "1.0"}
+    value |= {"iodebeziumtsms": "1700000000000", "data": {"before": None, "after": TEXT}}
+    assert events(made(has_schema=True), value) == [upsert(FULL)]
+
+
 def test_options() -> None:
     adapter = made({"table": "people"})
     assert "there is no schema" in str(adapter.problem)

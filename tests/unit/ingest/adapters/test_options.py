@@ -41,6 +41,7 @@ def check(adapter: str, options: dict[str, Any], **changes: Any) -> dict[str, An
         ("debezium", {"unwrapped": "yes"}, "unwrapped is true or false"),
         ("debezium", {"decimal_handling_mode": "precis"}, "did you mean 'precise'"),
         ("debezium", {"time_units": {"a": "seconds"}}, "is one of days, ms, ns, us"),
+        ("debesium", {}, "did you mean 'debezium'"),
         ("dms", {"change_sequenze": "s"}, "did you mean 'change_sequence'"),
         ("dms", {"change_sequence": "s", "timestamp_column": "s"}, "are both 's'"),
         ("dms", {"sequence_by": "a", "change_sequence": "b"}, "sequence_by are both given"),

@@ -304,57 +304,36 @@ def test_names() -> None:
     assert made(schema).value(written(schema, value)) == value
 
 
+CONNECT = "org.apache.kafka.connect.data"
+PRICE = {"connect.parameters": {"scale": "2", "x": "y"}}
+ROW_OF_CONNECT = {"type": "struct", "name": "srv.V", "fields": [{"type": "float", "field": "f"}]}
+#: Name and schema of a field, and what Kafka Connect's schema says of it.
+FIELDS: list[tuple[str, Any, dict[str, Any]]] = [
+    ("id", "int", {"type": "int32"}),
+    ("small", {"type": "int", "connect.type": "int16"}, {"type": "int16"}),
+    ("v", ["null", "string"], {"type": "string", "optional": True}),
+    ("t", {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp", "connect.version": 1},
+     {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1}),
+    ("day", logical("int", "date", **{"connect.name": f"{CONNECT}.Date"}),
+     {"type": "int32", "name": f"{CONNECT}.Date"}),
+    ("ts", logical("long", "timestamp-millis"), {"type": "int64", "name": f"{CONNECT}.Timestamp"}),
+    ("price", logical("bytes", "decimal", precision=5, scale=2, **PRICE),
+     {"type": "bytes", "name": f"{CONNECT}.Decimal",
+      "parameters": {"scale": "2", "connect.decimal.precision": "5", "x": "y"}}),
+    ("list", {"type": "array", "items": "double"}, {"type": "array", "items": {"type": "double"}}),
+    ("map", {"type": "map", "values": ["null", "boolean"]},
+     {"type": "map", "keys": {"type": "string"}, "values": {"type": "boolean", "optional": True}}),
+    ("row", record(("f", "float"), name="V", **{"connect.name": "srv.V"}), ROW_OF_CONNECT),
+    ("again", ["null", "V"], {**ROW_OF_CONNECT, "optional": True}),
+    ("u", ["null", "string", "int"], {"type": "string", "optional": True}),
+]  # fmt: skip
+
+
 def test_connect() -> None:
     """What a schema of Kafka Connect's converter says again."""
-    schema = record(
-        ("id", "int"),
-        ("small", {"type": "int", "connect.type": "int16"}),
-        ("v", ["null", "string"]),
-        ("t", {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp", "connect.version": 1}),
-        ("day", logical("int", "date", **{"connect.name": "org.apache.kafka.connect.data.Date"})),
-        ("ts", logical("long", "timestamp-millis")),
-        (
-            "price",
-            logical(
-                "bytes", "decimal", precision=5, scale=2, **{"connect.parameters": {"scale": "2", "x": "y"}}
-            ),
-        ),
-        ("list", {"type": "array", "items": "double"}),
-        ("map", {"type": "map", "values": ["null", "boolean"]}),
-        ("row", record(("f", "float"), name="V", **{"connect.name": "srv.V"})),
-        ("again", ["null", "V"]),
-        ("u", ["null", "string", "int"]),
-        **{"connect.name": "srv.Envelope"},
-    )
-    row = {"type": "struct", "name": "srv.V", "fields": [{"type": "float", "field": "f"}]}
-    assert made(schema).connect == {
-        "type": "struct",
-        "name": "srv.Envelope",
-        "fields": [
-            {"field": "id", "type": "int32"},
-            {"field": "small", "type": "int16"},
-            {"field": "v", "type": "string", "optional": True},
-            {"field": "t", "type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1},
-            {"field": "day", "type": "int32", "name": "org.apache.kafka.connect.data.Date"},
-            {"field": "ts", "type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"},
-            {
-                "field": "price",
-                "type": "bytes",
-                "name": "org.apache.kafka.connect.data.Decimal",
-                "parameters": {"scale": "2", "connect.decimal.precision": "5", "x": "y"},
-            },
-            {"field": "list", "type": "array", "items": {"type": "double"}},
-            {
-                "field": "map",
-                "type": "map",
-                "keys": {"type": "string"},
-                "values": {"type": "boolean", "optional": True},
-            },
-            {"field": "row", **row},
-            {"field": "again", **row, "optional": True},
-            {"field": "u", "type": "string", "optional": True},
-        ],
-    }
+    schema = record(*((name, kind) for name, kind, _ in FIELDS), **{"connect.name": "srv.Envelope"})
+    fields = [{"field": name, **wanted} for name, _, wanted in FIELDS]
+    assert made(schema).connect == {"type": "struct", "name": "srv.Envelope", "fields": fields}
 
 
 # -- against fastavro ---------------------------------------------------------------------------

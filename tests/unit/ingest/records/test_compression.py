@@ -43,11 +43,8 @@ def by_tool(command: Sequence[str], data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        (("gzip", "-c"), c.GZIP), (("gzip", "-1", "-c"), c.GZIP), (("bzip2", "-c"), c.BZIP2),
-        (("bzip2", "-1", "-c"), c.BZIP2), (("xz", "-c"), c.XZ), (("xz", "--format=lzma", "-c"), c.LZMA),
         (("zstd", "-c"), c.ZSTD), (("zstd", "-19", "--no-check", "-c"), c.ZSTD), (("lz4", "-c"), c.LZ4),
         (("lz4", "-9", "--content-size", "-c"), c.LZ4), (("lz4", "-l", "-c"), c.LZ4_LEGACY),
-        (("zip", "-q", "-", "-"), c.ZIP),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )  # fmt: skip
