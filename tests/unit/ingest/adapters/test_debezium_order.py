@@ -106,11 +106,7 @@ def oracle(draw: random.Random) -> Any:
 def mongodb(draw: random.Random) -> Any:
     read, op, snapshot = _read(draw)
     seconds, entry, number = draw.randrange(2**31), _number(draw, 31), _number(draw, 16)
-    source = {
-        "ts_ms": _written(draw, seconds * 1000),
-        "ord": _written(draw, entry),
-        "snapshot": snapshot,
-    }
+    source = {"ts_ms": _written(draw, seconds * 1000), "ord": _written(draw, entry), "snapshot": snapshot}
     transaction = draw.choice(({"total_order": _written(draw, number)}, None))
     return (seconds, entry, not read, number if transaction else 0), op, source, transaction
 

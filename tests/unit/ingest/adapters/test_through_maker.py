@@ -68,10 +68,7 @@ PLAIN: dict[str, tuple[str | None, Event]] = {
         ),
     ),
     "delete with its key alone": ('{"op":"D","ts":4,"id":1}', Event("delete", {"id": 1}, 4)),
-    "a delete, whatever does not fit": (
-        '{"op":"d","ts":4,"id":1,"day":"x"}',
-        Event("delete", {"id": 1}, 4),
-    ),
+    "a delete, whatever does not fit": ('{"op":"d","ts":4,"id":1,"day":"x"}', Event("delete", {"id": 1}, 4)),
     "truncate": ('{"op":"TR","ts":5}', Event("truncate", {}, 5)),
     "old image, left out": ('{"op":"UO","ts":6,"id":"no number"}', Event("ignore")),
     "unknown operation": ('{"op":"X","ts":7,"id":1}', Event(error="unknown operation 'X'")),

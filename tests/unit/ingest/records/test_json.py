@@ -195,6 +195,13 @@ def by_python(raw: bytes) -> Any:
     return found if isinstance(found, dict) else None
 
 
+def is_read_by_another(raw: bytes) -> bool:
+    try:
+        return isinstance(pydantic_core.from_json(raw, allow_inf_nan=False), dict)
+    except ValueError:
+        return False
+
+
 def as_texts(found: Any) -> Any:
     if isinstance(found, dict):
         return {name: as_texts(part) for name, part in found.items()}
@@ -204,6 +211,7 @@ def as_texts(found: Any) -> Any:
 
 
 def test_damaged_texts() -> None:
+    """What is read is what Python reads; another reader refuses the same, except a name twice."""
     chance, decode = random.Random(38), Decoder()
     accepted = 0
     for _ in range(25_000):
@@ -213,25 +221,13 @@ def test_damaged_texts() -> None:
             assert wanted is None, raw
             assert found.reason
             found.reason.encode()
+            assert not is_read_by_another(raw) or "twice" in found.reason, raw
         else:
             # int keeps no sign of zero.
             assert as_texts(found) == json.loads(json.dumps(wanted).replace('"-0"', '"0"')), raw
+            assert is_read_by_another(raw), raw
             accepted += 1
     assert 2_000 < accepted < 20_000
-
-
-def test_damaged_texts_of_another_reader() -> None:
-    chance, decode = random.Random(1), Decoder()
-    for _ in range(10_000):
-        raw = damaged(chance, chance.choice(SAMPLES))
-        try:
-            other = isinstance(pydantic_core.from_json(raw, allow_inf_nan=False), dict)
-        except ValueError:
-            other = False
-        found = decode(raw)
-        if not isinstance(found, Invalid) or "twice" not in found.reason:
-            # The other reader allows a name twice.
-            assert other == isinstance(found, dict), (raw, found)
 
 
 # -- Kafka Connect ------------------------------------------------------------------------------
