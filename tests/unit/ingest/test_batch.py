@@ -158,34 +158,24 @@ def test_parquet_stays_in_columns() -> None:
     found = adapted(
         records, "plain", {"sequence_by": "ts"}, known=known, format="parquet", sequence_type="bigint"
     )
-    assert [row[REASON] for row in found.rows] == [None, "column ts is no int", None or found.rows[2][REASON]]
+    assert [row[REASON] for row in found.rows[:2]] == [None, "column ts is no int"]
     assert found.rows[2][REASON].startswith("no value for sequence_by")
     assert json.loads(found.rows[1][RAW]) == {"id": 2, "ts": 2**40, "v": "y"}
     options = {"sequence_by": "ts", "old_keys": {"id": "old"}}
     moved = table_records("id int, old int, ts int, v string", [(2, 1, 3, "x"), (4, 4, 3, "y")])
     rows_ = adapted(moved, "plain", options, known="id int, ts int, v string", format="parquet").rows
-    assert [(row[OP], row["id"], row["v"]) for row in rows_] == [
-        ("delete", 1, "x"),
-        ("upsert", 2, "x"),
-        ("upsert", 4, "y"),
-    ]
+    events = [(row[OP], row["id"], row["v"]) for row in rows_]
+    assert events == [("delete", 1, "x"), ("upsert", 2, "x"), ("upsert", 4, "y")]
     partial = adapted(moved, "plain", options, known="id int, ts int, v string, w int", format="parquet").rows
-    assert [(row[OP], row[REASON]) for row in partial] == [
-        (None, "a key change without the whole row"),
-        ("upsert", None),
-    ]
+    assert [row[OP] for row in partial] == [None, "upsert"]
+    assert partial[0][REASON] == "a key change without the whole row"
 
 
 def test_bytes_that_are_not_utf8_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b'{"id":1,"ts":1}\n{"id":2,"v":"\xff"}\nnull\n[1]\n')
     rows = rows_of(path, reading_of())
-    assert [(row[POSITION]["row"], row[OP]) for row in rows] == [
-        (0, "upsert"),
-        (1, None),
-        (2, "ignore"),
-        (3, None),
-    ]
+    assert [(row[POSITION]["row"], row[OP]) for row in rows] == [*enumerate(("upsert", None, "ignore", None))]
     assert rows[1][RAW] == "base64:eyJpZCI6MiwidiI6Iv8ifQ=="
     assert "multiLine" in rows[3][REASON]
 
@@ -251,12 +241,8 @@ def test_columns_of_a_layout() -> None:
 
 def test_what_an_event_lists_is_spelt_as_the_columns_are() -> None:
     options = {"sequence_by": "ts", "columns_to_update": "c"}
-    (row,) = adapted(
-        json_records(['{"id":1,"ts":1,"v":1,"w":2,"c":["ID","W"]}']),
-        "plain",
-        options,
-        schema="id int, v int, w int, ts int",
-    ).rows
+    records = json_records(['{"id":1,"ts":1,"v":1,"w":2,"c":["ID","W"]}'])
+    (row,) = adapted(records, "plain", options, schema="id int, v int, w int, ts int").rows
     assert (row[COLUMNS], row[SEQUENCE]) == (["id", "w"], 1)
     (event,) = by_row(adapted(json_records(['{"id":1,"ts":1}']), "plain", {"sequence_by": "ts"}))[0]
     assert event.columns == ("id", "ts")

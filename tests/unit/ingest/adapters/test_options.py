@@ -75,28 +75,24 @@ def test_an_adapter_may_have_no_checks_of_its_own(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_not_given_has_its_default() -> None:
-    assert check("plain", {}, keys=(), insert_only=True) == {
-        "operation_column": None,
-        "operations": None,
-        "sequence_by": None,
-        "source_timestamp": None,
-        "except_column_list": (),
-        "columns_to_update": None,
-        "old_keys": None,
-        "tombstones": "ignore",
-    }
+    empty = (
+        "operation_column",
+        "operations",
+        "sequence_by",
+        "source_timestamp",
+        "columns_to_update",
+        "old_keys",
+    )
+    wanted = {**dict.fromkeys(empty), "except_column_list": (), "tombstones": "ignore"}
+    assert check("plain", {}, keys=(), insert_only=True) == wanted
     assert check("plain", PLAIN)["sequence_by"] == ("ts",)
     assert check("dms", {})["operation_column"] == "Op"
 
 
 def test_checked_options_can_be_checked_again() -> None:
     """The driver checks what the planner has checked, after a way through JSON."""
-    for name, options in (
-        ("plain", {**PLAIN, "old_keys": {"id": "old"}, "operation_column": "op"}),
-        ("debezium", {}),
-        ("dms", {}),
-        ("goldengate", {}),
-    ):
+    keyed = {**PLAIN, "old_keys": {"id": "old"}, "operation_column": "op"}
+    for name, options in (("plain", keyed), ("debezium", {}), ("dms", {}), ("goldengate", {})):
         once = check(name, options)
         assert check(name, once) == once
 
@@ -113,12 +109,9 @@ def test_checking_needs_no_spark() -> None:
         "    check(name, options, keys=('id',), format='json')\n"
         "print(sorted({'pyspark', 'pandas', 'pyarrow', 'obstore', 'deltalake'} & set(sys.modules)))\n"
     )
+    path = {"PYTHONPATH": ":".join(sys.path)}
     made = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": ":".join(sys.path)},
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=path
     )
     assert made.stdout.strip() == "[]"
     assert len(BUNDLED) >= 6
