@@ -58,6 +58,8 @@ def test_the_detector_notices(tmp_path: Path) -> None:
 
 def test_a_load(tables: Tables) -> None:
     assert_nothing_blocks(plan_apply_async(tables.request(), Memory(now_ms=NOW)))
+    made = ReadRequest(pipeline="p", source=tables.source.uri, staging=tables.staging.uri)
+    assert_nothing_blocks(plan_read_async(made, Memory(now_ms=NOW)))
 
 
 @pytest.mark.parametrize("mode", ["incremental", "repair", "reload", "reset"])
@@ -65,11 +67,6 @@ def test_an_apply(built: Tables, mode: str) -> None:
     given = {"repair_quarantined": True} if mode == "repair" else {}
     LogTable(built.target.path.with_name("target__quarantine")).create()
     assert_nothing_blocks(plan_apply_async(built.request(mode=mode, **given), Memory(now_ms=NOW)))
-
-
-def test_a_read(tables: Tables) -> None:
-    made = ReadRequest(pipeline="p", source=tables.source.uri, staging=tables.staging.uri)
-    assert_nothing_blocks(plan_read_async(made, Memory(now_ms=NOW)))
 
 
 @pytest.mark.parametrize("given", [{}, {"lexical_order": True}])

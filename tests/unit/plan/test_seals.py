@@ -11,6 +11,7 @@ import pytest
 
 from delta_cdc.core import validation
 from delta_cdc.core.errors import (
+    ConfigurationDrift,
     InvalidConfiguration,
     PipelineTakenOver,
     RangeNotContiguous,
@@ -31,6 +32,8 @@ from tests.support.logs import EPOCH, FEED, SECOND, field_of, seal, unhashed
 from tests.support.tables import KEYED, NOW
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from delta_cdc.planning.plan import Plan
     from tests.support.tables import Tables
 
@@ -93,18 +96,16 @@ def test_resealing_does_not_carry_the_watermark_over_a_lost_column(tables: Table
 
 
 def test_a_pipeline_fed_by_staging_seals_anew_too(tables: Tables) -> None:
-    tables.sealed(5)
+    """While staging waits for its read, it seals the watermark as it is."""
+    staged: dict[str, Any] = {"staging": tables.staging.uri}
+    tables.sealed(4)
+    (step,) = tables.apply(now=EPOCH + 4 * DAY, **staged).steps
+    assert (step.kind, step.starting_version, step.ending_version) == ("renew", 4, 4)
+    tables.sealed(5, 101)
     tables.source.optimize()
-    staged = {"staging": tables.staging.uri}
     assert tables.apply(**staged).spec is None
     (step,) = tables.apply(now=EPOCH + 4 * DAY, **staged).steps
     assert (step.kind, step.ending_version) == ("renew", 6)
-
-
-def test_staging_that_waits_for_its_read_seals_the_watermark_as_it_is(tables: Tables) -> None:
-    tables.sealed(4)
-    (step,) = tables.apply(now=EPOCH + 4 * DAY, staging=tables.staging.uri).steps
-    assert (step.kind, step.starting_version, step.ending_version) == ("renew", 4, 4)
 
 
 def test_work_comes_before_a_seal_that_is_due(tables: Tables) -> None:
@@ -145,6 +146,8 @@ def test_a_backup_of_the_newest_seal_is_as_good_as_the_seal(tables: Tables) -> N
     assert plan.versions == VersionRange(4, 5)
     assert plan.steps[0].seal_number == 101
     assert "copy" in plan.notes[0]
+    idle = tables.apply(backup=lambda: of_seal(tables), ending_version=3)
+    assert [step.kind for step in idle.steps] == ["renew"], "sealed at once"
 
 
 def test_a_backup_needs_every_commit_after_its_seal(tables: Tables) -> None:
@@ -156,47 +159,30 @@ def test_a_backup_needs_every_commit_after_its_seal(tables: Tables) -> None:
         tables.apply(backup=lambda: kept)
 
 
-def test_a_proof_by_backup_is_sealed_at_once(tables: Tables) -> None:
-    tables.sealed(5)
-    kept = backup_of(tables)
-    clean(tables)
-    assert [step.kind for step in tables.apply(backup=lambda: kept).steps] == ["renew"]
+def of_seal(tables: Tables, table: str = "id-1", **changes: Any) -> dict[str, Any]:
+    made = replace(seal(100, 3, source=tables.source), **changes)
+    return WatermarkBackup(made, TableVersion(table, 0)).to_dict()
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "kept",
     [
-        {"number": 99},
-        {"number": 101},
-        {"pipeline": "other"},
+        lambda tables: of_seal(tables, number=99),
+        lambda tables: of_seal(tables, number=101),
+        lambda tables: of_seal(tables, pipeline="other"),
+        lambda tables: of_seal(tables, "another"),
+        *(lambda _: None, lambda _: 7, lambda _: {}, lambda _: {"seal": 1}),
+        lambda tables: {**of_seal(tables), "seal": "x"},
     ],
 )
-def test_a_backup_of_another_seal_proves_nothing(tables: Tables, lie: dict[str, Any]) -> None:
-    tables.sealed(3)
-    other = WatermarkBackup(
-        replace(seal(100, 3, source=tables.source), **lie), TableVersion("id-1", 0)
-    ).to_dict()
-    clean(tables)
-    with pytest.raises(WatermarkExpired):
-        tables.apply(backup=lambda: other)
-
-
-@pytest.mark.parametrize(
-    "kept", [None, 7, {}, {"seal": "x", "target": {"table_id": "id-1", "version": 0}}, {"seal": 1}]
-)
-def test_what_people_wrote_there_is_no_backup(tables: Tables, kept: Any) -> None:
+def test_what_is_no_backup_of_the_newest_seal_proves_nothing(
+    tables: Tables, kept: Callable[[Tables], Any]
+) -> None:
     tables.sealed(3)
     clean(tables)
+    assert tables.apply(backup=lambda: of_seal(tables)).versions == VersionRange(4, 5)
     with pytest.raises(WatermarkExpired):
-        tables.apply(backup=lambda: kept)
-
-
-def test_a_backup_of_another_table_proves_nothing(tables: Tables) -> None:
-    tables.sealed(3)
-    kept = {**backup_of(tables), "target": {"table_id": "another", "version": 0, "commit_hash": None}}
-    clean(tables)
-    with pytest.raises(WatermarkExpired):
-        tables.apply(backup=lambda: kept)
+        tables.apply(backup=lambda: kept(tables))
 
 
 def test_a_backup_does_not_survive_what_happened_since(tables: Tables) -> None:
@@ -253,15 +239,12 @@ def test_a_target_made_by_hand_is_declared(tables: Tables) -> None:
 
 @pytest.mark.parametrize("load", ["none", {"none_at": 5}])
 def test_declared_at_the_newest_version(tables: Tables, load: Any) -> None:
+    (step,) = tables.apply(initial_load=load).steps
+    assert (step.kind, step.planned_on) == ("baseline", None), "without a target"
     made_by_hand(tables)
     plan = tables.apply(initial_load=load)
     assert [(s.kind, s.ending_version) for s in plan.steps] == [("baseline", 5)]
     assert plan.versions is None
-
-
-def test_declared_without_a_target(tables: Tables) -> None:
-    (step,) = tables.apply(initial_load="none").steps
-    assert (step.kind, step.planned_on) == ("baseline", None)
 
 
 def test_declared_beyond_the_newest_version(tables: Tables) -> None:
@@ -283,13 +266,9 @@ def test_a_declared_history_needs_its_columns(tables: Tables) -> None:
 
 
 def test_a_declaration_changes_nothing_once_there_is_a_seal(tables: Tables) -> None:
-    tables.sealed(2)
-    assert tables.apply(initial_load={"none_at": 4}).versions == VersionRange(3, 5)
-
-
-def test_a_declaration_does_not_bring_back_an_expired_proof(tables: Tables) -> None:
-    """It may stand in the DAG for years, with a version of long ago."""
+    """It may stand in the DAG for years, with a version of long ago, and brings no expired proof back."""
     tables.sealed(3)
+    assert tables.apply(initial_load={"none_at": 4}).versions == VersionRange(4, 5)
     clean(tables)
     with pytest.raises(WatermarkExpired):
         tables.apply(initial_load={"none_at": 1})
@@ -307,17 +286,6 @@ def test_a_declaration_is_for_once(tables: Tables, load: Any, back_to: int) -> N
         tables.apply(initial_load=load)
 
 
-def test_a_plan_names_the_newest_commit_of_its_target(tables: Tables) -> None:
-    """The job compares this hash, so that it applies nothing to a table that was created again."""
-    made_by_hand(tables)
-    tables.sealed(1, kind="baseline")
-    tables.target.append()
-    newest = max(Path(tables.target.uri).glob("_delta_log/*.json"))
-    (step, *_) = tables.apply().steps
-    assert step.planned_on is not None
-    assert step.planned_on.commit_hash == hashlib.sha256(newest.read_bytes()).hexdigest()
-
-
 def test_a_restore_to_before_the_first_seal_offers_only_what_works(tables: Tables) -> None:
     made_by_hand(tables)
     tables.sealed(1, kind="baseline")
@@ -327,6 +295,17 @@ def test_a_restore_to_before_the_first_seal_offers_only_what_works(tables: Table
     assert 'mode="reset"' in refused.value.remedy
     assert "none_at" not in refused.value.remedy
     assert tables.apply(mode="reset").spec is not None
+
+
+def test_a_plan_names_the_newest_commit_of_its_target(tables: Tables) -> None:
+    """The job compares this hash, so that it applies nothing to a table that was created again."""
+    made_by_hand(tables)
+    tables.sealed(1, kind="baseline")
+    tables.target.append()
+    newest = max(Path(tables.target.uri).glob("_delta_log/*.json"))
+    (step, *_) = tables.apply().steps
+    assert step.planned_on is not None
+    assert step.planned_on.commit_hash == hashlib.sha256(newest.read_bytes()).hexdigest()
 
 
 def test_a_declared_start_and_an_explicit_one(tables: Tables) -> None:
@@ -372,28 +351,39 @@ def test_half_an_adoption_is_finished(tables: Tables) -> None:
     tables.sealed(3)
     closed(tables)
     assert steps(adopt(tables)) == [("take_over", None, 3, 3, EPOCH), ("apply", None, 4, 5, EPOCH + 1)]
+    tables.target.write_seal(seal(102, 3, source=tables.source, kind="take_over", pipeline="q"), rows=False)
+    assert steps(adopt(tables)) == [("apply", None, 4, 5, 103)], "adopting again is nothing new"
 
 
-def test_nothing_new_is_adopted_all_the_same(tables: Tables) -> None:
+@pytest.mark.parametrize("now", [NOW, NOW + 300 * DAY])
+def test_nothing_new_is_adopted_all_the_same(tables: Tables, now: int) -> None:
+    """An adoption waits for no retention."""
     tables.sealed(5)
-    plan = adopt(tables)
+    plan = adopt(tables, now=now)
     assert [step.kind for step in plan.steps] == ["take_over", "take_over"]
     assert plan.versions is None
 
 
-def test_the_old_pipeline_ends(tables: Tables) -> None:
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({}, PipelineTakenOver, "taken over by pipeline q at watermark 3"),
+        (
+            {"pipeline": "r", "take_over_from": "p"},
+            PipelineTakenOver,
+            "q already took over .* from p",
+        ),
+        ({"pipeline": "q", "take_over_from": "zzz"}, TargetWithoutWatermark, "seals of other pipelines: p"),
+    ],
+    ids=["the old pipeline", "a third one", "from nobody"],
+)
+def test_who_cannot_go_on_with_a_target_that_was_taken_over(
+    tables: Tables, given: dict[str, Any], error: type[Exception], message: str
+) -> None:
     tables.sealed(3)
     closed(tables)
-    with pytest.raises(PipelineTakenOver, match="taken over by pipeline q at watermark 3"):
-        tables.apply()
-
-
-def test_adopting_again_is_nothing_new(tables: Tables) -> None:
-    tables.sealed(3)
-    closed(tables)
-    opened = seal(102, 3, source=tables.source, kind="take_over", pipeline="q")
-    tables.target.write_seal(opened, rows=False)
-    assert steps(adopt(tables)) == [("apply", None, 4, 5, 103)]
+    with pytest.raises(error, match=message):
+        tables.apply(**given)
 
 
 def test_the_target_can_be_taken_back(tables: Tables) -> None:
@@ -423,46 +413,19 @@ def test_staging_and_adoption_do_not_go_together(tables: Tables) -> None:
         adopt(tables, staging=tables.staging.uri)
 
 
-def test_adopted_by_somebody_else(tables: Tables) -> None:
-    tables.sealed(3)
-    closed(tables)
-    with pytest.raises(PipelineTakenOver, match=r"Pipeline q already took over the target .* from p"):
-        tables.apply(pipeline="r", take_over_from="p")
-
-
-def test_nothing_to_adopt(tables: Tables) -> None:
-    tables.sealed(3)
-    with pytest.raises(TargetWithoutWatermark, match="seals of other pipelines: p"):
-        tables.apply(pipeline="q", take_over_from="zzz")
-
-
-def test_take_over_from_without_a_target_is_a_load(tables: Tables) -> None:
-    assert [step.kind for step in adopt(tables).steps] == ["load"]
+def test_adopting_nothing(tables: Tables) -> None:
+    assert [step.kind for step in adopt(tables).steps] == ["load"], "there is no target"
+    tables.target.create()
+    assert [step.kind for step in adopt(tables).steps] == ["load"], "it is empty"
+    tables.target.append()
+    with pytest.raises(TargetWithoutWatermark):
+        adopt(tables)
 
 
 def test_adoption_is_checked_for_drift(tables: Tables) -> None:
-    from delta_cdc.core.errors import ConfigurationDrift
-    from delta_cdc.core.options import ApplyOptions
-
     tables.sealed(3)
     with pytest.raises(ConfigurationDrift):
         adopt(tables, options=ApplyOptions(keys=("name",)))
-
-
-def test_adopting_an_empty_table_without_seals_loads_it(tables: Tables) -> None:
-    tables.target.create()
-    assert [step.kind for step in adopt(tables).steps] == ["load"]
-
-
-def test_an_adoption_waits_for_no_retention(tables: Tables) -> None:
-    tables.sealed(5)
-    assert [s.kind for s in adopt(tables, now=NOW + 300 * DAY).steps] == ["take_over", "take_over"]
-
-
-def test_take_over_from_a_name_that_never_was_needs_a_declaration(tables: Tables) -> None:
-    made_by_hand(tables)
-    with pytest.raises((TargetWithoutWatermark, InvalidConfiguration)):
-        adopt(tables)
 
 
 # -- after a repair -----------------------------------------------------------------------------
@@ -503,11 +466,7 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_process")
 @pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"where": LONG}, "where"),
-        ({"select": ("*", f"{LONG} AS known")}, "select"),
-    ],
+    ("changes", "named"), [({"where": LONG}, "where"), ({"select": ("*", f"{LONG} AS known")}, "select")]
 )
 @pytest.mark.parametrize("watermark", [None, 2])
 def test_options_for_which_a_seal_has_no_room_are_refused_by_the_plan(
@@ -516,17 +475,10 @@ def test_options_for_which_a_seal_has_no_room_are_refused_by_the_plan(
     options = replace(KEYED, **changes)
     if watermark is not None:
         tables.sealed(watermark, configuration=validation.described(options))
-    with pytest.raises(InvalidConfiguration) as refused:
+    with pytest.raises(InvalidConfiguration, match="The options of pipeline p are too long") as refused:
         tables.apply(options=options)
-    assert "The options of pipeline p are too long" in refused.value.message
     assert f"The longest are {named} " in refused.value.message
-    assert not refused.value.retryable
     assert "shorten them" in refused.value.remedy
-
-
-@pytest.mark.usefixtures("no_process")
-def test_a_read_is_refused_likewise(tables: Tables) -> None:
-    tables.sealed(2)
     with pytest.raises(InvalidConfiguration, match="The longest are where "):
         tables.read(options=QueryOptions("full_delta", keys=("id",), where=LONG))
 
