@@ -413,7 +413,7 @@ def test_staging_and_adoption_do_not_go_together(tables: Tables) -> None:
         adopt(tables, staging=tables.staging.uri)
 
 
-def test_adopting_nothing(tables: Tables) -> None:
+def test_taking_over_nothing(tables: Tables) -> None:
     assert [step.kind for step in adopt(tables).steps] == ["load"], "there is no target"
     tables.target.create()
     assert [step.kind for step in adopt(tables).steps] == ["load"], "it is empty"
