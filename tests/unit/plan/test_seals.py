@@ -352,7 +352,7 @@ def test_half_an_adoption_is_finished(tables: Tables) -> None:
     closed(tables)
     assert steps(adopt(tables)) == [("take_over", None, 3, 3, EPOCH), ("apply", None, 4, 5, EPOCH + 1)]
     tables.target.write_seal(seal(102, 3, source=tables.source, kind="take_over", pipeline="q"), rows=False)
-    assert steps(adopt(tables)) == [("apply", None, 4, 5, 103)], "adopting again is nothing new"
+    assert steps(adopt(tables)) == [("apply", None, 4, 5, 103)], "once more is nothing new"
 
 
 @pytest.mark.parametrize("now", [NOW, NOW + 300 * DAY])
@@ -375,7 +375,7 @@ def test_nothing_new_is_adopted_all_the_same(tables: Tables, now: int) -> None:
         ),
         ({"pipeline": "q", "take_over_from": "zzz"}, TargetWithoutWatermark, "seals of other pipelines: p"),
     ],
-    ids=["the old pipeline", "a third one", "from nobody"],
+    ids=["the old pipeline", "a third one", "from another name"],
 )
 def test_who_cannot_go_on_with_a_target_that_was_taken_over(
     tables: Tables, given: dict[str, Any], error: type[Exception], message: str

@@ -63,12 +63,6 @@ def test_new_events_are_those_that_were_added(tables: Tables, options: ApplyOpti
     assert read(step) == [(3, 5, "change_files"), (7, 7, "added_files")], "no feed is needed"
 
 
-def test_a_seal_that_is_due_carries_the_truncates(tables: Tables) -> None:
-    built(tables, 5, truncate_sequences=("4",))
-    (step,) = steps(tables.apply(options=LOG, now=tables.source.created + 40 * 86_400_000))
-    assert (step.kind, step.truncate_sequences) == ("renew", ("4",))
-
-
 @pytest.mark.parametrize("options", [LOG, VERSIONED])
 @pytest.mark.parametrize(
     "happens",
@@ -95,7 +89,7 @@ def test_events_that_were_changed(
 
 
 def test_events_are_still_told_from_maintenance(tables: Tables) -> None:
-    """A horizon allows deletes, and nothing else."""
+    """A horizon allows deletes, and nothing else; and it does so from its own version on."""
     tables.source.set_properties(**FEED, **{HORIZON: "3"})
     built(tables, 6)
     tables.source.overwrite()
@@ -114,44 +108,27 @@ def test_what_maintenance_deletes_is_no_event(tables: Tables) -> None:
     assert read(step) == [(7, 7, "change_files"), (9, 9, "change_files")]
     assert plan.versions == VersionRange(6, 9)
     built(tables, 9, number=101)
+    expire(tables, "3")
     tables.source.delete("at < 3")
     assert tables.apply(options=LOG).spec is None, "nothing to apply"
+    tables.source.append()
+    assert tables.apply(options=LOG, max_versions=1).versions == VersionRange(10, 12), "nor is it counted"
 
 
-def test_a_delete_before_there_was_an_allowed_lateness(tables: Tables) -> None:
+@pytest.mark.parametrize("expires", [False, True])
+def test_a_delete_before_there_was_an_allowed_lateness(tables: Tables, expires: bool) -> None:
     built(tables, 5)
-    tables.source.delete("at < 3")
+    if expires:
+        expire(tables, "3")
+    else:
+        tables.source.delete("at < 3")
     tables.source.set_properties(**FEED, **{HORIZON: "3"})
     tables.source.append()
-    with pytest.raises(NotAppendOnly, match=f"Version 6 .*no {HORIZON}"):
+    with pytest.raises(NotAppendOnly, match=rf"Version 6 .*(no {HORIZON}|\(MERGE\))"):
         tables.apply(options=LOG)
 
 
-def test_maintenance_does_not_use_up_a_limit(tables: Tables) -> None:
-    tables.source.set_properties(**FEED, **{HORIZON: "3"})
-    built(tables, 6)
-    for _ in range(3):
-        tables.source.delete("at < 3")
-    tables.source.append()
-    assert tables.apply(options=LOG, max_versions=1).versions == VersionRange(7, 10)
-
-
-def test_rows_that_a_merge_only_adds_are_events(tables: Tables) -> None:
-    built(tables, 5)
-    tables.source.commit("MERGE", tables.source.add(), parameters={"predicate": "x"})
-    assert tables.apply(options=LOG).versions == VersionRange(6, 6)
-
-
 # -- the lateness horizon -----------------------------------------------------------------------
-def test_a_step_knows_the_horizon_of_its_events(tables: Tables) -> None:
-    tables.source.set_properties(**FEED, **{HORIZON: "3"})
-    built(tables, 6)
-    tables.source.append()
-    (step,) = steps(tables.apply(options=LOG))
-    assert step.horizons == ((6, "3"),)
-    assert steps(tables.apply(options=LOG, mode="reload"))[0].horizons == ((7, "3"),)
-    repaired = tables.apply(options=LOG, mode="repair", repair_keys="true")
-    assert steps(repaired)[0].horizons == ((6, "3"),)
 
 
 def test_a_load_knows_the_horizon(tables: Tables) -> None:
@@ -195,6 +172,9 @@ def test_the_horizon_before_a_range_that_ends_in_the_past(tables: Tables) -> Non
     tables.source.append()
     (step,) = steps(tables.apply(options=LOG, ending_version=8))
     assert step.horizons == ((7, "3"),)
+    assert steps(tables.apply(options=LOG, ending_version=8, mode="reload"))[0].horizons == ((8, "3"),)
+    repaired = tables.apply(options=LOG, mode="repair", repair_keys="true")
+    assert steps(repaired)[0].horizons == ((7, "3"),)
 
 
 # -- row tracking ---------------------------------------------------------------------------------
@@ -252,9 +232,10 @@ def test_every_step_of_a_plan_passes_row_tracking(tables: Tables) -> None:
 def test_row_tracking_without_a_horizon(tables: Tables) -> None:
     built(tables, 2)
     tables.source.set_properties(**FEED, **{"delta.enableRowTracking": "true"})
-    tables.source.append()
+    tables.source.commit("MERGE", tables.source.add(), parameters={"predicate": "x"})
     (step,) = steps(tables.apply(options=LOG))
     assert (step.ending_version, step.before.horizons, step.horizons) == (7, (), ())
+    assert read(step)[0][:2] == (3, 7), "rows that a MERGE only adds are events"
 
 
 def test_a_seal_alone_and_a_reload_pass_row_tracking_too(tables: Tables) -> None:
@@ -313,15 +294,15 @@ def test_of_type_1_only_the_newest_copy_counts(tables: Tables) -> None:
     tables.source.set_properties()
     tables.source.overwrite()
     tables.source.overwrite()
+    for options in (COPIES, replace(COPIES, stored_as_scd_type=2), LOG):
+        assert tables.apply(options=options).notes == (), "copies and events need no feed"
+    assert "feed" in tables.apply(options=KEYED).notes[0]
     built(tables, 6, COPIES)
     (step,) = steps(tables.apply(options=COPIES))
     assert read(step) == [(7, 8, "snapshot_diff")]
 
 
-NEWEST_ALONE, EACH = COPIES, replace(COPIES, stored_as_scd_type=2)
-
-
-@pytest.mark.parametrize("options", [NEWEST_ALONE, EACH], ids=["newest", "each"])
+@pytest.mark.parametrize("options", [COPIES, replace(COPIES, stored_as_scd_type=2)], ids=["newest", "each"])
 @pytest.mark.parametrize(
     "empties",
     [lambda t: t.truncate(), lambda t: t.commit("WRITE", *t.removes(), t.add(rows=0))],
@@ -330,25 +311,21 @@ NEWEST_ALONE, EACH = COPIES, replace(COPIES, stored_as_scd_type=2)
 def test_a_copy_without_rows_is_refused(
     tables: Tables, options: ApplyOptions, empties: Callable[[LogTable], Any]
 ) -> None:
+    each = options.stored_as_scd_type == 2
     built(tables, 5, options)
     empties(tables.source)
     for mode in ("incremental", "reload", "reset"):
+        given: dict[str, Any] = {"mode": mode, "discard_history": mode == "reset" and each}
         with pytest.raises(EmptyCopy, match="The copy in version 6 of"):
-            tables.apply(options=options, mode=mode, discard_history=mode == "reset" and options is EACH)
-        allowed = tables.apply(
-            options=options, mode=mode, discard_history=mode == "reset" and options is EACH, allow_empty=True
-        )
+            tables.apply(options=options, **given)
+        allowed = tables.apply(options=options, allow_empty=True, **given)
         assert steps(allowed)[-1].ending_version == 6
     # A whole copy follows. A current table takes the newest copy alone; a history has each of them.
     tables.source.overwrite()
-    if options is EACH:
-        with pytest.raises(EmptyCopy, match="version 6"):
-            tables.apply(options=options)
-        assert steps(tables.apply(options=options, mode="reload"))[-1].ending_version == 7
-    else:
-        assert steps(tables.apply(options=options))[-1].ending_version == 7
-        with pytest.raises(EmptyCopy, match="version 6"):
-            tables.apply(options=options, versions_per_commit=1)
+    refused = {} if each else {"versions_per_commit": 1}
+    with pytest.raises(EmptyCopy, match="version 6"):
+        tables.apply(options=options, **refused)
+    assert steps(tables.apply(options=options, mode="reload" if each else "incremental"))[-1].at == 7
 
 
 def test_a_copy_whose_rows_the_log_does_not_count(tables: Tables) -> None:
@@ -437,13 +414,6 @@ def test_only_copies_may_not_be_empty(tables: Tables) -> None:
         tables.apply(options=KEYED, allow_empty=True)
 
 
-def test_copies_need_no_feed(tables: Tables) -> None:
-    tables.source.set_properties()
-    for options in (COPIES, replace(COPIES, stored_as_scd_type=2), LOG):
-        assert tables.apply(options=options).notes == ()
-    assert "feed" in tables.apply(options=KEYED).notes[0]
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -485,15 +455,10 @@ def put_aside(tables: Tables, number: int, start: int, end: int, kind: str = "ap
 
 
 def test_the_quarantine_lies_beside_the_target(tables: Tables) -> None:
-    plan = tables.apply(options=QUARANTINES, target=tables.target.uri + "/")
-    assert isinstance(plan.spec, ApplySpec)
-    assert plan.spec.quarantine_uri == beside(tables).uri
-    plan = tables.apply(options=LOG)
-    assert isinstance(plan.spec, ApplySpec)
-    assert plan.spec.quarantine_uri == ""
-
-
-def test_the_quarantine_is_a_table_of_its_own(tables: Tables) -> None:
+    for options, uri in ((QUARANTINES, beside(tables).uri), (LOG, "")):
+        plan = tables.apply(options=options, target=tables.target.uri + "/")
+        assert isinstance(plan.spec, ApplySpec)
+        assert plan.spec.quarantine_uri == uri
     with pytest.raises(InvalidConfiguration, match="source and quarantine are the same table"):
         tables.apply(options=QUARANTINES, source=beside(tables).uri)
 
@@ -523,8 +488,12 @@ def test_a_quarantine_that_says_nothing_of_the_next_range(
     tables: Tables, number: int, start: int, end: int, kind: str
 ) -> None:
     built(tables, 2)
-    put_aside(tables, number, start, end, kind)
+    assert tables.apply(options=QUARANTINES).versions == VersionRange(3, 5), "it is not there"
+    table = put_aside(tables, number, start, end, kind)
     assert tables.apply(options=QUARANTINES).versions == VersionRange(3, 5)
+    table.file(0).write_text("{")
+    with pytest.raises(CorruptLog):
+        tables.apply(options=QUARANTINES)
 
 
 def test_a_load_whose_quarantine_is_written_keeps_its_version(tables: Tables) -> None:
@@ -532,15 +501,6 @@ def test_a_load_whose_quarantine_is_written_keeps_its_version(tables: Tables) ->
     put_aside(tables, tables.target.created, 4, 4, "load")
     (step,) = steps(tables.apply(options=QUARANTINES))
     assert (step.kind, step.ending_version) == ("load", 4)
-
-
-def test_a_quarantine_that_is_not_there_or_damaged(tables: Tables) -> None:
-    built(tables, 2)
-    assert tables.apply(options=QUARANTINES).versions == VersionRange(3, 5)
-    table = put_aside(tables, 101, 3, 4)
-    table.file(0).write_text("{")
-    with pytest.raises(CorruptLog):
-        tables.apply(options=QUARANTINES)
 
 
 # -- deletions of an expiry -----------------------------------------------------------------------
@@ -559,16 +519,6 @@ def expire(tables: Tables, below: str, *, mark: str | None = None, **parameters:
     return source.commit("MERGE", *source.removes(), source.add(), parameters=given, user_metadata=text)
 
 
-def test_an_expiry_is_no_event(tables: Tables) -> None:
-    tables.source.set_properties(**FEED, **{HORIZON: "3"})
-    built(tables, 6)
-    expire(tables, "3")
-    assert tables.apply(options=LOG).spec is None, "nothing to apply"
-    tables.source.append()
-    (step,) = steps(tables.apply(options=LOG))
-    assert (step.starting_version, read(step)) == (7, [(8, 8, "change_files")])
-
-
 @pytest.mark.parametrize(
     "given",
     [{"mark": ""}, {"mark": "3"}, {"matchedPredicates": '[{"actionType":"update"}]'}],
@@ -579,13 +529,6 @@ def test_another_merge_is_none(tables: Tables, given: dict[str, str]) -> None:
     built(tables, 6)
     expire(tables, "3", **given)  # type: ignore[arg-type]
     with pytest.raises(NotAppendOnly, match="Version 7"):
-        tables.apply(options=LOG)
-
-
-def test_an_expiry_without_a_horizon(tables: Tables) -> None:
-    built(tables, 5)
-    expire(tables, "3")
-    with pytest.raises(NotAppendOnly, match="Version 6"):
         tables.apply(options=LOG)
 
 
