@@ -13,6 +13,7 @@ from tests.support.ingest_model import Boom, Broker, Topics
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from delta_cdc.core.spec import IngestSpec
     from delta_cdc.planning.ingest import IngestPlan
 
 
@@ -29,15 +30,24 @@ def world(tmp_path: Path, broker: Broker) -> Topics:
 
 
 def ranges(plan: IngestPlan) -> list[tuple[int, int, int, bool]]:
-    assert plan.spec is not None
-    found = [(o.partition, o.starting_offset, o.ending_offset, o.again) for o in plan.spec.offsets]
+    found = [(o.partition, o.starting_offset, o.ending_offset, o.again) for o in spec_of(plan).offsets]
     return [one for one in found if one[1] < one[2]]
+
+
+def spec_of(plan: IngestPlan) -> IngestSpec:
+    assert plan.spec is not None
+    return plan.spec
 
 
 def held(world: Topics) -> list[str]:
     events = world.events
     assert all(count == 1 for count in events.values())
     return sorted(f"{name} {at}" for name, at in events)
+
+
+def recorded(world: Topics) -> None:
+    with pytest.raises(Boom):
+        world.unpublished(lambda spec: world.engine(spec, "recorded"))
 
 
 def test_from_the_earliest_on(world: Topics, broker: Broker) -> None:
@@ -47,10 +57,9 @@ def test_from_the_earliest_on(world: Topics, broker: Broker) -> None:
     assert ranges(plan) == [(0, 3, 5, False)]
     assert (plan.looked, plan.left) == (2, {})
     assert broker.asked == [("kafka://h:9092/t", {"a": "b"}, None)]
-    assert plan.spec is not None
-    assert plan.spec.source_uri == "kafka://h:9092/t"
-    assert plan.spec.step.configuration["topics"] == {"t": "id-t"}
-    assert "lost_until" not in plan.spec.step.configuration
+    assert spec_of(plan).source_uri == "kafka://h:9092/t"
+    assert spec_of(plan).step.configuration["topics"] == {"t": "id-t"}
+    assert "lost_until" not in spec_of(plan).step.configuration
     assert plan.description == "2 records of 1 partition of kafka://h:9092/t"
     world.ingest()
     assert held(world) == ["t/0 3", "t/0 4"]
@@ -120,20 +129,17 @@ def test_a_topic_made_anew(world: Topics, broker: Broker) -> None:
     broker.has(0, 0, 1, topic="u")
     plan = world.plan()
     assert ranges(plan) == [(0, 0, 1, False)], "t is not named any more"
-    assert plan.spec is not None
-    assert plan.spec.step.configuration["topics"] == {"t": "id-t", "u": "id-u"}
+    assert spec_of(plan).step.configuration["topics"] == {"t": "id-t", "u": "id-u"}
 
 
 def test_a_recorded_batch_comes_first(world: Topics, broker: Broker) -> None:
     broker.has(0, 0, 5)
     broker.has(1, 0, 1)
-    with pytest.raises(Boom):
-        world.unpublished(lambda spec: world.engine(spec, "recorded"))
+    recorded(world)
     broker.has(0, 0, 9)
     plan = world.plan(max_offsets=1)
     assert ranges(plan) == [(0, 0, 5, False), (1, 0, 1, False)]
-    assert plan.spec is not None
-    assert plan.spec.recorded
+    assert spec_of(plan).recorded
     world.drain()
     assert len(held(world)) == 10
 
@@ -144,8 +150,7 @@ def test_a_lost_record_compares_up_to_where_the_topic_ended(world: Topics, broke
     world.lose_record()
     plan = world.plan(max_offsets=3)
     assert ranges(plan) == [(0, 0, 3, True)]
-    assert plan.spec is not None
-    assert plan.spec.step.configuration["lost_until"] == {"t/0": 5}
+    assert spec_of(plan).step.configuration["lost_until"] == {"t/0": 5}
     world.ingest(max_offsets=3)
     broker.has(0, 0, 8)
     broker.has(1, 0, 1)
@@ -157,12 +162,18 @@ def test_a_lost_record_compares_up_to_where_the_topic_ended(world: Topics, broke
     assert len(held(world)) == 10
 
 
-def test_a_restored_log(world: Topics, broker: Broker) -> None:
+@pytest.mark.parametrize(("lost", "start"), [(False, 2), (True, 0)], ids=["restored", "dropped"])
+def test_a_log_that_lost_events(world: Topics, broker: Broker, lost: bool, start: int) -> None:
+    """One that was dropped begins at the earliest again."""
     for end in (2, 5, 7):
         broker.has(0, 0, end)
         world.ingest()
-    world.log.restore(0)
-    assert ranges(world.plan()) == [(0, 2, 7, False)]
+    if lost:
+        world.lose_log()
+    else:
+        world.log.restore(0)
+    assert ranges(world.plan()) == [(0, start, 7, False)]
+    recorded(world)
     world.drain()
     assert len(held(world)) == 7
 
@@ -197,11 +208,6 @@ def test_a_partition_without_a_share_has_a_position_from_then_on(world: Topics, 
     assert len(held(world)) == 10
 
 
-def recorded(world: Topics) -> None:
-    with pytest.raises(Boom):
-        world.unpublished(lambda spec: world.engine(spec, "recorded"))
-
-
 def test_a_recorded_batch_whose_records_are_gone(world: Topics, broker: Broker) -> None:
     broker.has(0, 0, 5)
     broker.has(1, 0, 5)
@@ -212,8 +218,7 @@ def test_a_recorded_batch_whose_records_are_gone(world: Topics, broker: Broker) 
         world.plan()
     plan = world.plan(on_expired="continue")
     assert ranges(plan) == [(0, 3, 5, False)]
-    assert plan.spec is not None
-    assert plan.spec.recorded
+    assert spec_of(plan).recorded
     assert len(plan.notes) == 3
     world.drain(on_expired="continue")
     assert held(world) == [*[f"t/0 {at}" for at in range(3, 9)], "t/1 8"]
@@ -230,8 +235,7 @@ def test_a_recorded_batch_of_another_topic(world: Topics, broker: Broker) -> Non
         world.plan()
     broker.has(0, 0, 9)
     plan = world.plan()
-    assert plan.spec is not None
-    assert plan.spec.step.configuration["topics"] == {"t": "id-t"}
+    assert spec_of(plan).step.configuration["topics"] == {"t": "id-t"}
 
 
 def test_a_recorded_batch_of_a_topic_that_is_not_named_any_more(world: Topics, broker: Broker) -> None:
@@ -244,14 +248,3 @@ def test_a_recorded_batch_of_a_topic_that_is_not_named_any_more(world: Topics, b
     assert ranges(world.plan(on_expired="continue")) == []
     world.drain(on_expired="continue")
     assert held(world) == ["u/0 0"]
-
-
-def test_a_log_that_was_dropped_begins_at_the_earliest_again(world: Topics, broker: Broker) -> None:
-    for end in (2, 5, 7):
-        broker.has(0, 0, end)
-        world.ingest()
-    world.lose_log()
-    assert ranges(world.plan()) == [(0, 0, 7, False)]
-    recorded(world)
-    world.drain()
-    assert len(held(world)) == 7
