@@ -11,9 +11,9 @@ import pytest
 from delta_cdc.core import validation
 from delta_cdc.core.errors import (
     ConflictingEvents,
+    DeltaCdcError,
     InvalidConfiguration,
     JobFailed,
-    SourceNotFound,
     TargetHistoryChanged,
     WatermarkExpired,
 )
@@ -158,8 +158,28 @@ def lake(tmp_path: Path) -> Lake:
     return made
 
 
+#: What ``did`` says of a table: its ingest and its apply committed something, and there is no error.
+DONE, IDLE = (True, True, ""), (False, False, "")
+
+
 def parts(lake: Lake) -> list[list[str]]:
     return [[f"{part.job} {part.pipeline}" for part in bundle.parts] for bundle in lake.bundles]
+
+
+def did(results: dict[str, PipelineResult]) -> dict[str, tuple[bool | None, bool | None, str]]:
+    """Return of each table whether its ingest and its apply committed something, and its error."""
+    return {
+        name: (
+            None if one.ingested is None else one.ingested.applied,
+            None if one.applied is None else one.applied.applied,
+            "" if one.error is None else type(one.error).__name__,
+        )
+        for name, one in results.items()
+    }
+
+
+def all_are(done: tuple[bool | None, bool | None, str], **others: Any) -> dict[str, Any]:
+    return {"one": done, "two": done, "three": done, **others}
 
 
 def test_all_in_one_application(lake: Lake) -> None:
@@ -167,46 +187,26 @@ def test_all_in_one_application(lake: Lake) -> None:
     assert parts(lake) == [["ingest one", "ingest two", "ingest three"]]
     assert lake.threads == {threading.get_ident()}, "in the caller's own thread"
     assert list(results) == ["one", "two", "three"]
-    for result in results.values():
-        assert result.error is None
-        assert result.ingested is not None
-        assert result.ingested.applied
-        assert result.applied is not None
-        assert result.applied.applied, "another process applied it, but for this run"
-        assert result.applied.target_version == 0
+    assert did(results) == all_are(DONE), "another process applied it, but for this run"
     assert all(table.target.version == 0 for table in lake.tables.values())
     assert any(line.startswith("two: ") and ": Ingested " in line for line in lake.said)
-
-
-def test_nothing_anywhere_starts_nothing(lake: Lake) -> None:
-    lake.publish(lake.run())
-    lake.bundles.clear()
-    results = lake.run()
-    assert lake.bundles == []
-    for result in results.values():
-        assert result.ingested is not None
-        assert result.applied is not None
-        assert (result.ingested.applied, result.applied.applied) == (False, False)
 
 
 def test_only_tables_with_work(lake: Lake) -> None:
     lake.publish(lake.run())
     lake.bundles.clear()
+    assert did(lake.run()) == all_are(IDLE)
+    assert lake.bundles == [], "nothing anywhere starts nothing"
     lake.tables["two"].world.deliver("b.json", ["x"])
-    results = lake.run()
+    assert did(lake.run()) == all_are(IDLE, two=DONE)
     assert parts(lake) == [["ingest two"]]
-    assert [name for name, result in results.items() if result.applied and result.applied.applied] == ["two"]
 
 
 def test_a_log_that_was_not_applied_yet(lake: Lake) -> None:
     """An ingest without work, and an apply with some: the apply is the part."""
     lake.tables["one"].world.ingest()
-    results = lake.run()
+    assert did(lake.run()) == all_are(DONE, one=(False, True, ""))
     assert parts(lake) == [["apply one", "ingest two", "ingest three"]]
-    assert results["one"].ingested is not None
-    assert not results["one"].ingested.applied
-    assert results["one"].applied is not None
-    assert results["one"].applied.applied
 
 
 @pytest.mark.parametrize("changed", [{"max_versions": 1}, {"max_bytes": 1}, {"mode": "reload"}])
@@ -223,16 +223,14 @@ def test_an_apply_that_would_do_more_a_second_time_is_done_once(lake: Lake, chan
 
 def test_applies_alone_and_ingests_alone(lake: Lake) -> None:
     lake.tables["one"].world.ingest()
-    results = lake.run(
-        pipeline_jobs=[
-            PipelineJob(apply=lake.tables["one"].apply),
-            PipelineJob(ingest=lake.tables["two"].world.request()),
-        ]
-    )
+    apply = PipelineJob(apply=lake.tables["one"].apply)
+    ingest = PipelineJob(ingest=lake.tables["two"].world.request())
+    results = lake.run(pipeline_jobs=[apply, ingest])
     assert parts(lake) == [["apply one", "ingest two"]]
-    assert results["one"].ingested is None
-    assert results["two"].applied is None
+    assert did(results) == {"one": (None, True, ""), "two": (True, None, "")}
     assert lake.tables["two"].target.version == -1
+    with pytest.raises(InvalidConfiguration, match="neither an ingest nor an apply"):
+        _ = PipelineJob().pipeline
 
 
 def test_one_alone_has_its_name_too(lake: Lake) -> None:
@@ -245,36 +243,32 @@ def test_one_that_cannot_be_planned(lake: Lake) -> None:
     pipeline_jobs = [table.pipeline_job for table in lake.tables.values()]
     gone = replace(lake.tables["two"].world.request(), source=str(lake.root / "nowhere"))
     pipeline_jobs[1] = replace(pipeline_jobs[1], ingest=gone)
-    results = lake.run(pipeline_jobs=pipeline_jobs)
-    assert isinstance(results["two"].error, SourceNotFound)
+    assert did(lake.run(pipeline_jobs=pipeline_jobs)) == all_are(DONE, two=(None, None, "SourceNotFound"))
     assert parts(lake) == [["ingest one", "ingest three"]]
-    assert results["three"].applied is not None
 
 
-def test_one_that_fails_stops_no_other_and_runs_once(lake: Lake) -> None:
-    error = ConflictingEvents("Tied.", remedy="untie.").to_dict()
-    lake.instead["two"] = lambda spec: JobResult("failed", error=error)
-    results = lake.run()
-    assert len(lake.bundles) == 1
-    assert isinstance(results["two"].error, ConflictingEvents)
-    assert results["two"].ingested is None
-    assert [results[name].error for name in ("one", "three")] == [None, None]
-
-
-def test_an_apply_that_failed_in_the_same_application_is_not_tried_again(lake: Lake) -> None:
-    error = ConflictingEvents("Tied.", remedy="untie.").to_dict()
+@pytest.mark.parametrize(
+    ("error", "rounds", "two"),
+    [
+        (ConflictingEvents("Tied.", remedy="untie."), [], (True, None, "ConflictingEvents")),
+        # The backup of a seal, or credentials: the driver has none, and the worker has.
+        (WatermarkExpired("Gone.", remedy="drop it."), [["apply two"]], DONE),
+    ],
+    ids=["failed", "lacked something"],
+)
+def test_an_apply_that_failed_in_the_same_application(
+    lake: Lake, error: DeltaCdcError, rounds: list[Any], two: Any
+) -> None:
+    """It is tried again by the worker if the driver lacked something for it, and else not."""
 
     def failing(spec: IngestSpec | ApplySpec) -> JobResult:
         assert isinstance(spec, IngestSpec)
         done = lake.tables["two"].world.engine(spec)
-        return replace(done, then=JobResult("failed", error=error))
+        return replace(done, then=JobResult("failed", error=error.to_dict()))
 
     lake.instead["two"] = failing
-    results = lake.run()
-    assert len(lake.bundles) == 1
-    assert isinstance(results["two"].error, ConflictingEvents)
-    assert results["two"].ingested is not None
-    assert results["two"].ingested.applied
+    assert did(lake.run()) == all_are(DONE, two=two)
+    assert parts(lake)[1:] == rounds
 
 
 def test_a_target_whose_commit_was_overwritten_fails_alone(lake: Lake) -> None:
@@ -296,34 +290,16 @@ def test_a_target_whose_commit_was_overwritten_fails_alone(lake: Lake) -> None:
     assert [results[name].error for name in ("one", "three")] == [None, None]
 
 
-def test_an_apply_for_which_the_driver_lacked_something_is_tried_by_the_worker(lake: Lake) -> None:
-    """The backup of a seal, or credentials: the driver has none."""
-    error = WatermarkExpired("Gone.", remedy="drop it.").to_dict()
-
-    def lacking(spec: IngestSpec | ApplySpec) -> JobResult:
-        assert isinstance(spec, IngestSpec)
-        return replace(lake.tables["two"].world.engine(spec), then=JobResult("failed", error=error))
-
-    lake.instead["two"] = lacking
-    results = lake.run()
-    assert parts(lake)[1:] == [["apply two"]]
-    assert results["two"].error is None
-    assert results["two"].applied is not None
-    assert results["two"].applied.applied
-
-
 def test_an_apply_that_could_not_run_there_comes_in_a_second_round(lake: Lake) -> None:
     lake.applies = False
-    results = lake.run()
+    assert did(lake.run()) == all_are(DONE)
     assert parts(lake)[1:] == [["apply one", "apply two", "apply three"]]
-    assert all(result.applied is not None and result.applied.applied for result in results.values())
 
 
 def test_one_that_lost_a_race_meets_no_other_again(lake: Lake) -> None:
     lake.instead["two"] = lambda spec: JobResult("conflict")
-    results = lake.run()
+    assert did(lake.run()) == all_are(DONE)
     assert parts(lake) == [["ingest one", "ingest two", "ingest three"], ["ingest two"]]
-    assert all(result.error is None for result in results.values())
 
 
 def test_an_application_that_dies_on_its_way(lake: Lake) -> None:
@@ -335,18 +311,11 @@ def test_an_application_that_dies_on_its_way(lake: Lake) -> None:
         raise Boom("killed")
 
     results = lake.run(dying)
-    assert results["one"].error is None
-    assert results["one"].applied is not None
-    assert results["one"].applied.applied
-    assert isinstance(results["two"].error, JobFailed)
+    assert did(results) == all_are((None, None, "JobFailed"), one=DONE)
     assert "killed" in str(results["two"].error)
     lake.bundles.clear()
-    again = lake.run()
+    assert did(lake.run()) == all_are(DONE), "it was not published, so it still counts as this run's"
     assert parts(lake) == [["ingest two", "ingest three"]]
-    assert again["one"].ingested is not None
-    assert again["one"].ingested.applied, "it was not published, so it still counts as this run's"
-    assert again["one"].applied is not None
-    assert again["one"].applied.applied
     assert all(table.world.events == table.world.delivered for table in lake.tables.values())
 
 
@@ -355,8 +324,7 @@ def test_an_application_of_which_only_some_is_known(lake: Lake) -> None:
         return JobResult("committed", parts=(lake.part(spec.parts[0]),))
 
     results = lake.run(cut)
-    assert results["one"].error is None
-    assert isinstance(results["two"].error, JobFailed)
+    assert did(results) == all_are((None, None, "JobFailed"), one=DONE)
     assert "before it came to this table" in str(results["two"].error)
     assert [result.unanswered for result in results.values()] == [False, True, True]
 
@@ -370,16 +338,15 @@ def test_what_an_application_did_not_come_to_may_be_there_all_the_same(lake: Lak
         return JobResult("failed", parts=(gone, lake.part(spec.parts[1]), gone), error=_DIED.to_dict())
 
     results = lake.run(cut)
-    assert [result.error is None for result in results.values()] == [True, True, False]
-    assert results["one"].ingested is not None
-    assert results["one"].ingested.applied
+    assert did(results) == all_are(DONE, three=(None, None, "JobFailed"))
     assert (str(results["three"].error), results["three"].unanswered) == (str(_DIED), True)
 
 
-def test_a_part_that_failed_was_answered(lake: Lake) -> None:
+def test_one_that_fails_was_answered_stops_no_other_and_runs_once(lake: Lake) -> None:
     lake.instead["two"] = lambda spec: JobResult("failed", error=_DIED.to_dict())
     results = lake.run()
-    assert isinstance(results["two"].error, JobFailed)
+    assert len(lake.bundles) == 1
+    assert did(results) == all_are(DONE, two=(None, None, "JobFailed"))
     assert not any(result.unanswered for result in results.values())
 
 
@@ -393,15 +360,9 @@ def test_a_piece_may_have_pins_and_a_start_of_its_own(lake: Lake) -> None:
     one = lake.tables["one"]
     one.world.ingest()
     lake.run(pipeline_jobs=[PipelineJob(apply=one.apply)])
-    own = PlansInMemory()
-    again = lake.run(pipeline_jobs=[PipelineJob(apply=one.apply, saved_plans=own, since=-1)])["one"]
-    assert again.applied is not None
-    assert again.applied.applied, "another try of this run, of which nothing is kept"
-    later = lake.run(pipeline_jobs=[PipelineJob(apply=one.apply, saved_plans=PlansInMemory(), since=0)])[
-        "one"
-    ]
-    assert later.applied is not None
-    assert not later.applied.applied
+    for since, ours in ((-1, True), (0, False)):
+        job = PipelineJob(apply=one.apply, saved_plans=PlansInMemory(), since=since)
+        assert did(lake.run(pipeline_jobs=[job])) == {"one": (None, ours, "")}
 
 
 def test_what_stops_the_caller_stops_everything(lake: Lake) -> None:
@@ -416,8 +377,3 @@ def test_what_stops_the_caller_stops_everything(lake: Lake) -> None:
         if thread.name.startswith("delta-cdc-"):
             thread.join(timeout=30)
     assert threading.active_count() == before
-
-
-def test_a_piece_of_nothing() -> None:
-    with pytest.raises(InvalidConfiguration, match="neither an ingest nor an apply"):
-        _ = PipelineJob().pipeline

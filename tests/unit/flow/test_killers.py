@@ -27,6 +27,13 @@ ENDED = (
 KEY = "pin:p:"
 
 
+class Forgetful(PlansInMemory):
+    """The saved plans of an Airflow without a task state store."""
+
+    def set(self, key: str, value: dict[str, Any]) -> None:
+        pass
+
+
 def died(reading: str | None) -> JobResult:
     """What is left of a batch with one part whose driver died."""
     error = JobFailed(ENDED, remedy="more memory.")
@@ -134,29 +141,32 @@ def test_another_failure_sets_no_file_aside(world: World) -> None:
     assert driver.starts == [(False, 0), (False, 0), (True, 0), (True, 0)]
 
 
-def test_a_named_error_does_not_count(world: World) -> None:
-    named = InvalidRecord("no event", remedy="correct it.")
-    part = JobResult("failed", error=named.to_dict(), reading="")
-    driver = Driver(world, end=lambda _: JobResult("committed", parts=(part,)))
+def named(_: str | None) -> JobResult:
+    error = InvalidRecord("no event", remedy="correct it.")
+    part = JobResult("failed", error=error.to_dict(), reading="")
+    return JobResult("committed", parts=(part,))
+
+
+def killed(_: str | None) -> JobResult:
+    raise JobFailed("The Spark application was killed.", remedy="clear the task.")
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        (named, "no event"),
+        (lambda _: died(None), ENDED),
+        (killed, "The Spark application was killed."),
+        (died, ENDED),
+    ],
+    ids=["a named error", "it did not begin", "killed", "no store"],
+)
+def test_what_does_not_count(world: World, end: Callable[[str | None], JobResult], message: str) -> None:
+    driver = Driver(world, end=end)
     for _ in range(3):
-        assert isinstance(driver.run().error, InvalidRecord)
-    assert driver.starts == [(False, 0)] * 3
-
-
-def test_an_application_that_did_not_begin_does_not_count(world: World) -> None:
-    driver = Driver(world, end=lambda _: died(None))
-    for _ in range(3):
-        assert error_of(driver.run()).message == ENDED
-    assert driver.starts == [(False, 0)] * 3
-
-
-def test_a_killed_application_does_not_count(world: World) -> None:
-    def kill(_: str | None) -> JobResult:
-        raise JobFailed("The Spark application was killed.", remedy="clear the task.")
-
-    driver = Driver(world, end=kill)
-    for _ in range(3):
-        assert error_of(driver.run()).message == "The Spark application was killed."
+        error = driver.run(Forgetful() if end is died else None).error
+        assert error is not None
+        assert error.message == message
     assert driver.starts == [(False, 0)] * 3
 
 
@@ -249,20 +259,6 @@ def test_of_topics_the_error_names_the_offsets(tmp_path: Path, monkeypatch: pyte
     assert "t 0: 0-4, t 1: 0-4" in error.message
     assert error.message.endswith("t 9: 0-4, ….")
     assert "max_offsets" in error.remedy
-    assert driver.starts == [(False, 0)] * 3
-
-
-class Forgetful(PlansInMemory):
-    """The saved plans of an Airflow without a task state store."""
-
-    def set(self, key: str, value: dict[str, Any]) -> None:
-        pass
-
-
-def test_without_a_store_nothing_is_promised(world: World) -> None:
-    driver = Driver(world)
-    for _ in range(3):
-        assert error_of(driver.run(Forgetful())).message == ENDED
     assert driver.starts == [(False, 0)] * 3
 
 
