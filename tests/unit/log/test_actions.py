@@ -177,12 +177,6 @@ def test_everything_an_action_says() -> None:
     assert (gone.base_row_id, gone.row_commit_version, gone.stats) == (0, 7, "{}")
 
 
-def test_tags_are_kept() -> None:
-    tags = {"commitInfo": {"operation": "WRITE", "tags": {"delta.rowTracking.preserved": "true"}}}
-    commit = parse_commit(3, content(tags))
-    assert commit.info.tags == {"delta.rowTracking.preserved": "true"}
-
-
 # -- what planning asks of a commit -------------------------------------------------------------------
 def file(kind: str, path: str, *, data: bool = True, base: int | None = 0) -> dict[str, object]:
     return {kind: {"path": path, "partitionValues": {}, "size": 1, "dataChange": data, "baseRowId": base}}

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from delta_cdc.core.errors import CorruptLog, LogGap, VersionsExpired
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from tests.support.checkpoints import KINDS, checkpoint, replayed
+from tests.support.checkpoints import KINDS, checkpoint
 from tests.support.logs import FEED, LogTable
 
 if TYPE_CHECKING:
@@ -281,7 +281,3 @@ def test_rows_of_files_without_statistics(tmp_path: Path) -> None:
     assert not run_sync(DeltaLog(made.uri).snapshot()).is_empty
     file.unlink()
     assert not run_sync(DeltaLog(made.uri).snapshot()).is_empty
-
-
-def test_the_checkpoint_says_as_much_as_this_file_thinks(table: LogTable) -> None:
-    assert len(replayed(table, 6).adds) == told(table.uri)["num_files"]
