@@ -10,12 +10,10 @@ import pytest
 from delta_cdc.delta_log.actions import (
     Action,
     Add,
-    Cdc,
     Commit,
     CommitFold,
     DeletionVector,
     Remove,
-    Txn,
     parse_lines,
 )
 
@@ -73,22 +71,6 @@ def test_a_commit_counts_its_files_and_keeps_none() -> None:
 def test_the_in_commit_timestamp_counts_before_the_files_time() -> None:
     raw = content({"commitInfo": {"inCommitTimestamp": 5, "timestamp": 6, "operation": "WRITE"}})
     assert parse_commit(0, raw, modified=99).timestamp == 5
-
-
-def test_every_action_is_read() -> None:
-    raw = content(
-        ADD,
-        GONE,
-        CDC,
-        {"txn": {"appId": "x", "version": 4}},
-        {"checkpointMetadata": {"version": 1}},
-    )
-    assert parsed(raw) == [
-        Add("a", data_change=True, size=5, partition_values={}),
-        Remove("a", data_change=True, deletion_vector=DeletionVector("u")),
-        Cdc("c", size=7, partition_values={}),
-        Txn("x", 4),
-    ]
 
 
 def test_empty_lines_and_a_missing_last_newline_do_not_matter() -> None:

@@ -150,17 +150,6 @@ def test_an_older_checkpoint_takes_the_place_of_a_damaged_one(table: LogTable) -
     assert told(table.uri) == before
 
 
-def test_a_damaged_checkpoint_that_is_needed_is_named(table: LogTable) -> None:
-    checkpoint(table, version=4)[0].write_bytes(b"PAR1 and no more")
-    table.file(0).unlink()
-    log = DeltaLog(table.uri)
-    with pytest.raises(CorruptLog, match=r"00004.checkpoint.parquet"):
-        run_sync(log.snapshot())
-    with pytest.raises(CorruptLog, match=r"00004.checkpoint.parquet"):
-        run_sync(log.files(6))
-    assert run_sync(log.newest_version()) == 6
-
-
 def test_a_missing_sidecar_is_damage(table: LogTable) -> None:
     before = told(table.uri)
     written = checkpoint(table, version=4, kind="v2-sidecars")

@@ -176,14 +176,6 @@ def test_a_commit_of_unknown_actions_alone_is_one(table: LogTable) -> None:
     assert not run_sync(DeltaLog(table.uri).commit(3)).changes_data
 
 
-def test_a_file_that_grows_a_large_one_among_small_ones(table: LogTable) -> None:
-    version = _large(table, 2_000)
-    table.append()
-    commits = run_sync(DeltaLog(table.uri).commits(range(table.version + 1)))
-    assert [commit.n_adds for commit in commits] == [0, 1, 1, 1, 2_000, 1]
-    assert commits[version].modified == run_sync(DeltaLog(table.uri).commit(version)).modified
-
-
 def test_an_error_in_the_middle_of_a_stream_is_not_the_end(table: LogTable) -> None:
     """What comes before the damage is not taken for the whole commit."""
     log = DeltaLog(table.uri)

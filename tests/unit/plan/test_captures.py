@@ -31,6 +31,7 @@ from delta_cdc.planning.changes import ChangesPlan, plan_changes_async
 from tests.support.http_store import HttpStore
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
 from tests.support.steps import step as made_step
+from tests.unit.plan.test_ranges import iso
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -203,18 +204,6 @@ def test_a_hole_is_bridged_by_its_two_ends_where_only_the_net_effect_counts(tmp_
         plan(source, 1, options=APPENDS)
 
 
-def test_row_ids_serve_where_the_feed_is_off(tmp_path: Path) -> None:
-    source = table(tmp_path, **TRACKED)
-    source.commit("WRITE", source.add())
-    update(source)
-    update(source)
-    found = plan(source, 1)
-    assert told(found) == [(1, 3, "row_tracking")]
-    assert not found.read_ranges[0].net
-    net = plan(source, 1, options=NET)
-    assert [(s.method, s.net) for s in net.read_ranges] == [("row_tracking", True)]
-
-
 def test_a_commit_that_kept_no_ids_is_not_read_by_them(tmp_path: Path) -> None:
     source = table(tmp_path, **TRACKED)
     source.commit("WRITE", source.add())
@@ -369,18 +358,11 @@ def test_an_end_that_is_not_there_is_never_clipped(tmp_path: Path) -> None:
 
 
 def test_times_between_two_commits_hold_nothing(tmp_path: Path) -> None:
-    from tests.unit.plan.test_ranges import iso
-
     source = table(tmp_path, **FEED)
     source.append()
-    found = run_sync(
-        plan_changes_async(
-            ChangesRequest(table=source.uri, starting_timestamp=iso(0.2), ending_timestamp=iso(0.7)),
-            now_ms=EPOCH + 9 * SECOND,
-        )
-    )
-    assert found.versions is None
-    assert found.read_ranges == ()
+    request = ChangesRequest(table=source.uri, starting_timestamp=iso(0.2), ending_timestamp=iso(0.7))
+    found = run_sync(plan_changes_async(request, now_ms=EPOCH + 9 * SECOND))
+    assert (found.versions, found.read_ranges) == (None, ())
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def test_a_log_that_describes_itself(tmp_path: Path) -> None:
     found = planned(tmp_path, ("id", *LOG_COLUMNS), dict(DESCRIPTION))
     assert found == completed(ApplyOptions(keys=("id",), source_kind=None), DESCRIPTION)
     assert (found.source_kind, found.sequence_by) == ("change_log", "_sequence")
+    assert planned(tmp_path / "other", ("id", "_op", "_sequence"), {}) == ApplyOptions(keys=("id",))
 
 
 @pytest.mark.parametrize(
@@ -41,10 +42,6 @@ def test_what_is_asked_for_wins(tmp_path: Path, given: dict[str, Any]) -> None:
     found = planned(tmp_path, ("id", *LOG_COLUMNS), dict(DESCRIPTION), **given)
     assert (found.source_kind, found.sequence_by) == ("change_feed", "_commit_version")
     assert found.except_column_list is None
-
-
-def test_another_table_is_none(tmp_path: Path) -> None:
-    assert planned(tmp_path, ("id", "_op", "_sequence"), {}) == ApplyOptions(keys=("id",))
 
 
 def test_a_log_without_an_order(tmp_path: Path) -> None:

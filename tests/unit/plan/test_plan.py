@@ -12,7 +12,6 @@ from delta_cdc.core.errors import (
     ColumnNotFound,
     ConfigurationDrift,
     InvalidConfiguration,
-    LogGap,
     NotADeltaTable,
     RangeNotContiguous,
     ReservedColumnName,
@@ -31,7 +30,7 @@ from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.apply import plan_apply
 from delta_cdc.planning.memory import Memory
-from tests.support.logs import EPOCH, FEED, SECOND, LogTable, changed, field_of, seal, struct_of, unhashed
+from tests.support.logs import EPOCH, FEED, SECOND, changed, field_of, seal, struct_of, unhashed
 from tests.support.tables import KEYED, NOW, Tables
 
 if TYPE_CHECKING:
@@ -148,25 +147,6 @@ def test_a_load_before_a_range_that_does_not_exist_yet(tables: Tables) -> None:
 
 
 # -- gates --------------------------------------------------------------------------------------
-def test_a_gap_in_the_source(tables: Tables) -> None:
-    from deltalake import DeltaTable
-
-    tables.sealed(2)
-    DeltaTable(tables.source.uri).create_checkpoint()
-    tables.source.file(4).unlink()
-    with pytest.raises(LogGap, match="version 4 of"):
-        tables.apply()
-
-
-def test_versions_cleaned_behind_us(tables: Tables) -> None:
-    from deltalake import DeltaTable
-
-    tables.sealed(2)
-    DeltaTable(tables.source.uri).create_checkpoint()
-    for version in range(5):
-        tables.source.file(version).unlink()
-    with pytest.raises(VersionsExpired, match="oldest is 5"):
-        tables.apply()
 
 
 def test_the_feed_is_off(tables: Tables) -> None:
@@ -361,13 +341,6 @@ def test_a_column_that_is_lost_after_the_first_version_of_a_load(tables: Tables)
 
 
 # -- identity -----------------------------------------------------------------------------------
-def test_the_source_was_dropped_and_made_again(tables: Tables, tmp_path: Path) -> None:
-    tables.sealed(2)
-    again = LogTable(tmp_path / "again", table_id="other", configuration=dict(FEED)).create()
-    for _ in range(4):
-        again.append(at=EPOCH + DAY)
-    with pytest.raises(SourceTableReplaced, match="its id is other"):
-        tables.apply(source=again.uri)
 
 
 def test_the_source_was_replaced_inside_its_log(tables: Tables) -> None:
@@ -384,21 +357,6 @@ def test_the_source_was_replaced_inside_its_log_without_feed(tables: Tables) -> 
     tables.source.configuration = {}
     tables.source.replace_table("other")
     with pytest.raises(SourceTableReplaced):
-        tables.apply()
-
-
-def test_the_source_has_another_history(tables: Tables) -> None:
-    tables.sealed(2)
-    text = tables.source.file(2).read_text()
-    tables.source.file(2).write_text(text.replace("Append", "append"))
-    with pytest.raises(SourceHistoryChanged, match="commit file of that version differs"):
-        tables.apply()
-
-
-def test_the_source_is_shorter_than_the_watermark(tables: Tables) -> None:
-    tables.sealed(5)
-    tables.source.file(5).unlink()
-    with pytest.raises(SourceHistoryChanged, match="its log ends before it"):
         tables.apply()
 
 
@@ -632,14 +590,6 @@ def test_a_batch_holds_the_changes_after_the_watermark(tables: Tables) -> None:
     (step,) = spec.steps
     assert (spec.kind, step.starting_version, step.ending_version, step.seal_number) == ("changes", 3, 5, 101)
     assert tables.read(max_versions=1).versions == VersionRange(3, 3)
-
-
-def test_an_open_batch_is_returned(tables: Tables) -> None:
-    tables.sealed(2)
-    tables.staged(101, 3, 4)
-    plan = tables.read()
-    assert (plan.spec, plan.versions) == (None, VersionRange(3, 4))
-    assert plan.batch is not None
 
 
 def test_a_batch_that_was_applied_is_no_longer_open(tables: Tables) -> None:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core.options import ApplyOptions, IngestOptions
-from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.spec import (
-    ApplySpec,
     BatchSpec,
     EnableSpec,
     IngestSpec,
@@ -29,6 +27,8 @@ from delta_cdc.planning import size
 from tests.support.steps import ingest_step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.logs import LogTable
     from tests.support.tables import Tables
 
@@ -64,13 +64,6 @@ def _reseal(tables: Tables) -> Any:
     return replace(spec, steps=(replace(spec.steps[0], kind="renew", read=NoRows()),))
 
 
-def _apply_after(tables: Tables) -> ApplyRequest:
-    target = tables.target.uri
-    return ApplyRequest(
-        pipeline="p", source=tables.source.uri, target=target, options=ApplyOptions(keys=("id",))
-    )
-
-
 def _ingest(tables: Tables, **more: Any) -> IngestSpec:
     step = ingest_step(applied_from=0)
     files = (SourceFile("a", 30, 0), SourceFile("b", 12, 0))
@@ -103,28 +96,39 @@ def _verify(tables: Tables) -> VerifySpec:
 
 
 #: A job of tables whose source has five files, and the bytes of it.
-JOBS: dict[str, tuple[Any, int | None]] = {
+def _milestones(tables: Tables) -> Any:
+    tables.sealed(3)
+    return tables.apply(versions_per_commit=1).spec
+
+
+def _of_files(*files: SourceFile, **more: Any) -> Callable[[Tables], IngestSpec]:
+    return lambda tables: _ingest(tables, files=files, **more)
+
+
+#: A job of tables whose source has five files, and the bytes of it.
+JOBS: dict[str, tuple[Callable[[Tables], Any], int | None]] = {
     "load: all of the source": (_load, 500),
     "apply: the range, and the target": (_apply, 200 + 100),
+    "two steps: each may go through the whole target": (_milestones, 200 + 2 * 100),
     "reload: all of the source, and the target": (_reload, 500 + 100),
     "a batch that is staged, and the target": (_staged, 100 + 100),
     "a seal alone": (_reseal, 0),
     "two of them": (lambda t: BatchSpec(run_id="r", parts=(_load(t), _ingest(t))), 500 + 10),
     "files of text": (_ingest, 30 // 4 + 12 // 4),
     "files of text, one compressed": (
-        lambda t: _ingest(t, files=(SourceFile("a.JSON.gz", 30, 0), SourceFile("b", 12, 0))),
+        _of_files(SourceFile("a.JSON.gz", 30, 0), SourceFile("b", 12, 0)),
         2 * 30 + 12 // 4,
     ),
     "files of Parquet": (lambda t: _ingest(t, options=IngestOptions(format="parquet")), 42),
-    "files, some of them again": (lambda t: _ingest(t, files=(SourceFile("a", 3, 0, again=True),)), None),
-    "records": (lambda t: _ingest(t, files=(), offsets=(OffsetRange("t", 0, 5, 8),)), 3 * 1024 // 4),
-    "records, some of them again": (lambda t: _ingest(t, offsets=(OffsetRange("t", 0, 5, 8, True),)), None),
+    "files, some of them again": (_of_files(SourceFile("a", 3, 0, again=True)), None),
+    "records": (_of_files(offsets=(OffsetRange("t", 0, 5, 8),)), 3 * 1024 // 4),
+    "records, some of them again": (_of_files(offsets=(OffsetRange("t", 0, 5, 8, True),)), None),
     "files, and an apply of all the log holds": (
-        lambda t: (t.sealed(3), _ingest(t, after=_apply_after(t)))[1],
+        lambda t: (t.sealed(3), _ingest(t, after=t.request()))[1],
         2 * 10 + 500 + 100,
     ),
     "files, and an apply to none yet": (
-        lambda t: _ingest(t, log_uri=t.staging.uri, after=_apply_after(t)),
+        lambda t: _ingest(t, log_uri=t.staging.uri, after=t.request()),
         2 * 10,
     ),
     "two targets compared": (_verify, 100 + 200),
@@ -137,14 +141,6 @@ JOBS: dict[str, tuple[Any, int | None]] = {
 @pytest.mark.parametrize(("job", "bytes_"), JOBS.values(), ids=JOBS.keys())
 def test_the_size_of_a_job(tables: Tables, job: Any, bytes_: int | None) -> None:
     assert run_sync(size.work_size(job(tables))) == bytes_
-
-
-def test_each_step_may_go_through_the_whole_target(tables: Tables) -> None:
-    tables.sealed(3)
-    spec = tables.apply(versions_per_commit=1).spec
-    assert isinstance(spec, ApplySpec)
-    assert len(spec.steps) == 2
-    assert run_sync(size.work_size(spec)) == 200 + 2 * 100
 
 
 @pytest.mark.parametrize(

@@ -511,25 +511,13 @@ ONLY_DELETES = {
 }
 
 
-def expire(tables: Tables, below: str, *, mark: str | None = None, **parameters: str) -> int:
-    """Delete as an expiry does: one MERGE that says so."""
-    text = maintenance_tags.written("expire", below=below) if mark is None else mark
-    given = {**ONLY_DELETES, **parameters}
+def expire(tables: Tables, below: str) -> int:
+    """Delete as an expiry does; what is none of them is in tests/unit/maintain/test_marks.py."""
+    text = maintenance_tags.written("expire", below=below)
     source = tables.source
-    return source.commit("MERGE", *source.removes(), source.add(), parameters=given, user_metadata=text)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{"mark": ""}, {"mark": "3"}, {"matchedPredicates": '[{"actionType":"update"}]'}],
-    ids=["no mark", "another mark", "an update"],
-)
-def test_another_merge_is_none(tables: Tables, given: dict[str, str]) -> None:
-    tables.source.set_properties(**FEED, **{HORIZON: "3"})
-    built(tables, 6)
-    expire(tables, "3", **given)  # type: ignore[arg-type]
-    with pytest.raises(NotAppendOnly, match="Version 7"):
-        tables.apply(options=LOG)
+    return source.commit(
+        "MERGE", *source.removes(), source.add(), parameters=dict(ONLY_DELETES), user_metadata=text
+    )
 
 
 def test_events_from_before_a_deletion_are_applied_as_they_were(tables: Tables) -> None:
