@@ -300,7 +300,6 @@ def _world(root: Path) -> dict[str, tuple[LogTable, LogTable | None]]:
         again.append(at=EPOCH + 1)
     pair("target replaced")
     target = made["target replaced"][1]
-    assert target is not None
     target.overwrite()
     return made
 

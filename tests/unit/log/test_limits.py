@@ -263,7 +263,6 @@ def test_a_watch_reads_no_more_of_a_commit_than_decides(table: LogTable, pieces:
     last = _large(table, 2_000)
     size = table.file(last).stat().st_size
     news = run_sync(Watch(table.uri, position=0, condition=Condition(min_versions=2)).look())
-    assert news is not None
     assert news.position.version == last
     # The newest commit's hash is kept, and the state is read once; the older commit ends at its first piece.
     assert news.position.commit_hash == table.sha256(last)
@@ -289,13 +288,10 @@ def test_a_part_of_a_commit_decides_as_the_whole(
     whole = run_sync(DeltaLog(table.uri).find(version))
     before = pieces["parsed"]
     part = run_sync(DeltaLog(table.uri).find(version, enough=condition.enough(), hashed=False))
-    assert whole is not None
-    assert part is not None
     assert condition.counts(whole) is condition.counts(part) is counts
     assert (part.timestamp, part.info) == (whole.timestamp, whole.info)
     assert pieces["parsed"] - before <= 1.5 * LARGE_LINE < before
     hashed = run_sync(DeltaLog(table.uri).find(version, enough=condition.enough()))
-    assert hashed is not None
     assert hashed.sha256 == table.sha256(version)
 
 
@@ -311,7 +307,6 @@ def test_a_commit_is_read_until_it_counts(table: LogTable) -> None:
         for content in ([first, *rest], [*rest, first]):
             table.file(version).write_bytes(b"\n".join(content) + b"\n")
             part = run_sync(DeltaLog(table.uri).find(version, enough=condition.enough(), hashed=False))
-            assert part is not None
             assert condition.counts(part)
             assert part.info.operation == "WRITE"
 

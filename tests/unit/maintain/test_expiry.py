@@ -70,7 +70,6 @@ def test_first_the_horizon_then_the_deletion(tables: Tables) -> None:
     built(tables, 5, horizons=((1, "3"),))
     assert plan(tables).spec is None
     planned = plan(tables, horizon="30").spec
-    assert planned is not None
     assert (planned.below, planned.horizon, planned.table_id) == (None, "30", "source-id")
     (reader,) = planned.readers
     assert (reader.pipeline, reader.state.highest_sequence) == ("p", "40")
@@ -79,14 +78,12 @@ def test_first_the_horizon_then_the_deletion(tables: Tables) -> None:
 
     horizon(tables, "30")  # 7
     due = plan(tables, horizon="35").spec
-    assert due is not None
     assert (due.below, due.since, due.horizon) == ("30", 7, "35")
     assert plan(tables, horizon="30").spec is not None, "what is behind it is not deleted yet"
     horizon(tables, "30", **{EXPIRED_BELOW: "30"})
     assert plan(tables, horizon="30").spec is None
     assert plan(tables).notes[0] == "nothing to do"
     last = plan(tables, horizon="35").spec
-    assert last is not None
     assert (last.below, last.horizon) == (None, "35")
 
 
@@ -100,7 +97,6 @@ def test_it_waits_for_every_consumer(tables: Tables, tmp_path: Path) -> None:
     built(tables, 5, 101)
     # Between its watermark and the horizon no event came, so that it has all that it needs.
     due = plan(tables, horizon="35").spec
-    assert due is not None
     assert due.since == 7
     lagging = LogTable(tmp_path / "lagging")
     lagging.write_seal(replace(seal(1, 3, source=tables.source), pipeline="q"))
@@ -126,7 +122,6 @@ def test_an_expiry_itself_is_no_event_that_is_waited_for(tables: Tables) -> None
     source.commit("MERGE", *source.removes(), source.add(), parameters=clauses, user_metadata=text)
     horizon(tables, "35", **{EXPIRED_BELOW: "30"})  # 9
     due = plan(tables).spec
-    assert due is not None
     assert (due.below, due.since) == ("35", 9)
 
 
@@ -136,7 +131,6 @@ def test_the_version_that_set_the_allowed_lateness(tables: Tables) -> None:
     tables.source.optimize()
     horizon(tables, "30", **{"delta.logRetentionDuration": "interval 40 days"})  # 9
     due = plan(tables).spec
-    assert due is not None
     assert due.since == 7
     # What is told no more is taken for later than it was.
     checkpoint(tables.source, version=8)
@@ -144,7 +138,6 @@ def test_the_version_that_set_the_allowed_lateness(tables: Tables) -> None:
         tables.source.file(version).unlink()
     tables.sealed(9, 101, configuration=validation.described(LOG))
     due = plan(tables).spec
-    assert due is not None
     assert due.since == 8
 
 
@@ -152,7 +145,6 @@ def test_rows_that_are_not_tracked_and_a_horizon_of_long_ago(tables: Tables) -> 
     built(tables, 5)
     tables.source.set_properties(**FEED, **{LATENESS_HORIZON: "30"})  # 7, years in the future
     due = plan(tables).spec
-    assert due is not None
     assert due.since == 7
     tables.source.set_properties(
         **FEED, **{LATENESS_HORIZON: "30", "delta.deletedFileRetentionDuration": "interval 0 hours"}
@@ -162,7 +154,6 @@ def test_rows_that_are_not_tracked_and_a_horizon_of_long_ago(tables: Tables) -> 
     assert none.spec is None
     assert "enableRowTracking" in none.notes[0]
     raised = plan(tables, horizon="35").spec
-    assert raised is not None
     assert (raised.below, raised.horizon) == (None, "35")
 
 
@@ -195,7 +186,6 @@ def test_the_slowest_consumer_counts(tables: Tables, tmp_path: Path) -> None:
     )
     slow.write_seal(made)
     planned = plan(tables, Consumer("q", None, slow.uri), keep="interval 1 day").spec
-    assert planned is not None
     assert planned.horizon == "2026-01-04 00:00:00"
 
 

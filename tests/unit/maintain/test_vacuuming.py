@@ -75,15 +75,12 @@ def test_the_retention_is_raised(tables: Tables) -> None:
     tables.sealed(2)
     now = EPOCH + 3 * SECOND + 10 * DAY
     spec = plan(tables, now, extend_retention=True).spec
-    assert spec is not None
     assert spec.properties == {FILE_RETENTION: "interval 21 days"}
     # The log is kept for at least as long, or Delta refuses.
     spec = plan(tables, now + 10 * DAY, extend_retention=True).spec
-    assert spec is not None
     assert spec.properties == {FILE_RETENTION: "interval 41 days", LOG_RETENTION: "interval 41 days"}
     tables.sealed(5, number=101)
     spec = plan(tables, now, extend_retention=True).spec
-    assert spec is not None
     assert spec.properties == {}
 
 

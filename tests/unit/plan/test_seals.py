@@ -116,9 +116,7 @@ def test_work_comes_before_a_seal_that_is_due(tables: Tables) -> None:
 # -- the backup ---------------------------------------------------------------------------------
 def backup_of(tables: Tables) -> dict[str, Any]:
     recorded = reconcile(DeltaLog(tables.target.uri), "p")
-    assert recorded is not None
     assert recorded.seal is not None
-    assert recorded.commit is not None
     return WatermarkBackup(
         recorded.seal, TableVersion(recorded.target.table_id, recorded.commit.version)
     ).to_dict()
@@ -304,7 +302,6 @@ def test_a_plan_names_the_newest_commit_of_its_target(tables: Tables) -> None:
     tables.target.append()
     newest = max(Path(tables.target.uri).glob("_delta_log/*.json"))
     (step, *_) = tables.apply().steps
-    assert step.planned_on is not None
     assert step.planned_on.commit_hash == hashlib.sha256(newest.read_bytes()).hexdigest()
 
 

@@ -81,7 +81,6 @@ def test_a_sound_target(tables: Tables) -> None:
     }
     assert "watermark 4" in check_of(plan, "seal").detail
     made = plan.spec
-    assert made is not None
     assert made.compared is not None
     assert (made.target_version, made.checks, made.options.keys) == (1, OF_TYPE_1, ("id",))
     step = made.compared
@@ -99,7 +98,6 @@ def test_only_what_is_asked_for(tables: Tables) -> None:
     assert planned(tables, wanted=("watermark", "seal")).spec is None
     plan = planned(tables, wanted=("unique_keys", "overlaps"))
     assert told(plan) == {"overlaps": "skipped"}
-    assert plan.spec is not None
     assert plan.spec.checks == ("unique_keys",)
     with pytest.raises(InvalidConfiguration, match="did you mean 'overlaps'"):
         planned(tables, wanted=("overlap",))
@@ -112,7 +110,6 @@ def test_history_has_checks_of_its_own(tables: Tables) -> None:
     tables.sealed(5, number=102, configuration=written)
     plan = planned(tables)
     assert told(plan)["unique_keys"] == "skipped"
-    assert plan.spec is not None
     assert plan.spec.checks == ("null_keys", "one_open_row", "overlaps", "start_before_end", "equals_source")
     assert (plan.spec.options.start_column, plan.spec.options.end_column) == ("since", "until")
 
@@ -121,14 +118,12 @@ def test_without_keys_there_is_nothing_to_count_by(tables: Tables) -> None:
     tables.sealed(5, number=102, configuration={"keys": [], "scd_type": 1})
     plan = planned(tables)
     assert told(plan)["unique_keys"] == told(plan)["null_keys"] == "skipped"
-    assert plan.spec is not None
     assert plan.spec.compared is not None
     assert plan.spec.checks == ("equals_source",)
     assert plan.spec.options.insert_only
     assert plan.spec.source_keeps_all
     tables.source.set_properties(delta_cdc__latenessHorizon="3")
     expired = planned(tables).spec
-    assert expired is not None
     assert not expired.source_keeps_all
 
 
@@ -143,7 +138,6 @@ def test_a_source_that_ends_before_the_watermark(tables: Tables) -> None:
     assert "on_source_replaced" in found.remedy
     assert told(plan)["equals_source"] == "skipped"
     # The rows are looked at all the same.
-    assert plan.spec is not None
     assert plan.spec.checks == ("null_keys", "unique_keys")
 
 
@@ -184,7 +178,6 @@ def test_a_version_that_nobody_can_read_any_more(tables: Tables) -> None:
     found = check_of(plan, "equals_source")
     assert (found.status, "deletedFileRetentionDuration" in found.detail) == ("skipped", True)
     assert told(plan)["watermark"] == "ok"
-    assert plan.spec is not None
     assert plan.spec.checks == ("null_keys", "unique_keys")
     # The newest version is there for as long as the table is.
     tables.sealed(5, number=102)
@@ -214,7 +207,6 @@ def test_what_is_wrong_with_a_seal_is_told_by_its_name(tables: Tables) -> None:
     assert plan.spec is None
     # With the keys at hand, the rows tell something all the same.
     rows = planned(tables, options=KEYED).spec
-    assert rows is not None
     assert (rows.checks, rows.target_version, rows.compared) == (("null_keys", "unique_keys"), 2, None)
 
 
@@ -227,8 +219,6 @@ def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: 
     assert "watermark 2" in check_of(plan, "seal").detail
     # The log still knows the number of the seal that the RESTORE took back.
     assert told(plan)["backup"] == "ok"
-    assert plan.spec is not None
-    assert plan.spec.compared is not None
     assert plan.spec.compared.ending_version == 2
 
 
@@ -277,7 +267,6 @@ def test_other_options_than_the_target_was_built_with(tables: Tables) -> None:
     assert (found.status, found.count, "id > 1" in found.detail) == ("finding", 1, True)
     assert told(planned(tables, options=other, takes_drift=True))["configuration"] == "skipped"
     # What is compared are rows that were made with the others.
-    assert plan.spec is not None
     assert (plan.spec.options.apply_as_deletes, plan.spec.options.on_conflict) == (
         None,
         "quarantine",
@@ -296,8 +285,6 @@ def history(tables: Tables, tmp_path: Path) -> LogTable:
 
 def test_a_history_of_the_same_source(tables: Tables, history: LogTable) -> None:
     made = planned(tables, current=history.uri).spec
-    assert made is not None
-    assert made.current is not None
     assert (made.current.version, made.current.options.end_column) == (0, "b")
     assert "current_equals_history" in made.checks
     bundle = BatchSpec(run_id="r", parts=(made,))
@@ -314,7 +301,6 @@ def test_another_watermark_compares_only_where_nothing_changed_in_between(
     ahead = seal(501, 6, source=tables.source, pipeline="h", configuration=written)
     history.write_seal(replace(ahead, step=replace(ahead.step, planned_on=TableVersion("history-id", 0))))
     made = planned(tables, current=history.uri).spec
-    assert made is not None
     assert "current_equals_history" in made.checks
 
 
@@ -462,7 +448,6 @@ def test_what_stops_a_comparison(
     tables: Tables, error: Exception, knows_on_conflict: bool, expected: str | None
 ) -> None:
     spec = planned(tables).spec
-    assert spec is not None
     assert not spec.knows_on_conflict
     assert getattr(planned(tables, on_conflict="quarantine").spec, "knows_on_conflict", None)
 

@@ -67,7 +67,6 @@ def test_a_table_by_way_of_a_log_is_compared_with_the_log() -> None:
     with_target = request_of({**ingested, "target": "/lake/a"}, wanted=("seal",))
     alone = request_of({**ingested, "pipeline": "b"}, wanted=("seal",))
     assert (with_target.source, with_target.target) == ("/lake/log", "/lake/a")
-    assert with_target.options is not None
     assert (with_target.options.source_kind, with_target.options.on_conflict) == ("change_log", "quarantine")
     assert (alone.target, alone.options) == ("/lake/log", None)
 
