@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import obstore
@@ -12,9 +9,7 @@ import pytest
 
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.delta_log.store import open_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.support.empty_store import EmptyStore
 
 S3 = "s3://b/t"
 AZURE = "abfss://c@a.dfs.core.windows.net/t"
@@ -24,53 +19,23 @@ WEB = {"aws_role_arn": "arn:aws:iam::1:role/r", "aws_web_identity_token_file": "
 CLIENT = {"azure_client_id": "c", "azure_tenant_id": "t"}
 
 
-class Store:
-    """Keeps who asked, and has nothing."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, str]] = []
-        store = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                store.asked.append({**self.headers, **_query(self.path)})
-                self.send_error(404)
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
-        self.thread.start()
-
-    def who(self, uri: str, options: dict[str, str]) -> str:
-        """Return as whom an object is asked for: key id, token and signature, as far as there are any."""
-        cloud = "aws" if uri.startswith("s3") else "azure"
-        where = {f"{cloud}_endpoint": f"http://127.0.0.1:{self.server.server_port}", "allow_http": "true"}
+def who(uri: str, options: dict[str, str]) -> str:
+    """Return as whom an object is asked for: key id, token and signature, as far as there are any."""
+    cloud = "aws" if uri.startswith("s3") else "azure"
+    with EmptyStore() as store:
+        where = {f"{cloud}_endpoint": store.url, "allow_http": "true", "max_retries": "0"}
         with pytest.raises(FileNotFoundError):
-            obstore.get(open_store(uri, {**where, **options, "max_retries": "0"}), "x")  # type: ignore[arg-type]
-        (told,) = self.asked
-        signed = told.get("authorization", "").replace("AWS4-HMAC-SHA256 Credential=", "")
-        # Of S3 the key's id; of Azure's keys there is only what they make.
-        who = signed.partition("/")[0] if cloud == "aws" else signed.partition(" ")[0]
-        return " ".join(filter(None, (who, told.get("x-amz-security-token"), told.get("sig"))))
-
-
-def _query(path: str) -> dict[str, str]:
-    return {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    made = Store()
-    yield made
-    made.server.shutdown()
-    made.thread.join()
-    made.server.server_close()
+            obstore.get(open_store(uri, {**where, **options}), "x")  # type: ignore[arg-type]
+    ((path, headers),) = store.requests
+    signed = headers.get("authorization", "").replace("AWS4-HMAC-SHA256 Credential=", "")
+    # Of S3 the key's id; of Azure's keys there is only what they make.
+    found = signed.partition("/")[0] if cloud == "aws" else signed.partition(" ")[0]
+    signature = parse_qs(urlsplit(path).query).get("sig", [""])[0]
+    return " ".join(filter(None, (found, headers.get("x-amz-security-token"), signature)))
 
 
 @pytest.mark.parametrize(
-    ("uri", "options", "environment", "who"),
+    ("uri", "options", "environment", "expected"),
     [
         (S3, KEYS, {"AWS_SESSION_TOKEN": "theirs"}, "ours"),
         (S3, KEYS, {"AWS_SESSION_TOKEN": ""}, "ours"),
@@ -88,16 +53,15 @@ def store() -> Iterator[Store]:
     ],
 )
 def test_who_asks(
-    store: Store,
     monkeypatch: pytest.MonkeyPatch,
     uri: str,
     options: dict[str, str],
     environment: dict[str, str],
-    who: str,
+    expected: str,
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert store.who(uri, options) == who
+    assert who(uri, options) == expected
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from delta_cdc.delta_log.table import DeltaLog
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
 from tests.support.random_logs import seeds
 from tests.support.steps import step as made_step
+from tests.support.vectors import masked, masking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,34 +37,9 @@ PROTOCOL = {
 ROWS = 10
 
 
-def bits(rows: set[int]) -> deletion_vectors.Positions:
-    found: deletion_vectors.Positions = {}
-    for row in rows:
-        found[row >> 16] = found.get(row >> 16, 0) | 1 << (row & 0xFFFF)
-    return found
-
-
-def masking(rows: set[int], of: int = ROWS) -> dict[str, Any]:
-    """Return an inline vector that masks some rows."""
-    data = deletion_vectors.all_but(bits(set(range(of)) - rows), of)
-    return {
-        "storageType": "i",
-        "pathOrInlineDv": deletion_vectors.encode(data),
-        "sizeInBytes": len(data),
-        "cardinality": len(rows),
-    }
-
-
 def seen(add: dict[str, Any], of: int = ROWS) -> set[int]:
     """Return which rows of a file a slice shows."""
-    if "deletionVector" not in add:
-        return set(range(of))
-    told = add["deletionVector"]
-    masked = deletion_vectors.positions(
-        deletion_vectors.decode(told["pathOrInlineDv"])[: told["sizeInBytes"]]
-    )
-    assert deletion_vectors.count(masked) == told["cardinality"]
-    return {row for row in range(of) if not masked.get(row >> 16, 0) >> (row & 0xFFFF) & 1}
+    return set(range(of)) - (masked(add["deletionVector"]) if "deletionVector" in add else set())
 
 
 @pytest.fixture(autouse=True)
@@ -297,8 +273,8 @@ def test_what_is_not_as_expected_is_left_to_deltas_reader(
 def test_little_is_left_to_deltas_reader(source: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark takes longer to open a log for the first time; deletion vectors it compares one by one."""
     monkeypatch.setattr(manifest_feed, "WORTHWHILE", 1)
-    for masked in range(manifest_feed.COMPARED):
-        exchange(source, {masked - 1} if masked else None, {masked})
+    for row in range(manifest_feed.COMPARED):
+        exchange(source, {row - 1} if row else None, {row})
     assert by_manifest(source, 3) is None
     assert by_manifest(source, 2) is not None
     monkeypatch.setattr(manifest_feed, "WORTHWHILE", 0)

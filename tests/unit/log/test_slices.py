@@ -31,6 +31,7 @@ from tests.support.checkpoints import checkpoint
 from tests.support.http_store import HttpStore, always
 from tests.support.logs import EPOCH, SECOND, LogTable, field_of
 from tests.support.steps import step as made_step
+from tests.support.vectors import masked, masking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,21 +64,7 @@ def bare(path: str, *, data: bool = True) -> Any:
 
 def masks(*rows: int) -> dict[str, Any]:
     """Return an inline vector that masks some of ten rows."""
-    bits = sum(1 << row for row in set(range(10)) - set(rows))
-    data = deletion_vectors.all_but({0: bits}, 10)
-    return {
-        "storageType": "i",
-        "pathOrInlineDv": deletion_vectors.encode(data),
-        "sizeInBytes": len(data),
-        "cardinality": len(rows),
-    }
-
-
-def masked(vector: dict[str, Any]) -> set[int]:
-    found = deletion_vectors.positions(
-        deletion_vectors.decode(vector["pathOrInlineDv"])[: vector["sizeInBytes"]]
-    )
-    return {row for row in range(10) if found.get(0, 0) >> row & 1}
+    return masking(set(rows))
 
 
 def read_range(
@@ -130,13 +117,6 @@ def test_files_of_commits_and_when_they_came_and_went(tmp_path: Path) -> None:
     assert found["metaData"]["partitionColumns"] == [SIDES]
 
 
-def test_a_commit_that_only_rewrote_is_left_out(tmp_path: Path) -> None:
-    made = table(tmp_path)
-    made.commit("WRITE", add("a"))
-    made.commit("MERGE", add("b", 10), remove("a"))
-    assert files(written(made, read_range(1, 2, data=(1,)))) == ["a i1"]
-
-
 def test_of_masked_rows_only_those_that_changed_are_shown(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"), add("b", 10))
@@ -155,26 +135,24 @@ def test_of_masked_rows_only_those_that_changed_are_shown(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "more"),
     [
-        {"sizeInBytes": 12},
-        {"pathOrInlineDv": "~"},
-        {"storageType": "u", "pathOrInlineDv": "^-aqEH.-t@S}K{vb[*k^", "offset": 1},
+        ({"sizeInBytes": 12}, {}),
+        ({"pathOrInlineDv": "~"}, {}),
+        ({"storageType": "u", "pathOrInlineDv": "^-aqEH.-t@S}K{vb[*k^", "offset": 1}, {}),
+        ({}, {"stats": "{}"}),
     ],
+    ids=["size", "text", "no file", "the number of rows is unknown"],
 )
-def test_where_a_vector_cannot_be_read_the_file_is_read_whole(tmp_path: Path, damage: dict[str, Any]) -> None:
+def test_where_a_vector_cannot_be_read_the_file_is_read_whole(
+    tmp_path: Path, damage: dict[str, Any], more: dict[str, str]
+) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
-    made.commit("DELETE", add("a", vector=masks(1) | damage), remove("a"))
+    made.commit("DELETE", add("a", vector=masks(1) | damage, **more), remove("a"))
     assert files(written(made, read_range(2, 2))) == ["a -2", "a +2"]
-    assert files(written(made, read_range(2, 2, net=True))) == ["a -2", "a +2"]
-
-
-def test_without_the_number_of_rows_the_file_is_read_whole(tmp_path: Path) -> None:
-    made = table(tmp_path)
-    made.commit("WRITE", add("a"))
-    made.commit("DELETE", add("a", vector=masks(1), stats="{}"), remove("a"))
-    assert files(written(made, read_range(2, 2))) == ["a -2", "a +2"]
+    if damage:
+        assert files(written(made, read_range(2, 2, net=True))) == ["a -2", "a +2"]
 
 
 def test_the_net_of_a_range(tmp_path: Path) -> None:
@@ -206,8 +184,9 @@ def test_a_file_of_which_more_is_told_was_there_before(tmp_path: Path) -> None:
 def test_a_net_whose_last_commit_changes_no_data(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"), at=EPOCH + 1)
-    made.commit("SET TBLPROPERTIES", at=EPOCH + 2)
-    assert files(written(made, read_range(1, 2, net=True, data=(1,)))) == ["a i2"]
+    made.commit("OPTIMIZE", add("b", 10, data=False), remove("a", dataChange=False), at=EPOCH + 2)
+    assert files(written(made, read_range(1, 2, data=(1,)))) == ["a i1"]
+    assert files(written(made, read_range(1, 2, net=True, data=(1,)))) == ["b i2"]
 
 
 def test_files_that_are_only_added(tmp_path: Path) -> None:
@@ -263,17 +242,32 @@ def test_what_cannot_be_looked_up(tmp_path: Path) -> None:
 
 
 # -- what is refused ------------------------------------------------------------------------------
-def test_a_file_without_row_ids(tmp_path: Path) -> None:
-    made = table(tmp_path)
-    made.commit("WRITE", add("a", None))
-    with pytest.raises(ReadMethodUnavailable, match=r"The file a of .* \(version 1\) has no row ids"):
-        written(made, read_range(1, 1))
-
-
-def test_a_table_that_does_not_track_rows(tmp_path: Path) -> None:
-    made = LogTable(tmp_path / "t").create()
-    made.commit("WRITE", add("a"))
-    with pytest.raises(ReadMethodUnavailable, match="does not track rows"):
+@pytest.mark.parametrize(
+    ("tracked", "action", "error", "message"),
+    [
+        (True, add("a", None), ReadMethodUnavailable, r"The file a of .* \(version 1\) has no row ids"),
+        (False, add("a"), ReadMethodUnavailable, "does not track rows"),
+        (
+            True,
+            add("a", partitionValues={"old": "1"}),
+            ReadMethodUnavailable,
+            r"version 1\) is partitioned by \['old'\]",
+        ),
+        (
+            True,
+            add("a", vector={"storageType": "u", "cardinality": 1}),
+            CorruptLog,
+            r"deletion vector of a .* \(version 1\)",
+        ),
+    ],
+    ids=["no row ids", "no row tracking", "other partitions", "a vector that says nothing"],
+)
+def test_files_that_are_refused(
+    tmp_path: Path, tracked: bool, action: Any, error: type[Exception], message: str
+) -> None:
+    made = table(tmp_path) if tracked else LogTable(tmp_path / "t").create()
+    made.commit("WRITE", action)
+    with pytest.raises(error, match=message):
         written(made, read_range(1, 1))
 
 
@@ -295,20 +289,6 @@ def test_a_column_of_the_name_that_a_slice_needs(tmp_path: Path) -> None:
     made.append()
     with pytest.raises(ReservedColumnName, match="__DELTA_CDC_SIDES"):
         written(made, read_range(1, 1, "added_files"))
-
-
-def test_a_file_that_is_partitioned_otherwise(tmp_path: Path) -> None:
-    made = table(tmp_path)
-    made.commit("WRITE", add("a", partitionValues={"old": "1"}))
-    with pytest.raises(ReadMethodUnavailable, match=r"version 1\) is partitioned by \['old'\]"):
-        written(made, read_range(1, 1))
-
-
-def test_a_vector_that_says_nothing_is_damage(tmp_path: Path) -> None:
-    made = table(tmp_path)
-    made.commit("WRITE", add("a", vector={"storageType": "u", "cardinality": 1}))
-    with pytest.raises(CorruptLog, match=r"deletion vector of a .* \(version 1\)"):
-        written(made, read_range(1, 1))
 
 
 # -- how files are named --------------------------------------------------------------------------
@@ -449,27 +429,20 @@ def _spec(made: LogTable, *read_ranges: ReadRange, at: int = 2, **more: Any) -> 
     )
 
 
-def test_a_spec_gets_the_slices_of_its_segments(tmp_path: Path) -> None:
+@pytest.mark.parametrize("watermark", [2, 3])
+def test_a_spec_gets_the_slices_of_its_segments(tmp_path: Path, watermark: int) -> None:
+    """With the columns of the watermark, which lies behind the range of a repair."""
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
+    if watermark == 3:
+        made.commit("WRITE", add("b"))
     made.alter(field_of("id"), field_of("name"), field_of("more"), operation="ADD COLUMNS")
     root, tracked = tmp_path / "manifests", read_range(1, 1)
-    spec = _spec(made, tracked)
+    spec = _spec(made, tracked, at=watermark)
     found = prepared(spec, str(root))
     assert found.manifests_uri == str(root)
     assert [one.by_manifest for one in found.steps[0].read.ranges] == [True]
     assert fingerprint(found) == fingerprint(spec)
-    file = Path(location(str(root), tracked)) / "_delta_log" / f"{0:020d}.json"
-    assert "more" in file.read_text()
-
-
-def test_the_slices_of_a_repair_have_the_columns_of_the_watermark(tmp_path: Path) -> None:
-    made = table(tmp_path)
-    made.commit("WRITE", add("a"))
-    made.commit("WRITE", add("b"))
-    made.alter(field_of("id"), field_of("name"), field_of("more"), operation="ADD COLUMNS")
-    root, tracked = tmp_path / "manifests", read_range(1, 1)
-    prepared(_spec(made, tracked, at=3), str(root))
     file = Path(location(str(root), tracked)) / "_delta_log" / f"{0:020d}.json"
     assert "more" in file.read_text()
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from delta_cdc.delta_log import deletion_vectors
 from delta_cdc.delta_log.deletion_vectors import UnreadableVectorError
+from tests.support.vectors import bits, rows_of
 
 #: A file of vectors as Delta wrote it (its first byte is a version): row 4 is masked.
 STORED = bytes.fromhex(
@@ -18,20 +19,8 @@ STORED = bytes.fromhex(
 )
 
 
-def masked(data: bytes) -> list[int]:
-    found = deletion_vectors.positions(data)
-    return [high << 16 | at for high in sorted(found) for at in range(65_536) if found[high] >> at & 1]
-
-
-def of(rows: list[int]) -> deletion_vectors.Positions:
-    found: deletion_vectors.Positions = {}
-    for row in rows:
-        found[row >> 16] = found.get(row >> 16, 0) | 1 << (row & 0xFFFF)
-    return found
-
-
 def test_a_vector_that_delta_wrote() -> None:
-    assert masked(deletion_vectors.checked(STORED[1:])) == [4]
+    assert rows_of(deletion_vectors.checked(STORED[1:])) == [4]
 
 
 def test_a_file_of_the_table_is_named_by_its_uuid() -> None:
@@ -67,27 +56,27 @@ def test_text_and_bytes(raw: bytes) -> None:
     ],
 )
 def test_all_rows_but_some_are_masked(rows: int, seen: list[int]) -> None:
-    data = deletion_vectors.all_but(of(seen), rows)
-    assert masked(data) == sorted(set(range(rows)) - set(seen))
+    data = deletion_vectors.all_but(bits(set(seen)), rows)
+    assert rows_of(data) == sorted(set(range(rows)) - set(seen))
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 200_000), st.sets(st.integers(0, 199_999), max_size=60))
 def test_all_rows_but_any(rows: int, seen: set[int]) -> None:
     seen = {row for row in seen if row < rows}
-    assert masked(deletion_vectors.all_but(of(sorted(seen)), rows)) == sorted(set(range(rows)) - seen)
+    assert rows_of(deletion_vectors.all_but(bits(seen), rows)) == sorted(set(range(rows)) - seen)
 
 
 def test_differences() -> None:
-    left, right = of([1, 2, 70_000]), of([2, 3])
-    assert deletion_vectors.minus(left, right) == of([1, 70_000])
-    assert deletion_vectors.minus(right, left) == of([3])
+    left, right = bits({1, 2, 70_000}), bits({2, 3})
+    assert deletion_vectors.minus(left, right) == bits({1, 70_000})
+    assert deletion_vectors.minus(right, left) == bits({3})
     assert deletion_vectors.minus(left, left) == {}
     assert deletion_vectors.count(left) == 3
 
 
 def test_a_vector_in_a_file_is_checked() -> None:
-    data = deletion_vectors.all_but(of([1]), 10)
+    data = deletion_vectors.all_but(bits({1}), 10)
     stored = struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
     assert deletion_vectors.checked(stored) == data
     for damaged in (stored[:-1], stored[:5] + b"x" + stored[6:], stored[:3]):
@@ -104,7 +93,7 @@ def test_a_vector_in_a_file_is_checked() -> None:
         struct.pack("<IQII", 1_681_511_377, 1, 1, 12_346) + bytes(8),
         struct.pack("<IQII", 1_681_511_377, 1, 0, 99),
         deletion_vectors.all_but({0: 1}, 10)[:-1],
-        deletion_vectors.all_but(of(list(range(0, 65_536, 2))), 65_536)[:-1],
+        deletion_vectors.all_but(bits(set(range(0, 65_536, 2))), 65_536)[:-1],
     ],
 )
 def test_what_is_no_vector_is_not_guessed_at(data: bytes) -> None:
