@@ -46,17 +46,14 @@ def test_a_batch_is_ingested_and_told(world: World) -> None:
     assert any(line.startswith("Ingested 2 events, 1 files into ") for line in world.said)
 
 
-def test_nothing_new_starts_nothing(world: World) -> None:
+def test_nothing_new_starts_nothing(world: World, tmp_path: Path) -> None:
     first = world.ingest()
     again = world.ingest(never)
     assert (again.applied, again.seal, again.log_version) == (False, first.seal, 0)
     assert "1 file of" in world.said[-1]
     assert "found nothing new for" in world.said[-1]
-
-
-def test_no_log_and_nothing_to_make_it_of(tmp_path: Path) -> None:
-    done = World(tmp_path).ingest(never)
-    assert (done.applied, done.seal, done.log_version, done.log_table_id) == (False, None, None, None)
+    none = World(tmp_path / "none").ingest(never)
+    assert (none.applied, none.seal, none.log_version, none.log_table_id) == (False, None, None, None)
 
 
 def test_what_the_bounds_leave_is_told(world: World) -> None:
@@ -71,14 +68,6 @@ def test_a_job_that_dies_after_its_commit_has_committed(world: World) -> None:
     assert done.applied
     assert done.counts["events"] == 2
     assert "The job failed after its commit" in " ".join(world.said)
-
-
-@pytest.mark.parametrize("at", ["planned", "recorded"])
-def test_a_job_that_dies_before_it(world: World, at: str) -> None:
-    with pytest.raises(Boom):
-        world.unpublished(lambda spec: world.engine(spec, at))
-    assert world.ingest().counts["events"] == 2
-    assert world.events == world.delivered
 
 
 def test_a_worker_that_died_before_it_published(world: World) -> None:
@@ -141,20 +130,22 @@ def test_a_lost_race_is_planned_again(world: World) -> None:
     assert world.events == world.delivered
 
 
-def test_a_race_that_is_lost_again_and_again(world: World) -> None:
-    with pytest.raises(ConcurrentModification, match="5 times"):
-        world.unpublished(lambda spec: JobResult("conflict"))
-
-
-def test_a_named_error_of_the_job(world: World) -> None:
-    error = InvalidRecord("Bad.", remedy="mend it.")
-    with pytest.raises(InvalidRecord, match="Bad"):
-        world.unpublished(lambda spec: JobResult("failed", error=error.to_dict()))
-
-
-def test_a_job_that_lies(world: World) -> None:
-    with pytest.raises(OutcomeUnknown, match="does not have it"):
-        world.unpublished(lambda spec: DONE)
+@pytest.mark.parametrize(
+    ("result", "error", "message"),
+    [
+        (JobResult("conflict"), ConcurrentModification, "5 times"),
+        (
+            JobResult("failed", error=InvalidRecord("Bad.", remedy="mend it.").to_dict()),
+            InvalidRecord,
+            "Bad",
+        ),
+        (DONE, OutcomeUnknown, "does not have it"),
+    ],
+    ids=["lost races", "a named error", "a lie"],
+)
+def test_how_a_job_may_fail(world: World, result: JobResult, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        world.unpublished(lambda spec: result)
 
 
 def test_a_seal_alone_is_no_batch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,11 +64,8 @@ def test_clocks_that_go_backwards(table: LogTable) -> None:
     for version, seconds in enumerate([0, 3, 1, 1, 4]):
         time = EPOCH / 1000 + seconds
         os.utime(table.file(version), (time, time))
-    assert both(table, EPOCH + 1_000) == (1, 0)
-    assert both(table, EPOCH + 3_000) == (1, 1)
-    assert both(table, EPOCH + 3_001) == (2, 2)
-    assert both(table, EPOCH + 3_002) == (3, 3)
-    assert both(table, EPOCH + 3_003) == (4, 3)
+    expected = {1_000: (1, 0), 3_000: (1, 1), 3_001: (2, 2), 3_002: (3, 3), 3_003: (4, 3)}
+    assert {offset: both(table, EPOCH + offset) for offset in expected} == expected
 
 
 def test_only_versions_that_are_there_count(table: LogTable) -> None:
@@ -105,31 +102,25 @@ def _stamped(path: Path, *, since: int | None, plain: list[int], stamps: list[in
     return made
 
 
+def both_at(made: LogTable, *seconds: int) -> list[tuple[int | None, int | None]]:
+    return [both(made, EPOCH + second * SECOND) for second in seconds]
+
+
 def test_in_commit_timestamps_from_the_start(tmp_path: Path) -> None:
     """The files' own times, one second apart, are not asked."""
     made = _stamped(tmp_path, since=None, plain=[], stamps=[10, 20, 30, 40, 50])
-    assert both(made, EPOCH + 9 * SECOND) == (0, None)
-    assert both(made, EPOCH + 20 * SECOND) == (1, 1)
-    assert both(made, EPOCH + 25 * SECOND) == (2, 1)
-    assert both(made, EPOCH + 50 * SECOND) == (4, 4)
-    assert both(made, EPOCH + 51 * SECOND) == (None, 4)
+    assert both_at(made, 9, 20, 25, 50, 51) == [(0, None), (1, 1), (2, 1), (4, 4), (None, 4)]
 
 
 def test_in_commit_timestamps_from_a_version_on(tmp_path: Path) -> None:
     made = _stamped(tmp_path, since=3, plain=[0, 1, 2], stamps=[30, 40])
-    assert both(made, EPOCH + 1 * SECOND) == (1, 1)
-    assert both(made, EPOCH + 10 * SECOND) == (3, 2)
-    assert both(made, EPOCH + 30 * SECOND) == (3, 3)
-    assert both(made, EPOCH + 35 * SECOND) == (4, 3)
+    assert both_at(made, 1, 10, 30, 35) == [(1, 1), (3, 2), (3, 3), (4, 3)]
 
 
 def test_file_times_after_the_first_in_commit_timestamp(tmp_path: Path) -> None:
     """As in a table that was copied: from the first in-commit timestamp on, only they count."""
     made = _stamped(tmp_path, since=2, plain=[100, 200], stamps=[30, 40])
-    assert both(made, EPOCH + 30 * SECOND) == (2, 2)
-    assert both(made, EPOCH + 35 * SECOND) == (3, 2)
-    assert both(made, EPOCH + 150 * SECOND) == (None, 3)
-    assert both(made, EPOCH + 29 * SECOND) == (0, None)
+    assert both_at(made, 29, 30, 35, 150) == [(0, None), (2, 2), (3, 2), (None, 3)]
 
 
 def test_in_commit_timestamps_are_searched_not_read_one_by_one(

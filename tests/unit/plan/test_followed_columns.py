@@ -72,19 +72,24 @@ def test_the_default_is_strict_and_names_the_policies_that_follow(
 
 
 @pytest.mark.parametrize(
-    ("policy", "after"),
-    [("widen", [ID, NAME]), ("widen", [ID, TITLE, SIZE]), ("keep_dropped", [ID, TITLE, SIZE])],
+    ("policy", "after", "message"),
+    [
+        ("widen", [ID, NAME], "schema_evolution"),
+        ("widen", [ID, TITLE, SIZE], "schema_evolution"),
+        ("keep_dropped", [ID, TITLE, SIZE], "schema_evolution"),
+        # No policy follows what Delta cannot widen.
+        (
+            "mirror",
+            [ID, NAME, field_of("size", "float", mapped=3)],
+            "size changed its type",
+        ),
+    ],
 )
-def test_a_change_beyond_the_policy_is_refused(mapped: Tables, policy: str, after: list[Any]) -> None:
+def test_a_change_beyond_the_policy_is_refused(
+    mapped: Tables, policy: str, after: list[Any], message: str
+) -> None:
     mapped.source.alter(*after)
-    with pytest.raises(SchemaChangeInRange, match="schema_evolution"):
-        steps(mapped, policy)
-
-
-@pytest.mark.parametrize("policy", ["widen", "keep_dropped", "mirror"])
-def test_a_type_that_delta_cannot_widen_is_refused(mapped: Tables, policy: str) -> None:
-    mapped.source.alter(ID, NAME, field_of("size", "float", mapped=3))
-    with pytest.raises(SchemaChangeInRange, match="size changed its type from integer to float"):
+    with pytest.raises(SchemaChangeInRange, match=message):
         steps(mapped, policy)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -112,11 +111,8 @@ def test_one_milestone_needs_no_second_look(tables: Tables) -> None:
     tables.sealed(2)
     plan = tables.read(options=NET)
     assert (told(plan), spec_of(plan).plain) == ([("apply", 3, 5)], False)
-    assert told(tables.read(options=NET, bytes_per_commit=100, ending_version=4)) == [
-        ("apply", 3, 3),
-        ("apply", 4, 4),
-        ("answer", 3, 4),
-    ]
+    steps = [("apply", 3, 3), ("apply", 4, 4), ("answer", 3, 4)]
+    assert told(tables.read(options=NET, bytes_per_commit=100, ending_version=4)) == steps
 
 
 def test_what_row_ids_match_is_read_at_once(tables: Tables) -> None:
@@ -177,6 +173,7 @@ def test_all_versions_staged_and_not_the_word(tables: Tables) -> None:
         ({"options": QueryOptions(where="id > 1", keys=("id",))}, "read with other options"),
         ({"options": QueryOptions(raw=True)}, "read with other options"),
         ({"ending_version": 3}, "goes beyond version 3"),
+        ({}, "was read from another history"),
     ],
 )
 def test_the_beginning_of_another_batch_is_given_up(
@@ -184,22 +181,15 @@ def test_the_beginning_of_another_batch_is_given_up(
 ) -> None:
     tables.sealed(2)
     staged(tables, 101, 3, 4, complete=False, ending=5)
+    if not changes:
+        file = tables.source.file(4)
+        file.write_text(file.read_text().replace("Append", "append"))
     plan = tables.read(**changes)
     assert said(plan, f"The unfinished batch 3-4 in staging {tables.staging.uri} ")
     assert said(plan, note)
     assert told(plan)[0][1] == 3
     assert not spec_of(plan).continues
     assert spec_of(plan).steps[0].seal_number == 102
-
-
-def test_the_beginning_of_a_batch_of_another_history(tables: Tables) -> None:
-    tables.sealed(2)
-    staged(tables, 101, 3, 4, complete=False, ending=5)
-    file = tables.source.file(4)
-    file.write_text(file.read_text().replace("Append", "append"))
-    plan = tables.read()
-    assert said(plan, "was read from another history")
-    assert not spec_of(plan).continues
 
 
 @pytest.mark.parametrize("when", ["since", "underneath"])
@@ -458,17 +448,14 @@ def test_a_sink_that_was_idle_for_long_seals_what_needs_not_arrive(tables: Table
     staged(tables, 7, 5, 5, batch="snapshot", committed=None)
     committed(tables, 8, 5)
     tables.source.optimize()
+    request = ReadRequest(pipeline="p", source=tables.source.uri, staging=tables.staging.uri)
 
-    def read(days: float, **changes: Any) -> Plan:
-        request = replace(
-            ReadRequest(pipeline="p", source=tables.source.uri, staging=tables.staging.uri), **changes
-        )
+    def read(days: float) -> Plan:
         return plan_read(request, Memory(now_ms=EPOCH + int(days * DAY)))
 
     assert read(3).spec is None
     plan = read(4)
-    assert isinstance(plan.spec, ReadSpec)
-    (step,) = plan.steps
+    (step,) = spec_of(plan).steps
     assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("commit", 6, 6, 9)
     assert step.watermark.commit_hash == tables.source.sha256(6)
     assert (plan.versions, said(plan, "The run renews the seal.")) == (None, True)

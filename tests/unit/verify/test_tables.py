@@ -60,27 +60,20 @@ def test_a_table_by_way_of_a_log_is_compared_with_the_log() -> None:
     ingested = {
         "pipeline": "a",
         "source": "/in",
-        "log": "/lake/log",
+        "log": "main.sales.log",
         "keys": ["id"],
         "on_conflict": "quarantine",
     }
     with_target = request_of({**ingested, "target": "/lake/a"}, wanted=("seal",))
     alone = request_of({**ingested, "pipeline": "b"}, wanted=("seal",))
-    assert (with_target.source, with_target.target) == ("/lake/log", "/lake/a")
+    assert (with_target.source, with_target.target) == ("main.sales.log", "/lake/a"), "looked up later"
     assert (with_target.options.source_kind, with_target.options.on_conflict) == ("change_log", "quarantine")
-    assert (alone.target, alone.options) == ("/lake/log", None)
+    assert (alone.target, alone.options) == ("main.sales.log", None)
 
 
 def test_bad_arguments_name_their_pipeline() -> None:
     with pytest.raises(InvalidConfiguration, match="Pipeline a: "):
         request_of(table("a", 3), wanted=("seal",))
-
-
-def test_catalog_names_are_looked_up_later() -> None:
-    named = {"source": "main.sales.orders", "target": "main.sales.history"}
-    request = request_of(table("a", 2, **named), wanted=("seal",))
-    assert (request.source, request.target) == (named["source"], named["target"])
-    assert currents(table("a", 2, **named), table("b", 1, source="main.sales.orders")) == ["/lake/b", None]
 
 
 CONFIGURATION = """
