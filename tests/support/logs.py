@@ -162,6 +162,14 @@ class LogTable:
         self.table_id = table_id
         return self.commit(operation, self.metadata(), self.add(), *self.removes())
 
+    def checkpoint(self, *gone: int) -> None:
+        """Write a checkpoint of the newest version, and delete commit files as log retention does."""
+        from deltalake import DeltaTable
+
+        DeltaTable(self.uri).create_checkpoint()
+        for version in gone:
+            self.file(version).unlink()
+
     def set_properties(self, **configuration: str) -> int:
         self.configuration = {k.replace("__", "."): v for k, v in configuration.items()}
         return self.commit("SET TBLPROPERTIES", self.metadata())

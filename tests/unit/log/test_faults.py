@@ -107,7 +107,7 @@ def test_special_names_as_keys(store: HttpStore, name: str) -> None:
     made = LogTable(store.root / "plain", configuration=FEED).create()
     for _ in range(2):
         made.append()
-    _checkpoint(made)
+    made.checkpoint()
     made.path = made.path.rename(store.root / name)
     log = _log(store, name)
     assert run_sync(log.newest_version()) == run_sync(log.newest_version(after=0)) == 2
@@ -197,7 +197,7 @@ def test_a_large_checkpoint_that_breaks_off_is_not_a_damaged_one(
 ) -> None:
     """Large checkpoints are read by ranges; where that fails, no older state may take their place."""
     monkeypatch.setattr(checkpoint, "_WHOLE", 0)
-    _checkpoint(table)
+    table.checkpoint()
     table.append()
     store.faults = lambda request: Fault(kind) if request.key.endswith(".parquet") else None
     log = _log(store)
@@ -281,9 +281,7 @@ def _world(root: Path) -> dict[str, tuple[LogTable, LogTable | None]]:
     source = pair("cleaned")
     for _ in range(5):
         source.append()
-    _checkpoint(source)
-    for version in range(8):
-        source.file(version).unlink()
+    source.checkpoint(*range(8))
     source = pair("feed off")
     source.set_properties()
     source.overwrite()
@@ -309,12 +307,6 @@ def _target(path: Path, source: LogTable) -> LogTable:
     made.write_seal(seal(1_000, 3, source=source, kind="load"))
     made.write_seal(seal(1_001, 4, source=source))
     return made
-
-
-def _checkpoint(table: LogTable) -> None:
-    from deltalake import DeltaTable
-
-    DeltaTable(table.uri).create_checkpoint()
 
 
 async def _outcome(store: HttpStore, name: str) -> str:

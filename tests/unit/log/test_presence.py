@@ -14,20 +14,12 @@ from obstore.store import MemoryStore
 from delta_cdc.core.errors import InvalidConfiguration, LogGap, StoreUnavailable, UnsupportedTable
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.checkpoints import checkpoint
-from tests.support.logs import FEED, LogTable
+from tests.support.logs import LogTable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = ["a b", "100%", "50%25", "a%20b", "%41", "ünïcode 表", "a#b?c=d", "x=1&y", "it's", "p=a:b"]
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> LogTable:
-    made = LogTable(tmp_path / "t", configuration=FEED).create()
-    for _ in range(3):
-        made.append()
-    return made
 
 
 def counted(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -17,19 +17,11 @@ from delta_cdc.delta_log.actions import Add, CommitInfo, Lines
 from delta_cdc.delta_log.requests import Entry, Storage
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.checkpoints import checkpoint
-from tests.support.logs import LogTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
-
-@pytest.fixture
-def table(tmp_path: Path) -> LogTable:
-    made = LogTable(tmp_path / "t").create()
-    for _ in range(3):
-        made.append()
-    return made
+    from tests.support.logs import LogTable
 
 
 def _large(table: LogTable, files: int) -> int:

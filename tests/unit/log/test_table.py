@@ -21,14 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> LogTable:
-    made = LogTable(tmp_path / "t", configuration=FEED).create()
-    for _ in range(3):
-        made.append()
-    return made
-
-
 def test_newest_version(table: LogTable) -> None:
     log = DeltaLog(table.uri)
     assert [run_sync(log.newest_version(after)) for after in (None, 0, 2, 3)] == [3, 3, 3, 3]

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import DeltaTable
 
 from delta_cdc.core import validation
 from delta_cdc.core.errors import InvalidConfiguration, VersionsExpired
@@ -79,25 +78,25 @@ def test_history_is_repaired_from_its_load_on(tables: Tables) -> None:
 
 
 # -- nothing ------------------------------------------------------------------------------------
-def test_an_interval_without_a_version(tables: Tables) -> None:
-    built(tables, 5)
-    empty = tables.apply(**between(2.2, 2.8))
+@pytest.mark.parametrize(
+    ("start", "end", "note"),
+    [
+        (2.2, 2.8, "got no version in it"),
+        (60, 70, ""),
+        (-9, -3, "did not exist yet"),
+        (-9, 0, ""),
+    ],
+)
+def test_an_interval_without_a_version(tables: Tables, start: float, end: float, note: str) -> None:
+    if start > 0:
+        built(tables, 5)
+    empty = tables.apply(**between(start, end))
     assert did(empty) == []
-    assert "got no version in it" in str(empty)
-    assert did(tables.apply(**between(60, 70))) == []
-
-
-def test_an_interval_before_the_table_was_there(tables: Tables) -> None:
-    plan = tables.apply(**between(-9, -3))
-    assert did(plan) == []
-    assert "did not exist yet" in str(plan)
-    assert did(tables.apply(**between(-9, 0))) == []
+    assert note in str(empty)
 
 
 def test_an_interval_that_the_log_no_longer_knows(tables: Tables) -> None:
-    DeltaTable(tables.source.uri).create_checkpoint()
-    for version in (0, 1):
-        tables.source.file(version).unlink()
+    tables.source.checkpoint(0, 1)
     with pytest.raises(VersionsExpired, match=r"begins with version 2, .*later date"):
         tables.apply(**between(-9, 1))
 

@@ -98,10 +98,7 @@ def test_the_copy_of_the_seal(built: Tables) -> None:
 
     verify = VerifyRequest(pipeline="p", target=built.target.uri, backup=backup)
     assert_nothing_blocks(plan_verify_async(verify, now_ms=NOW))
-    from deltalake import DeltaTable
-
-    DeltaTable(built.target.uri).create_checkpoint()
-    built.target.file(0).unlink()
+    built.target.checkpoint(0)
     with blocking_calls() as found, pytest.raises(Exception, match="log retention removed"):
         run_sync(reconcile_async(DeltaLog(built.target.uri), "p", backup=backup))
     assert (found, len(seen)) == ([], 2)

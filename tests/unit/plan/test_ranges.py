@@ -142,14 +142,11 @@ def test_a_run_stops_at_max_bytes(tables: Tables) -> None:
 
 def test_max_bytes_reads_no_more_commits_than_it_needs(tables: Tables) -> None:
     """A pipeline that is far behind must not read the whole log for its first bytes."""
-    from deltalake import DeltaTable
-
     for _ in range(200):
         tables.source.append()
     tables.sealed(1)
-    DeltaTable(tables.source.uri).create_checkpoint()
     # Would be a LogGap if it were asked for.
-    tables.source.file(150).unlink()
+    tables.source.checkpoint(150)
     assert tables.apply(max_bytes=250).versions == VersionRange(2, 3)
 
 
@@ -230,14 +227,10 @@ def test_the_oldest_change_files_of_the_range_are_looked_for(tables: Tables) -> 
 
 def test_a_watermark_whose_commit_was_cleaned_proves_nothing(tables: Tables) -> None:
     """All later versions are there, but a table that was restored from a backup has the same id."""
-    from deltalake import DeltaTable
-
     tables.sealed(5)
     tables.source.append()
-    DeltaTable(tables.source.uri).create_checkpoint()
+    tables.source.checkpoint(*range(6))
     tables.source.append()
-    for version in range(6):
-        tables.source.file(version).unlink()
     for given in ({}, {"mode": "repair", "repair_keys": "id = 1"}):
         with pytest.raises(VersionsExpired, match=r"Version 5 of .* was removed from the log"):
             tables.apply(**given)
@@ -247,13 +240,9 @@ def test_a_watermark_whose_commit_was_cleaned_proves_nothing(tables: Tables) -> 
 
 
 def test_a_cleaned_watermark_is_enough_for_no_change(tables: Tables) -> None:
-    from deltalake import DeltaTable
-
     tables.sealed(5)
     tables.source.optimize()
-    DeltaTable(tables.source.uri).create_checkpoint()
-    for version in range(6):
-        tables.source.file(version).unlink()
+    tables.source.checkpoint(*range(6))
     assert tables.apply().spec is None
     # A new seal would move the watermark to a history that nothing proves.
     due = EPOCH + 16 * 86_400 * SECOND

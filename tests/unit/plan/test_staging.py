@@ -357,13 +357,10 @@ def test_staging_of_somebody_else(tables: Tables) -> None:
 
 
 def test_staging_that_forgets(tables: Tables) -> None:
-    from deltalake import DeltaTable
-
     staged(tables, 7, 5, 5, batch="snapshot", committed=None)
     committed(tables, 8, 5)
     tables.staging.append()
-    DeltaTable(tables.staging.uri).create_checkpoint()
-    tables.staging.file(1).unlink()
+    tables.staging.checkpoint(1)
     with pytest.raises(WatermarkExpired, match="version 1 was cleaned"):
         tables.read(target=None)
     tables.staging.set_properties(delta__setTransactionRetentionDuration="interval 7 days")
@@ -429,14 +426,10 @@ DAY = 86_400_000
 
 
 def test_an_idle_sink_is_not_sealed_over_what_nothing_proves(tables: Tables) -> None:
-    from deltalake import DeltaTable
-
     staged(tables, 7, 5, 5, batch="snapshot", committed=None)
     committed(tables, 8, 5)
     tables.source.optimize()
-    DeltaTable(tables.source.uri).create_checkpoint()
-    for version in range(6):
-        tables.source.file(version).unlink()
+    tables.source.checkpoint(*range(6))
     request = ReadRequest(pipeline="p", source=tables.source.uri, staging=tables.staging.uri)
     assert plan_read(request, Memory(now_ms=EPOCH + 3 * DAY)).spec is None
     with pytest.raises(VersionsExpired, match=r"Version 5 of .* was removed from the log"):
