@@ -159,6 +159,7 @@ REFUSED: dict[str, list[tuple[Callable[[Path], LogTable], dict[str, Any], tuple[
         (fed, {"starting_version": None, "starting_timestamp": "yesterday"}, ("starting_timestamp",)),
         (fed, {"query": "max_delta"}, ("max_delta",)),
         (fed, {"method": "cdf"}, ("cdf",)),
+        (fed, {"policies": {"on_change_commit": "ignore"}}, ("ignore",)),
         (fed, {"query": "upsert"}, ("keys",)),
         (fed, {"where": "id > 1"}, ("where", "keys")),
         (fed, {**NET, "keys": ["id", "ID"]}, ("keys",)),

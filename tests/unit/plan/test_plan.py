@@ -145,6 +145,8 @@ def test_a_range_that_does_not_continue_or_does_not_exist_yet(
 def test_a_load_before_a_range_that_does_not_exist_yet(tables: Tables) -> None:
     with pytest.raises(RangeNotContiguous, match=r"starting_version 7 .*ending_version 9 .* is 5"):
         tables.apply(starting_version=7, ending_version=9)
+    with pytest.raises(RangeNotContiguous, match="is 5"):
+        tables.apply(starting_version=6)
 
 
 # -- gates --------------------------------------------------------------------------------------
@@ -236,6 +238,12 @@ def test_unreadable_intervals(text: str) -> None:
 # -- schema changes -----------------------------------------------------------------------------
 ID, NAME = field_of("id"), field_of("name")
 NESTED = field_of("at", struct_of(field_of("x", "integer"), field_of("y", "integer")))
+
+
+def listed(inner: dict[str, Any]) -> dict[str, Any]:
+    return field_of("all", {"type": "array", "elementType": struct_of(inner), "containsNull": True})
+
+
 MAPPED = field_of("by", {"type": "map", "keyType": "string", "valueType": "date", "valueContainsNull": True})
 
 
@@ -244,6 +252,7 @@ MAPPED = field_of("by", {"type": "map", "keyType": "string", "valueType": "date"
     [
         ([ID, NAME], [ID, field_of("title")], "column name was dropped or renamed"),
         ([ID, NESTED], [ID, field_of("at", struct_of(field_of("x", "integer")))], "column at.y was dropped"),
+        ([ID, listed(ID)], [ID, listed(NAME)], "column all.element.id was dropped"),
         (
             [ID, MAPPED],
             [ID, field_of("by", {**MAPPED["type"], "valueType": "timestamp"})],
