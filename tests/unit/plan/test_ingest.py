@@ -274,6 +274,21 @@ def test_a_restored_log_takes_its_batches_again(world: World) -> None:
     assert world.events == world.delivered
 
 
+def test_a_restore_with_a_batch_in_between(world: World) -> None:
+    """What is recorded after the RESTORE counts, what was before does not."""
+    for name in "ab":
+        world.deliver(f"{name}.json", [name])
+        world.ingest()
+    world.log.restore(0)
+    dies(world, "recorded")
+    plan = world.plan()
+    assert (files(plan), spec_of(plan).recorded) == (["b.json"], True)
+    number = spec_of(plan).step.seal_number
+    assert spec_of(plan).step.configuration["void"] == [[number - 1, number - 1]]
+    world.drain()
+    assert world.events == world.delivered
+
+
 def test_restored_to_before_the_first_batch(world: World) -> None:
     world.log.create()
     world.deliver("a.json", ["1"])

@@ -471,7 +471,7 @@ def test_options_for_which_a_seal_has_no_room_are_refused_by_the_plan(
     with pytest.raises(InvalidConfiguration, match="The options of pipeline p are too long") as refused:
         tables.apply(options=options)
     assert f"The longest are {named} " in refused.value.message
-    assert "shorten them" in refused.value.remedy
+    assert (refused.value.retryable, "shorten them" in refused.value.remedy) == (False, True)
     with pytest.raises(InvalidConfiguration, match="The longest are where "):
         tables.read(options=QueryOptions("full_delta", keys=("id",), where=LONG))
 
