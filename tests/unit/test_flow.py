@@ -148,7 +148,7 @@ class World:
         raise Boom("driver killed\nwith a long tail")
 
     def killed(self, run: Callable[..., Outcome], execute: Any = None, **changes: Any) -> None:
-        """Run something whose driver is killed, before its commit unless told otherwise."""
+        """Run something whose driver is killed, before its commit or as ``execute`` says."""
         with pytest.raises(Boom):
             run(execute or dies, **changes)
 
@@ -189,8 +189,8 @@ def sealing(spec: Any, step: Step, kind: Any, state: Any, counts: dict[str, int]
         counts=counts,
     )
     pipeline = step.read.pipeline or spec.pipeline
-    told = Seal(pipeline, step.seal_number, spec.source_uri, state_after(step, state), made)
-    return replace(told, successor=step.read.successor)
+    sealed = Seal(pipeline, step.seal_number, spec.source_uri, state_after(step, state), made)
+    return replace(sealed, successor=step.read.successor)
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def loses(spec: object) -> JobResult:
     return JobResult("conflict", message="somebody was faster")
 
 
-def told(result: Outcome) -> tuple[bool, VersionRange | None, int]:
+def outcome(result: Outcome) -> tuple[bool, VersionRange | None, int]:
     """Return what a result says: whether rows were committed, of which versions, and the watermark."""
     assert result.watermark is not None
     return result.applied, result.versions, result.watermark.version
@@ -395,7 +395,7 @@ def test_a_dry_run_announces_nothing(world: World, died: int) -> None:
 
 # -- the job goes away --------------------------------------------------------------------------
 def test_a_job_that_dies_after_its_commit_is_a_success(world: World) -> None:
-    assert told(world.apply(world.dies_after)) == (True, VersionRange(4, 5), 5)
+    assert outcome(world.apply(world.dies_after)) == (True, VersionRange(4, 5), 5)
     assert world.heard("The job failed after its commit")
 
 
@@ -484,7 +484,7 @@ def test_a_retry_publishes_its_own_range_though_others_went_on(world: World) -> 
     world.by_another_run(lambda: world.apply(run_id="next"))
     world.target.optimize()
     again = world.unpublished(never)
-    assert (told(again), again.target_version) == ((True, VersionRange(4, 5), 6), 1)
+    assert (outcome(again), again.target_version) == ((True, VersionRange(4, 5), 6), 1)
     assert again.counts == first.counts
 
 
@@ -547,7 +547,7 @@ def test_a_repair_is_proved_by_its_own_commit(world: World) -> None:
     result = world.apply(mode="repair", starting_version=2, ending_version=3)
     (step,) = world.ran[0].steps
     assert (step.kind, step.at) == ("repair", 3)
-    assert told(result) == (True, VersionRange(2, 3), 3)
+    assert outcome(result) == (True, VersionRange(2, 3), 3)
     assert result.counts == {"inserted": 3, "updated": 2, "deleted": 1, "suppressed": 4}
     assert world.heard("the keys that 2-3 changed")
     world.next_run()
@@ -652,7 +652,7 @@ def test_a_repair_that_failed_bounds_nothing_but_its_own_retry(world: World) -> 
     """The same task, cleared to go on with what is new."""
     for mode in ({"mode": "reload", "ending_version": 4}, {"mode": "repair", "repair_keys": "id = 1"}):
         world.killed(world.unpublished, **mode)
-    assert told(world.unpublished()) == (True, VersionRange(4, 5), 5)
+    assert outcome(world.unpublished()) == (True, VersionRange(4, 5), 5)
     world.source.append()
     assert world.unpublished(never).versions == VersionRange(4, 5), "its own end stands"
     world.next_run()
@@ -673,7 +673,7 @@ def test_a_policy_reloads_once(world: World) -> None:
 @pytest.mark.parametrize(("mode", "counts"), [("reload", 3), ("reset", 50)])
 def test_a_reload_and_a_reset_bring_the_target_to_the_newest(world: World, mode: str, counts: int) -> None:
     result = world.apply(mode=mode)
-    assert (told(result), result.counts["inserted"]) == ((True, VersionRange(5, 5), 5), counts)
+    assert (outcome(result), result.counts["inserted"]) == ((True, VersionRange(5, 5), 5), counts)
     assert committed(world.request) == world.at(5)
     world.next_run()
     assert not world.apply(never).applied
@@ -688,7 +688,7 @@ def dry(spec: ApplySpec) -> JobResult:
 def test_a_dry_run_tells_and_writes_nothing(world: World) -> None:
     before = world.target.version
     result = world.unpublished(dry, dry_run=True)
-    assert told(result) == (False, VersionRange(4, 5), 3)
+    assert outcome(result) == (False, VersionRange(4, 5), 3)
     assert result.counts == {"events": 4, "inserted": 2}
     (step,) = result.to_dict()["dry_run"]["steps"]
     assert step.startswith("apply: versions 4-5, seal ")
@@ -797,20 +797,20 @@ def resealed(world: World) -> Outcome:
 def test_a_seal_without_rows_wakes_nobody(world: World) -> None:
     result = resealed(world)
     assert [step.kind for spec in world.ran for step in spec.steps] == ["renew"]
-    assert (told(result), result.counts) == ((False, None, 6), {})
+    assert (outcome(result), result.counts) == ((False, None, 6), {})
     assert world.heard("0 rows: wrote watermark")
-    assert told(world.unpublished(never)) == (False, None, 6), "nor does that of a try that died"
+    assert outcome(world.unpublished(never)) == (False, None, 6), "nor does that of a try that died"
 
 
 def test_adoption_and_changes_come_together(world: World) -> None:
     result = world.apply(pipeline="q", take_over_from="p")
-    assert (told(result), result.pipeline) == ((True, VersionRange(4, 5), 5), "q")
+    assert (outcome(result), result.pipeline) == ((True, VersionRange(4, 5), 5), "q")
     assert result.counts["inserted"] == 3
     world.next_run()
     with pytest.raises(PipelineTakenOver):
         world.apply()
     alone = world.apply(pipeline="r", take_over_from="q")
-    assert told(alone) == (False, None, 5), "adoption alone wakes nobody"
+    assert outcome(alone) == (False, None, 5), "adoption alone wakes nobody"
 
 
 def test_the_result_carries_the_whole_seal_for_the_backup(world: World) -> None:
@@ -853,7 +853,7 @@ def test_the_orphan_of_a_killed_worker_is_known_though_the_target_moved(world: W
         world.engine(orphans[0])
         return JobResult(status="skipped")
 
-    assert told(world.apply(late)) == (True, VersionRange(4, 5), 5)
+    assert outcome(world.apply(late)) == (True, VersionRange(4, 5), 5)
 
 
 @pytest.mark.parametrize("lands", ["before the retry plans", "while it runs"])
@@ -871,7 +871,7 @@ def test_the_orphan_of_a_killed_load_is_known(world: World, tmp_path: Path, land
     if lands == "before the retry plans":
         world.engine(orphans[0])
     result = world.apply(late if lands == "while it runs" else never)
-    assert (told(result), result.target_version) == ((True, VersionRange(5, 5), 5), 0)
+    assert (outcome(result), result.target_version) == ((True, VersionRange(5, 5), 5), 0)
     assert result.seal == orphans[0].steps[0].seal_number
     # It is not taken again once it is published.
     world.target = LogTable(tmp_path / "third")
@@ -920,7 +920,7 @@ def test_a_failure_after_the_commit_is_raised_and_then_found(world: World) -> No
     with pytest.raises(KeyNotUnique):
         world.apply(lambda spec: world.engine(spec) and fails(spec))
     assert world.heard("failed after it had committed version 1")
-    assert told(world.apply(never)) == (True, VersionRange(4, 5), 5)
+    assert outcome(world.apply(never)) == (True, VersionRange(4, 5), 5)
 
 
 def test_a_named_error_of_the_plan_comes_out(world: World) -> None:
@@ -957,7 +957,7 @@ def test_a_loser_whose_range_is_done(world: World, run_id: str, versions: Versio
         world.engine(replace(spec, run_id=run_id))
         return JobResult(status="skipped")
 
-    assert told(world.apply(late)) == (versions is not None, versions, 5)
+    assert outcome(world.apply(late)) == (versions is not None, versions, 5)
 
 
 def test_overtaken_after_the_commit_is_a_success(world: World) -> None:
@@ -1066,12 +1066,12 @@ def test_a_batch_is_offered_until_it_is_committed(world: World) -> None:
     again = world.read(never, target=None)
     assert (again.applied, again.versions, again.rows) == (False, VersionRange(5, 5), 12)
     done = commit(world)
-    assert told(done) == (True, VersionRange(5, 5), 5)
+    assert outcome(done) == (True, VersionRange(5, 5), 5)
     assert done.to_dict()["staging_version"] == world.staging.version == 1
     assert world.heard("Committed versions 5")
     for ending in (None, 5, 3):
         idle = commit(world, never, ending_version=ending)
-        assert told(idle) == (False, None, 5)
+        assert outcome(idle) == (False, None, 5)
     assert world.heard("Nothing to commit")
     assert committed(ReadRequest(pipeline="p", source=world.source.uri, staging=world.staging.uri)) == (
         world.at(5)
@@ -1101,7 +1101,7 @@ def test_a_commit_that_was_made_and_not_published_is_the_runs_own(world: World) 
     commit(world, run_id="r1")
     for ending in (None, 5):
         again = commit(world, never, run_id="r1", ending_version=ending)
-        assert told(again) == (True, VersionRange(5, 5), 5)
+        assert outcome(again) == (True, VersionRange(5, 5), 5)
     assert world.heard("An earlier try of this run committed")
     # A batch that is read since changes nothing about it.
     world.source.append()
@@ -1116,7 +1116,7 @@ def test_a_commit_that_was_made_and_not_published_is_the_runs_own(world: World) 
     request = CommitRequest(pipeline="p", staging=world.staging.uri, run_id="r1")
     made = committed_by_run(request)
     assert made is not None
-    assert told(made) == (True, VersionRange(5, 5), 5)
+    assert outcome(made) == (True, VersionRange(5, 5), 5)
     assert committed_by_run(replace(request, run_id="r2")) is None
 
 
@@ -1234,7 +1234,7 @@ def test_an_idle_sink_is_sealed_and_nobody_is_told(world: World) -> None:
     os.utime(world.staging.file(1), (1, 1))
 
     result = world.read(world.committer, target=None)
-    assert told(result) == (False, None, 6)
+    assert outcome(result) == (False, None, 6)
     assert world.heard("0 rows: wrote watermark")
     assert world.saved() is not None
     assert world.read(never, target=None).watermark == world.at(6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -50,12 +50,56 @@ def proven(table: LogTable) -> tuple[int, int]:
     return recorded.seal.watermark.version, recorded.next_number
 
 
-def test_the_newest_seal_counts(target: LogTable) -> None:
-    assert proven(target) == (8, 102)
-    recorded = look(target)
-    assert recorded.commit is not None
-    assert recorded.commit.version == 1
-    assert recorded.notes == ()
+def replanned(table: LogTable, watermark: int, version: int, **changes: Any) -> None:
+    """Write seal 102, planned on a version."""
+    table.write_seal(seal(102, watermark, planned_on=TableVersion("id-1", version)), **changes)
+
+
+#: What may happen to the target -> its watermark, and the number of the next seal.
+PROVEN: dict[str, tuple[Callable[[LogTable], Any], tuple[int, int]]] = {
+    "nothing": (lambda t: None, (8, 102)),
+    "append": (lambda t: t.append(), (8, 102)),
+    "a long log": (lambda t: [t.optimize() for _ in range(30)], (8, 102)),
+    "delete": (lambda t: t.delete('["(id#1 = 1)"]'), (8, 102)),
+    "replaceWhere": (lambda t: t.overwrite(predicate="id < 3"), (8, 102)),
+    "dynamic": (lambda t: t.overwrite(isDynamicPartitionOverwrite=True), (8, 102)),
+    "properties": (lambda t: t.set_properties(delta__appendOnly="false"), (8, 102)),
+    "update": (lambda t: t.commit("UPDATE", t.add(), *t.removes(), parameters={"predicate": "[]"}), (8, 102)),
+    "merge": (lambda t: t.commit("MERGE", t.add(), *t.removes()), (8, 102)),
+    "stream": (
+        lambda t: t.commit("STREAMING UPDATE", t.add(), parameters={"outputMode": "Append"}),
+        (8, 102),
+    ),
+    "our own overwrite": (
+        lambda t: t.write_seal(seal(102, 9), operation="WRITE", parameters={"mode": "Overwrite"}),
+        (9, 103),
+    ),
+    "a leaked seal": (
+        lambda t: t.optimize(user_metadata=seal(101, 9, planned_on=TableVersion("id-1", 0)).to_json()),
+        (8, 102),
+    ),
+    "another pipeline": (lambda t: t.write_seal(seal(900, 77, pipeline="q")), (8, 102)),
+    "harmless commits since the plan": (lambda t: (t.optimize(), t.append(), replanned(t, 9, 1)), (9, 103)),
+    "a restore": (lambda t: t.restore(0), (5, 102)),
+    "a restore below the plan": (lambda t: (t.restore(0), replanned(t, 6, 2)), (6, 103)),
+    "a restore of a restore": (lambda t: (t.restore(0), replanned(t, 6, 2), t.restore(2)), (5, 103)),
+    "a restore before a restore": (lambda t: (t.restore(0), replanned(t, 6, 2), t.restore(1)), (8, 103)),
+    "a restore of what followed": (
+        lambda t: (t.restore(0), replanned(t, 6, 2), t.restore(1), t.restore(3)),
+        (6, 103),
+    ),
+}
+
+
+@pytest.mark.parametrize(("happens", "expected"), PROVEN.values(), ids=PROVEN)
+def test_what_a_log_proves(
+    target: LogTable, happens: Callable[[LogTable], Any], expected: tuple[int, int]
+) -> None:
+    happens(target)
+    assert proven(target) == expected
+    commit = look(target).commit
+    assert commit is not None
+    assert commit.version == {5: 0, 6: 3, 8: 1}.get(expected[0], target.version)
 
 
 def test_no_table(tmp_path: Path) -> None:
@@ -72,27 +116,6 @@ def test_foreign_files_are_not_a_target(tmp_path: Path) -> None:
     (tmp_path / "part-00000-x.snappy.parquet").write_bytes(b"")
     with pytest.raises(NotADeltaTable):
         reconcile(DeltaLog(str(tmp_path)), "p")
-
-
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        lambda t: t.append(),
-        lambda t: t.optimize(),
-        lambda t: t.delete('["(id#1 = 1)"]'),
-        lambda t: t.overwrite(predicate="id < 3"),
-        lambda t: t.overwrite(isDynamicPartitionOverwrite=True),
-        lambda t: t.set_properties(delta__appendOnly="false"),
-        lambda t: t.commit("UPDATE", t.add(), *t.removes(), parameters={"predicate": "[]"}),
-        lambda t: t.commit("MERGE", t.add(), *t.removes()),
-        lambda t: t.commit("STREAMING UPDATE", t.add(), parameters={"outputMode": "Append"}),
-    ],
-)
-def test_foreign_changes_of_some_rows_are_allowed(
-    target: LogTable, foreign: Callable[[LogTable], int]
-) -> None:
-    foreign(target)
-    assert proven(target) == (8, 102)
 
 
 @pytest.mark.parametrize(
@@ -118,27 +141,10 @@ def test_a_foreign_replacement_ends_the_proof(target: LogTable, foreign: Callabl
         look(target)
 
 
-def test_our_own_overwrite_is_no_foreign_one(target: LogTable) -> None:
-    target.write_seal(seal(102, 9), operation="WRITE", parameters={"mode": "Overwrite"})
-    assert proven(target) == (9, 103)
-
-
-def test_restore_takes_the_watermark_back_and_not_the_number(target: LogTable) -> None:
+def test_a_restore_is_noted(target: LogTable) -> None:
+    assert look(target).notes == ()
     target.restore(0)
-    assert proven(target) == (5, 102)
     assert "restored in version 2 to version 0" in look(target).notes[0]
-
-
-def test_restore_of_a_restore(target: LogTable) -> None:
-    target.restore(0)
-    target.write_seal(seal(102, 6, planned_on=TableVersion("id-1", 2)))
-    assert proven(target) == (6, 103)
-    target.restore(2)
-    assert proven(target) == (5, 103)
-    target.restore(1)
-    assert proven(target) == (8, 103)
-    target.restore(3)
-    assert proven(target) == (6, 103)
 
 
 def test_restore_undoes_a_replacement(target: LogTable) -> None:
@@ -163,17 +169,7 @@ def test_restore_to_a_time_is_refused_until_a_restore_by_version(target: LogTabl
         look(target)
     assert "by its number" in caught.value.remedy
     target.restore(1)
-    recorded = look(target)
-    assert recorded.seal is not None
-    assert recorded.seal.watermark.version == 8
-
-
-def test_a_leaked_user_metadata_is_no_seal(target: LogTable) -> None:
-    leaked = seal(101, 8, planned_on=TableVersion("id-1", 0))
-    target.optimize(user_metadata=leaked.to_json())
-    recorded = look(target)
-    assert recorded.commit is not None
-    assert recorded.commit.version == 1
+    assert proven(target) == (8, 102)
 
 
 def test_a_txn_of_another_number_is_no_seal(target: LogTable) -> None:
@@ -198,11 +194,6 @@ def test_a_target_that_a_newer_release_wrote_is_refused_until_it_is_restored(tar
     assert proven(target) == (8, 104)
 
 
-def test_seals_of_other_pipelines_are_passed_over(target: LogTable) -> None:
-    target.write_seal(seal(900, 77, pipeline="q"))
-    assert proven(target) == (8, 102)
-
-
 @pytest.mark.parametrize(
     "between",
     [
@@ -217,19 +208,6 @@ def test_changed_between_planning_and_commit(target: LogTable, between: Callable
     target.write_seal(seal(102, 9, planned_on=TableVersion("id-1", 1)))
     with pytest.raises(TargetChangedUnderneath, match="RESTORE the target to version 2"):
         look(target)
-
-
-def test_harmless_commits_between_planning_and_commit(target: LogTable) -> None:
-    target.optimize()
-    target.append()
-    target.write_seal(seal(102, 9, planned_on=TableVersion("id-1", 1)))
-    assert proven(target) == (9, 103)
-
-
-def test_a_replacement_below_the_plan_is_history(target: LogTable) -> None:
-    target.restore(0)
-    target.write_seal(seal(102, 6, planned_on=TableVersion("id-1", 2)))
-    assert proven(target) == (6, 103)
 
 
 def test_the_sealed_commit_was_cleaned(target: LogTable) -> None:
@@ -285,12 +263,6 @@ def test_restored_to_before_the_first_seal_and_empty(tmp_path: Path) -> None:
     made.restore(0)
     recorded = look(made)
     assert (recorded.seal, recorded.next_number, recorded.empty) == (None, 101, True)
-
-
-def test_a_long_log_is_read_back_to_the_seal(target: LogTable) -> None:
-    for _ in range(30):
-        target.optimize()
-    assert proven(target) == (8, 102)
 
 
 # -- what a caller can go on without ------------------------------------------------------------
