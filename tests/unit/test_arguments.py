@@ -72,8 +72,9 @@ def test_what_a_value_means(read: Callable[[str, object], object], given: object
     ("read", "given"), [(read, one) for read, refused in REFUSED.items() for one in refused]
 )
 def test_what_is_refused_by_name(read: Callable[[str, object], object], given: object) -> None:
-    with pytest.raises(InvalidConfiguration, match="an_argument"):
+    with pytest.raises(InvalidConfiguration, match="an_argument") as caught:
         read("an_argument", given)
+    assert caught.value.argument == "an_argument"
 
 
 @pytest.mark.parametrize(

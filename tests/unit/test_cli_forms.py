@@ -110,17 +110,6 @@ def test_what_names_no_tables(
     assert output.out == ""
 
 
-def test_findings_of_a_configuration_have_a_line_each(tables: Tables, tmp_path: Path, capsys: Said) -> None:
-    (tmp_path / "wrong.yaml").write_text("pipelines:\n  p: {source: /s, target: /t, kyes: [id]}\n")
-    for command in COMMANDS:
-        assert code_of(command, "wrong.yaml", *COMMANDS[command]) == 2
-        first, finding, more, remedy = capsys.readouterr().err.splitlines()
-        assert first == "InvalidConfiguration: 1 finding in the configuration:"
-        assert finding.startswith("wrong.yaml:2:31: 'kyes' is no key of the pipeline p.")
-        assert more == "More checks follow when these are corrected."
-        assert remedy.startswith("Remedy: ")
-
-
 # -- what is not known -----------------------------------------------------------------------------
 @pytest.mark.parametrize("command", [*COMMANDS, *OTHERS])
 @pytest.mark.parametrize("with_tables", [True, False], ids=["tables", "nothing else"])
@@ -135,24 +124,6 @@ def test_an_unknown_option(command: str, with_tables: bool, capsys: Said) -> Non
         has_json = command in ("status", "run", "verify", "lint", "doctor")
         assert ("did you mean --json?" in said.err) == has_json
         assert said.out == ""
-
-
-def test_the_nearest_option(capsys: Said) -> None:
-    for command, given, near in (
-        ("plan", "--pipelne", "--pipeline"),
-        ("plan", "--max-version=3", None),
-        ("plan", "--maxversions", "--max-versions"),
-        ("changes", "--form", "--format"),
-        ("replay", "--lastby", "--last-by"),
-        ("doctor", "--storge", "--storage"),
-    ):
-        assert code_of(command, "a", "b", given, "x") == 2
-        said = capsys.readouterr().err
-        if near is None:
-            # The beginning of an option stands for it, as ever; what comes after it is one too many.
-            assert said.startswith(f"usage: delta-cdc {command} ")
-        elif given != "--form":
-            assert f"did you mean {near}?" in said
 
 
 @pytest.mark.parametrize(
@@ -180,12 +151,6 @@ def test_a_wrong_value(given: list[str], told: str, capsys: Said) -> None:
     assert output.out == ""
 
 
-def test_of_the_command_itself(capsys: Said) -> None:
-    for given in (["--jsn"], ["stat"], ["--jsn", "plan", "a", "b"], []):
-        assert code_of(*given) == 2
-        assert capsys.readouterr().err.startswith("usage: delta-cdc [-h] COMMAND")
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -197,6 +162,9 @@ def test_of_the_command_itself(capsys: Said) -> None:
 def test_an_unknown_command(name: str, message: str, capsys: Said) -> None:
     assert code_of(name, "flows.yaml") == 2
     assert message in capsys.readouterr().err
+    for given in (["--jsn"], ["stat"], ["--jsn", "plan", "a", "b"], []):
+        assert code_of(*given) == 2
+        assert capsys.readouterr().err.startswith("usage: delta-cdc [-h] COMMAND")
 
 
 def test_behind_two_dashes_nothing_is_an_option(tables: Tables, capsys: Said) -> None:

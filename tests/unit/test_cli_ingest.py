@@ -90,13 +90,6 @@ def test_a_look_that_cannot_be_meant(world: World, capsys: Said, given: list[str
     assert said.out == ""
 
 
-def test_bounds_of_an_ingest_are_of_an_ingest(tmp_path: Path, capsys: Said) -> None:
-    tables = Tables.made_in(tmp_path)
-    plan = ["plan", tables.source.uri, tables.target.uri, "--pipeline", "p"]
-    assert main([*plan, "--max-files", "3", "--glob", "*"]) == 2
-    assert "--max-files, --glob given without --ingest" in capsys.readouterr().err
-
-
 def test_the_clients_options_are_read_from_a_file(
     tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,11 +31,7 @@ def changes(before: list[Any], after: list[Any], *, by_id: bool = True) -> list[
             [field_of("b", mapped=1), field_of("a", mapped=2)],
             ["a was renamed to b", "b was renamed to a"],
         ),
-        (
-            [field_of("a", mapped=1)],
-            [field_of("a", mapped=2)],
-            ["a was dropped or renamed", "a was added"],
-        ),
+        ([field_of("a", mapped=1)], [field_of("a", mapped=2)], ["a was dropped or renamed", "a was added"]),
         (
             [field_of("s", struct_of(field_of("x", "integer", mapped=2)), mapped=1)],
             [field_of("t", struct_of(field_of("y", "long", mapped=2)), mapped=1)],

@@ -16,8 +16,6 @@ from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning import consumers
 from delta_cdc.planning import status as statuses
 from delta_cdc.planning.consumers import Consumer
-from delta_cdc.planning.verify import VerifyRequest
-from delta_cdc.run import verify as verification
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
@@ -94,14 +92,6 @@ def test_the_status_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     crowd = Crowd()
     monkeypatch.setattr(statuses, "status_async", crowd.one)
     run_sync(statuses.status_of_all([("p", "/t")] * MANY))
-    assert (crowd.made, crowd.most) == (MANY, AT_ONCE)
-
-
-def test_the_verification_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    crowd = Crowd()
-    monkeypatch.setattr(verification, "plan_verify_async", crowd.one)
-    requests = [VerifyRequest(pipeline="p", target="/t")] * MANY
-    run_sync(verification._planned(requests))
     assert (crowd.made, crowd.most) == (MANY, AT_ONCE)
 
 

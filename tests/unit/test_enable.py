@@ -44,15 +44,6 @@ def test_on_since_the_table_was_made(tmp_path: Path) -> None:
     ]
 
 
-def test_turned_on_later(tmp_path: Path) -> None:
-    append(tmp_path / "t", [1])
-    append(tmp_path / "t", [2])
-    on = set_properties(tmp_path / "t", delta__enableChangeDataFeed="true")
-    append(tmp_path / "t", [3])
-    set_properties(tmp_path / "t", delta__appendOnly="false")
-    assert first_readable(tmp_path / "t") == on == 2
-
-
 @pytest.mark.parametrize(
     "on", [{"delta.enableChangeDataFeed": "TRUE"}, {"delta.enableChangeDataCapture": "true"}]
 )
@@ -67,14 +58,10 @@ def test_since_when_is_told_as_delta_reads_it(tmp_path: Path, on: dict[str, str]
     table.append()
     found = asyncio.run(first_readable_version(DeltaLog(table.uri), table.version))
     assert found == 4
-
-
-def test_turned_off_in_between(tmp_path: Path) -> None:
-    append(tmp_path / "t", [1], **FEED)
-    set_properties(tmp_path / "t", delta__enableChangeDataFeed="false")
-    append(tmp_path / "t", [2])
-    on = set_properties(tmp_path / "t", delta__enableChangeDataFeed="true")
-    assert first_readable(tmp_path / "t") == on == 3
+    table.set_properties(**{"delta.enableChangeDataFeed": "false"})
+    table.append()
+    again = table.set_properties(**FEED)
+    assert first_readable(table.path) == again == 8
 
 
 @pytest.mark.parametrize("was_on", [True, False])
@@ -88,30 +75,20 @@ def test_a_cleaned_log_tells_by_its_checkpoint(tmp_path: Path, was_on: bool) -> 
     assert first_readable(table) == (1 if was_on else on)
 
 
-@pytest.mark.parametrize(
-    "missing", [{"delta.enableDeletionVectors": "true"}, {"delta.logRetentionDuration": "x"}]
-)
-def test_another_property_needs_spark(tmp_path: Path, missing: dict[str, str]) -> None:
-    append(tmp_path / "t", [1], **FEED)
-    assert answer(tmp_path / "t", **missing) is None
-
-
-def test_one_table_without_the_feed_needs_spark(tmp_path: Path) -> None:
+def test_another_property_and_a_table_without_the_feed_need_spark(tmp_path: Path) -> None:
     append(tmp_path / "on", [1], **FEED)
     append(tmp_path / "off", [1])
     assert answer(tmp_path / "on", tmp_path / "off") is None
+    for missing in ({"delta.enableDeletionVectors": "true"}, {"delta.logRetentionDuration": "x"}):
+        assert answer(tmp_path / "on", **missing) is None
 
 
-def test_a_missing_table_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TableNotFound, match="nothing"):
-        answer(tmp_path / "nothing")
-
-
-def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
+def test_a_missing_table_and_a_folder_without_a_log_are_named(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.csv").write_text("x")
-    with pytest.raises(NotADeltaTable, match="files"):
-        answer(tmp_path / "files")
+    for name, error in (("nothing", TableNotFound), ("files", NotADeltaTable)):
+        with pytest.raises(error, match=name):
+            answer(tmp_path / name)
 
 
 def test_what_can_be_read_without_a_catalog() -> None:

@@ -17,8 +17,7 @@ USER = Rules(keys=("userId",), columns={"name": None, "city": None})
 ONE = Rules(keys=("id",), columns={"v": None})
 #: A value, one beside it, a struct in a struct, a map.
 WIDE = Rules(
-    keys=("id",),
-    columns={"v": None, "n": None, "s": {"a": None, "deep": {"b": None, "c": None}}, "m": None},
+    keys=("id",), columns={"v": None, "n": None, "s": {"a": None, "deep": {"b": None, "c": None}}, "m": None}
 )
 
 

@@ -526,7 +526,7 @@ def test_many_milestones_are_known_again(world: World) -> None:
 
 
 def test_another_run_between_our_milestones(world: World) -> None:
-    """What is ours is told whole, whoever was in between."""
+    """What is ours is published whole, whoever was in between."""
     world.source.append()
     world.killed(world.unpublished, first_of_several(world), versions_per_commit=1)
     world.by_another_run(lambda: world.apply(run_id="twin", ending_version=5))

@@ -89,14 +89,6 @@ def spark_of(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None
     monkeypatch.setattr(environment, "spark_home", lambda: folder)
 
 
-def test_a_delta_spark_without_known_jars_names_the_pairs_that_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jars, "version", {"delta-spark": "4.4.1"}.__getitem__)
-    with pytest.raises(VersionsUnsupported, match=r"Spark 4\.2\.0 with Delta 4\.4\.1 is no pair") as caught:
-        jars.needed()
-    for pair in PAIRS:
-        assert f"Spark {pair.spark} with Delta {pair.delta}" in caught.value.remedy
-
-
 def test_a_spark_without_known_jars_names_the_pairs_that_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,8 +226,7 @@ def test_java_version(text: str, major: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
-    [("echo 'openjdk version \"11.0.1\"' >&2", "Java 11"), ("exit 1", "names no version")],
+    ("script", "said"), [("echo 'openjdk version \"11.0.1\"' >&2", "Java 11"), ("exit 1", "names no version")]
 )
 def test_an_unusable_java_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str

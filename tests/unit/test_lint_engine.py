@@ -32,16 +32,10 @@ def test_banned(source: str) -> None:
             "p.core.a:1: core must not import p.spark.b",
         ),
         (
-            {
-                "p.core.a": "if TYPE_CHECKING:\n    from p.planning.b import C",
-                "p.planning.b": "",
-            },
+            {"p.core.a": "if TYPE_CHECKING:\n    from p.planning.b import C", "p.planning.b": ""},
             "p.core.a:2: core must not import p.planning.b",
         ),
-        (
-            {"p.run.a": "from p.api import b", "p.api.b": ""},
-            "p.run.a:1: run must not import p.api.b",
-        ),
+        ({"p.run.a": "from p.api import b", "p.api.b": ""}, "p.run.a:1: run must not import p.api.b"),
         (
             {"p.cli.a": "def f():\n    from p.core.b import C", "p.core.b": ""},
             "p.cli.a:2: import of p.core.b inside a function",
@@ -59,10 +53,7 @@ def test_what_breaks_the_layers(sources: dict[str, str], line: str) -> None:
         ("from pyspark.sql import functions as F", "1: {} must not import pyspark.sql"),
         ("import pyspark", "1: {} must not import pyspark"),
         ("def f():\n    import pyspark.sql", "2: {} must not import pyspark.sql"),
-        (
-            "if TYPE_CHECKING:\n    from pyspark.sql import SparkSession",
-            "2: {} must not import pyspark.sql",
-        ),
+        ("if TYPE_CHECKING:\n    from pyspark.sql import SparkSession", "2: {} must not import pyspark.sql"),
     ],
 )
 def test_layers_without_spark(layer: str, source: str, line: str) -> None:

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delta_cdc.core import validation
-from delta_cdc.core.errors import ConfigurationDrift
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.delta_log.schema_changes import leaf_paths
 from tests.support.logs import seal
@@ -133,16 +132,6 @@ def test_the_columns_whose_nulls_keep_what_was_there(one: Any, other: Any, flags
 
 
 # -- one by one -----------------------------------------------------------------------------------
-def test_the_example() -> None:
-    """One set, said in two ways, is one history; then what is given now holds."""
-    was = replace(TYPE_2, track_history_column_list=("name",))
-    now = replace(TYPE_2, track_history_except_column_list=("AT", "city", "amount", "odd name", "info"))
-    for built, given_now in ((was, now), (now, was)):
-        assert validation.check_drift(built_with(built), given_now, "/target", "fail", PATHS) == ()
-    with pytest.raises(ConfigurationDrift, match="tracked"):
-        validation.check_drift(
-            built_with(was), replace(now, track_history_except_column_list=("at",)), "/target", "fail", PATHS
-        )
 
 
 def test_a_column_that_came_since_is_in_no_row_of_the_target() -> None:

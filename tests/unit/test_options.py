@@ -78,10 +78,7 @@ REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
     (
         "both-nulls",
         FEED,
-        {
-            "ignore_null_updates_column_list": ("a",),
-            "ignore_null_updates_except_column_list": ("b",),
-        },
+        {"ignore_null_updates_column_list": ("a",), "ignore_null_updates_except_column_list": ("b",)},
         "ignore_null_updates_column_list and ignore_null_updates_except_column_list are both given",
     ),
     ("nulls-and-list", LOG, {"ignore_null_updates": True, "columns_to_update": "c"}, "and ignore-null are"),

@@ -96,16 +96,6 @@ def test_targets_and_files_of_the_workflow_exist() -> None:
     assert [path for path in named if not (_ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("name", ["bug_report", "feature_request"])
-def test_forms_of_issues_are_complete(name: str) -> None:
-    form = _read(_GITHUB / "ISSUE_TEMPLATE" / f"{name}.yml")
-    assert form["name"]
-    assert form["description"]
-    fields = [field for field in form["body"] if field["type"] != "markdown"]
-    assert len({field["id"] for field in fields}) == len(fields)
-    assert all(field["attributes"]["label"] for field in fields)
-
-
 def test_a_bug_report_asks_for_the_doctor() -> None:
     body = _read(_GITHUB / "ISSUE_TEMPLATE" / "bug_report.yml")["body"]
     (doctor,) = [field for field in body if field.get("id") == "doctor"]

@@ -94,11 +94,7 @@ CASES: dict[str, tuple[Exception, str, bool]] = {
         f"SparkException: {_ABORTED}a.B: {_CAST}",
         True,
     ),
-    "of Connect": (
-        Raised(f"({_INVARIANT}) {_NULL}\n\n\nJVM stacktrace:\n{_INVARIANT}\n{_AT}"),
-        _NULL,
-        True,
-    ),
+    "of Connect": (Raised(f"({_INVARIANT}) {_NULL}\n\n\nJVM stacktrace:\n{_INVARIANT}\n{_AT}"), _NULL, True),
     "of Connect, trace aside": (Served(_WROTE), f"{_WROTE} Caused by: {_CAST}", True),
     "of PySpark": (
         Captured(

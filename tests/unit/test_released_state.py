@@ -16,14 +16,7 @@ import pytest
 from delta_cdc._version import __version__
 from delta_cdc.core import maintenance_tags
 from delta_cdc.core.spec import SPEC_VERSION
-from delta_cdc.core.watermark import (
-    SEAL_FORMAT,
-    PipelineState,
-    Seal,
-    SealStep,
-    StepKind,
-    TableVersion,
-)
+from delta_cdc.core.watermark import SEAL_FORMAT, PipelineState, Seal, SealStep, StepKind, TableVersion
 from delta_cdc.planning.reconcile import WatermarkBackup
 
 _FOLDER = Path(__file__).parents[1] / "released"

@@ -121,10 +121,7 @@ def test_the_jvm_keeps_its_temporary_files_there(tmp_path: Path) -> None:
     with run_folder() as folder:
         given = folder.environment({"SPARK_SUBMIT_OPTS": "-Djava.io.tmpdir=/mine", "TMPDIR": "/other"})
     ours = str(folder.path / "tmp")
-    assert given == {
-        "TMPDIR": ours,
-        "SPARK_SUBMIT_OPTS": f'"-Djava.io.tmpdir={ours}" -Djava.io.tmpdir=/mine',
-    }
+    assert given == {"TMPDIR": ours, "SPARK_SUBMIT_OPTS": f'"-Djava.io.tmpdir={ours}" -Djava.io.tmpdir=/mine'}
 
 
 def test_secrets_are_read_once_and_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

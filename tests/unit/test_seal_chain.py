@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.core.errors import (
-    CorruptLog,
-    PipelineTakenOver,
-    TargetHistoryChanged,
-)
+from delta_cdc.core.errors import CorruptLog, PipelineTakenOver, TargetHistoryChanged
 from delta_cdc.core.spec import OptimizeSpec
 from delta_cdc.core.watermark import Seal, TableVersion, app_id
 from delta_cdc.delta_log.actions import Commit, CommitInfo, Txn
@@ -123,22 +119,6 @@ def test_a_lost_seal_that_a_checkpoint_knows(target: LogTable) -> None:
     assert look(target).next_number == 105
 
 
-@pytest.mark.parametrize("kind", ["a commit put back from a backup", "a forged seal"])
-def test_put_back_or_forged(target: LogTable, tmp_path: Path, kind: str) -> None:
-    if kind == "a forged seal":
-        text = target.file(3).read_text()
-        assert '\\"version\\":3}' in text
-        target.file(3).write_text(text.replace('\\"version\\":3}', '\\"version\\":9}'))
-    else:
-        backup = LogTable(tmp_path / "backup")
-        backup.write_seal(seal(100, 0, kind="load"))
-        for number in range(101, 104):
-            chained(backup, number, number - 90)
-        target.file(3).write_bytes(backup.file(3).read_bytes())
-    with pytest.raises(TargetHistoryChanged, match="Version 3 "):
-        look(target)
-
-
 def test_every_walk_compares(target: LogTable) -> None:
     overwrite(target, 3, of=seal(103, 1, planned_on=TableVersion("id-1", 2)))
     log = DeltaLog(target.uri)
@@ -150,31 +130,6 @@ def test_every_walk_compares(target: LogTable) -> None:
     for walk in walks:
         with pytest.raises(TargetHistoryChanged, match="Version 3 "):
             walk()
-
-
-def test_a_confirmed_commit_is_compared_without_another_request(
-    target: LogTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[int] = []
-    find = DeltaLog.find
-
-    async def counted(log: DeltaLog, version: int) -> Commit | None:
-        read.append(version)
-        return await find(log, version)
-
-    monkeypatch.setattr(DeltaLog, "find", counted)
-    run_sync(own_commits(DeltaLog(target.uri), "p", ["f"], after=3))
-    assert sorted(read) == [1, 2, 3, 4], "what the walk reads at once anyway"
-
-
-def test_several_pipelines_in_one_target(target: LogTable) -> None:
-    chained(target, 900, 5, pipeline="q")
-    chained(target, 105, 5)
-    assert look(target, "q").next_number == 901
-    overwrite(target, 5, of=seal(900, 4, pipeline="q", planned_on=TableVersion("id-1", 4)))
-    for pipeline in "pq":
-        with pytest.raises(TargetHistoryChanged, match="is not the commit that seal 105 of pipeline p"):
-            look(target, pipeline)
 
 
 # -- what is no difference ------------------------------------------------------------------------
@@ -291,10 +246,7 @@ def staged(tables: Tables) -> None:
 def test_staging_is_compared(tmp_path: Path) -> None:
     tables = Tables.made_in(tmp_path)
     staged(tables)
-    asks: tuple[Callable[[], Any], ...] = (
-        tables.read,
-        lambda: tables.apply(staging=tables.staging.uri),
-    )
+    asks: tuple[Callable[[], Any], ...] = (tables.read, lambda: tables.apply(staging=tables.staging.uri))
     for ask in asks:
         ask()
     overwrite(tables.staging, 1)

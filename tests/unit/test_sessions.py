@@ -14,7 +14,6 @@ from delta_cdc.core.errors import EnvironmentNotReady, SparkRestricted, Versions
 from delta_cdc.core.spark_versions import CONNECT_SINCE
 from delta_cdc.spark import sessions
 from delta_cdc.spark.named_errors import failed
-from delta_cdc.spark.sealed.commit import sealed
 from delta_cdc.spark.sealed.commit_safety import refuse_unsafe_log_store
 
 NAME = "pyspark_types_to_proto_types"
@@ -155,14 +154,6 @@ def test_a_conf_that_rows_depend_on_is_required() -> None:
     lost: Any = Platform(error="INVALID_HANDLE.SESSION_CLOSED")
     with pytest.raises(SparkRefusal):
         sessions.require_confs(lost, {"refused": "1"})
-
-
-def test_a_seal_that_is_refused_leaves_nothing_in_the_session() -> None:
-    platform: Any = Platform()
-    seal: Any = SimpleNamespace(to_json=lambda: "{}", pipeline="p", number=7)
-    with pytest.raises(SparkRestricted, match=r"write\.txnAppId"), sealed(platform, seal):
-        raise AssertionError("the statement must not run")
-    assert platform.values == {}
 
 
 class Server:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delta_cdc.core.errors import VersionsUnsupported
-from delta_cdc.core.spark_versions import KAFKA, PAIRS, S3, Pair, jars_by, pair_of, release
+from delta_cdc.core.spark_versions import PAIRS, Pair, pair_of, release
 from delta_cdc.launch.environment import pyspark_versions
 
 _PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
@@ -21,11 +21,7 @@ def test_a_pair_is_found_by_its_own_versions(pair: Pair) -> None:
 
 @pytest.mark.parametrize(
     ("spark", "delta", "tested"),
-    [
-        ("4.2.9", "4.4.0", "4.2.0"),
-        ("4.1.1-amzn-0", "4.2.0-amzn-0", "4.1.1"),
-        ("4.0.1", "4.0.1", "4.0.4"),
-    ],
+    [("4.2.9", "4.4.0", "4.2.0"), ("4.1.1-amzn-0", "4.2.0-amzn-0", "4.1.1"), ("4.0.1", "4.0.1", "4.0.4")],
 )
 def test_other_patches_and_vendors_of_a_line(spark: str, delta: str, tested: str) -> None:
     assert pair_of(spark, delta).spark == tested
@@ -48,17 +44,6 @@ def test_other_pairs_are_refused_with_those_that_work(spark: str, delta: str) ->
         pair_of(spark, delta)
     for pair in PAIRS:
         assert str(pair) in caught.value.remedy
-
-
-def test_jars_of_another_version_are_refused_with_those_that_are_known() -> None:
-    with pytest.raises(VersionsUnsupported, match=r"The JARs for Hadoop 3\.6\.0") as caught:
-        jars_by("3.6.0", S3, "JARs", "Hadoop")
-    for known in S3:
-        assert f"Hadoop {known}" in caught.value.remedy
-
-
-def test_every_spark_has_a_connector_to_kafka() -> None:
-    assert set(KAFKA) == {pair.spark for pair in PAIRS}
 
 
 def test_extras_install_the_newest_pair_of_each_line() -> None:

@@ -103,15 +103,6 @@ def test_a_missing_table_is_waited_for(table: Path) -> None:
     }
 
 
-def test_nothing_new_is_no_news(table: Path) -> None:
-    append(table, [1])
-    watch = Watch(str(table), position=0)
-    assert look(watch) is None
-    append(table, [2])
-    news = found(watch)
-    assert (news.position.version, news.previous_version, news.reason) == (1, 0, "new_versions")
-
-
 def test_rewriting_and_renaming_are_no_changes(table: Path) -> None:
     append(table, [1])
     baseline = append(table, [2])
@@ -134,14 +125,6 @@ def test_min_versions_counts_changes_across_looks(table: Path) -> None:
     assert look(watch) is None
     append(table, [3])
     assert found(watch).position.version == 3
-
-
-def test_a_hundred_versions_at_once(table: Path) -> None:
-    append(table, [0])
-    for i in range(100):
-        append(table, [i])
-    assert look(Watch(str(table), position=0, condition=Condition(min_versions=101))) is None
-    assert found(Watch(str(table), position=0, condition=Condition(min_versions=100))).position.version == 100
 
 
 def test_the_time_is_that_of_the_newest_commit_that_counts(table: Path) -> None:
@@ -301,17 +284,6 @@ def test_dropped_while_waiting_and_made_again(table: Path) -> None:
     assert [look(watch) for _ in range(CHECK_EVERY + 1)] == [None] * (CHECK_EVERY + 1)
     append(table, [2])
     assert found(watch).reason == "table_recreated"
-
-
-def test_after_news_of_another_table_it_goes_on_there(table: Path) -> None:
-    append(table, [1])
-    watch = Watch(str(table), position=now(table))
-    _make_again(table, 2)
-    watch.go_on_after(found(watch))
-    assert look(watch) is None
-    append(table, [3])
-    later = found(watch)
-    assert (later.reason, later.previous_version, later.position.version) == ("new_versions", 1, 2)
 
 
 def test_recreation_can_be_refused(table: Path) -> None:

@@ -48,10 +48,7 @@ def test_lint(tmp_path: Path, broken: Path, capsys: Said) -> None:
         f"{broken}:3:3: The pipeline q has no target.",
     ]
     # Whether p is complete is unknown, because its key may be a misspelled one.
-    assert lines[3:] == [
-        f"3 findings in {right}, {broken}",
-        "More checks follow when these are corrected.",
-    ]
+    assert lines[3:] == [f"3 findings in {right}, {broken}", "More checks follow when these are corrected."]
     doubled = tmp_path / "doubled.yaml"
     doubled.write_text("pipelines: {p: {source: /s, target: /s, keys: id}, q: {source: /t}}\n")
     assert main(["lint", str(doubled)]) == 1

@@ -184,10 +184,7 @@ def test_mappings_of_texts_keep_what_was_written(write: Write) -> None:
     assert group.settings["storage_options"] == {"n": "007"}
     assert _arguments(load(_pipeline(layout={"target_properties": {"a": True, "b": 2}})))[
         "target_properties"
-    ] == {
-        "a": "true",
-        "b": "2",
-    }
+    ] == {"a": "true", "b": "2"}
 
 
 def test_settings_come_in_one_form() -> None:
@@ -298,20 +295,6 @@ print(json.dumps([late, len(engine)]))
     assert late == []
     # The engine as a whole is more than 240.
     assert engine < 85
-
-
-def test_load_says_everything_at_once(write: Write) -> None:
-    path = write("pipelines:\n  p:\n    sorce: /s\n    target: 5\n")
-    with pytest.raises(InvalidConfiguration) as raised:
-        load(path)
-    lines = str(raised.value).splitlines()
-    assert lines[0] == "2 findings in the configuration:"
-    assert lines[1].startswith(
-        f"{path}:3:5: 'sorce' is no key of the pipeline p. Remedy: did you mean 'source'?"
-    )
-    assert lines[2].startswith(f"{path}:4:13: target of the pipeline p is 5. Remedy: give a name;")
-    assert lines[3] == "More checks follow when these are corrected."
-    assert len(lines) == 5
 
 
 def test_a_very_long_list_is_cut(write: Write) -> None:
