@@ -283,10 +283,12 @@ def test_nothing_to_do_runs_nothing_and_writes_nothing(world: World) -> None:
 
 def test_two_steps_are_counted_together(world: World, tmp_path: Path) -> None:
     world.target = LogTable(tmp_path / "other")
-    result = world.apply(starting_version=2)
+    result = world.unpublished(starting_version=2)
     assert result.versions == VersionRange(2, 5)
     assert result.counts == {"inserted": 53, "updated": 2, "deleted": 1, "suppressed": 8}
     assert result.target_version == 1
+    again = world.unpublished(never, starting_version=2)
+    assert recorded(again) == recorded(result), "also by a retry of a try that died"
 
 
 # -- the log as outbox --------------------------------------------------------------------------
@@ -384,13 +386,9 @@ def test_a_long_log_without_a_known_event(world: World, died: int) -> None:
         world.target.optimize()
     assert not world.apply(never, announced=events(None), ending_version=6).applied
     world.next_run()
-    assert world.apply(never, announced=events(died), ending_version=6).versions == VersionRange(4, 6)
-
-
-def test_a_dry_run_announces_nothing(world: World, died: int) -> None:
-    request = replace(world.request, dry_run=True, ending_version=6)
-    done = run(request, Services(execute=never, announced=events(died)))
-    assert not done.applied
+    request = {"announced": events(died), "ending_version": 6}
+    assert not world.apply(never, dry_run=True, **request).applied, "a dry run announces nothing"
+    assert world.apply(never, **request).versions == VersionRange(4, 6)
 
 
 # -- the job goes away --------------------------------------------------------------------------
@@ -400,13 +398,12 @@ def test_a_job_that_dies_after_its_commit_is_a_success(world: World) -> None:
 
 
 def test_the_original_error_survives_an_unreadable_log(world: World) -> None:
-    def dies(spec: ApplySpec) -> JobResult:
+    def spoils(spec: ApplySpec) -> JobResult:
         world.engine(spec)
         world.target.file(world.target.version).write_text("{")
         raise Boom("driver killed")
 
-    with pytest.raises(Boom):
-        world.apply(dies)
+    world.killed(world.apply, spoils)
     assert world.heard("cannot read the log of")
 
 
@@ -430,13 +427,6 @@ def test_a_try_that_dies_before_it_publishes_publishes_on_its_retry(world: World
     assert world.heard("Already applied by an earlier try")
     forget_saved_plans(again, world.saved_plans)
     assert world.apply().versions == VersionRange(6, 6)
-
-
-def test_two_steps_of_a_try_that_died_are_published_together(world: World, tmp_path: Path) -> None:
-    world.target = LogTable(tmp_path / "other")
-    first = world.unpublished(starting_version=2)
-    again = world.unpublished(never, starting_version=2)
-    assert recorded(again) == recorded(first)
 
 
 def test_what_came_while_the_job_ran_counts_as_lag(world: World) -> None:
@@ -732,20 +722,15 @@ def test_a_dry_run_does_not_end_where_an_earlier_try_did(world: World) -> None:
     assert result.to_dict()["dry_run"] == {"table": [], "steps": [], "statements": [], "counts": {}}
 
 
-def test_a_dry_run_of_a_seal_alone_starts_no_job(world: World) -> None:
+def test_a_dry_run_of_several_commits(world: World) -> None:
+    """Of a seal alone it starts no job; of milestones it counts the first."""
     result = world.unpublished(never, dry_run=True, pipeline="q", take_over_from="p", ending_version=3)
     found = result.to_dict()["dry_run"]
     assert [line.split(":")[0] for line in found["steps"]] == ["take_over", "take_over"]
     assert [(row["commit"], row["kind"]) for row in found["table"]] == [(1, "take_over"), (2, "take_over")]
-
-
-def test_a_dry_run_of_milestones_counts_the_first(world: World) -> None:
     result = world.unpublished(dry, dry_run=True, mode="backfill", ending_version=5, versions_per_commit=1)
-    rows = result.to_dict()["dry_run"]["table"]
-    assert [(row["what"].split(",")[0], row.get("inserted")) for row in rows] == [
-        ("versions 4-4", 2),
-        ("versions 5-5", None),
-    ]
+    rows = [(row["what"].split(",")[0], row.get("inserted")) for row in result.to_dict()["dry_run"]["table"]]
+    assert rows == [("versions 4-4", 2), ("versions 5-5", None)]
     assert world.heard("those of the others depend on it")
 
 
@@ -828,6 +813,7 @@ def test_what_a_restore_took_back_is_applied_again(world: World) -> None:
     world.target.restore(0)
     again = world.unpublished()
     assert (again.applied, again.versions, again.target_version) == (True, VersionRange(4, 5), 3)
+    assert world.heard("was restored in version 2 to version 0")
     # Of two commits of the same range the second one is in effect: nothing is counted twice.
     assert world.unpublished(never).to_dict()["counts"] == again.counts
 
@@ -990,25 +976,13 @@ def test_a_restore_between_planning_and_commit_is_named(world: World) -> None:
         world.apply(underneath)
 
 
-def test_restored_target_catches_up(world: World) -> None:
-    world.apply()
-    world.target.restore(0)
-    result = world.apply()
-    assert (result.versions, result.watermark) == (VersionRange(4, 5), world.at(5))
-    assert world.heard("was restored in version 2 to version 0")
-
-
 # -- read ---------------------------------------------------------------------------------------
-def test_read_stages_a_batch(world: World) -> None:
+def test_read_stages_a_batch_and_then_returns_the_open_one(world: World) -> None:
     result = world.read()
     published = result.to_dict()
     assert (result.applied, result.versions, result.rows) == (True, VersionRange(4, 5), 12)
     assert (published["staging"], published["staging_version"]) == (world.staging.uri, 0)
     assert (published["version"], published["ending_version"]) == (3, 5)
-
-
-def test_read_returns_the_open_batch(world: World) -> None:
-    world.read()
     world.next_run()
     world.source.append()
     result = world.read(never)
@@ -1029,23 +1003,17 @@ def test_read_committed_without_proof_is_unknown(world: World) -> None:
 
 def test_read_then_apply(world: World) -> None:
     world.read()
-    result = world.apply(staging=world.staging.uri)
-    assert (result.applied, result.versions) == (True, VersionRange(4, 5))
+    assert outcome(world.apply(staging=world.staging.uri)) == (True, VersionRange(4, 5), 5)
     world.next_run()
     assert not world.apply(never, staging=world.staging.uri).applied
 
 
 def test_the_first_batch_of_a_new_target(world: World, tmp_path: Path) -> None:
     world.target = LogTable(tmp_path / "other")
-    assert world.read().versions == VersionRange(5, 5)
-    result = world.apply(staging=world.staging.uri)
-    assert (result.applied, result.watermark) == (True, world.at(5))
-
-
-def test_no_batch_and_no_target(world: World, tmp_path: Path) -> None:
-    world.target = LogTable(tmp_path / "other")
     result = world.apply(never, staging=world.staging.uri)
     assert (result.applied, result.watermark, result.to_dict()["version"]) == (False, None, None)
+    assert world.read().versions == VersionRange(5, 5)
+    assert outcome(world.apply(staging=world.staging.uri)) == (True, VersionRange(5, 5), 5)
 
 
 # -- custom sinks -------------------------------------------------------------------------------
@@ -1089,11 +1057,11 @@ def test_a_batch_is_offered_until_it_is_committed(world: World) -> None:
 def test_a_commit_that_died_afterwards_is_found(world: World) -> None:
     world.read(target=None)
 
-    def dies(spec: ReadSpec) -> JobResult:
+    def killed(spec: ReadSpec) -> JobResult:
         world.committer(spec)
         raise Boom
 
-    assert commit(world, dies).applied
+    assert commit(world, killed).applied
 
 
 def test_a_commit_that_was_made_and_not_published_is_the_runs_own(world: World) -> None:
