@@ -22,36 +22,27 @@ COPIES = replace(FEED, source_kind="snapshot")
 
 # -- columns ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "name", "value"),
     [
-        (replace(FEED, column_list=("id", "nope")), "The column nope of column_list does"),
-        (
-            replace(FEED, except_column_list=("nope",)),
-            "column nope of except_column_list .* correct except_column_list",
-        ),
-        (replace(TYPE_2, track_history_column_list=("nope",)), "column nope of track_history_column_list "),
-        (replace(TYPE_2, track_history_except_column_list=("nope",)), "of track_history_except_column_list "),
-        (replace(FEED, keys=("nope",)), "column nope of keys "),
-        (replace(FEED, partition_by={"nope": None}), "column nope of partition_by "),
-        (replace(FEED, cluster_by=("nope",)), "column nope of cluster_by "),
-        (
-            replace(FEED, ignore_null_updates_column_list=("nope.x",)),
-            "column nope.x of ignore_null_updates_column_list ",
-        ),
-        (
-            replace(FEED, ignore_null_updates_except_column_list=("nope",)),
-            "column nope of ignore_null_updates_except_column_list ",
-        ),
-        (replace(LOG, columns_to_update="nope"), "column nope of columns_to_update "),
-        (replace(LOG, on_conflict=("at", "nope")), "column nope of on_conflict "),
-        (replace(COPIES, snapshot_version_column="nope"), "column nope of snapshot_version_column "),
-        (replace(LOG, columns_to_update="nope", select=("id",)), "column nope of columns_to_update "),
-        (replace(LOG, on_conflict=("nope",), select=("id",)), "column nope of on_conflict "),
+        (FEED, "column_list", ("id", "nope")),
+        (FEED, "except_column_list", ("nope",)),
+        (TYPE_2, "track_history_column_list", ("nope",)),
+        (TYPE_2, "track_history_except_column_list", ("nope",)),
+        (FEED, "keys", ("nope",)),
+        (FEED, "partition_by", {"nope": None}),
+        (FEED, "cluster_by", ("nope",)),
+        (FEED, "ignore_null_updates_column_list", ("nope.x",)),
+        (FEED, "ignore_null_updates_except_column_list", ("nope",)),
+        (LOG, "columns_to_update", "nope"),
+        (LOG, "on_conflict", ("at", "nope")),
+        (COPIES, "snapshot_version_column", "nope"),
+        (replace(LOG, select=("id",)), "columns_to_update", "nope"),
+        (replace(LOG, select=("id",)), "on_conflict", ("nope",)),
     ],
 )
-def test_a_column_that_is_not_there(options: ApplyOptions, said: str) -> None:
-    with pytest.raises(ColumnNotFound, match=said):
-        validation.check_columns(options, COLUMNS, "/source", 3)
+def test_a_column_that_is_not_there(options: ApplyOptions, name: str, value: Any) -> None:
+    with pytest.raises(ColumnNotFound, match=rf"column nope(\.x)? of {name} .* correct {name}"):
+        validation.check_columns(replace(options, **{name: value}), COLUMNS, "/source", 3)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +89,7 @@ CHANGED: list[tuple[str, ApplyOptions, dict[str, Any]]] = [
     ("start_column", TYPE_2, {"start_column": "since"}),
     ("end_column", TYPE_2, {"end_column": "until"}),
 ]
-NEVER = {
-    "keys",
-    "scd_type",
-    "partition_by",
-    "source_kind",
-    "delete_mode",
-    "snapshot_version_column",
+NEVER = {"keys", "scd_type", "partition_by", "source_kind", "delete_mode", "snapshot_version_column"} | {
     "start_column",
     "end_column",
 }
@@ -149,13 +134,10 @@ def test_how_rows_come_after_a_drift_that_was_accepted(options: ApplyOptions, ag
     assert validation.check_drift(built_with(now), now, "/target", "repair") == ()
 
 
-def test_one_drift_that_is_accepted_does_not_cover_another() -> None:
-    now = replace(FEED, where="id > 1", delete_mode="soft")
+def test_one_drift_that_is_accepted_does_not_cover_another_and_a_reload_cuts_no_history() -> None:
+    both = replace(FEED, where="id > 1", delete_mode="soft")
     with pytest.raises(ConfigurationDrift, match="delete_mode"):
-        validation.check_drift(built_with(FEED), now, "/target", "accept")
-
-
-def test_a_reload_does_not_cut_history_of_a_feed_anew() -> None:
+        validation.check_drift(built_with(FEED), both, "/target", "accept")
     now = replace(TYPE_2, where="id > 1")
     with pytest.raises(ConfigurationDrift, match="cannot compute past history") as failed:
         validation.check_drift(built_with(TYPE_2), now, "/target", "repair")

@@ -6,12 +6,16 @@ import json
 import os
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from delta_cdc.core.errors import EnvironmentNotReady, VersionsUnsupported
 from delta_cdc.core.spark_versions import KAFKA, PAIRS, S3
 from delta_cdc.launch import environment, jars
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -45,28 +49,24 @@ def test_a_full_cache_needs_neither_java_nor_network(home: Path) -> None:
     assert jars.class_path().count(os.pathsep) == 7
 
 
-def test_the_connector_to_kafka_is_resolved_only_where_it_is_needed(home: Path) -> None:
-    fill(home)
-    with pytest.raises(EnvironmentNotReady, match="Java is missing"):
-        jars.class_path(kafka=True)
-    folder = fill(home, jars.kafka_jars())
-    added = jars.class_path(kafka=True).removeprefix(f"{jars.class_path()}{os.pathsep}").split(os.pathsep)
-    assert added == [str(folder / name) for name in sorted(jars.kafka_jars().hashes)]
-    assert len(added) == 4
-
-
-def test_the_jars_of_s3_are_resolved_only_where_a_location_is_there(
+def test_more_jars_are_resolved_only_where_they_are_needed(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(home)
-    elsewhere = ["/local", "gs://bucket/t", "abfss://c@a.dfs.core.windows.net/t", "/s3:/t"]
-    assert jars.needed(elsewhere) == jars.needed()
+    ours = jars.needed()
+    assert jars.needed(["/local", "gs://bucket/t", "abfss://c@a.dfs.core.windows.net/t", "/s3:/t"]) == ours
     for uri in ("s3://lake/t", "s3a://lake/t", "S3N://lake/t"):
         with pytest.raises(EnvironmentNotReady, match="Java is missing"):
             jars.needed(["/local", uri])
-    folder = fill(home, jars.s3_jars())
-    added = jars.needed(["/local", "s3://lake/t"])[len(jars.needed()) :]
-    assert added == tuple(folder / name for name in sorted(jars.s3_jars().hashes))
+    with pytest.raises(EnvironmentNotReady, match="Java is missing"):
+        jars.class_path(kafka=True)
+    for wanted, found in (
+        (jars.s3_jars(), lambda: os.pathsep.join(map(str, jars.needed(["/local", "s3://lake/t"])))),
+        (jars.kafka_jars(), lambda: jars.class_path(kafka=True)),
+    ):
+        folder = fill(home, wanted)
+        added = found().split(os.pathsep)[len(ours) :]
+        assert added == [str(folder / name) for name in sorted(wanted.hashes)]
     # An installation without it uses Delta's own log store.
     monkeypatch.setattr(jars, "log_store_jar", lambda: None)
     assert LOG_STORE not in jars.needed()
@@ -109,7 +109,7 @@ def test_a_patch_release_of_spark_keeps_delta_and_not_the_connector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = jars.delta_jars()
-    spark_of(tmp_path / "patch", monkeypatch, "spark-core_2.13-4.2.9", "scala-library-2.13.18")
+    spark_of(tmp_path / "patch", monkeypatch, "spark-core_2.13-4.2.9")
     assert jars.delta_jars() == before
     with pytest.raises(EnvironmentNotReady, match=r"4\.2\.9"):
         jars.kafka_jars()
@@ -153,18 +153,19 @@ def test_every_hash_is_of_a_jar_that_a_line_needs() -> None:
         assert all(jars._hashes([one]) for one in coordinates), coordinates
 
 
-@pytest.mark.parametrize("damage", ["missing", "short", "manifest", "foreign"])
-def test_a_damaged_cache_is_not_trusted(home: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda jar, manifest: jar.unlink(),
+        lambda jar, manifest: jar.write_bytes(b""),
+        lambda jar, manifest: manifest.write_text("{"),
+        lambda jar, manifest: manifest.write_text(manifest.read_text().replace(HASHES[jar.name], "0" * 64)),
+    ],
+    ids=["missing", "short", "manifest", "foreign"],
+)
+def test_a_damaged_cache_is_not_trusted(home: Path, damage: Callable[[Path, Path], object]) -> None:
     folder = fill(home)
-    jar, manifest = folder / min(HASHES), folder / "manifest.json"
-    if damage == "missing":
-        jar.unlink()
-    elif damage == "short":
-        jar.write_bytes(b"")
-    elif damage == "manifest":
-        manifest.write_text("{")
-    else:
-        manifest.write_text(manifest.read_text().replace(HASHES[jar.name], "0" * 64))
+    damage(folder / min(HASHES), folder / "manifest.json")
     assert not jars.delta_jars().is_resolved()
     with pytest.raises(EnvironmentNotReady, match="Java is missing"):
         jars.needed()
@@ -212,17 +213,9 @@ def test_a_failed_resolution_names_the_remedy_and_leaves_no_jar(
     assert [path for path in home.rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize(
-    ("text", "major"),
-    [
-        ('openjdk version "17.0.2" 2022', 17),
-        ('java version "1.8.0_301"', 8),
-        ('"25" x version "25"', 25),
-        ("", None),
-    ],
-)
-def test_java_version(text: str, major: int | None) -> None:
-    assert environment.parse_java_version(text) == major
+def test_java_version() -> None:
+    texts = ('openjdk version "17.0.2" 2022', 'java version "1.8.0_301"', '"25" x version "25"', "")
+    assert [environment.parse_java_version(text) for text in texts] == [17, 8, 25, None]
 
 
 @pytest.mark.parametrize(
@@ -231,16 +224,12 @@ def test_java_version(text: str, major: int | None) -> None:
 def test_an_unusable_java_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
 ) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(EnvironmentNotReady, match="JAVA_HOME"):
+        environment.require_java()
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\n{script}\n")
     java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(EnvironmentNotReady, match=said):
-        environment.require_java()
-
-
-def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(EnvironmentNotReady, match="JAVA_HOME"):
         environment.require_java()

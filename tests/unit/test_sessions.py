@@ -114,28 +114,21 @@ def test_work_goes_on_without_a_conf_that_a_platform_refuses(caplog: Any) -> Non
     assert platform.values == {}
 
 
+LOST = "INVALID_HANDLE.SESSION_CLOSED"
+
+
 def test_a_lost_server_is_no_refusal() -> None:
-    lost: Any = Platform(error="INVALID_HANDLE.SESSION_CLOSED")
-    with pytest.raises(SparkRefusal):
-        sessions.set_where_allowed(lost, {"refused": "1"})
+    for ask in (sessions.set_where_allowed, sessions.require_confs):
+        with pytest.raises(SparkRefusal):
+            ask(Platform(error=LOST), {"refused": "1"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("refused", "refuses_java"), [("java_method", True), ("SELECT", False), ("nothing", False)]
+    ("refused", "refuses_java"), [("java_method", True), ("everything", False), ("nothing", False)]
 )
 def test_a_spark_that_answers_no_query_does_not_refuse_java(refused: str, *, refuses_java: bool) -> None:
     """Its catalog may name a missing class: then Delta's JARs are missing, and the error has to say so."""
-
-    class Queries:
-        def sql(self, query: str) -> Any:
-            if refused in query:
-                raise SparkRefusal(query)
-            return self
-
-        def collect(self) -> list[Any]:
-            return []
-
-    spark: Any = Queries()
+    spark: Any = Server(refused)
     assert sessions.refuses_java(spark) is refuses_java
 
 
@@ -151,9 +144,6 @@ def test_a_conf_that_rows_depend_on_is_required() -> None:
     assert "start" not in caught.value.remedy
     platform.values["refused"] = "1"
     sessions.require_confs(platform, {"refused": "1"})
-    lost: Any = Platform(error="INVALID_HANDLE.SESSION_CLOSED")
-    with pytest.raises(SparkRefusal):
-        sessions.require_confs(lost, {"refused": "1"})
 
 
 class Server:
@@ -193,12 +183,9 @@ def test_a_server_that_clones_no_session_is_named() -> None:
     refused: Any = Server("cloneSession")
     with pytest.raises(SparkRestricted, match=r"clone a session: .*not here"):
         sessions._clone(refused)
-    broken: Any = Server("everything")
-    with pytest.raises(SparkRefusal):
-        sessions._clone(broken)
-    lost: Any = Server("cloneSession", error="INVALID_HANDLE.SESSION_CLOSED")
-    with pytest.raises(SparkRefusal):
-        sessions._clone(lost)
+    for other in (Server("everything"), Server("cloneSession", error=LOST)):
+        with pytest.raises(SparkRefusal):
+            sessions._clone(other)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +210,7 @@ def test_a_spark_that_hides_its_log_store_writes_to_s3_by_the_users_word_only(ca
         refuse_unsafe_log_store(spark, "s3://lake/t", single_driver=False)
     refuse_unsafe_log_store(spark, "s3://lake/t", single_driver=True)
     assert "single_driver: This Spark does not let a query call Java" in caplog.text
-    broken: Any = Server("collect", error="INVALID_HANDLE.SESSION_CLOSED")
+    broken: Any = Server("collect", error=LOST)
     with pytest.raises(SparkRefusal):
         refuse_unsafe_log_store(broken, "s3://lake/t", single_driver=True)
 
