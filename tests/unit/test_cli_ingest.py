@@ -119,6 +119,8 @@ def test_nothing_in_quarantine_starts_no_spark(world: World, capsys: Said) -> No
     tables.sealed(2)
     assert main(["replay", f"p={tables.target.uri}", "--last-by", "arrived"]) == 0
     assert capsys.readouterr().out.endswith(" has no records of pipeline p.\n")
+    assert main(["replay", f"p={world.root / 'none'}"]) == 1
+    assert "TableNotFound: There is no table of pipeline p" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -168,8 +170,3 @@ def test_the_reasons_of_what_stays_in_quarantine(
         "Some records have to stay in quarantine. For their reasons: SELECT reason, count(*) "
         f"FROM delta.`{world.root}/log__quarantine` WHERE pipeline = 'p' GROUP BY reason\n"
     )
-
-
-def test_a_table_that_is_not_there(tmp_path: Path, capsys: Said) -> None:
-    assert main(["replay", f"p={tmp_path / 'none'}"]) == 1
-    assert "TableNotFound: There is no table of pipeline p" in capsys.readouterr().err

@@ -87,45 +87,24 @@ def test_names_that_are_used_again(before: list[Any], after: list[Any], reused: 
     assert reuses_name(compare(text_of(*before), text_of(*after), by_id=True)) is reused
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("byte", "short"),
-        ("byte", "long"),
-        ("short", "integer"),
-        ("integer", "long"),
-        ("integer", "double"),
-        ("float", "double"),
-        ("date", "timestamp_ntz"),
-        ("decimal(10,2)", "decimal(12,2)"),
-        ("decimal(10,2)", "decimal(12,4)"),
-        ("integer", "decimal(10,0)"),
-        ("integer", "decimal(12,2)"),
-        ("long", "decimal(20,0)"),
-    ],
-)
-def test_types_that_delta_widens(before: str, after: str) -> None:
+#: From which types to which others Delta widens.
+WIDENED = """\
+byte short, byte long, short integer, integer long, integer double, float double, date timestamp_ntz, \
+decimal(10,2) decimal(12,2), decimal(10,2) decimal(12,4), integer decimal(10,0), integer decimal(12,2), \
+long decimal(20,0)"""
+OTHERS = """\
+long double, long float, integer float, integer string, date timestamp, decimal(10,2) decimal(10,4), \
+decimal(10,2) decimal(11,4), decimal(10,2) double, integer decimal(9,0), integer decimal(11,2), \
+long decimal(19,0), long long, decimal(10,2) decimal(10,2)"""
+
+
+@pytest.mark.parametrize("pair", WIDENED.split(", "))
+def test_types_that_delta_widens(pair: str) -> None:
+    before, after = pair.split()
     assert widens(before, after)
     assert not widens(after, before)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("long", "double"),
-        ("long", "float"),
-        ("integer", "float"),
-        ("integer", "string"),
-        ("date", "timestamp"),
-        ("decimal(10,2)", "decimal(10,4)"),
-        ("decimal(10,2)", "decimal(11,4)"),
-        ("decimal(10,2)", "double"),
-        ("integer", "decimal(9,0)"),
-        ("integer", "decimal(11,2)"),
-        ("long", "decimal(19,0)"),
-        ("long", "long"),
-        ("decimal(10,2)", "decimal(10,2)"),
-    ],
-)
-def test_types_that_delta_does_not_widen(before: str, after: str) -> None:
-    assert not widens(before, after)
+@pytest.mark.parametrize("pair", OTHERS.split(", "))
+def test_types_that_delta_does_not_widen(pair: str) -> None:
+    assert not widens(*pair.split())

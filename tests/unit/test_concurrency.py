@@ -88,20 +88,15 @@ def test_an_error_takes_the_place_of_an_answer() -> None:
     assert [type(answer) for answer in found] == [int, ValueError, int, ValueError]
 
 
-def test_the_status_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    crowd = Crowd()
+def test_the_status_and_the_consumers_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd, log = Crowd(), DeltaLog(Tables.made_in(tmp_path).source.uri)
+    state = run_sync(log.snapshot())
     monkeypatch.setattr(statuses, "status_async", crowd.one)
+    monkeypatch.setattr(consumers, "_observed", crowd.one)
     run_sync(statuses.status_of_all([("p", "/t")] * MANY))
     assert (crowd.made, crowd.most) == (MANY, AT_ONCE)
-
-
-def test_the_consumers_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    crowd, tables = Crowd(), Tables.made_in(tmp_path)
-    monkeypatch.setattr(consumers, "_observed", crowd.one)
-    log = DeltaLog(tables.source.uri)
-    state = run_sync(log.snapshot())
     run_sync(consumers.observe_consumers(log, state, [Consumer("p", None, "/t")] * MANY))
-    assert (crowd.made, crowd.most) == (MANY, AT_ONCE)
+    assert (crowd.made, crowd.most) == (2 * MANY, AT_ONCE)
 
 
 def test_nothing_of_any_length_is_gathered_without_a_limit() -> None:

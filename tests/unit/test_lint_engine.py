@@ -24,26 +24,31 @@ def test_banned(source: str) -> None:
     assert len(lint_engine.findings(source, "x.py")) == 1
 
 
+_FOR_TYPES = "if TYPE_CHECKING:\n    "
+
+
 @pytest.mark.parametrize(
-    ("sources", "line"),
+    ("module", "source", "other", "line"),
     [
+        ("core.a", "from p.spark import b", "spark.b", "1: core must not import p.spark.b"),
         (
-            {"p.core.a": "from p.spark import b", "p.spark.b": ""},
-            "p.core.a:1: core must not import p.spark.b",
+            "core.a",
+            f"{_FOR_TYPES}from p.planning.b import C",
+            "planning.b",
+            "2: core must not import p.planning.b",
         ),
+        ("run.a", "from p.api import b", "api.b", "1: run must not import p.api.b"),
         (
-            {"p.core.a": "if TYPE_CHECKING:\n    from p.planning.b import C", "p.planning.b": ""},
-            "p.core.a:2: core must not import p.planning.b",
-        ),
-        ({"p.run.a": "from p.api import b", "p.api.b": ""}, "p.run.a:1: run must not import p.api.b"),
-        (
-            {"p.cli.a": "def f():\n    from p.core.b import C", "p.core.b": ""},
-            "p.cli.a:2: import of p.core.b inside a function",
+            "cli.a",
+            "def f():\n    from p.core.b import C",
+            "core.b",
+            "2: import of p.core.b inside a function",
         ),
     ],
 )
-def test_what_breaks_the_layers(sources: dict[str, str], line: str) -> None:
-    assert lint_engine.layer_findings("p", sources, lint_engine.LAYERS) == [line]
+def test_what_breaks_the_layers(module: str, source: str, other: str, line: str) -> None:
+    sources = {f"p.{module}": source, f"p.{other}": ""}
+    assert lint_engine.layer_findings("p", sources, lint_engine.LAYERS) == [f"p.{module}:{line}"]
 
 
 @pytest.mark.parametrize("layer", ["ingest", "planning"])
@@ -53,15 +58,12 @@ def test_what_breaks_the_layers(sources: dict[str, str], line: str) -> None:
         ("from pyspark.sql import functions as F", "1: {} must not import pyspark.sql"),
         ("import pyspark", "1: {} must not import pyspark"),
         ("def f():\n    import pyspark.sql", "2: {} must not import pyspark.sql"),
-        ("if TYPE_CHECKING:\n    from pyspark.sql import SparkSession", "2: {} must not import pyspark.sql"),
+        (f"{_FOR_TYPES}from pyspark.sql import SparkSession", "2: {} must not import pyspark.sql"),
     ],
 )
 def test_layers_without_spark(layer: str, source: str, line: str) -> None:
     found = lint_engine.spark_findings("p", {f"p.{layer}.a": source, "p.spark.b": source, "p.c": source})
     assert found == [f"p.{layer}.a:{line.format(layer)}"]
-
-
-_FOR_TYPES = "if TYPE_CHECKING:\n    "
 
 
 @pytest.mark.parametrize(
@@ -84,19 +86,16 @@ def test_a_circle_is_found_and_its_modules_are_named(sources: dict[str, str], mo
     assert line.startswith(f"{', '.join(modules)} import each other in a circle ({circle}): ")
 
 
-def test_no_circle() -> None:
-    sources = {
+def test_no_circle_and_two() -> None:
+    none = {
         "p.a": "from p import b, c",
         "p.b": "import p.c\nimport q",
         "p.c": "import p.c",
         "q": "import p.a",
     }
-    assert lint_engine.circle_findings("p", sources) == []
-
-
-def test_every_group_of_modules_in_a_circle_is_found() -> None:
-    sources = {"p.a": "import p.b", "p.b": "import p.a\nimport p.c", "p.c": "import p.d", "p.d": "import p.c"}
-    assert len(lint_engine.circle_findings("p", sources)) == 2
+    assert lint_engine.circle_findings("p", none) == []
+    two = {"p.a": "import p.b", "p.b": "import p.a\nimport p.c", "p.c": "import p.d", "p.d": "import p.c"}
+    assert len(lint_engine.circle_findings("p", two)) == 2
 
 
 @pytest.mark.parametrize(

@@ -56,19 +56,13 @@ def test_figures_are_kept_published_and_printed(
     assert page.read_text() == f"before\n\n{BEGIN}\none: 1\n{END}\n\nafter\n"
     assert "one: 1" in capsys.readouterr().out
     assert list(json.loads((tmp_path / "kept" / "results.json").read_text())) == ["one"]
-
-
-def test_without_a_page_they_lie_beside_the_figures(report: ModuleType, tmp_path: Path) -> None:
     for value in (1, 2):
         measure = lambda kept, value=value: kept.add("one", {"value": value})  # noqa: E731
         assert report.conclude(asked(report, tmp_path), measure, told) == 0
-    assert (tmp_path / "kept" / "results.md").read_text() == f"{BEGIN}\none: 2\n{END}\n"
+    assert (tmp_path / "kept" / "results.md").read_text() == f"{BEGIN}\none: 2\n{END}\n", "without a page"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [pytest.param("", id="no marks"), pytest.param(BEGIN, id="no end"), pytest.param(END, id="no begin")],
-)
+@pytest.mark.parametrize("text", ["", BEGIN, END], ids=["no marks", "no end", "no begin"])
 def test_a_page_without_a_place_is_refused_before_anything_is_measured(
     report: ModuleType, tmp_path: Path, text: str
 ) -> None:

@@ -10,7 +10,6 @@ from tests.support.benchmarks import benchmark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
     from types import ModuleType
 
 MIB = 1 << 20

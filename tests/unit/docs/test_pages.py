@@ -65,6 +65,8 @@ def test_reference_is_up_to_date(reference: ModuleType) -> None:
         written = (reference.FOLDER / path).read_text(encoding="utf-8")
         assert written == page, f"run python docs/reference.py: {path}"
     assert reference.stale() == []
+    public = {name for name in delta_cdc.__all__ if inspect.isfunction(getattr(delta_cdc, name))}
+    assert public <= {function.__name__ for _, function in reference.functions()}
 
 
 def test_every_parameter_is_described(reference: ModuleType) -> None:
@@ -77,11 +79,6 @@ def test_every_parameter_is_described(reference: ModuleType) -> None:
         page = reference.pages_by_name()[one.__name__]
         for name in reference.parameters(one):
             assert f"| `{name}` |" in page
-
-
-def test_every_public_function_has_a_page(reference: ModuleType) -> None:
-    public = {name for name in delta_cdc.__all__ if inspect.isfunction(getattr(delta_cdc, name))}
-    assert public <= {function.__name__ for _, function in reference.functions()}
 
 
 def test_templated_says_what_template_fields_say(reference: ModuleType) -> None:
@@ -124,27 +121,32 @@ def test_every_name_of_an_error_is_one() -> None:
     assert len(named) > 200
 
 
-def test_numbers_of_the_change_queries() -> None:
-    page = _text("explanation/change-queries.md", "howto/read-changes.md")
-    assert f"at most {read_methods.MOST_VERSIONS} versions with changes one by one" in page
-    assert f"at most {read_methods.MOST_PARTS} parts" in page
-    assert f"at most {read_methods.MOST_COMPARED} of these" in page
-    assert f"{read_methods.WORTHWHILE // 1024**2} MiB of changes or more" in page
-    assert f"are more than {read_methods.CROSSOVER:g} times smaller" in page
+NUMBERS = {
+    ("explanation/change-queries.md", "howto/read-changes.md"): (
+        f"at most {read_methods.MOST_VERSIONS} versions with changes one by one",
+        f"at most {read_methods.MOST_PARTS} parts",
+        f"at most {read_methods.MOST_COMPARED} of these",
+        f"{read_methods.WORTHWHILE // 1024**2} MiB of changes or more",
+        f"are more than {read_methods.CROSSOVER:g} times smaller",
+    ),
+    ("explanation/files.md", "howto/expire-events.md"): (
+        f"up to {batches.MOST_RANGES} of them",
+        f"clustered by its keys (up to {layout._MAX_CLUSTERING_COLUMNS})",
+        f"a batch has {layout._MANY_ROWS:,} rows or more",
+        f"a target of up to {layout._WHOLE_FILES_TARGET // 1024**2} MiB",
+        f"over {layout._COPY_FROM:.0%} of the target's rows".replace("%", " %"),
+        f"larger than {layout._FILE_SIZE // 1024**2} MiB",
+        f'"target_properties": {{"{layout.FILE_SIZE}":',
+        f"{['', 'one', 'two', 'three', 'four', 'five', 'six'][Services.max_attempts]} tries in all",
+        f"'{LATENESS_HORIZON}' = '3'",
+    ),
+}
 
 
-def test_numbers_of_an_apply() -> None:
-    page = _text("explanation/files.md", "howto/expire-events.md")
-    assert f"up to {batches.MOST_RANGES} of them" in page
-    assert f"clustered by its keys (up to {layout._MAX_CLUSTERING_COLUMNS})" in page
-    assert f"a batch has {layout._MANY_ROWS:,} rows or more" in page
-    assert f"a target of up to {layout._WHOLE_FILES_TARGET // 1024**2} MiB" in page
-    assert f"over {layout._COPY_FROM:.0%} of the target's rows".replace("%", " %") in page
-    assert f"larger than {layout._FILE_SIZE // 1024**2} MiB" in page
-    assert f'"target_properties": {{"{layout.FILE_SIZE}":' in page
-    tries = Services.max_attempts
-    assert f"{['', 'one', 'two', 'three', 'four', 'five', 'six'][tries]} tries in all" in page
-    assert f"'{LATENESS_HORIZON}' = '3'" in page
+@pytest.mark.parametrize("pages", NUMBERS)
+def test_numbers(pages: tuple[str, ...]) -> None:
+    page = _text(*pages)
+    assert [number for number in NUMBERS[pages] if number not in page] == []
 
 
 def test_columns_of_the_quarantine() -> None:

@@ -65,28 +65,24 @@ def test_a_bucket_that_the_environment_tells(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said", "remedy"),
+    ("uri", "wrong", "said", "remedy"),
     [
-        ({"AWS_SECRET_ACCESS_KEY": "wrong-and-secret"}, "SignatureDoesNotMatch", "keys"),
-        ({"AWS_ACCESS_KEY_ID": "AKIDofNobody"}, "UserNotFound", "keys"),
+        (None, {"AWS_SECRET_ACCESS_KEY": "wrong-and-secret"}, "SignatureDoesNotMatch", "keys"),
+        (None, {"AWS_ACCESS_KEY_ID": "AKIDofNobody"}, "UserNotFound", "keys"),
+        ("s3://nowhere/doctor", {}, "NoSuchBucket", "bucket"),
     ],
-    ids=["secret", "id"],
+    ids=["secret", "id", "bucket"],
 )
-def test_wrong_credentials(s3: Gateway, wrong: dict[str, str], said: str, remedy: str) -> None:
-    found = looked(s3.uri("doctor"), {**s3.options(), **wrong})
+def test_a_bucket_that_refuses(
+    s3: Gateway, uri: str | None, wrong: dict[str, str], said: str, remedy: str
+) -> None:
+    found = looked(uri or s3.uri("doctor"), {**s3.options(), **wrong})
     for name in ("storage-put", "storage-list"):
         assert found[name].status == "failed"
         assert said in found[name].found
         assert remedy in found[name].remedy
     assert {found[name].status for name in ("storage-create", "storage-get", "storage-delete")} == {"skipped"}
     assert "wrong-and-secret" not in str([str(entry) for entry in found.values()])
-
-
-def test_a_bucket_that_is_not_there(s3: Gateway) -> None:
-    found = looked("s3://nowhere/doctor", s3.options())
-    assert found["storage-put"].status == "failed"
-    assert "NoSuchBucket" in found["storage-put"].found
-    assert "bucket" in found["storage-put"].remedy
 
 
 def test_each_permission_is_asked_for_by_itself(tmp_path: Path) -> None:
@@ -112,37 +108,25 @@ def mute() -> Iterator[int]:
 
 
 def at(port: int) -> dict[str, str]:
-    return {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_REGION": "r",
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "a-secret-of-ours",
-    }
-
-
-def test_a_store_that_refuses_connections() -> None:
-    with mute() as port:
-        """Closed at the end of this block, so that nobody listens there."""
-    found = looked("s3://lake/doctor", at(port), timeout=2)
-    assert found["storage-put"].status == found["storage-list"].status == "failed"
-    assert "endpoint" in found["storage-put"].remedy
+    endpoint = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "r"}
+    return {**endpoint, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "a-secret-of-ours"}
 
 
 def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each check comes to its end by the limits of its requests, or is left behind."""
     monkeypatch.setattr("delta_cdc.doctor.report.GRACE", 1.0)
     with mute() as port:
-        ended = threading.Event()
         answers: list[dict[str, Result]] = []
-
-        def look() -> None:
-            answers.append(looked("s3://lake/doctor", at(port), timeout=1))
-            ended.set()
-
-        threading.Thread(target=look, daemon=True).start()
-        assert ended.wait(120), "the doctor hangs"
-    assert answers[0]["storage-put"].status == answers[0]["storage-list"].status == "failed"
+        look = lambda: answers.append(looked("s3://lake/doctor", at(port), timeout=1))  # noqa: E731
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        thread.join(120)
+        assert answers, "the doctor hangs"
+    # Nobody listens there any more.
+    answers.append(looked("s3://lake/doctor", at(port), timeout=2))
+    for found in answers:
+        assert found["storage-put"].status == found["storage-list"].status == "failed"
+    assert "endpoint" in answers[1]["storage-put"].remedy
 
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -157,39 +141,28 @@ def test_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "TableNotFound" in capsys.readouterr().out
 
 
+DYNAMO, SINGLE = "io.delta.storage.S3DynamoDBLogStore", "io.delta.storage.S3SingleDriverLogStore"
+
+
 @pytest.mark.parametrize(
     ("uri", "confs", "status", "name"),
     [
         ("s3://lake/t", {}, "ok", "S3ConditionalLogStore"),
-        (
-            "s3://lake/t",
-            {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"},
-            "ok",
-            "S3DynamoDBLogStore",
-        ),
+        ("s3://lake/t", {"s3a.impl": DYNAMO}, "ok", "S3DynamoDBLogStore"),
         # Not the scheme by which Spark is told.
-        (
-            "s3://lake/t",
-            {"spark.delta.logStore.s3.impl": "io.delta.storage.S3DynamoDBLogStore"},
-            "warning",
-            "S3SingleDriverLogStore",
-        ),
-        (
-            "s3://lake/t",
-            {"spark.delta.logStore.class": "io.delta.storage.S3SingleDriverLogStore"},
-            "warning",
-            "S3SingleDriverLogStore",
-        ),
+        ("s3://lake/t", {"s3.impl": DYNAMO}, "warning", "S3SingleDriverLogStore"),
+        ("s3://lake/t", {"class": SINGLE}, "warning", "S3SingleDriverLogStore"),
         ("/lake/t", {}, "ok", "FileLinkLogStore"),
-        ("file:///lake/t", {"spark.delta.logStore.class": "com.example.Store"}, "ok", "com.example.Store"),
-        ("lake/t", {"spark.delta.logStore.file.impl": "io.delta.storage.HDFSLogStore"}, "warning", "HDFSLog"),
+        ("file:///lake/t", {"class": "com.example.Store"}, "ok", "com.example.Store"),
+        ("lake/t", {"file.impl": "io.delta.storage.HDFSLogStore"}, "warning", "HDFSLog"),
     ],
 )
 def test_the_safety_of_commits(
     uri: str, confs: dict[str, str], status: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delta_cdc.launch.log_store.log_store_jar", lambda: Path("/log-store.jar"))
-    (_, check) = store.table(uri, None, confs, 1.0)
+    told = {f"spark.delta.logStore.{conf}": value for conf, value in confs.items()}
+    (_, check) = store.table(uri, None, told, 1.0)
     assert check.name == "table-commits"
     found = check.look()
     assert found.status == status
