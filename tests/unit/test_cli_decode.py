@@ -59,21 +59,13 @@ def test_the_table(tmp_path: Path, capsys: Any) -> None:
 
 def test_nested_and_binary_values(tmp_path: Path, capsys: Any) -> None:
     """They are shown as JSON and in base64, in a table as in JSON."""
-    schema = {
-        "type": "record",
-        "name": "R",
-        "fields": [
-            {"name": "id", "type": "long"},
-            {"name": "lsn", "type": "long"},
-            {"name": "blob", "type": "bytes"},
-            {"name": "tags", "type": {"type": "array", "items": "string"}},
-            {"name": "more", "type": {"type": "map", "values": "int"}},
-            {
-                "name": "inner",
-                "type": {"type": "record", "name": "I", "fields": [{"name": "a", "type": ["null", "int"]}]},
-            },
-        ],
+    inner = {"type": "record", "name": "I", "fields": [{"name": "a", "type": ["null", "int"]}]}
+    types = {"id": "long", "lsn": "long", "blob": "bytes", "tags": {"type": "array", "items": "string"}} | {
+        "more": {"type": "map", "values": "int"},
+        "inner": inner,
     }
+    fields = [{"name": name, "type": of} for name, of in types.items()]
+    schema = {"type": "record", "name": "R", "fields": fields}
     row = {"id": 1, "lsn": 7, "blob": b"\xff\x00", "tags": ["a"], "more": {"k": 5}, "inner": {"a": None}}
     path = tmp_path / "a.avro"
     with path.open("wb") as out:
@@ -103,13 +95,7 @@ def test_other_formats(tmp_path: Path, capsys: Any) -> None:
     types = {"id": "bigint", "lsn": "bigint", "at": "timestamp_ntz", "size": "smallint", "name": "string"}
     assert found["columns"] == types
     (event,) = found["events"]
-    assert {name: event[name] for name in types} == {
-        "id": 1,
-        "lsn": 2,
-        "at": str(moment),
-        "size": 255,
-        "name": "x",
-    }
+    assert [event[name] for name in types] == [1, 2, str(moment), 255, "x"]
 
 
 def test_the_likely_adapter(tmp_path: Path, capsys: Any) -> None:

@@ -38,17 +38,14 @@ REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
     ("log-arrival", LOG, {"sequence_by": "_commit_timestamp"}, "the time when an event arrived"),
     ("log-arrival-in", LOG, {"sequence_by": ("at", "-_COMMIT_version")}, "the time when an event arrived"),
     ("log-delete-sequence", LOG, {"delete_sequence": "at"}, "delete_sequence is given with a change log"),
-    (
-        "versioned-sequence",
-        COPIES,
-        {"snapshot_version_column": "v", "sequence_by": "v"},
-        "given with snapshot_version_column",
-    ),
-    (
-        "versioned-delete-sequence",
-        COPIES,
-        {"snapshot_version_column": "v", "delete_sequence": "v"},
-        "given with snapshot_version_column",
+    *(
+        (
+            f"versioned-{name}",
+            COPIES,
+            {"snapshot_version_column": "v", name: "v"},
+            "with snapshot_version_column",
+        )
+        for name in ("sequence_by", "delete_sequence")
     ),
     # -- what only some kinds have
     ("feed-truncates", FEED, {"apply_as_truncates": "t"}, "apply_as_truncates is given without a change log"),
@@ -78,15 +75,12 @@ REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
     (
         "both-nulls",
         FEED,
-        {"ignore_null_updates_column_list": ("a",), "ignore_null_updates_except_column_list": ("b",)},
+        {f"ignore_null_updates{kind}_column_list": ("a",) for kind in ("", "_except")},
         "ignore_null_updates_column_list and ignore_null_updates_except_column_list are both given",
     ),
-    ("nulls-and-list", LOG, {"ignore_null_updates": True, "columns_to_update": "c"}, "and ignore-null are"),
-    (
-        "null-list-and-list",
-        LOG,
-        {"ignore_null_updates_except_column_list": ("a",), "columns_to_update": "c"},
-        "and ignore-null are",
+    *(
+        (f"{name}-and-list", LOG, {name: value, "columns_to_update": "c"}, "and ignore-null are")
+        for name, value in (("ignore_null_updates", True), ("ignore_null_updates_except_column_list", ("a",)))
     ),
     # -- history
     ("tracked-1", FEED, {"track_history_column_list": ("a",)}, "track_history_column_list is given with SCD"),

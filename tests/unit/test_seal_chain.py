@@ -122,14 +122,13 @@ def test_a_lost_seal_that_a_checkpoint_knows(target: LogTable) -> None:
 def test_every_walk_compares(target: LogTable) -> None:
     overwrite(target, 3, of=seal(103, 1, planned_on=TableVersion("id-1", 2)))
     log = DeltaLog(target.uri)
-    walks: list[Callable[[], Any]] = [
-        lambda: run_sync(own_commits(log, "p", ["f"], after=2)),
-        lambda: run_sync(status_async("p", target.uri)),
-        lambda: run_sync(plan_optimize(OptimizeSpec(run_id="", table_uri=target.uri))),
-    ]
-    for walk in walks:
+    for walk in (
+        own_commits(log, "p", ["f"], after=2),
+        status_async("p", target.uri),
+        plan_optimize(OptimizeSpec(run_id="", table_uri=target.uri)),
+    ):
         with pytest.raises(TargetHistoryChanged, match="Version 3 "):
-            walk()
+            run_sync(walk)
 
 
 # -- what is no difference ------------------------------------------------------------------------

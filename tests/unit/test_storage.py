@@ -70,9 +70,7 @@ def test_keys_of_s3() -> None:
         "AWS_SESSION_TOKEN": "",
     }
     assert storage.confs == {}
-
-
-def test_temporary_keys_of_s3_in_other_spellings() -> None:
+    # Temporary ones, in other spellings.
     storage = spark_storage({"access_key_id": "id", "Secret_Access_Key": "hidden", "aws_token": "tok"})
     assert storage.credentials[f"{S3A}aws.credentials.provider"].endswith("TemporaryAWSCredentialsProvider")
     assert storage.secrets()[f"{S3A}session.token"] == "tok"
@@ -338,11 +336,6 @@ def test_identities_of_google(options: dict[str, str], credentials: dict[str, st
 
 
 # -- secrets --------------------------------------------------------------------------------------
-def test_no_secret_is_printed_with_the_value() -> None:
-    storage = spark_storage({**KEYS, "GOOGLE_SERVICE_ACCOUNT_KEY": "hidden", "account_key": "hidden"})
-    assert "hidden" not in repr(storage)
-
-
 @pytest.mark.parametrize(
     "conf",
     [
@@ -355,6 +348,8 @@ def test_no_secret_is_printed_with_the_value() -> None:
 )
 def test_which_confs_are_secret(conf: str) -> None:
     assert is_secret(conf)
+    storage = spark_storage({**KEYS, "GOOGLE_SERVICE_ACCOUNT_KEY": "hidden", "account_key": "hidden"})
+    assert "hidden" not in repr(storage)
     for public in (
         f"{AZURE}account.oauth2.token.file.{HOST}",
         f"{S3A}endpoint",

@@ -10,6 +10,7 @@ from tests.support.benchmarks import benchmark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
     from types import ModuleType
 
 MIB = 1 << 20

@@ -76,12 +76,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return seen
 
 
-def test_nothing_to_run_starts_nothing(started: list[dict[str, Any]]) -> None:
-    with application.Application({}):
-        pass
-    assert started == []
-
-
 def test_one_session_for_all_rounds(started: list[dict[str, Any]]) -> None:
     """Store, confs and Kafka's options; the user's own confs win."""
     options = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "aws_endpoint_url": "http://host:9"}
@@ -107,13 +101,6 @@ def test_one_session_for_all_rounds(started: list[dict[str, Any]]) -> None:
     assert second["parts"] == 1
 
 
-def test_every_location_that_a_job_names_is_told(started: list[dict[str, Any]]) -> None:
-    with application.Application({}) as running:
-        running.execute(BatchSpec(run_id="r", parts=(ingest("/files", "files", f"{ACCOUNT}/t"),)))
-    assert {"/files", "/l", f"{ACCOUNT}/t"} <= set(started[0]["locations"])
-    assert "kafka" not in started[0]
-
-
 def test_what_a_later_round_reaches_is_told_before_the_first(started: list[dict[str, Any]]) -> None:
     """One Spark serves all rounds: nothing can be put on its class path once it runs."""
     asked = [
@@ -124,6 +111,11 @@ def test_what_a_later_round_reaches_is_told_before_the_first(started: list[dict[
         running.execute(BatchSpec(run_id="r", parts=(apply("/s", "/t"),)))
     assert {"/s", "/t", "s3://lake/a", "/l"} == set(started[0]["locations"])
     assert started[0]["kafka"] is True
+    with application.Application({}) as running:
+        assert len(started) == 2, "nothing to run starts nothing"
+        running.execute(BatchSpec(run_id="r", parts=(ingest("/files", "files", f"{ACCOUNT}/t"),)))
+    assert {"/files", "/l", f"{ACCOUNT}/t"} <= set(started[2]["locations"])
+    assert "kafka" not in started[2]
 
 
 @pytest.mark.parametrize(
