@@ -102,11 +102,8 @@ def test_what_a_log_proves(
     assert commit.version == {5: 0, 6: 3, 8: 1}.get(expected[0], target.version)
 
 
-def test_no_table(tmp_path: Path) -> None:
-    assert reconcile(DeltaLog(str(tmp_path / "absent")), "p") is None
-
-
 def test_what_a_crash_left_behind_is_no_table(tmp_path: Path) -> None:
+    assert reconcile(DeltaLog(str(tmp_path / "absent")), "p") is None
     (tmp_path / "_delta_log").mkdir()
     (tmp_path / "part-00000-x.snappy.parquet").write_bytes(b"")
     assert reconcile(DeltaLog(str(tmp_path)), "p") is None
@@ -147,19 +144,18 @@ def test_a_restore_is_noted(target: LogTable) -> None:
     assert "restored in version 2 to version 0" in look(target).notes[0]
 
 
-def test_restore_undoes_a_replacement(target: LogTable) -> None:
-    target.replace_table("id-2")
-    target.table_id = "id-1"
-    target.restore(1)
-    assert proven(target) == (8, 102)
-
-
-def test_restore_to_a_replaced_state_is_still_replaced(target: LogTable) -> None:
+def test_restore_undoes_a_replacement_and_does_it_again(target: LogTable) -> None:
     target.overwrite()
     target.append()
     target.restore(2)
     with pytest.raises(TargetReplaced):
         look(target)
+    target.restore(1)
+    assert proven(target) == (8, 102)
+    target.replace_table("id-2")
+    target.table_id = "id-1"
+    target.restore(1)
+    assert proven(target) == (8, 102)
 
 
 def test_restore_to_a_time_is_refused_until_a_restore_by_version(target: LogTable) -> None:
@@ -237,12 +233,9 @@ def test_transaction_retention_is_refused(target: LogTable) -> None:
         look(target)
 
 
-def test_rows_without_our_seal(target: LogTable) -> None:
+def test_rows_without_a_seal_of_ours(target: LogTable, tmp_path: Path) -> None:
     with pytest.raises(TargetWithoutWatermark, match="seals of other pipelines: p"):
         reconcile(DeltaLog(target.uri), "renamed")
-
-
-def test_rows_without_any_seal(tmp_path: Path) -> None:
     made = LogTable(tmp_path / "t").create()
     made.append()
     with pytest.raises(TargetWithoutWatermark) as failed:
