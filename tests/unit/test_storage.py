@@ -210,8 +210,12 @@ def test_what_s3_encrypts_with(algorithm: str | None, told: str | None, more: di
     storage = spark_storage({**KEYS, **given, **more})
     found = {**storage.confs, **storage.secrets(beside_environment=True)}
     pattern = found.pop("spark.redaction.regex", None)
-    key = dict.fromkeys([f"{S3A}encryption.key"] if told else [], next(iter(more.values()), None))
-    wanted = {**({f"{S3A}encryption.algorithm": told} if told else {}), **(key if more else {})}
+    wanted = {}
+    if told is not None:
+        wanted = {
+            f"{S3A}encryption.algorithm": told,
+            **{f"{S3A}encryption.key": key for key in more.values()},
+        }
     assert found == wanted
     assert f"{S3A}encryption.key" not in {**storage.confs, **storage.public_credentials}
     assert (f"{S3A}encryption.key" in wanted) == bool(pattern and re.search(pattern, f"{S3A}encryption.key"))
