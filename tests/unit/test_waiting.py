@@ -127,6 +127,14 @@ def test_min_versions_counts_changes_across_looks(table: Path) -> None:
     assert found(watch).position.version == 3
 
 
+def test_a_hundred_versions_at_once(table: Path) -> None:
+    append(table, [0])
+    for i in range(100):
+        append(table, [i])
+    assert look(Watch(str(table), position=0, condition=Condition(min_versions=101))) is None
+    assert found(Watch(str(table), position=0, condition=Condition(min_versions=100))).position.version == 100
+
+
 def written(table: Path, version: int) -> str:
     """Return when a commit was written."""
     seconds = (table / "_delta_log" / f"{version:020d}.json").stat().st_mtime
@@ -142,6 +150,7 @@ def test_the_time_is_that_of_the_newest_commit_that_counts(table: Path) -> None:
 
 
 def test_what_comes_after_the_news_is_counted_anew(table: Path) -> None:
+    append(table, [0])
     append(table, [1])
     watch = Watch(str(table), position=-1)
     news = found(watch)
@@ -150,7 +159,7 @@ def test_what_comes_after_the_news_is_counted_anew(table: Path) -> None:
     append(table, [2])
     append(table, [3])
     later = found(watch)
-    assert (later.previous_version, later.position.version) == (0, 2)
+    assert (later.reason, later.previous_version, later.position.version) == ("new_versions", 1, 3)
     assert later.position == now(table)
 
 
