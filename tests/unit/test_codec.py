@@ -211,6 +211,12 @@ def test_a_field_that_stays_here_is_not_written() -> None:
     assert codec.loads(Drawing, text).secret == ""
 
 
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\ud800", "null", "3", "[]"])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(UnreadableJson):
+        codec.loads(Drawing, text)
+
+
 def test_the_text_of_a_value_is_always_the_same() -> None:
     one, other = ({"a": 1, "b": 2}, {"b": 2, "a": 1})
     texts = {codec.dumps(Drawing(Square(1), "n", more=more)) for more in (one, other)}

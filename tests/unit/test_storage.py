@@ -157,8 +157,9 @@ def test_an_address_that_holds_the_bucket_does_not_get_it_twice(
     assert by_path[f"{S3A}endpoint"] == endpoint
 
 
-def test_a_web_identity_of_s3_is_no_secret() -> None:
-    given = {"AWS_ROLE_ARN": "arn", "AWS_WEB_IDENTITY_TOKEN_FILE": "/token", "AWS_ROLE_SESSION_NAME": "dag"}
+@pytest.mark.parametrize("more", [{}, {"AWS_ROLE_SESSION_NAME": "dag"}])
+def test_a_web_identity_of_s3_is_no_secret(more: dict[str, str]) -> None:
+    given = {"AWS_ROLE_ARN": "arn", "AWS_WEB_IDENTITY_TOKEN_FILE": "/token", **more}
     storage = spark_storage(given)
     assert storage.environment == given
     assert storage.secrets() == {}
