@@ -16,7 +16,6 @@ from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.api.changes import apply_changes
-from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.options import APPLY
 from tests.support.grouped import grouped
 from tests.unit.airflow.test_base_operator import Store
@@ -119,25 +118,19 @@ def run(
 # -- asking ---------------------------------------------------------------------------------------
 def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE", "/lake")
-    task = operator(
-        source="${LAKE}/source",
-        keys="id",
-        starting_version="",
-        ending_version="12",
-        max_versions="None",
-        stored_as_scd_type="2",
-        partition_by=["region"],
-        cluster_by=[],
-        initial_load={"from_version": "4"},
-        sequence_by=None,
-        target_properties={"delta.appendOnly": False},
-    )
+    bounds = {"starting_version": "", "ending_version": "12", "max_versions": "None"}
+    layout = {"partition_by": ["region"], "cluster_by": [], "target_properties": {"delta.appendOnly": False}}
+    shape = {
+        "keys": "id",
+        "stored_as_scd_type": "2",
+        "sequence_by": None,
+        "initial_load": {"from_version": "4"},
+    }
+    task = operator(source="${LAKE}/source", **bounds, **layout, **shape)
     _, _, (request, _) = run(task, monkeypatch, Answer())
-    assert request.source == "/lake/source"
+    assert (request.source, request.run_id, request.staging) == ("/lake/source", "manual__1", None)
     assert (request.starting_version, request.ending_version, request.max_versions) == (None, 12, None)
     assert request.initial_load == {"from_version": 4}
-    assert request.run_id == "manual__1"
-    assert request.staging is None
     options = request.options
     assert (options.keys, options.stored_as_scd_type, options.sequence_by) == (("id",), 2, "_commit_version")
     assert (options.partition_by, options.cluster_by) == ({"region": None}, ())
@@ -163,6 +156,7 @@ _GIVEN: dict[str, tuple[Any, Any]] = {
     "columns_to_update": ("carried", "carried"),
     "start_column": ("valid_from", "valid_from"),
     "end_column": ("valid_to", "valid_to"),
+    "on_conflict": ({"last_by": ["at", "n"]}, ("at", "n")),
     "on_invalid": ("quarantine", "quarantine"),
     "on_late": ("discard", "discard"),
     "delete_mode": ("soft", "soft"),
@@ -193,7 +187,7 @@ _GIVEN: dict[str, tuple[Any, Any]] = {
 _ELSEWHERE = {
     *("pipeline", "source", "target", "staging", "keys", "stored_as_scd_type", "initial_load", "freshness"),
     *("starting_version", "ending_version", "starting_timestamp", "ending_timestamp"),
-    *("max_versions", "max_bytes", "versions_per_commit", "bytes_per_commit", "on_conflict"),
+    *("max_versions", "max_bytes", "versions_per_commit", "bytes_per_commit"),
     *("partition_by", "cluster_by", "target_properties", "target_location", "target_comment"),
 }
 
@@ -218,7 +212,7 @@ def test_the_function_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     layout = {"partition_by": ["region"], "target_properties": {"p": 1}, "storage_options": {"region": "eu"}}
     sizes = {"max_bytes": 4, "versions_per_commit": 5, "bytes_per_commit": 6, "stored_as_scd_type": 2}
     given = {name: value for name, (value, _) in _GIVEN.items()} | bounds | layout | sizes
-    given |= {"on_conflict": {"last_by": ["n"]}, "initial_load": {"none_at": 4}}
+    given["initial_load"] = {"none_at": 4}
     _, _, (by_operator, _) = run(operator(**given), monkeypatch, Answer())
     asked: list[Any] = []
     monkeypatch.setattr("delta_cdc.api.changes.located", lambda _, table, *__: table)
@@ -239,33 +233,11 @@ def test_the_function_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_empty_form_is_an_incremental_run(monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, (plain, _) = run(operator(), monkeypatch, Answer())
     fixed = {"insert_only", "single_driver", "start_column", "end_column"}
-    names = set(_GIVEN) - fixed - {"schema_evolution"} | {"on_conflict", "starting_version", "max_bytes"}
+    names = set(_GIVEN) - fixed - {"schema_evolution"} | {"starting_version", "max_bytes"}
     for empty in ("", "None"):
         _, _, (request, _) = run(operator(**dict.fromkeys(names, empty)), monkeypatch, Answer())
         assert request == plain
     assert (plain.mode, plain.dry_run, plain.on_drift) == ("incremental", False, "fail")
-
-
-def test_ties_are_broken_by_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = operator(
-        source_kind="change_log", sequence_by="at", on_conflict={"last_by": ["{{ params.by }}", "n"]}
-    )
-    task.render_template_fields({"params": {"by": "arrived"}})  # type: ignore[arg-type]
-    _, _, (request, _) = run(task, monkeypatch, Answer())
-    assert request.options.on_conflict == ("arrived", "n")
-
-
-def test_wrong_arguments_are_named_before_anything_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidConfiguration, match="NOT_SET_ANYWHERE"):
-        run(operator(source="${NOT_SET_ANYWHERE}/t"), monkeypatch, Answer())
-
-
-def test_templates_are_rendered() -> None:
-    task = operator(
-        starting_version="{{ params.start }}", source="/lake/{{ ds }}", spark_conn_id="{{ conn }}"
-    )
-    task.render_template_fields({"params": {"start": 3}, "ds": "2026", "conn": "cluster"})  # type: ignore[arg-type]
-    assert (task.starting_version, task.source, task.spark_conn_id) == ("3", "/lake/2026", "cluster")
 
 
 # -- publishing -----------------------------------------------------------------------------------
@@ -277,11 +249,7 @@ def test_what_was_applied_is_published_everywhere(monkeypatch: pytest.MonkeyPatc
     assert context["asset_state_store"].kept == {("file:///lake/source", "committed:orders"): kept}
     events = context["outlet_events"][pipeline_alias("orders")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == ["file:///lake/target"]
-    assert events[0].extra["ending_version"] == 12
-    assert events[0].extra["target_version"] == 3
-
-
-def test_nothing_applied_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (events[0].extra["ending_version"], events[0].extra["target_version"]) == (12, 3)
     _, context, _ = run(operator(), monkeypatch, Answer(applied=False))
     assert context["ti"].pushed["return_value"]["applied"] is False
     assert context["outlet_events"][pipeline_alias("orders")].asset_alias_events == []
@@ -308,13 +276,10 @@ def test_a_dry_run_is_shown_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch,
     assert context["asset_state_store"].kept == {}
     assert context["outlet_events"][pipeline_alias("orders")].asset_alias_events == []
     # Nor may it leave, or take away, what a later try of the real work goes by.
+    idle, _, _ = run(operator(dry_run=True), monkeypatch, Answer(applied=False))
+    assert idle["dry_run"] == {"table": [], "steps": [], "statements": [], "counts": {}}
     assert how.saved_plans is None
     assert context["task_state_store"].kept == {}
-
-
-def test_a_dry_run_with_nothing_to_do_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    returned, _, _ = run(operator(dry_run=True), monkeypatch, Answer(applied=False))
-    assert returned["dry_run"] == {"table": [], "steps": [], "statements": [], "counts": {}}
 
 
 def test_what_is_long_is_whole_in_the_log_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,40 +324,23 @@ def test_the_backup_is_there_for_the_next_run(monkeypatch: pytest.MonkeyPatch) -
     assert how.backup() is None
 
 
-def test_assets_are_known_when_the_file_is_parsed() -> None:
-    task = operator()
-    assert task.inlets == [delta_asset("/lake/source")]
-    assert task.outlets == [pipeline_alias("orders"), delta_asset("/lake/target")]
-
-
 def test_only_the_alias_makes_events() -> None:
     """Airflow makes one for each asset among the outlets, even of a task that wrote nothing."""
     task = operator()
+    assert task.outlets == [pipeline_alias("orders"), delta_asset("/lake/target")]
     task.pre_execute({})  # type: ignore[typeddict-item]
     assert task.outlets == [pipeline_alias("orders")]
+    assert task.inlets == [delta_asset("/lake/source")]
     wanted = operator(outlets=[delta_asset("/lake/target")])
     wanted.pre_execute({})  # type: ignore[typeddict-item]
     assert wanted.outlets == [delta_asset("/lake/target"), pipeline_alias("orders")]
-
-
-def test_a_templated_table_has_no_inlet(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = operator(source="/lake/{{ ds }}", pipeline="{{ params.pipeline }}")
-    assert task.inlets == []
-    assert task.outlets == []
-    task.source, task.pipeline = "/lake/source", "orders"
-    _, context, _ = run(task, monkeypatch, Answer())
-    assert context["asset_state_store"].kept == {}
-
-
-def test_an_outcome_ends_what_is_known_about_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(spark_job_id="application_1")
-    run(operator(), monkeypatch, Answer(), task_state_store=store)
-    assert store.kept == {}
+    templated = operator(source="/lake/{{ ds }}", pipeline="{{ params.pipeline }}")
+    assert (templated.inlets, templated.outlets) == ([], [])
 
 
 def test_the_pin_goes_after_everything_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """A try that dies while it publishes must be able to publish again."""
-    store = Store(**{Answer.plan_key: {"ending_version": 12}})
+    store = Store(**{Answer.plan_key: {"ending_version": 12}, "spark_job_id": "application_1"})
 
     class Dying(Ti):
         def xcom_push(self, *, key: str, value: Any) -> None:
@@ -400,7 +348,7 @@ def test_the_pin_goes_after_everything_is_published(monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(SystemExit):
         run(operator(), monkeypatch, Answer(), task_state_store=store, ti=Dying())
-    assert store.kept == {Answer.plan_key: {"ending_version": 12}}
+    assert store.kept[Answer.plan_key] == {"ending_version": 12}
     run(operator(), monkeypatch, Answer(), task_state_store=store)
     assert store.kept == {}
 
@@ -436,14 +384,11 @@ def test_pins_on_the_real_accessor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert TaskSavedPlans(context).get("pin:p:t") == {"ending_version": 3, "fingerprint": None}
     saved_plans.delete("pin:p:t")
     assert supervisor.kept == {}
-
-
-def test_without_a_store_nothing_is_pinned() -> None:
-    context: Any = {}
-    saved_plans = TaskSavedPlans(context)
-    saved_plans.set("pin:p:t", {"ending_version": 3})
-    saved_plans.delete("pin:p:t")
-    assert saved_plans.get("pin:p:t") is None
+    context.clear()
+    without = TaskSavedPlans(context)
+    without.set("pin:p:t", {"ending_version": 3})
+    without.delete("pin:p:t")
+    assert without.get("pin:p:t") is None, "without a store nothing is kept"
 
 
 # -- read -----------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import os
 import stat
 import subprocess
 from pathlib import Path
@@ -17,20 +16,17 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from airflow_delta_cdc.groups.base import GroupOperator
 from airflow_delta_cdc.hooks.submit import SUBMIT_ARGUMENTS, DeltaCdcSubmitHook
-from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator
+from airflow_delta_cdc.operators import DeltaEnableChangeDataFeedOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.runtime.submit import FINGERPRINT_KEY, SubmitRuntime
 from delta_cdc.core import spec as specs
 from delta_cdc.core.errors import (
-    DeltaCdcError,
-    DeployModeUnsupported,
     InvalidConfiguration,
     JobFailed,
     KeyNotUnique,
-    SparkConnectionNotFound,
 )
 from delta_cdc.core.spec import EnableSpec, JobResult
-from delta_cdc.core.storage_options import hadoop_uri, is_s3
+from delta_cdc.core.storage_options import is_s3
 from delta_cdc.launch import jars
 
 if TYPE_CHECKING:
@@ -70,12 +66,6 @@ def small_world(
 
 def operator(**arguments: Any) -> DeltaEnableChangeDataFeedOperator:
     return DeltaEnableChangeDataFeedOperator(task_id="enable", table="/data/t", **arguments)
-
-
-def test_one_driver_may_come_as_rendered_text() -> None:
-    context: Any = {"run_id": "r"}
-    assert not operator()._spec(context).single_driver
-    assert operator(single_driver="True")._spec(context).single_driver
 
 
 class Store:
@@ -135,60 +125,26 @@ def test_an_operator_has_a_runtime_and_takes_what_airflows_own_operator_takes() 
 
 def test_every_argument_reaches_spark_submit(stand_in: StandIn) -> None:
     stand_in.does(COMMITTED)
-    run(
-        operator(
-            driver_memory="3g",
-            executor_memory="2g",
-            executor_cores=2,
-            num_executors=4,
-            files="/f",
-            archives="/a.zip",
-            principal="me",
-            keytab="/k",
-            repositories="https://r",
-            packages="a:b:1",
-            exclude_packages="c:d",
-            name="mine",
-            verbose=True,
-        )
-    )
-    told = {name: stand_in.option(f"--{name}") for name in ("driver-memory", "executor-memory", "name")}
-    assert told == {"driver-memory": ["3g"], "executor-memory": ["2g"], "name": ["mine"]}
-    told = {name: stand_in.option(f"--{name}") for name in ("executor-cores", "num-executors", "files")}
-    assert told == {"executor-cores": ["2"], "num-executors": ["4"], "files": ["/f"]}
-    told = {name: stand_in.option(f"--{name}") for name in ("archives", "principal", "keytab")}
-    assert told == {"archives": ["/a.zip"], "principal": ["me"], "keytab": ["/k"]}
-    told = {name: stand_in.option(f"--{name}") for name in ("repositories", "packages", "exclude-packages")}
-    assert told == {"repositories": ["https://r"], "packages": ["a:b:1"], "exclude-packages": ["c:d"]}
+    given = {"driver_memory": "3g", "executor_memory": "2g", "executor_cores": 2, "num_executors": 4}
+    given |= {"files": "/f", "archives": "/a.zip", "principal": "me", "keytab": "/k", "name": "mine"}
+    given |= {"repositories": "https://r", "packages": "a:b:1", "exclude_packages": "c:d"}
+    run(operator(**given, verbose=True))
+    told = {name: stand_in.option(f"--{name.replace('_', '-')}") for name in given}
+    assert told == {name: [str(value)] for name, value in given.items()}
     assert "--verbose" in stand_in.arguments
 
 
 def test_embedded_spark(stand_in: StandIn) -> None:
     stand_in.does(COMMITTED)
-    result = run(operator())
-    assert result.counts == {"inserted": 3}
+    assert run(operator(conf={"spark.sql.session.timeZone": "Europe/Berlin"})).counts == {"inserted": 3}
     assert stand_in.option("--master") == ["local[*]"]
     assert stand_in.option("--driver-class-path") == ["/jars/delta.jar"]
     assert stand_in.option("--jars") == []
     assert "spark.master" not in stand_in.confs
     assert stand_in.confs["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
-    assert [Path(p).name for p in stand_in.arguments if p.endswith("delta_cdc_job.py")] == [
-        "delta_cdc_job.py"
-    ]
+    assert stand_in.confs["spark.sql.session.timeZone"] == "Europe/Berlin", "the user's own"
+    assert len([given for given in stand_in.arguments if given.endswith("/delta_cdc_job.py")]) == 1
     assert Path(stand_in.option("--py-files")[0]).name.startswith("delta_cdc-")
-
-
-def test_own_class_path_does_not_hide_deltas(stand_in: StandIn) -> None:
-    stand_in.does(COMMITTED)
-    run(operator(driver_class_path="/mine.jar"))
-    assert stand_in.option("--driver-class-path") == [f"/jars/delta.jar{os.pathsep}/mine.jar"]
-
-
-def test_own_confs_win(stand_in: StandIn) -> None:
-    stand_in.does(COMMITTED)
-    run(operator(conf={"spark.sql.session.timeZone": "Europe/Berlin", "spark.x": "1"}))
-    assert stand_in.confs["spark.sql.session.timeZone"] == "Europe/Berlin"
-    assert stand_in.confs["spark.x"] == "1"
 
 
 def test_lists_of_the_users_confs_come_behind_ours_on_a_cluster(stand_in: StandIn, connect: Connect) -> None:
@@ -228,15 +184,6 @@ def test_deltas_jars_on_a_cluster(
     assert stand_in.confs["spark.sql.session.timeZone"] == "UTC"
 
 
-def test_another_setting_for_deltas_jars_is_refused(
-    stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AIRFLOW__DELTA_CDC__DELTA_JARS", "maybe")
-    with pytest.raises(InvalidConfiguration, match="delta_jars"):
-        run(operator(spark_conn_id=connect(host="spark://master:7077")))
-    assert not stand_in.was_started
-
-
 def test_yarn_cluster_gets_the_spec_as_a_file(
     stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -247,13 +194,16 @@ def test_yarn_cluster_gets_the_spec_as_a_file(
         # A Spark session of an earlier test sets them in this process.
         monkeypatch.delenv(name, raising=False)
     sha = specs.sha256(specs.to_json(SPEC))
-    stand_in.does(_writes(results / sha, "of this try"))
     task = operator(
         spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}),
         files="/own.txt",
         conf={"spark.files": "/more.txt"},
         durable=False,
     )
+    _leave(results / sha, "of an earlier try, which is never read")
+    with pytest.raises(JobFailed, match="without leaving a result"):
+        run(task)
+    stand_in.does(_writes(results / sha, "of this try"))
     assert run(task).status == "committed"
     assert stand_in.option("--deploy-mode") == ["cluster"]
     spec_file, *own = stand_in.option("--files")[0].split(",")
@@ -264,23 +214,6 @@ def test_yarn_cluster_gets_the_spec_as_a_file(
     # The worker's interpreter does not exist on the cluster.
     assert not {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"} & set(stand_in.environment)
     assert "SPARK_HOME" in stand_in.environment
-
-
-def test_an_older_result_of_the_same_spec_is_never_read(
-    stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
-    folder = tmp_path / specs.sha256(specs.to_json(SPEC))
-    _leave(folder, "of an earlier try")
-    stand_in.does("exit 0")
-    task = operator(spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}), durable=False)
-    with pytest.raises(JobFailed, match="without leaving a result"):
-        run(task)
-
-
-def test_the_driver_gets_the_result_folder_as_hadoop_names_it(stand_in: StandIn) -> None:
-    assert hadoop_uri("s3://bucket/results/1/result") == "s3a://bucket/results/1/result"
-    assert hadoop_uri("/local/result.json") == "/local/result.json"
 
 
 def test_kubernetes_cluster_gets_everything_from_the_store(
@@ -333,42 +266,6 @@ def test_what_was_exchanged_with_a_cluster_goes_once_the_outcome_is_known(
     assert records.at("warning")[-1].endswith("could not be deleted: no")
 
 
-def test_cluster_mode_without_a_place_for_results(stand_in: StandIn, connect: Connect) -> None:
-    with pytest.raises(InvalidConfiguration, match="results_uri"):
-        run(operator(spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}), durable=False))
-    assert not stand_in.was_started
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ({"spark_conn_id": "nowhere"}, SparkConnectionNotFound),
-        ({"spark_conn_id": "standalone", "deploy_mode": "cluster"}, DeployModeUnsupported),
-    ],
-)
-def test_refused_before_anything_starts(
-    stand_in: StandIn,
-    connect: Connect,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: dict[str, Any],
-    error: type[DeltaCdcError],
-) -> None:
-    from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
-
-    connect("standalone", host="spark://master:7077")
-    real = BaseHook.get_connection
-
-    def look_up(conn_id: str) -> Any:
-        if conn_id == "nowhere":
-            raise AirflowNotFoundException(conn_id)
-        return real(conn_id)
-
-    monkeypatch.setattr(BaseHook, "get_connection", staticmethod(look_up))
-    with pytest.raises(error):
-        run(operator(**arguments))
-    assert not stand_in.was_started
-
-
 def test_what_the_operator_sets_itself_is_refused() -> None:
     with pytest.raises(InvalidConfiguration, match="application, conn_id"):
         operator(conn_id="spark_default", application="mine.py")
@@ -389,20 +286,36 @@ def test_the_spec_is_private_and_named_by_hash(stand_in: StandIn, small_world: P
     assert specs.from_json(recorded.decode()) == SPEC
 
 
-def test_nothing_is_left_behind(stand_in: StandIn, small_world: Path) -> None:
-    stand_in.does(f"echo spark says hello\n{COMMITTED}")
-    run(operator())
-    assert list(small_world.iterdir()) == []
+_UNNAMED = JobResult(status="failed", error=JobFailed("Py4JError: boom", remedy="look.").to_dict()).to_json()
 
 
-def test_a_dead_application_leaves_only_its_log(stand_in: StandIn, small_world: Path) -> None:
-    stand_in.does("echo disk full; exit 9")
-    with pytest.raises(JobFailed, match="exit code 9") as caught:
+@pytest.mark.parametrize(
+    ("script", "error", "left"),
+    [
+        (f"echo spark says hello\n{COMMITTED}", None, []),
+        ("echo disk full; exit 9", "exit code 9", ["spark.log"]),
+        (f"echo stack trace\necho '{_UNNAMED}' > \"$result\"; exit 1", None, ["spark.log"]),
+        ("", "without leaving a result", []),
+    ],
+    ids=["done", "died", "an unnamed failure", "no result"],
+)
+def test_only_the_log_of_what_failed_is_left(
+    stand_in: StandIn, small_world: Path, script: str, error: str | None, left: list[str]
+) -> None:
+    stand_in.does(script)
+    said = ""
+    if error is None:
         run(operator())
-    left = [path for path in small_world.rglob("*") if path.is_file()]
-    assert [path.name for path in left] == ["spark.log"]
-    assert str(left[0]) in str(caught.value)
-    assert stat.S_IMODE(left[0].parent.stat().st_mode) == 0o700
+    else:
+        with pytest.raises(JobFailed, match=error) as caught:
+            run(operator())
+        said = str(caught.value)
+    files = [path for path in small_world.rglob("*") if path.is_file()]
+    assert [path.name for path in files] == left
+    for log in files:
+        assert error is None or str(log) in said
+        assert stat.S_IMODE(log.parent.stat().st_mode) == 0o700
+    assert files or list(small_world.iterdir()) == []
 
 
 def test_a_named_error_comes_back_by_its_name(stand_in: StandIn, small_world: Path) -> None:
@@ -413,19 +326,6 @@ def test_a_named_error_comes_back_by_its_name(stand_in: StandIn, small_world: Pa
         run_to_end(operator())
     assert caught.value.remedy == "clean the source."
     assert list(small_world.iterdir()) == []
-
-
-def test_the_log_of_an_unnamed_failure_stays(stand_in: StandIn, small_world: Path) -> None:
-    error = JobFailed("Py4JError: boom", remedy="look at the log.")
-    text = JobResult(status="failed", error=error.to_dict()).to_json()
-    stand_in.does(f"echo stack trace\necho '{text}' > \"$result\"; exit 1")
-    run(operator())
-    assert [path.name for path in small_world.rglob("*") if path.is_file()] == ["spark.log"]
-
-
-def test_success_without_a_result_is_a_failure(stand_in: StandIn) -> None:
-    with pytest.raises(JobFailed, match="without leaving a result"):
-        run(operator())
 
 
 # -- reconnecting ---------------------------------------------------------------------------------
@@ -615,14 +515,6 @@ def test_a_killed_task_starts_nothing(stand_in: StandIn) -> None:
 
 
 # -- templates ------------------------------------------------------------------------------------
-@pytest.mark.parametrize("cls", [DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator])
-def test_connection_and_deploy_mode_are_templated(cls: type[DeltaCdcOperator]) -> None:
-    fields = cls.template_fields
-    assert {"spark_conn_id", "delta_conn_id", "deploy_mode", "conf", "jars", "packages"} <= set(fields)
-    assert len(fields) == len(set(fields))
-    assert "application" not in fields
-
-
 def test_who_works_is_the_same_in_every_try_and_in_no_other_task() -> None:
     """Runs of two DAGs share an id, and tasks of one run do; the tasks of a group share their work."""
 
