@@ -20,11 +20,7 @@ from airflow_delta_cdc.operators import DeltaEnableChangeDataFeedOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.runtime.submit import FINGERPRINT_KEY, SubmitRuntime
 from delta_cdc.core import spec as specs
-from delta_cdc.core.errors import (
-    InvalidConfiguration,
-    JobFailed,
-    KeyNotUnique,
-)
+from delta_cdc.core.errors import InvalidConfiguration, JobFailed, KeyNotUnique
 from delta_cdc.core.spec import EnableSpec, JobResult
 from delta_cdc.core.storage_options import is_s3
 from delta_cdc.launch import jars
@@ -373,9 +369,7 @@ def tracked(connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, s
         {_writes(folder, "of this try")}"""
     )
     conn_id = connect(
-        host="yarn",
-        yarn_resourcemanager_webapp_address="http://localhost:1",
-        **{"deploy-mode": "cluster"},
+        host="yarn", yarn_resourcemanager_webapp_address="http://localhost:1", **{"deploy-mode": "cluster"}
     )
     task = _Tracked(task_id="enable", table="/data/t", spark_conn_id=conn_id)
     _Tracked.cluster = {"application_1_0001": "RUNNING"}

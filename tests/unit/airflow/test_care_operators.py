@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_delta_cdc.operators import (
-    DeltaExpireEventsOperator,
-    DeltaOptimizeOperator,
-    DeltaVacuumOperator,
-)
+from airflow_delta_cdc.operators import DeltaExpireEventsOperator, DeltaOptimizeOperator, DeltaVacuumOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import validation
 from delta_cdc.core.errors import (

@@ -56,6 +56,12 @@ def test_every_field_explains_itself() -> None:
     labels = run_params()["mode"].schema["values_display"]
     assert set(labels) == set(MODES)
     assert not any(label.startswith("Backfill") for label in labels.values()), "a tile of Airflow's dialog"
+    # Airflow refuses values of another type.
+    wrong = {"mode": "reset", "starting_version": "3", "ending_version": 1.5, "starting_timestamp": 7}
+    wrong |= {"versions_per_commit": 0, "repair_quarantined": "yes", "repair_keys": ["id"], "tables": [1]}
+    for name, value in wrong.items():
+        with pytest.raises(ParamValidationError, match=name):
+            values(run_params(tables=_TABLES), **{name: value})
 
 
 def test_the_page_names_modes_and_fields_as_the_form() -> None:
@@ -83,109 +89,60 @@ def test_the_form_as_it_is_means_everything_new(tables: tuple[str, ...]) -> None
     assert not Run().explicit
     # A run that was woken by an asset, of a DAG without the form.
     assert asked({"params": {}}, tables=tables) == Run(tables=tables)
-
-
-def test_a_backfill_dag_shows_its_mode() -> None:
     assert values(run_params(mode="backfill"))["mode"] == "backfill"
     with pytest.raises(InvalidConfiguration, match="mode is 'reset'"):
         run_params(mode="reset")
-
-
-@pytest.mark.parametrize(
-    "conf",
-    [
-        {"mode": "reset"},
-        {"mode": None},
-        {"starting_version": "3"},
-        {"starting_version": -1},
-        {"ending_version": 1.5},
-        {"starting_timestamp": 7},
-        {"versions_per_commit": 0},
-        {"repair_quarantined": "yes"},
-        {"repair_keys": ["id"]},
-        {"tables": "orders"},
-        {"tables": [1]},
-    ],
-    ids=str,
-)
-def test_values_of_another_type_are_refused_by_airflow(conf: dict[str, Any]) -> None:
-    with pytest.raises(ParamValidationError, match=next(iter(conf))):
-        values(run_params(tables=_TABLES), **conf)
+    assert set(range_arguments()) == set(range_params())
+    assert all(value is None for value in values(range_params()).values())
 
 
 # -- what it means ------------------------------------------------------------------------------
-MEANT: list[tuple[dict[str, Any], Run]] = [
-    ({"tables": ["orders", "customers"]}, Run(tables=("customers", "orders"))),
-    ({"tables": []}, Run(tables=_TABLES)),
-    ({"mode": "dry_run"}, Run("dry_run", _TABLES, {"mode": "dry_run"})),
-    (
-        {"mode": "dry_run", "tables": ["orders"], "ending_version": 4},
-        Run("dry_run", ("orders",), {"mode": "dry_run", "ending_version": 4}),
-    ),
+#: What the form has, and what it means: its mode, and its tables. The rest is as it is there.
+MEANT: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
+    ({"tables": ["orders", "customers"]}, "incremental", ("customers", "orders")),
+    ({"tables": []}, "incremental", _TABLES),
+    ({"mode": "dry_run"}, "dry_run", _TABLES),
+    ({"mode": "dry_run", "tables": ["orders"], "ending_version": 4}, "dry_run", ("orders",)),
     (
         {"mode": "backfill", "tables": ["orders"], "ending_version": 300, "versions_per_commit": 100},
-        Run("backfill", ("orders",), {"mode": "backfill", "ending_version": 300, "versions_per_commit": 100}),
+        "backfill",
+        ("orders",),
     ),
-    ({"mode": "backfill"}, Run("backfill", _TABLES, {"mode": "backfill"})),
-    (
-        {"mode": "backfill", "versions_per_commit": 9},
-        Run("backfill", _TABLES, {"mode": "backfill", "versions_per_commit": 9}),
-    ),
-    (
-        {"mode": "backfill", "ending_timestamp": _JULY},
-        Run("backfill", _TABLES, {"mode": "backfill", "ending_timestamp": _JULY}),
-    ),
-    (
-        {"mode": "repair", "tables": ["orders"], "starting_version": 0},
-        Run("repair", ("orders",), {"mode": "repair", "starting_version": 0}),
-    ),
-    (
-        {"mode": "repair", "tables": ["orders"], "repair_keys": "true"},
-        Run("repair", ("orders",), {"mode": "repair", "repair_keys": "true"}),
-    ),
+    ({"mode": "backfill"}, "backfill", _TABLES),
+    ({"mode": "backfill", "versions_per_commit": 9}, "backfill", _TABLES),
+    ({"mode": "backfill", "ending_timestamp": _JULY}, "backfill", _TABLES),
+    ({"mode": "repair", "tables": ["orders"], "starting_version": 0}, "repair", ("orders",)),
+    ({"mode": "repair", "tables": ["orders"], "repair_keys": "true"}, "repair", ("orders",)),
     # A range without a chosen mode.
-    (
-        {"tables": ["orders"], "ending_version": 0},
-        Run("backfill", ("orders",), {"mode": "backfill", "ending_version": 0}),
-    ),
-    (
-        {"starting_timestamp": _JUNE},
-        Run("backfill", _TABLES, {"mode": "backfill", "starting_timestamp": _JUNE}),
-    ),
-    ({"versions_per_commit": 9}, Run("backfill", _TABLES, {"mode": "backfill", "versions_per_commit": 9})),
-    (
-        {"mode": "repair", "repair_quarantined": True},
-        Run("repair", _TABLES, {"mode": "repair", "repair_quarantined": True}),
-    ),
-    (
-        {"mode": "reload", "ending_timestamp": _JUNE},
-        Run("reload", _TABLES, {"mode": "reload", "ending_timestamp": _JUNE}),
-    ),
+    ({"tables": ["orders"], "ending_version": 0}, "backfill", ("orders",)),
+    ({"starting_timestamp": _JUNE}, "backfill", _TABLES),
+    ({"versions_per_commit": 9}, "backfill", _TABLES),
+    ({"mode": "repair", "repair_quarantined": True}, "repair", _TABLES),
+    ({"mode": "reload", "ending_timestamp": _JUNE}, "reload", _TABLES),
 ]
 
 
-@pytest.mark.parametrize(("conf", "run"), MEANT, ids=str)
-def test_what_it_means(conf: dict[str, Any], run: Run) -> None:
+@pytest.mark.parametrize(("conf", "mode", "tables"), MEANT, ids=str)
+def test_what_it_means(conf: dict[str, Any], mode: str, tables: tuple[str, ...]) -> None:
     found = asked({"params": values(run_params(tables=_TABLES), **conf)}, tables=_TABLES)
-    assert found == run
-    assert found.explicit is (run.mode != "incremental")
+    given = {name: value for name, value in conf.items() if name not in ("mode", "tables")}
+    wanted = {} if mode == "incremental" else {"mode": mode, **given}
+    assert found == Run(mode, tables, wanted)
+    assert found.explicit is (mode != "incremental")
 
 
 # -- what contradicts itself --------------------------------------------------------------------
 ONE = {"tables": ["orders"]}
+#: ``refusals/form.json`` has all pairs of fields; here is each rule once.
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"ending_version": 3}, "3 tables are chosen, and ending_version fits only one"),
-    (
-        {**ONE, "mode": "backfill", "starting_version": 1, "starting_timestamp": _JUNE},
-        "starting_version 1 and starting_timestamp .* are both",
-    ),
     (
         {**ONE, "mode": "backfill", "ending_version": 1, "ending_timestamp": _JUNE},
         "ending_version 1 and ending_timestamp .* are both",
     ),
     (
         {**ONE, "mode": "repair", "starting_version": 4, "ending_version": 3},
-        "ending_version 3 lies before starting_version 4",
+        "3 lies before starting_version 4",
     ),
     (
         {"mode": "backfill", "starting_timestamp": _JULY, "ending_timestamp": _JUNE},
@@ -197,19 +154,14 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"mode": "repair"}, "mode is 'repair', and nothing selects the keys"),
     ({**ONE, "mode": "repair", "ending_version": 3}, "the range has no start"),
-    (
-        {**ONE, "mode": "repair", "starting_version": 3, "repair_keys": "true"},
-        "repair_keys and a range are given",
-    ),
+    ({**ONE, "mode": "repair", "starting_version": 3, "repair_keys": "true"}, "repair_keys and a range are"),
     (
         {**ONE, "mode": "repair", "repair_keys": "true", "repair_quarantined": True},
         "repair_keys and repair_quarantined are given",
     ),
     ({**ONE, "mode": "reload", "starting_version": 3}, "starting_version and mode 'reload' are given"),
     ({"repair_quarantined": True}, "repair_quarantined and mode 'incremental' are given"),
-    ({**ONE, "mode": "dry_run", "repair_keys": "true"}, "repair_keys and mode 'dry_run' are given"),
     ({"mode": "reload", "versions_per_commit": 5}, "versions_per_commit and mode 'reload' are given"),
-    ({"mode": "backfill", "ending_version": 3}, "3 tables are chosen, and ending_version fits"),
     ({"mode": "repair", "repair_keys": "true"}, "3 tables are chosen, and repair_keys fits only one"),
     ({"tables": ["order"]}, "names 'order' under tables.*did you mean 'orders'"),
     (
@@ -311,7 +263,7 @@ def read(context: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "conf", [*(conf for conf, _ in MEANT if "tables" not in conf), {"ending_version": 0}], ids=str
+    "conf", [*(conf for conf, *_ in MEANT if "tables" not in conf), {"ending_version": 0}], ids=str
 )
 def test_one_operator_takes_the_form_as_it_is(conf: dict[str, Any]) -> None:
     params = values(run_params(), **conf)
@@ -327,11 +279,15 @@ def test_one_operator_in_a_backfill_by_dates() -> None:
     assert read(context) == asked(context).arguments
 
 
-def test_one_operator_checks_the_form_first() -> None:
+def with_form(**more: Any) -> DeltaApplyChangesOperator:
     with DAG("one", schedule=None, params=run_params()):
-        task = DeltaApplyChangesOperator(
-            task_id="apply", pipeline="p", source="/s", target="/t", keys=["id"], **run_arguments()
+        return DeltaApplyChangesOperator(
+            task_id="apply", pipeline="p", source="/s", target="/t", keys=["id"], **run_arguments(**more)
         )
+
+
+def test_one_operator_checks_the_form_first() -> None:
+    task = with_form()
     assert set(run_arguments()) - {"pre_execute"} <= set(task.template_fields)
     hook = task._pre_execute_hook
     assert hook is not None
@@ -355,15 +311,7 @@ def test_what_a_hook_refuses_is_not_folded_away(hook: Any, caplog: Any) -> None:
 )
 def test_limits_of_size_are_for_what_goes_on(conf: dict[str, Any], kept: bool) -> None:
     """Nobody could take them away in the form, and what is done in one commit is refused with them."""
-    with DAG("one", schedule=None, params=run_params()):
-        task = DeltaApplyChangesOperator(
-            task_id="apply",
-            pipeline="p",
-            source="/s",
-            target="/t",
-            keys=["id"],
-            **run_arguments(limits={"max_versions": 100, "bytes_per_commit": "{{ 2 ** 30 }}"}),
-        )
+    task = with_form(limits={"max_versions": 100, "bytes_per_commit": "{{ 2 ** 30 }}"})
     hook = task._pre_execute_hook
     assert hook is not None
     hook({"params": values(run_params(), **conf), "task": task})  # type: ignore[typeddict-item]
@@ -377,8 +325,3 @@ def test_a_sensor_waits_in_scheduled_runs_only() -> None:
         skip_waiting({"params": values(run_params(), mode="dry_run")})  # type: ignore[typeddict-item]
     with pytest.raises(InvalidConfiguration, match="selects the keys"):
         skip_waiting({"params": values(run_params(), mode="repair")})  # type: ignore[typeddict-item]
-
-
-def test_a_range_alone() -> None:
-    assert set(range_arguments()) == set(range_params())
-    assert all(value is None for value in values(range_params()).values())

@@ -30,6 +30,7 @@ from tests.unit.airflow.test_groups import (
     run_spark,
     table,
     task,
+    with_log,
 )
 
 if TYPE_CHECKING:
@@ -128,22 +129,15 @@ def test_a_location_counts_for_a_name_alone(monkeypatch: pytest.MonkeyPatch) -> 
         (pipeline_job,) = flow.pipeline_jobs
         assert pipeline_job.apply is not None
         assert (pipeline_job.apply.source, pipeline_job.apply.target) == ("/lake/s", "/lake/a")
-    logged = {
-        **plain("a", target="main.sales.a", log="main.sales.log"),
-        "source": "/landing",
-        "adapter_options": {"sequence_by": "n"},
-    }
+    logged = with_log("a", log="main.sales.log", target="main.sales.a")
     located = {"log": "/lake/log", "target": "/lake/a"}
     task(item("a", table=logged, located=located), logged).execute(context())
-    (pipeline_job,) = flow.pipeline_jobs
-    assert pipeline_job.apply is not None
-    assert pipeline_job.ingest is not None
+    ingest, apply = flow.pipeline_jobs[0].ingest, flow.pipeline_jobs[0].apply
+    assert ingest is not None
+    assert apply is not None
     # The job compares each with the catalog before it writes.
-    assert (pipeline_job.ingest.log, pipeline_job.ingest.log_name) == ("/lake/log", "main.sales.log")
-    assert (pipeline_job.apply.source_name, pipeline_job.apply.target_name) == (
-        "main.sales.log",
-        "main.sales.a",
-    )
+    assert (ingest.log, ingest.log_name) == ("/lake/log", "main.sales.log")
+    assert (apply.source_name, apply.target_name) == ("main.sales.log", "main.sales.a")
 
 
 def test_a_saved_plan_is_about_the_work_of_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,20 +188,16 @@ def test_a_forged_dry_run_announces_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     given["params"] = {"mode": "dry_run"}
     answer = task(item("a", table=plain("a", mode="dry_run"))).execute(given)
     assert (answer["applied"], answer["pipeline"], flow.calls) == (False, "a", 0)
-
-
-def test_an_answer_cannot_make_a_dry_run_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
-    task(item("a")).execute(answered(status="planned", dry_run={"dry_run": {"counts": {}}}))
-    assert flow.calls == 1
-
-
-def test_the_answer_of_another_detection_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
-    error = NullKey("forged", remedy="-").to_dict()
-    found = {"item_stamp": S2, "status": "failed", "error": error, "try_stamp": "x"}
-    task(item("a")).execute(context(ti=Ti(**{"run_spark.return_value": {"a": found}})))
-    assert flow.calls == 1
+    # Nor can an answer make a dry run of a run, or one of another detection count.
+    Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
+    assert task(item("a")).execute(answered(status="planned", dry_run={"dry_run": {"counts": {}}}))["applied"]
+    forged = {
+        "item_stamp": S2,
+        "status": "failed",
+        "error": NullKey("f", remedy="-").to_dict(),
+        "try_stamp": "x",
+    }
+    assert task(item("a")).execute(context(ti=Ti(**{"run_spark.return_value": {"a": forged}})))["applied"]
 
 
 # -- publish --------------------------------------------------------------------------------------
@@ -268,30 +258,9 @@ def test_forged_versions_are_refused_by_name(tmp_path: Path, summary: Any, task_
 
 # -- at random ------------------------------------------------------------------------------------
 def _values(draw: random.Random) -> Any:
-    return draw.choice(
-        [
-            None,
-            True,
-            0,
-            -1,
-            HUGE,
-            1.5,
-            float("nan"),
-            "",
-            "a",
-            "/evil",
-            "\ud800",
-            "x" * 10**6,
-            [],
-            {},
-            DEEP,
-            {"a": 1},
-            {1: 2},
-            [item("a")],
-            object(),
-            b"a",
-        ]
-    )
+    numbers = [None, True, 0, -1, HUGE, 1.5, float("nan")]
+    texts = ["", "a", "/evil", "\ud800", "x" * 10**6, b"a"]
+    return draw.choice([*numbers, *texts, [], {}, DEEP, {"a": 1}, {1: 2}, [item("a")], object()])
 
 
 def _mutated(value: Any, draw: random.Random) -> Any:

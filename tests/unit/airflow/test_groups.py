@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -13,8 +13,9 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_delta_cdc.assets import delta_asset, group_alias, pipeline_alias
+from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups import xcoms
-from airflow_delta_cdc.groups.base import WorkSavedPlans
+from airflow_delta_cdc.groups.base import WorkSavedPlans, arguments_of_run
 from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
 from airflow_delta_cdc.groups.publish import PublishOperator
 from airflow_delta_cdc.groups.run_spark import RunSparkOperator
@@ -77,6 +78,12 @@ def table(folder: Path, name: str, **more: Any) -> dict[str, Any]:
     return {"pipeline": name, "source": source, "target": str(folder / name), "keys": ["id"], **more}
 
 
+def with_log(name: str, source: str = "/landing", log: str = "/lake/log", **more: Any) -> dict[str, Any]:
+    """Return the arguments of a pipeline from files."""
+    given = {"source": source, "log": log, "adapter_options": {"sequence_by": "n"}}
+    return {"pipeline": name, "target": f"/lake/{name}", "keys": ["id"], **given, **more}
+
+
 def grow(folder: Path, name: str, *keys: int) -> None:
     data = pa.table({"id": pa.array(keys, pa.int64())})
     properties = {"delta.enableChangeDataFeed": "true"}
@@ -124,22 +131,23 @@ def test_an_unknown_lag_stops_no_remedy(lake: list[dict[str, Any]], tmp_path: Pa
     assert (work["failed"], summary["busy"]["status"], summary["busy"]["lag"]) == (False, "work", None)
 
 
-def test_a_wrong_freshness_is_found_before_any_work(lake: list[dict[str, Any]]) -> None:
-    (item,), summary = detect({**lake[1], "freshness": "30 min"})
-    assert (item["failed"], summary["busy"]["status"]) == (True, "failed")
-
-
 def test_only_tables_with_work_are_handed_on(lake: list[dict[str, Any]], tmp_path: Path) -> None:
-    work, summary = detect(*lake, table(tmp_path, "absent"))
-    assert [(item["pipeline"], item["failed"]) for item in work] == [("busy", False), ("absent", True)]
-    assert work[0]["stamp"] == work[1]["stamp"]
+    wrong = {
+        "type": {**lake[0], "pipeline": "type", "stored_as_scd_type": "two"},
+        "freshness": {**lake[1], "pipeline": "freshness", "freshness": "30 min"},
+        "absent": table(tmp_path, "absent"),
+    }
+    work, summary = detect(*lake, *wrong.values())
+    assert {item["pipeline"]: item["failed"] for item in work} == {
+        "busy": False,
+        **dict.fromkeys(wrong, True),
+    }
+    assert len({item["stamp"] for item in work}) == 1
+    assert "stored_as_scd_type" in next(item["found"] for item in work if item["pipeline"] == "type")
     assert (work[0]["fingerprint"], work[0]["located"], work[0]["since"]) == (prints(lake[1]), {}, 0)
     assert [version for key, version in work[0]["ends"].items() if key.startswith("pin:busy:")] == [1]
-    assert {name: one["status"] for name, one in summary.items()} == {
-        "quiet": "nothing",
-        "busy": "work",
-        "absent": "failed",
-    }
+    statuses = {"quiet": "nothing", "busy": "work", **dict.fromkeys(wrong, "failed")}
+    assert {name: one["status"] for name, one in summary.items()} == statuses
     assert (summary["quiet"]["target_version"], summary["quiet"]["version"]) == (0, 0)
 
 
@@ -160,47 +168,23 @@ def test_what_was_asked_for_fails_at_once(lake: list[dict[str, Any]], tmp_path: 
         detect(*lake, absent, other, mode="reload")
 
 
-def test_a_table_with_wrong_arguments_stops_no_other(lake: list[dict[str, Any]]) -> None:
-    work, _ = detect(*lake, {**lake[0], "pipeline": "wrong", "stored_as_scd_type": "two"})
-    assert {item["pipeline"]: item["failed"] for item in work} == {"busy": False, "wrong": True}
-    assert "stored_as_scd_type" in work[1]["found"]
-
-
 def test_a_log_is_read_and_not_filled_where_keys_are_computed_again(tmp_path: Path) -> None:
     """A run that asks for a range or for all keys takes nothing new from files, and says what has no part."""
-    landing = tmp_path / "landing"
-    landing.mkdir()
-    logged = {
-        "pipeline": "logged",
-        "source": str(landing),
-        "log": str(tmp_path / "log"),
-        "keys": ["id"],
-        "adapter_options": {"sequence_by": "n"},
-        "starting_timestamp": "2026-01-01T00:00:00+00:00",
-        "max_bytes": 10,
-        "max_versions": 4,
-    }
-    task = detection(logged)
-    from airflow_delta_cdc.form import asked
-    from airflow_delta_cdc.groups.base import arguments_of_run
+    (tmp_path / "landing").mkdir()
+    start, later = "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00"
+    bounds = {"starting_timestamp": start, "max_bytes": 10, "max_versions": 4}
+    logged = with_log("logged", str(tmp_path / "landing"), str(tmp_path / "log"), **bounds)
+    del logged["target"]
 
-    merged = arguments_of_run(
-        {**logged, "target": "/t"}, asked({"params": {"mode": "backfill"}}, tables=["logged"])
-    )
-    assert ("max_bytes" in merged, "starting_timestamp" in merged, merged["max_versions"]) == (
-        False,
-        False,
-        4,
-    )
-    form = {"params": {"mode": "backfill", "starting_timestamp": "2026-02-01T00:00:00+00:00"}}
-    assert (
-        arguments_of_run(logged, asked(form, tables=["logged"]))["starting_timestamp"]
-        == "2026-02-01T00:00:00+00:00"
-    )
-    assert arguments_of_run(logged, asked({"params": {}}, tables=["logged"])) == logged
-    given = context(params={"mode": "reload"})
-    assert task.execute(given) == []
-    assert given["ti"].pushed["tables"]["logged"]["status"] == "left out"
+    def merged(given: dict[str, Any], **form: Any) -> dict[str, Any]:
+        return arguments_of_run(given, asked({"params": form}, tables=["logged"]))
+
+    backfill = merged({**logged, "target": "/t"}, mode="backfill")
+    assert {name: backfill[name] for name in bounds if name in backfill} == {"max_versions": 4}
+    assert merged(logged, mode="backfill", starting_timestamp=later)["starting_timestamp"] == later
+    assert merged(logged) == logged
+    work, summary = detect(logged, mode="reload")
+    assert (work, summary["logged"]["status"]) == ([], "left out")
 
 
 @pytest.mark.parametrize("mode", ["repair", "reload", "backfill"])
@@ -216,16 +200,12 @@ def test_bounds_of_every_day_do_not_bind_what_was_asked_for(lake: list[dict[str,
 
 def test_tables_that_a_mode_is_not_about_stop_no_other(lake: list[dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "landing").mkdir()
-    appended = {**lake[0], "pipeline": "appended", "keys": [], "insert_only": True}
-    logged = {
-        "pipeline": "logged",
-        "source": str(tmp_path / "landing"),
-        "log": str(tmp_path / "log"),
-        "target": str(tmp_path / "logged"),
-        "keys": ["id"],
-        "adapter_options": {"sequence_by": "n"},
-    }
-    both = {**logged, "pipeline": "both", "keys": [], "insert_only": True}
+    inserts = {"keys": [], "insert_only": True}
+    appended = {**lake[0], "pipeline": "appended", **inserts}
+    logged = with_log(
+        "logged", str(tmp_path / "landing"), str(tmp_path / "log"), target=str(tmp_path / "logged")
+    )
+    both = {**logged, "pipeline": "both", **inserts}
     work, summary = detect(*lake, appended, logged, both, mode="reload")
     assert [item["pipeline"] for item in work] == ["quiet", "busy"]
     told = [summary[name]["status"] for name in ("appended", "logged", "both")]
@@ -233,12 +213,6 @@ def test_tables_that_a_mode_is_not_about_stop_no_other(lake: list[dict[str, Any]
     for name, error in (("appended", InvalidConfiguration), ("logged", TableNotFound)):
         with pytest.raises(error):
             detect(*lake, appended, logged, mode="reload", tables=[name])
-
-
-def test_templates_are_compiled_only_where_there_are_any() -> None:
-    rendered = detection({"pipeline": "a", "where": "x = '{{ '{{' }} run_id {{ '}}' }}'", "keys": ["id"]})
-    rendered.render_template_fields(cast("Any", {"run_id": "r"}))
-    assert rendered.tables == [{"pipeline": "a", "where": "x = '{{ run_id }}'", "keys": ["id"]}]
 
 
 def test_a_table_whose_templates_fail_stops_no_other(lake: list[dict[str, Any]]) -> None:
@@ -377,11 +351,8 @@ def test_without_work_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_application_that_died_fails_its_task_and_still_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     died = JobFailed("it died", remedy="again")
-    Flow(
-        monkeypatch,
-        PipelineResult(pipeline="a", applied=applied("a")),
-        PipelineResult(pipeline="b", error=died, unanswered=True),
-    )
+    done = PipelineResult(pipeline="a", applied=applied("a"))
+    Flow(monkeypatch, done, PipelineResult(pipeline="b", error=died, unanswered=True))
     given = context()
     with pytest.raises(TablesFailed, match="1 of 2 tables failed"):
         run_spark([item("a"), item("b")], given)
@@ -389,43 +360,20 @@ def test_an_application_that_died_fails_its_task_and_still_tells(monkeypatch: py
     assert (pushed["a"]["status"], pushed["b"]["status"]) == ("applied", "unfinished")
     kept = {f"{S1}:pin:a:t", f"{S1}:pin:b:t"}
     assert set(given["task_state_store"].kept) == kept, "for its own retry, and of this look"
-
-
-def test_a_table_that_fails_without_a_name_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The application came to its end: the others are not to wait for another one."""
-    Flow(monkeypatch, PipelineResult(pipeline="a", error=JobFailed("of Spark", remedy="again")))
+    # A table that fails without a name is no death: the others are not to wait for another application.
+    Flow(monkeypatch, PipelineResult(pipeline="a", error=died))
     assert run_spark([item("a")], context())["a"]["status"] == "unfinished"
 
 
 def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     dry = {"steps": ["apply: versions 8-9"], "statements": ["MERGE"], "counts": {"inserted": 1}}
-    shown = replace(applied("a"), applied=False, dry_run=dry)
-    flow = Flow(
-        monkeypatch,
-        PipelineResult(pipeline="a", applied=shown),
-        PipelineResult(pipeline="b", error=TableNotFound("no log", remedy="-")),
-    )
-    logged = {
-        "pipeline": "b",
-        "source": "/landing",
-        "log": "/lake/log",
-        "target": "/lake/b",
-        "keys": ["id"],
-        "adapter_options": {"sequence_by": "n"},
-    }
-    tables = [plain("a"), logged, {**logged, "pipeline": "c", "target": None}]
-    told = run_spark(
-        [item(one["pipeline"], table={**one, "mode": "dry_run"}) for one in tables],
-        context(params={"mode": "dry_run"}),
-        *tables,
-    )
-    assert [(pipeline_job.pipeline, pipeline_job.ingest) for pipeline_job in flow.pipeline_jobs] == [
-        ("a", None),
-        ("b", None),
-    ]
-    assert all(
-        pipeline_job.apply is not None and pipeline_job.apply.dry_run for pipeline_job in flow.pipeline_jobs
-    )
+    shown = PipelineResult(pipeline="a", applied=replace(applied("a"), applied=False, dry_run=dry))
+    flow = Flow(monkeypatch, shown, PipelineResult(pipeline="b", error=TableNotFound("no log", remedy="-")))
+    tables = [plain("a"), with_log("b"), with_log("c", target=None)]
+    work = [item(one["pipeline"], table={**one, "mode": "dry_run"}) for one in tables]
+    told = run_spark(work, context(params={"mode": "dry_run"}), *tables)
+    assert [(one.pipeline, one.ingest) for one in flow.pipeline_jobs] == [("a", None), ("b", None)]
+    assert all(one.apply is not None and one.apply.dry_run for one in flow.pipeline_jobs)
     assert told["a"]["status"] == "planned"
     assert told["a"]["dry_run"]["dry_run"]["statements"] == ["MERGE"]
     assert told["b"] == {"item_stamp": S1, "status": "nothing"}
@@ -433,16 +381,12 @@ def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them at their worst: long errors, or the pins of an ingest and an apply."""
-    many = [item(f"pipeline_{at:03}") for at in range(65)]
-    for answers in (
-        [
-            PipelineResult(pipeline=one["pipeline"], error=NullKey("x" * 900, remedy="y" * 900))
-            for one in many
-        ],
-        [PipelineResult(pipeline=one["pipeline"], applied=applied(one["pipeline"])) for one in many],
-    ):
+    names = [f"pipeline_{at:03}" for at in range(65)]
+    failed = [PipelineResult(pipeline=name, error=NullKey("x" * 900, remedy="y" * 900)) for name in names]
+    done = [PipelineResult(pipeline=name, applied=applied(name)) for name in names]
+    for answers in (failed, done):
         Flow(monkeypatch, *answers)
-        assert len(json.dumps(run_spark(many, context()))) <= 48 * 1024
+        assert len(json.dumps(run_spark([item(name) for name in names], context()))) <= 48 * 1024
 
 
 # -- apply ----------------------------------------------------------------------------------------
@@ -469,8 +413,7 @@ def test_the_effort_of_the_application_is_published(monkeypatch: pytest.MonkeyPa
     own = replace(applied("a"), effort=Effort({"plan": 1.0}, attempts_lost=1))
     Flow(monkeypatch, PipelineResult(pipeline="a", applied=own))
     effort = {"seconds": {"plan": 0.5, "start": 4.0, "work": 2.0}, "attempts_lost": 2}
-    found = {"item_stamp": S1, "status": "applied", "saved_plans": {}, "effort": effort}
-    answer = task(item("a")).execute(context(ti=Ti(**{"run_spark.return_value": {"a": found}})))
+    answer = task(item("a")).execute(answered(status="applied", saved_plans={}, effort=effort))
     assert answer["seconds"] == {"plan": 1.5, "start": 4.0, "work": 2.0}
     assert answer["attempts_lost"] == 3
 
@@ -518,33 +461,20 @@ def test_the_error_of_the_application_is_raised_once(monkeypatch: pytest.MonkeyP
     assert flow.calls == 0
     one.execute(given)
     assert flow.calls == 1, "cleared: it is planned anew"
-    again = context(
-        ti=answered(status="failed", error=wrong, try_stamp="try2")["ti"],
-        task_state_store=Store(answered="try1"),
-    )
-    with pytest.raises(NullKey):
-        one.execute(again)
+    other_try = answered(status="failed", error=wrong, try_stamp="try2")["ti"]
     without = {**given, "task_state_store": None}
-    with pytest.raises(NullKey):
-        one.execute(without)
+    for again in (context(ti=other_try, task_state_store=Store(answered="try1")), without):
+        with pytest.raises(NullKey):
+            one.execute(again)
     given["ti"].try_number = 2
     one.execute(without)
     assert flow.calls == 2
-
-
-def test_what_was_told_of_another_look_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look and apply were cleared, and the application was not."""
-    flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
-    wrong = {"class": "NullKey", "message": "a key is null.", "remedy": "mend it"}
+    # Look and apply were cleared, and the application was not.
     task(item("a", stamp=S2)).execute(answered(status="failed", error=wrong, try_stamp="t"))
-    assert flow.calls == 1
-
-
-def test_what_time_may_mend_is_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
+    # What time may mend is tried at once.
     lost = {"class": "JobFailed", "message": "gone", "remedy": "again"}
     task(item("a")).execute(answered(status="unfinished", error=lost, try_stamp="t"))
-    assert flow.calls == 1
+    assert flow.calls == 4
 
 
 def test_after_it_was_published_a_try_is_about_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -567,40 +497,25 @@ def test_another_configuration_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     assert flow.calls == 0
 
 
-def test_an_ingest_is_told_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    logged = {
-        "pipeline": "a",
-        "source": "/landing",
-        "log": "/lake/s",
-        "target": "/lake/a",
-        "keys": ["id"],
-        "adapter_options": {"sequence_by": "n"},
-    }
-    done = PipelineResult(pipeline="a", ingested=ingested("a"), applied=applied("a"))
-    flow = Flow(monkeypatch, done)
-    given = answered()
-    answer = task(item("a", table=logged), logged).execute(given)
-    assert answer["ingested"]["counts"]["events"] == 3
-    assert flow.pipeline_jobs[0].ingest is not None
-    events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
-    assert [event.dest_asset_key.uri for event in events] == ["file:///lake/s", "file:///lake/a"]
-    reload = {**logged, "mode": "reload"}
-    task(item("a", table=reload), logged).execute({**answered(), "params": {"mode": "reload"}})
-    assert flow.pipeline_jobs[0].ingest is None
-    assert flow.pipeline_jobs[0].apply is not None
-    assert flow.pipeline_jobs[0].apply.mode == "reload"
-
-
 def test_a_dry_run_shows_what_the_application_found(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch)
     shown = {"applied": False, "pipeline": "a", "dry_run": {"steps": ["s"], "statements": [], "counts": {}}}
     given = answered(status="planned", dry_run=shown)
     given["params"] = {"mode": "dry_run"}
-    answer = task(item("a", table={**plain("a"), "mode": "dry_run"})).execute(given)
-    assert answer == shown
+    assert task(item("a", table=plain("a", mode="dry_run"))).execute(given) == shown
     assert flow.calls == 0
-    assert given["asset_state_store"].kept == {}
-    assert given["task_state_store"].kept == {}
+    assert given["asset_state_store"].kept == given["task_state_store"].kept == {}
+
+
+def test_a_reload_fills_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow(monkeypatch, PipelineResult(pipeline="a", ingested=ingested("a"), applied=applied("a")))
+    logged = with_log("a", log="/lake/s")
+    assert task(item("a", table=logged), logged).execute(answered())["ingested"]["counts"]["events"] == 3
+    assert flow.pipeline_jobs[0].ingest is not None
+    reload = {**logged, "mode": "reload"}
+    task(item("a", table=reload), logged).execute({**answered(), "params": {"mode": "reload"}})
+    (job,) = flow.pipeline_jobs
+    assert (job.ingest, job.apply and job.apply.mode) == (None, "reload")
 
 
 def test_locations_stand_in_for_names_and_events_keep_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -609,9 +524,9 @@ def test_locations_stand_in_for_names_and_events_keep_them(monkeypatch: pytest.M
     given = answered(status="applied", saved_plans={})
     one = item("a", table=by_name, located={"source": "/lake/s", "target": "/lake/t"})
     task(one, by_name).execute(given)
-    assert flow.pipeline_jobs[0].apply is not None
-    assert (flow.pipeline_jobs[0].apply.source, flow.pipeline_jobs[0].apply.target) == ("/lake/s", "/lake/t")
-    assert flow.pipeline_jobs[0].apply.target_name == "main.sales.current"
+    apply = flow.pipeline_jobs[0].apply
+    assert apply is not None
+    assert (apply.source, apply.target, apply.target_name) == ("/lake/s", "/lake/t", "main.sales.current")
     events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == [delta_asset("main.sales.current").uri]
 
@@ -621,17 +536,13 @@ def test_pins_of_another_look_are_none() -> None:
     given = context()
     first = WorkSavedPlans(given, "one", {"k": {"ending_version": 1}})
     assert first.get("k") == {"ending_version": 1}
-    first.set("k", {"ending_version": 2, "seal_number": None, "lasts": []})
+    plan = {"ending_version": 2, "seal_number": None, "lasts": []}
+    first.set("k", plan)
     assert first.touched() == {"k": {"ending_version": 2}}
-    assert WorkSavedPlans(given, "one", {}).get("k") == {
-        "ending_version": 2,
-        "seal_number": None,
-        "lasts": [],
-    }
+    assert WorkSavedPlans(given, "one", {}).get("k") == plan
     assert WorkSavedPlans(given, "two", {}).get("k") is None
     first.delete("k")
-    assert first.get("k") is None
-    assert WorkSavedPlans(given, "one", {}).get("k") is None
+    assert first.get("k") is WorkSavedPlans(given, "one", {}).get("k") is None
 
 
 # -- publish --------------------------------------------------------------------------------------
@@ -681,19 +592,12 @@ def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) 
     assert event.extra == {"group": "g", "tables": found}
 
 
-def test_one_table_alone_counts_as_well(lake: list[dict[str, Any]]) -> None:
+def test_a_run_that_applied_nothing_tells_nobody(lake: list[dict[str, Any]]) -> None:
     """Airflow gives the value of a mapped task bare, where there is one."""
     _, summary = detect(lake[0])
-    alone = {**applied("quiet").to_dict(), "target_table": lake[0]["target"]}
-    given = context(ti=Ti(**{"detect_changes.tables": summary, "apply.return_value": alone}))
-    publish(given, *lake)
-    assert len(given["outlet_events"][group_alias("g")].asset_alias_events) == 1
-
-
-def test_a_run_that_applied_nothing_tells_nobody(lake: list[dict[str, Any]]) -> None:
-    _, summary = detect(lake[0])
     idle = {**applied("quiet", applied=False).to_dict(), "target_table": lake[0]["target"]}
-    for pulled in (None, [], [idle, None], idle):
+    done = {**applied("quiet").to_dict(), "target_table": lake[0]["target"]}
+    for pulled, events in ((None, 0), ([], 0), ([idle, None], 0), (idle, 0), (done, 1)):
         given = context(ti=Ti(**{"detect_changes.tables": summary, "apply.return_value": pulled}))
         assert list(publish(given, *lake)) == ["quiet"]
-        assert given["outlet_events"][group_alias("g")].asset_alias_events == []
+        assert len(given["outlet_events"][group_alias("g")].asset_alias_events) == events

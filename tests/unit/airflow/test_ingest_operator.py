@@ -6,14 +6,12 @@ import inspect
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from airflow.sdk import DAG
 from airflow.sdk.execution_time.context import OutletEventAccessors
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
-from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaIngestChangesOperator
+from airflow_delta_cdc.operators import DeltaIngestChangesOperator
 from delta_cdc.api.changes import ingest_changes
-from delta_cdc.core.errors import InvalidConfiguration, InvalidRecord
+from delta_cdc.core.errors import InvalidRecord
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.run.batch import PipelineResult
 from delta_cdc.run.outcomes import Outcome
@@ -107,13 +105,6 @@ class World:
 
 
 # -- asking ---------------------------------------------------------------------------------------
-def test_it_is_no_apply_operator() -> None:
-    """They share functions; neither is the other."""
-    assert not issubclass(DeltaIngestChangesOperator, DeltaApplyChangesOperator)
-    with pytest.raises(TypeError, match="adpter"):
-        operator(adpter="dms")
-
-
 #: Every argument of the ingest beside its tables, as a form renders it, and what the engine gets of it.
 _GIVEN: dict[str, tuple[Any, Any]] = {
     "format": ("csv", "csv"),
@@ -146,24 +137,12 @@ def test_every_argument_reaches_the_ingest(monkeypatch: pytest.MonkeyPatch) -> N
     ingest = pipeline_job.ingest
     asked = {name: getattr(ingest if hasattr(ingest, name) else ingest.options, name) for name in _GIVEN}
     assert asked == {name: got for name, (_, got) in _GIVEN.items()}
-    assert (pipeline_job.ingest.pipeline, pipeline_job.ingest.source, pipeline_job.ingest.log) == (
-        "orders",
-        LANDING,
-        LOG,
-    )
-    assert (pipeline_job.ingest.run_id, pipeline_job.ingest.options.source_kind) == ("manual__1", "files")
+    assert (ingest.pipeline, ingest.source, ingest.log) == ("orders", LANDING, LOG)
+    assert (ingest.run_id, ingest.options.source_kind) == ("manual__1", "files")
     assert pipeline_job.apply is None
     # What is asked without a JVM may be asked for every argument of the function.
-    fixed = {
-        "insert_only",
-        "kafka_options",
-        "storage_options",
-        "run_id",
-        "spark",
-        "source",
-        "log",
-        "pipeline",
-    }
+    fixed = {"insert_only", "kafka_options", "storage_options", "run_id", "spark"}
+    fixed |= {"source", "log", "pipeline"}
     assert set(inspect.signature(ingest_changes).parameters) - fixed == set(grouped(dict.fromkeys(_GIVEN)))
 
 
@@ -178,19 +157,14 @@ def test_an_empty_form_is_a_plain_ingest(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_with_a_target_the_log_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, one(applied=applied()))
-    world.run(
-        operator(
-            target=TARGET,
-            stored_as_scd_type="2",
-            track_history_column_list=["name"],
-            max_bytes="6",
-            starting_timestamp="2026-01-01T00:00:00+00:00",
-        )
-    )
-    (pipeline_job,) = world.pipeline_jobs
-    then = pipeline_job.apply
-    assert then is not None
+    def asked(**given: Any) -> tuple[Any, Any]:
+        world = World(monkeypatch, one(applied=applied()))
+        world.run(operator(target=TARGET, **given))
+        (pipeline_job,) = world.pipeline_jobs
+        return pipeline_job.ingest, pipeline_job.apply
+
+    bounds = {"max_bytes": "6", "starting_timestamp": "2026-01-01T00:00:00+00:00"}
+    first, then = asked(stored_as_scd_type="2", track_history_column_list=["name"], **bounds)
     assert (then.pipeline, then.source, then.target) == ("orders", LOG, TARGET)
     options = then.options
     assert (options.source_kind, options.sequence_by) == ("change_log", "_sequence")
@@ -198,45 +172,12 @@ def test_with_a_target_the_log_is_applied(monkeypatch: pytest.MonkeyPatch) -> No
     assert (options.stored_as_scd_type, options.track_history_column_list) == (2, ("name",))
     # They bound the ingest: an apply that leaves something behind would have to catch up later.
     assert (then.max_bytes, then.starting_timestamp) == (None, None)
-    # Whatever is in the log has a key and a sequence.
-    assert (pipeline_job.ingest.options.on_invalid, options.on_invalid) == ("quarantine", "fail")
-
-
-def test_a_sequence_of_ones_own_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, one(applied=applied()))
-    world.run(operator(target=TARGET, sequence_by="changed_at"))
-    then = world.pipeline_jobs[0].apply
-    assert then is not None
-    assert (then.options.sequence_by, then.options.on_invalid) == ("changed_at", "quarantine")
-
-
-def test_inserts_are_appended(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, one(applied=applied()))
-    world.run(operator(target=TARGET, insert_only=True, keys=None))
-    then = world.pipeline_jobs[0].apply
-    assert then is not None
-    assert (then.options.source_kind, then.options.insert_only) == ("change_feed", True)
-
-
-def test_wrong_arguments_are_named_before_anything_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch)
-    with pytest.raises(InvalidConfiguration, match="on_conflict"):
-        world.run(operator(target=TARGET, on_conflict="never"))
-    assert world.pipeline_jobs == ()
-
-
-def test_templates_are_rendered() -> None:
-    task = operator(log="/lake/{{ ds }}", adapter_options={"operation": "{{ op }}"}, glob="{{ ds }}/*")
-    task.render_template_fields({"ds": "2026", "op": "flag"})  # type: ignore[arg-type]
-    assert (task.log_table, task.glob) == ("/lake/2026", "2026/*")
-    assert task.adapter_options == {"operation": "flag"}
-
-
-def test_it_can_be_serialized() -> None:
-    with DAG("flow") as dag:
-        operator(max_files=3)
-    copy = DagSerialization.from_dict(DagSerialization.to_dict(dag))
-    assert copy.get_task("ingest").limits == {"max_files": 3}
+    # Whatever is in the log has a key and a sequence. One of the user's own may be missing.
+    assert (first.options.on_invalid, options.on_invalid) == ("quarantine", "fail")
+    own = asked(sequence_by="changed_at")[1].options
+    assert (own.sequence_by, own.on_invalid) == ("changed_at", "quarantine")
+    inserts = asked(insert_only=True, keys=None)[1].options
+    assert (inserts.source_kind, inserts.insert_only) == ("change_feed", True)
 
 
 def test_assets_are_known_when_the_file_is_parsed() -> None:
@@ -316,20 +257,15 @@ def test_what_waits_in_quarantine_is_said(monkeypatch: pytest.MonkeyPatch, recor
     assert not [line for line in records.at("warning") if "__quarantine" in line]
 
 
-def test_one_table_raises_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = InvalidRecord("2 records are not valid events.", remedy="correct them.")
-    world = World(monkeypatch, one(ingested=None, error=bad))
-    with pytest.raises(InvalidRecord, match="2 records"):
-        world.run(operator())
-
-
 def test_the_pins_go_after_everything_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     class Dying(Ti):
         def xcom_push(self, *, key: str, value: Any) -> None:
             raise SystemExit
 
     store = Store(**{"pin:orders:l": {"n": 1}})
-    world = World(monkeypatch, one(), task_state_store=store, ti=Dying())
     with pytest.raises(SystemExit):
-        world.run(operator())
+        World(monkeypatch, one(), task_state_store=store, ti=Dying()).run(operator())
     assert store.kept == {"pin:orders:l": {"n": 1}}
+    bad = InvalidRecord("2 records are not valid events.", remedy="correct them.")
+    with pytest.raises(InvalidRecord, match="2 records"):
+        World(monkeypatch, one(ingested=None, error=bad)).run(operator())

@@ -19,7 +19,6 @@ from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChan
 from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidConfiguration,
-    NotADeltaTable,
     TableNameGone,
     TableNameMoved,
     TableNotFound,
@@ -141,18 +140,16 @@ def test_names_are_asked_for_together_and_once(world: World) -> None:
     assert found == [str(world.source), "/lake/t", str(world.target), str(world.source)]
     assert world.catalog.lookups == [(SOURCE, TARGET)]
     assert world.said == [f"Looking up the location of {SOURCE}, {TARGET} in Spark's catalog"]
+    kept = world.supervisor.kept[f"x-delta://{SOURCE}", f"location:{SOURCE}"]
+    assert kept["location"] == str(world.source)
+    assert kept["table_id"] == str(DeltaTable(str(world.source)).metadata().id)
+    assert not world.home.exists()
     # Another task of the same table, in another process.
     assert world.ask(world.task(), SOURCE, TARGET) == [str(world.source), str(world.target)]
     assert len(world.catalog.lookups) == 1
-
-
-def test_a_location_is_kept_with_the_tables_asset(world: World) -> None:
-    world.ask(world.task(), SOURCE)
-    ((asset, key), value) = next(iter(world.supervisor.kept.items()))
-    assert (asset, key) == (f"x-delta://{SOURCE}", f"location:{SOURCE}")
-    assert value["location"] == str(world.source)
-    assert value["table_id"] == str(DeltaTable(str(world.source)).metadata().id)
-    assert not world.home.exists()
+    # Another Spark may have another catalog.
+    world.ask(world.task(spark_conn_id="cluster"), SOURCE)
+    assert len(world.catalog.lookups) == 2
 
 
 def test_a_table_made_again_is_asked_for_again(world: World) -> None:
@@ -172,12 +169,6 @@ def test_a_table_that_moved_is_found(world: World, tmp_path: Path) -> None:
     world.catalog.tables[SOURCE] = tmp_path / "elsewhere"
     assert world.ask(world.task(), SOURCE) == [str(tmp_path / "elsewhere")]
     assert f"The location of {SOURCE} is no longer {world.source}." in world.said
-
-
-def test_another_spark_may_have_another_catalog(world: World) -> None:
-    world.ask(world.task(), SOURCE)
-    world.ask(world.task(spark_conn_id="cluster"), SOURCE)
-    assert len(world.catalog.lookups) == 2
 
 
 def test_an_unknown_name_is_an_error_and_the_others_are_kept(world: World) -> None:
@@ -270,14 +261,18 @@ def _planned(request: Any, *_: Any) -> Any:
     raise Planned(request)
 
 
-def test_apply_plans_with_locations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apply_and_read_plan_with_locations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delta_cdc.run.flows.run", _planned)
-    task = world.task()
-    with pytest.raises(Planned) as caught:
-        task.execute(world.context(task))
-    request = caught.value.request
-    assert (request.source, request.target) == (str(world.source), str(world.target))
-    assert (request.source_name, request.target_name) == (SOURCE, TARGET)
+    read = DeltaReadChangesOperator(
+        task_id="read", pipeline="p", table=SOURCE, staging="/lake/staging", target=TARGET
+    )
+    monkeypatch.setattr(read, "run_job", world.catalog.run_job)
+    for task in (world.task(), read):
+        with pytest.raises(Planned) as caught:
+            task.execute(world.context(task))
+        request = caught.value.request
+        assert (request.source, request.target) == (str(world.source), str(world.target))
+        assert task is read or (request.source_name, request.target_name) == (SOURCE, TARGET)
 
 
 def test_a_new_target_gets_the_catalogs_location_and_is_asked_for_again(
@@ -292,10 +287,6 @@ def test_a_new_target_gets_the_catalogs_location_and_is_asked_for_again(
         assert (caught.value.request.target, caught.value.request.target_name) == ("/lake/new", TARGET)
         assert world.catalog.targets == (TargetName(TARGET, comment="as it is now"),)
         assert len(world.catalog.lookups) == number, "it may have no name yet"
-
-
-def test_a_dry_run_is_to_register_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delta_cdc.run.flows.run", _planned)
     task = world.task(dry_run=True, target_location="/lake/t")
     with pytest.raises(Planned):
         task.execute(world.context(task))
@@ -352,30 +343,9 @@ def test_a_name_that_moved_is_looked_up_again(
     assert world.catalog.lookups[1:] == ([(TARGET,)] if error is TableNameMoved else [])
 
 
-def test_read_plans_with_locations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delta_cdc.run.flows.run", _planned)
-    task = DeltaReadChangesOperator(
-        task_id="read", pipeline="p", table=SOURCE, staging="/lake/staging", target=TARGET
-    )
-    monkeypatch.setattr(task, "run_job", world.catalog.run_job)
-    with pytest.raises(Planned) as caught:
-        task.execute(world.context(task))
-    request = caught.value.request
-    assert (request.source, request.target) == (str(world.source), str(world.target))
-
-
 def test_a_wrong_argument_is_named_before_spark_is_asked(world: World) -> None:
     task = world.task()
     task.limits = {"max_versions": "0"}
     with pytest.raises(Exception, match="max_versions"):
         task.execute(world.context(task))
     assert world.catalog.lookups == []
-
-
-def test_a_view_is_no_table(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = world.task()
-    error = NotADeltaTable(f"{SOURCE} is not a Delta table.", remedy="name a Delta table.")
-    failed = JobResult(status="failed", error=error.to_dict())
-    monkeypatch.setattr(task, "run_job", lambda *_: failed)
-    with pytest.raises(NotADeltaTable, match=SOURCE):
-        world.ask(task, SOURCE)

@@ -110,24 +110,16 @@ def test_a_token_of_the_worker_is_not_taken_for_one_of_the_keys(
 ) -> None:
     stand_in.does(COMMITTED)
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of the worker")
-    run(
-        operator(
-            delta_conn_id=_connection(monkeypatch, login="AKIA1", password=SECRET, extra={"region": "r"})
-        )
-    )
+    conn_id = _connection(monkeypatch, login="AKIA1", password=SECRET, extra={"region": "r"})
+    run(operator(delta_conn_id=conn_id))
     assert stand_in.environment["AWS_SESSION_TOKEN"] == ""
 
 
 def test_what_the_task_says_itself_wins(stand_in: StandIn, lake: str) -> None:
     stand_in.does(COMMITTED)
-    run(
-        operator(
-            delta_conn_id=lake,
-            storage_options={"aws_region": "other"},
-            conf={f"{S3A}endpoint": "http://mine"},
-            env_vars={"AWS_ACCESS_KEY_ID": "mine"},
-        )
-    )
+    own: dict[str, Any] = {"conf": {f"{S3A}endpoint": "http://mine"}}
+    own |= {"storage_options": {"aws_region": "other"}, "env_vars": {"AWS_ACCESS_KEY_ID": "mine"}}
+    run(operator(delta_conn_id=lake, **own))
     assert stand_in.confs[f"{S3A}endpoint"] == "http://mine"
     assert stand_in.confs[f"{S3A}endpoint.region"] == "other"
     assert stand_in.environment["AWS_ACCESS_KEY_ID"] == "mine"
@@ -142,11 +134,8 @@ def test_without_a_connection_nothing_is_told(stand_in: StandIn) -> None:
 
 def test_a_key_of_azure_goes_by_a_private_file(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     _keeping_properties(stand_in)
-    run(
-        operator(
-            delta_conn_id=_connection(monkeypatch, login="acc", password=SECRET, extra={"storage": "azure"})
-        )
-    )
+    conn_id = _connection(monkeypatch, login="acc", password=SECRET, extra={"storage": "azure"})
+    run(operator(delta_conn_id=conn_id))
     _nothing_secret_on_the_command_line(stand_in)
     assert SECRET not in stand_in.environment.values()
     assert (stand_in.folder / "mode").read_text().strip() == "600"
@@ -169,12 +158,15 @@ def test_the_users_properties_file_stays_and_wins(
     assert own.read_text() == "# mine\nspark.executor.memory 2g"
 
 
-def test_a_properties_file_that_is_not_there(
+def test_what_is_not_there_stops_the_task_before_spark(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, small_world: Path
 ) -> None:
     conn_id = _connection(monkeypatch, login="acc", password=SECRET, extra={"storage": "azure"})
     with pytest.raises(InvalidConfiguration, match="/not/there"):
         run(operator(delta_conn_id=conn_id, properties_file="/not/there"))
+    monkeypatch.setattr("airflow.sdk.execution_time.supervisor.ensure_secrets_backend_loaded", lambda *_: [])
+    with pytest.raises(DeltaConnectionNotFound, match="'nowhere'"):
+        run(operator(delta_conn_id="nowhere"))
     assert not stand_in.was_started
     assert list(small_world.iterdir()) == []
 
@@ -247,18 +239,10 @@ def test_a_driver_that_applies_after_an_ingest_plans_with_the_same_options(
     assert stand_in.environment["DELTA_CDC_STORAGE_OPTIONS"] in private, "the driver deletes it"
 
 
-def test_a_driver_that_plans_nothing_gets_no_file(stand_in: StandIn, lake: str) -> None:
-    stand_in.does(COMMITTED)
-    ran(operator(delta_conn_id=lake), ingest_spec("/landing", "/lake/log"))
-    assert "DELTA_CDC_STORAGE_OPTIONS" not in stand_in.environment
-
-
-def test_options_of_kafkas_client_are_a_private_file(stand_in: StandIn) -> None:
+def test_options_of_kafkas_client_are_a_private_file(stand_in: StandIn, connect: Connect) -> None:
     _keeping_file(stand_in, "DELTA_CDC_KAFKA_OPTIONS")
-    ran(
-        Reading(task_id="t", table="/t"),
-        specs.BatchSpec(run_id="r", parts=(ingest_spec("/landing", "/l"), _TOPICS)),
-    )
+    both = specs.BatchSpec(run_id="r", parts=(ingest_spec("/landing", "/l"), _TOPICS))
+    ran(Reading(task_id="t", table="/t"), both)
     _nothing_secret_on_the_command_line(stand_in)
     assert SECRET not in json.dumps(stand_in.spec)
     assert SECRET not in "".join(stand_in.environment.values())
@@ -266,25 +250,15 @@ def test_options_of_kafkas_client_are_a_private_file(stand_in: StandIn) -> None:
     assert (stand_in.folder / "mode").read_text().strip() == "600"
     assert stand_in.environment["DELTA_CDC_KAFKA_OPTIONS"] == stand_in.environment["DELTA_CDC_PRIVATE_FILES"]
     assert stand_in.option("--driver-class-path") == ["/jars/delta.jar:/jars/kafka.jar"]
+    ran(operator(spark_conn_id=connect(host="spark://master:7077")), _TOPICS)
+    assert stand_in.option("--jars") == ["/jars/log.jar,/jars/a.jar,/jars/b.jar,/jars/k.jar"]
 
 
-def test_a_job_without_topics_has_nothing_of_kafka(stand_in: StandIn) -> None:
+def test_a_job_without_topics_and_plans_has_no_file(stand_in: StandIn, lake: str) -> None:
     stand_in.does(COMMITTED)
     ran(Reading(task_id="t", table="/t"), ingest_spec("/landing", "/lake/log"))
-    assert "DELTA_CDC_KAFKA_OPTIONS" not in stand_in.environment
+    assert not {"DELTA_CDC_KAFKA_OPTIONS", "DELTA_CDC_STORAGE_OPTIONS"} & set(stand_in.environment)
     assert stand_in.option("--driver-class-path") == ["/jars/delta.jar"]
-
-
-@pytest.mark.parametrize(
-    ("setting", "jars"), [("auto", ["/jars/log.jar,/jars/a.jar,/jars/b.jar,/jars/k.jar"]), ("provided", [])]
-)
-def test_kafkas_jars_on_a_cluster(
-    stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, setting: str, jars: list[str]
-) -> None:
-    monkeypatch.setenv("AIRFLOW__DELTA_CDC__DELTA_JARS", setting)
-    stand_in.does(COMMITTED)
-    ran(operator(spark_conn_id=connect(host="spark://master:7077")), _TOPICS)
-    assert stand_in.option("--jars") == jars
 
 
 @pytest.mark.parametrize("how", ["a location", "a connection"])
@@ -393,42 +367,18 @@ def test_azures_confs_name_the_host_of_every_table(kind: str, records: Records, 
             self.text = write("").read_text()
 
     uris = [f"abfss://c@{name}.dfs.core.windows.net/t" for name in ("one", "two", "three")]
-    step = made_step(
-        kind="apply",
-        starting_version=1,
-        watermark=TableVersion("id", 2),
-        seal_number=1,
-        staging=Staging(uris[2], 1, "changes"),
-    )
+    of_pipeline: dict[str, Any] = {"pipeline": "p", "run_id": "r", "source_uri": uris[0]}
+    reading: dict[str, Any] = {"kind": "changes", "starting_version": 1, "applied_from": 0}
+    reading |= {**of_pipeline, "staging_uri": uris[1]}
+
+    def step(kind: Any, **more: Any) -> Any:
+        return made_step(kind, 1, TableVersion("id", 2), 1, **more)
+
+    staged = (step("apply", staging=Staging(uris[2], 1, "changes")),)
     works: dict[str, Any] = {
-        "apply": ApplySpec(
-            pipeline="p",
-            run_id="r",
-            source_uri=uris[0],
-            target_uri=uris[1],
-            options=ApplyOptions(),
-            steps=(step,),
-        ),
-        "read": ReadSpec(
-            pipeline="p",
-            run_id="r",
-            source_uri=uris[0],
-            staging_uri=uris[1],
-            steps=(made_step("apply", 1, TableVersion("id", 2), 1),),
-            kind="changes",
-            starting_version=1,
-            applied_from=0,
-        ),
-        "commit": specs.ReadSpec(
-            pipeline="p",
-            run_id="r",
-            source_uri=uris[0],
-            staging_uri=uris[1],
-            steps=(made_step("commit", 1, TableVersion("id", 2), 1),),
-            kind="changes",
-            starting_version=1,
-            applied_from=0,
-        ),
+        "apply": ApplySpec(**of_pipeline, target_uri=uris[1], options=ApplyOptions(), steps=staged),
+        "read": ReadSpec(**reading, steps=(step("apply"),)),
+        "commit": ReadSpec(**reading, steps=(step("commit"),)),
         "enable": specs.EnableSpec(run_id="r", tables=tuple(uris)),
         "ingest": ingest_spec(uris[0], uris[1], after=after(uris[2])),
         "bundle": specs.BatchSpec(
@@ -474,15 +424,6 @@ def test_no_secret_is_logged_rendered_or_written_down(
         assert "tok-en-of-nobody" not in text
 
 
-def test_a_missing_connection_stops_the_task_before_spark(
-    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("airflow.sdk.execution_time.supervisor.ensure_secrets_backend_loaded", lambda *_: [])
-    with pytest.raises(DeltaConnectionNotFound, match="'nowhere'"):
-        run(operator(delta_conn_id="nowhere"))
-    assert not stand_in.was_started
-
-
 # -- all operators --------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["apply", "read", "enable"])
 def test_logs_are_read_with_the_connection(lake: str, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
@@ -494,11 +435,7 @@ def test_logs_are_read_with_the_connection(lake: str, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("delta_cdc.run.flows.run", stop)
     monkeypatch.setattr("delta_cdc.planning.table_properties.already_enabled", stop)
-    common: dict[str, Any] = {
-        "task_id": "t",
-        "delta_conn_id": lake,
-        "storage_options": {"timeout": "1s"},
-    }
+    common: dict[str, Any] = {"task_id": "t", "delta_conn_id": lake, "storage_options": {"timeout": "1s"}}
     tables = {"pipeline": "p", "target": "s3://b/target"}
     tasks = {
         "apply": lambda: DeltaApplyChangesOperator(**tables, source="s3://b/t", keys=["id"], **common),

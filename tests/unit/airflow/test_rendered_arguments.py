@@ -63,7 +63,7 @@ REFUSED = {
     _DeltaChangesDecoratedOperator: {
         *("target", "files", "py_files", "driver_class_path", "proxy_user", "env_vars"),
         *("post_submit_commands", "properties_file"),
-    },
+    }
 }
 CLASSES = [pytest.param(cls, id=cls.__name__) for cls in REQUIRED]
 #: The same, for tests of many values; the three that are not slow have every kind of argument.

@@ -33,7 +33,7 @@ from delta_cdc.core.steps import ReadRange
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.run.outcomes import Outcome
-from tests.support.logs import LogTable, changed, seal
+from tests.support.logs import changed, seal
 from tests.support.steps import step as made_step
 from tests.support.tables import Tables
 from tests.unit.airflow.test_apply_operator import Ti
@@ -49,14 +49,6 @@ if TYPE_CHECKING:
 @pytest.fixture
 def tables(tmp_path: Path) -> Tables:
     return Tables.made_in(tmp_path)
-
-
-def mark(source: LogTable, version: int) -> dict[str, Any]:
-    return {
-        "table_id": source.table_id,
-        "version": version,
-        "commit_hash": source.sha256(version),
-    }
 
 
 # -- read and commit ------------------------------------------------------------------------------
@@ -82,19 +74,6 @@ def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) ->
         "upsert", keys=("id",), where="id > 3", select=("id", "id AS k"), on_change_commit="fail"
     )
     assert (request.versions_per_commit, request.bytes_per_commit) == (10, None)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [({"query": "mindelta"}, "min_delta"), ({"method": "cdf"}, "method"), ({"query": "upsert"}, "keys")],
-)
-def test_mistakes_are_seen_before_anything_is_looked_at(arguments: dict[str, Any], named: str) -> None:
-    context: Any = {"run_id": "r", "task_state_store": Store()}
-    with pytest.raises(InvalidConfiguration) as refused:
-        DeltaReadChangesOperator(
-            task_id="read", pipeline="p", table="/absent", staging="/staging", **arguments
-        ).execute(context)
-    assert named in str(refused.value)
 
 
 COMMITTED = Outcome(
@@ -126,17 +105,8 @@ def test_commit_publishes_what_was_committed(monkeypatch: pytest.MonkeyPatch) ->
     published = operator.execute(context)
     assert context["ti"].pushed == {"return_value": published}
     assert set(published) == {
-        "pipeline",
-        "seal",
-        "source_table",
-        "source_table_id",
-        "version",
-        "starting_version",
-        "ending_version",
-        "applied",
-        "staging",
-        "staging_version",
-        "timestamp",
+        *("pipeline", "seal", "source_table", "source_table_id", "version", "starting_version"),
+        *("ending_version", "applied", "staging", "staging_version", "timestamp"),
     }
     assert (published["version"], published["starting_version"], published["applied"]) == (5, 3, True)
     (request,) = asked
@@ -148,34 +118,26 @@ def test_a_read_without_a_batch_commits_nothing(
     monkeypatch: pytest.MonkeyPatch, tables: Tables, native: bool, end: Any
 ) -> None:
     """Another run may have staged a batch since, which has arrived nowhere."""
-    made = seal(9, 3, source=tables.source, kind="commit", start=2)
-    tables.staging.write_seal(changed(made, configuration={}), operation="WRITE", rows=False)
-    open_batch = {"batch": "changes", "complete": True, "committed": mark(tables.source, 3)}
-    made = seal(10, 5, source=tables.source, kind="read", start=4)
-    tables.staging.write_seal(changed(made, configuration=open_batch), operation="WRITE")
     with DAG("d", schedule=None, render_template_as_native_obj=native) as dag:
         operator = DeltaCommitWatermarkOperator(
-            task_id="commit",
-            pipeline="p",
-            staging=tables.staging.uri,
-            ending_version="{{ params.end }}",
+            task_id="commit", pipeline="p", staging=tables.staging.uri, ending_version="{{ params.end }}"
         )
     operator.render_template_fields({"params": {"end": end}}, dag.get_template_env())  # type: ignore[arg-type]
     monkeypatch.setattr(DeltaCommitWatermarkOperator, "run_job", None)
     context: Any = {"run_id": "r", "ti": Ti(), "task_state_store": Store()}
     told = operator.execute(context)
+    assert (told["applied"], told["version"], told["seal"], told["staging_version"]) == (False, *[None] * 3)
+    source = tables.source
+    made = seal(9, 3, source=source, kind="commit", start=2)
+    tables.staging.write_seal(changed(made, configuration={}), operation="WRITE", rows=False)
+    committed = {"table_id": source.table_id, "version": 3, "commit_hash": source.sha256(3)}
+    open_batch = {"batch": "changes", "complete": True, "committed": committed}
+    made = seal(10, 5, source=source, kind="read", start=4)
+    tables.staging.write_seal(changed(made, configuration=open_batch), operation="WRITE")
+    told = operator.execute(context)
     assert context["ti"].pushed == {"return_value": told}
     assert (told["applied"], told["starting_version"], told["ending_version"]) == (False, None, None)
     assert (told["version"], told["staging_version"]) == (3, 1)
-
-
-def test_a_read_without_a_batch_and_nothing_ever_committed(tables: Tables) -> None:
-    operator = DeltaCommitWatermarkOperator(
-        task_id="commit", pipeline="p", staging=tables.staging.uri, ending_version="None"
-    )
-    context: Any = {"run_id": "r", "ti": Ti(), "task_state_store": Store()}
-    told = operator.execute(context)
-    assert (told["applied"], told["version"], told["seal"], told["staging_version"]) == (False, *[None] * 3)
 
 
 def test_a_commit_of_whichever_batch_is_open(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,19 +176,13 @@ class Steps:
 
     def read(self, request: Any) -> Outcome:
         self.called.append(f"read {request.options.query}")
-        return Outcome(
+        return replace(
+            COMMITTED,
             kind="read",
-            applied=True,
             versions=self.versions,
             watermark=TableVersion("source-id", 2),
             counts={"rows": 7, "insert": 7},
-            target_version=None,
-            pipeline="p",
             seal=8,
-            source_table="/lake/source",
-            target_table=None,
-            target_table_id=None,
-            staging="/lake/staging",
             staging_version=3,
             rows=7,
             plan_key="pin:p:source-id",
@@ -267,19 +223,6 @@ def run(operator: Any, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[An
     context: Any = {"run_id": "r", "ti": Ti(), "task_state_store": store, "ds": "2026-01-01", **more}
     returned = operator.execute(context)
     return returned, context["ti"].pushed, store
-
-
-def test_the_decorator_is_registered() -> None:
-    with DAG("d", schedule=None) as dag:
-
-        @task.delta_changes(pipeline="p", table="/lake/source", staging="/lake/staging")
-        def send(changes: Any) -> None:
-            """Stay empty."""
-
-        send()
-    (operator,) = dag.tasks
-    assert not isinstance(operator, DeltaReadChangesOperator)
-    assert (operator.task_id, operator.custom_operator_name) == ("send", "@task.delta_changes")
 
 
 def test_the_function_gets_the_changes_and_its_own_arguments(
@@ -360,26 +303,28 @@ def test_what_cannot_be_decorated() -> None:
 
 
 # -- the session in the worker --------------------------------------------------------------------
-def worker(tmp_path: Path, conn_id: str | None = None) -> WorkerSession:
-    operator = DeltaReadChangesOperator(
-        task_id="read", pipeline="p", table="/s", staging="/t", spark_conn_id=conn_id
-    )
-    return WorkerSession(operator, tmp_path, "name")
+def worker(tmp_path: Path, **arguments: Any) -> WorkerSession:
+    read = DeltaReadChangesOperator(task_id="read", pipeline="p", table="/s", staging="/t", **arguments)
+    return WorkerSession(read, tmp_path, "name")
 
 
 def test_where_the_session_runs(connect: Connect, tmp_path: Path) -> None:
     assert worker(tmp_path).master == "local[*]"
-    assert worker(tmp_path, connect(host="spark://master:7077")).master == "spark://master:7077"
-    remote = connect("spark_remote", conn_type="spark_connect", host="sc://spark", port=15002)
-    assert worker(tmp_path, remote).master.startswith("sc://spark")
+    cluster = connect(host="spark://master:7077")
+    assert worker(tmp_path, spark_conn_id=cluster).master == "spark://master:7077"
     with pytest.raises(SparkConnectionNotFound):
-        _ = worker(tmp_path, "absent").master
-
-
-def test_a_driver_elsewhere_has_no_place_for_the_function(connect: Connect, tmp_path: Path) -> None:
+        _ = worker(tmp_path, spark_conn_id="absent").master
     yarn = connect(host="yarn", **{"deploy-mode": "cluster"})
     with pytest.raises(DeployModeUnsupported, match="runs in the worker"):
-        worker(tmp_path, yarn).get(["/s"])
+        worker(tmp_path, spark_conn_id=yarn).get(["/s"])
+    remote = worker(
+        tmp_path,
+        spark_conn_id=connect("spark_remote", conn_type="spark_connect", host="sc://spark", port=15002),
+        executor_memory="2g",
+    )
+    assert remote.master.startswith("sc://spark")
+    with pytest.raises(InvalidConfiguration, match=r"executor_memory cannot be set.*server"):
+        remote.get(["/s"])
 
 
 def confs_of(
@@ -396,10 +341,7 @@ def confs_of(
         "delta_cdc.launch.environment.child_environment", lambda **_: {"PYSPARK_PYTHON": sys.executable}
     )
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    operator = DeltaReadChangesOperator(
-        task_id="read", pipeline="p", table="/s", staging="/t", spark_conn_id=conn_id, **arguments
-    )
-    WorkerSession(operator, tmp_path, "name").get(["/s"])
+    worker(tmp_path, spark_conn_id=conn_id, **arguments).get(["/s"])
     (confs,) = started
     return confs
 
@@ -409,15 +351,9 @@ def test_a_session_is_as_the_arguments_say(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, embedded: bool
 ) -> None:
     conn_id = None if embedded else connect(host="yarn", queue="of-the-connection")
-    arguments = {
-        "driver_memory": "3g",
-        "executor_memory": "5g",
-        "executor_cores": 2,
-        "num_executors": 7,
-        "total_executor_cores": 14,
-        "packages": "io.delta:any",
-        "conf": {"spark.executor.memory": "6g"},
-    }
+    arguments: dict[str, Any] = {"driver_memory": "3g", "executor_memory": "5g", "executor_cores": 2}
+    arguments |= {"num_executors": 7, "total_executor_cores": 14, "packages": "io.delta:any"}
+    arguments["conf"] = {"spark.executor.memory": "6g"}
     confs = confs_of(monkeypatch, tmp_path, conn_id, **arguments)
     asked = {
         "spark.driver.memory": "3g",
@@ -450,60 +386,30 @@ def test_a_session_is_told_of_the_storage_as_every_spark_of_this_process(
     )
     fields = {"conn_type": "delta", "login": "acc", "password": "c2VjcmV0", "extra": {"storage": "azure"}}
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(fields))
-    operator = DeltaReadChangesOperator(
-        task_id="read", pipeline="p", table="/s", staging="/t", delta_conn_id="lake"
-    )
-    WorkerSession(operator, tmp_path, "name").get(["/s"])
+    worker(tmp_path, delta_conn_id="lake").get(["/s"])
     arguments, secrets = told
     assert arguments == f"--properties-file {properties} --load-spark-defaults pyspark-shell"
     assert "c2VjcmV0" in secrets
     assert not properties.exists(), "Spark has read it"
 
 
-def test_a_session_cannot_be_what_a_process_could(connect: Connect, tmp_path: Path) -> None:
-    with (
-        pytest.raises(InvalidConfiguration, match="files, proxy_user cannot be set") as refused,
-        DAG("d", schedule=None),
-    ):
+def test_a_session_cannot_be_what_a_process_could() -> None:
+    given: dict[str, Any] = {"files": "/a.txt", "proxy_user": "somebody", "py_files": None}
+    given |= {"use_krb5ccache": False, "executor_memory": "2g"}
+    refused = pytest.raises(InvalidConfiguration, match="files, proxy_user cannot be set")
+    with refused as caught, DAG("d", schedule=None):
         delta_changes_task(
-            lambda changes: None,
-            pipeline="p",
-            table="/s",
-            staging="/t",
-            task_id="send",
-            files="/a.txt",
-            proxy_user="somebody",
-            py_files=None,
-            use_krb5ccache=False,
-            executor_memory="2g",
+            lambda changes: None, pipeline="p", table="/s", staging="/t", task_id="t", **given
         )()
-    assert "DeltaReadChangesOperator" in refused.value.remedy
-    remote = connect("spark_remote", conn_type="spark_connect", host="sc://spark", port=15002)
-    operator = DeltaReadChangesOperator(
-        task_id="read", pipeline="p", table="/s", staging="/t", spark_conn_id=remote, executor_memory="2g"
-    )
-    with pytest.raises(InvalidConfiguration, match=r"executor_memory cannot be set.*server"):
-        WorkerSession(operator, tmp_path, "name").get(["/s"])
+    assert "DeltaReadChangesOperator" in caught.value.remedy
 
 
 # -- slices ---------------------------------------------------------------------------------------
 def spec_with(method: Any) -> ApplySpec:
-    step = made_step(
-        kind="apply",
-        starting_version=1,
-        watermark=TableVersion("id", 2),
-        seal_number=1,
-        source_columns=("id",),
-        ranges=(ReadRange(1, 2, method, "said so", 10),),
-    )
-    return ApplySpec(
-        pipeline="p",
-        run_id="r",
-        source_uri="/lake/source",
-        target_uri="/lake/target",
-        options=ApplyOptions(),
-        steps=(step,),
-    )
+    ranges = (ReadRange(1, 2, method, "said so", 10),)
+    step = made_step("apply", 1, TableVersion("id", 2), 1, source_columns=("id",), ranges=ranges)
+    tables = {"source_uri": "/lake/source", "target_uri": "/lake/target"}
+    return ApplySpec(pipeline="p", run_id="r", **tables, options=ApplyOptions(), steps=(step,))
 
 
 @pytest.mark.parametrize(
@@ -550,12 +456,8 @@ def test_each_part_of_a_bundle_has_slices_of_its_own(monkeypatch: pytest.MonkeyP
     with manifests_for(bundle, "yarn", tmp_path, options=None, log=logging.getLogger()):
         assert list(results.rglob("*.json"))
     assert list(results.iterdir()) == []
-    assert (
-        with_manifests(
-            BatchSpec(run_id="r", parts=bundle.parts[2:]), "yarn", tmp_path, options=None, name="mine"
-        ).parts
-        == bundle.parts[2:]
-    )  # type: ignore[union-attr]
+    rest = BatchSpec(run_id="r", parts=bundle.parts[2:])
+    assert with_manifests(rest, "yarn", tmp_path, options=None, name="mine") == rest
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -651,12 +553,15 @@ def test_whether_there_is_a_place_for_slices(connect: Connect, monkeypatch: pyte
 
 
 def test_a_decorated_function_can_be_mapped() -> None:
-    def send(changes: Any, bucket: str) -> None:
-        """Stay empty."""
-
     with DAG("d", schedule=None) as dag:
-        made = delta_changes_task(send, pipeline="p", table="/s", staging="/t")
-        made.expand(bucket=["a", "b"])
+
+        @task.delta_changes(pipeline="p", table="/s", staging="/t")
+        def send(changes: Any, bucket: str) -> None:
+            """Stay empty."""
+
+        send.expand(bucket=["a", "b"])
     (mapped,) = dag.tasks
     operator = mapped.unmap({"op_kwargs": {"bucket": "a"}})
+    assert not isinstance(operator, DeltaReadChangesOperator)
+    assert (operator.task_id, operator.custom_operator_name) == ("send", "@task.delta_changes")
     assert (operator.op_args, operator.op_kwargs) == ([None], {"bucket": "a"})

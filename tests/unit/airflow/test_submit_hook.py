@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -26,12 +25,6 @@ from tests.unit.airflow.conftest import Connect, Records, StandIn
 
 
 # -- connections ----------------------------------------------------------------------------------
-def test_without_a_connection_spark_is_local(stand_in: StandIn) -> None:
-    hook = DeltaCdcSubmitHook(conn_id=None)
-    assert hook.master == "local[*]"
-    assert not hook.is_cluster
-
-
 def test_a_missing_connection_is_an_error_and_not_yarn(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
@@ -87,6 +80,7 @@ def _has_kubernetes() -> bool:
     ("extra", "tracked"),
     [
         ({}, False),
+        ({"yarn_track_via_rm_api": True, "deploy-mode": "client"}, False),
         ({"yarn_track_via_rm_api": True}, True),
         ({"yarn-track-via-rm-api": "true"}, True),
         ({"yarn_resourcemanager_webapp_address": "http://rm:8088"}, True),
@@ -94,13 +88,8 @@ def _has_kubernetes() -> bool:
     ],
 )
 def test_tracking_comes_from_the_connection(connect: Connect, extra: dict[str, Any], tracked: bool) -> None:
-    conn_id = connect(host="yarn", **{"deploy-mode": "cluster"}, **extra)
+    conn_id = connect(host="yarn", **{"deploy-mode": "cluster", **extra})
     assert DeltaCdcSubmitHook(conn_id=conn_id).is_tracked is tracked
-
-
-def test_a_client_run_is_never_tracked(connect: Connect) -> None:
-    conn_id = connect(host="yarn", yarn_track_via_rm_api=True)
-    assert not DeltaCdcSubmitHook(conn_id=conn_id).is_tracked
 
 
 class Pods:
@@ -132,13 +121,9 @@ def in_pods(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> Pods:
     return api
 
 
-def tracked(conn_id: str, **arguments: Any) -> DeltaCdcSubmitHook:
-    return DeltaCdcSubmitHook(conn_id=conn_id, **arguments)
-
-
 def test_a_tracked_pod_is_told_by_its_namespace_and_name(in_pods: Pods, stand_in: StandIn) -> None:
     stand_in.does("echo '\t pod name: job-0a1-driver'")
-    hook = tracked("pods", track_driver_via_k8s_api=True)
+    hook = DeltaCdcSubmitHook(conn_id="pods", track_driver_via_k8s_api=True)
     assert hook.is_tracked
     assert hook.submit_tracked("job.py") == "lake:job-0a1-driver"
     assert stand_in.confs["spark.kubernetes.submission.waitAppCompletion"] == "false"
@@ -154,13 +139,13 @@ def test_a_tracked_pod_is_told_by_its_namespace_and_name(in_pods: Pods, stand_in
 def test_a_submission_that_tells_no_pod_is_an_error(in_pods: Pods, stand_in: StandIn) -> None:
     stand_in.does("echo nothing of that kind")
     with pytest.raises(RuntimeError, match="gave no driver pod"):
-        tracked("pods", track_driver_via_k8s_api=True).submit_tracked("job.py")
+        DeltaCdcSubmitHook(conn_id="pods", track_driver_via_k8s_api=True).submit_tracked("job.py")
 
 
 def test_the_end_of_a_pod_counts_only_where_it_was_seen(
     in_pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hook, ends = tracked("pods", track_driver_via_k8s_api=True), iter(["Succeeded", None])
+    hook, ends = DeltaCdcSubmitHook(conn_id="pods", track_driver_via_k8s_api=True), iter(["Succeeded", None])
     monkeypatch.setattr(hook, "_poll_k8s_driver_via_api", lambda: next(ends))
     assert hook.wait_for("lake:job-0a1-driver")
     assert not hook.wait_for("lake:job-0a1-driver"), "it may have been deleted before its end"
@@ -168,7 +153,7 @@ def test_the_end_of_a_pod_counts_only_where_it_was_seen(
 
 def test_a_tracked_submission_must_not_wait(connect: Connect, stand_in: StandIn) -> None:
     conn_id = connect(host="yarn", yarn_track_via_rm_api=True, **{"deploy-mode": "cluster"})
-    hook = tracked(conn_id, conf={"spark.yarn.submit.waitAppCompletion": "TRUE"})
+    hook = DeltaCdcSubmitHook(conn_id=conn_id, conf={"spark.yarn.submit.waitAppCompletion": "TRUE"})
     with pytest.raises(InvalidConfiguration, match="waitAppCompletion is true"):
         hook.submit_tracked("job.py")
     assert not stand_in.was_started
@@ -189,10 +174,6 @@ def test_the_child_gets_a_complete_environment(stand_in: StandIn, monkeypatch: p
     assert Path(seen["SPARK_HOME"], "bin", "spark-submit").exists()
     assert seen["MINE"] == "1"
     assert "PYSPARK_PYTHON" in seen
-
-
-def test_the_submit_binary_is_absolute() -> None:
-    assert Path(DeltaCdcSubmitHook(conn_id=None)._get_spark_binary_path()[0]).is_absolute()
 
 
 def test_the_connections_own_binary_is_used(stand_in: StandIn, connect: Connect) -> None:
@@ -232,21 +213,16 @@ def test_a_dead_application_is_explained_in_a_few_lines(
     stand_in: StandIn, records: Records, tmp_path: Path
 ) -> None:
     frames = 'i=0; while [ $i -lt 300 ]; do echo "    at org.apache.Frame.f$i(F.scala)"; i=$((i+1)); done'
-    stand_in.does(f"{_OUTPUT}\n{frames}\nexit 7")
+    stand_in.does(f"{_OUTPUT}\necho 'Exception: {'x' * 2000} the reason'\n{frames}\nexit 7")
     with pytest.raises(JobFailed) as caught:
         _run(records, tmp_path / "spark.log")
     message = str(caught.value)
     assert "exit code 7" in message
     assert "no space left" in message
+    assert "xx the reason" in message, "a long line is told to its end"
     assert str(tmp_path / "spark.log") in message
     assert "org.apache" not in message
     assert len(message.splitlines()) <= 25
-
-
-def test_a_long_line_is_told_to_its_end(stand_in: StandIn, records: Records, tmp_path: Path) -> None:
-    stand_in.does(f"echo 'Exception: {'x' * 2000} the reason'; exit 7")
-    with pytest.raises(JobFailed, match="xx the reason"):
-        _run(records, tmp_path / "spark.log")
 
 
 def test_at_most_twenty_lines_explain(stand_in: StandIn, records: Records, tmp_path: Path) -> None:
@@ -302,17 +278,6 @@ def test_kill_ends_the_application_and_its_children(
     assert isinstance(raised[0], JobFailed)
     assert "killed" in str(raised[0])
     assert hook._submit_sp.poll() in (-signal.SIGTERM, -signal.SIGKILL)
-
-
-def test_kill_before_start_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    hook = DeltaCdcSubmitHook(conn_id=None)
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("started a process, or looked something up")
-
-    monkeypatch.setattr(subprocess, "Popen", refuse)
-    monkeypatch.setattr(hook, "get_connection", refuse)
-    hook.on_kill()
 
 
 def test_an_interrupted_submit_takes_its_application_along(

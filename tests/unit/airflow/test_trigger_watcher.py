@@ -22,6 +22,7 @@ from airflow.sdk.execution_time.comms import (
 from airflow.triggers.shared_stream import AckTimeout, SharedStreamManager
 
 from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.sensors import DeltaVersionSensor
 from airflow_delta_cdc.triggers import DeltaVersionTrigger, watched_asset
 from airflow_delta_cdc.triggers.patience import Patience
 from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
@@ -146,11 +147,13 @@ def versions(payload: dict[str, Any]) -> tuple[int | None, int]:
 
 # -- arguments ------------------------------------------------------------------------------------
 def test_serializing_round_trip() -> None:
-    made = watcher("/t", min_versions=2, operations="MERGE", partitions={"day": 1}, delta_conn_id="lake")
+    partitions = {"day": (date(2026, 1, 2), None), "n": {3}}
+    made = watcher("/t", min_versions=2, operations={"Merge"}, partitions=partitions, delta_conn_id="lake")
     path, arguments = made.serialize()
     assert path == "airflow_delta_cdc.triggers.version.DeltaVersionTrigger"
-    assert DeltaVersionTrigger(**arguments).serialize() == made.serialize()
-    assert json.loads(json.dumps(arguments)) == arguments
+    assert arguments["partitions"] == {"day": [None, "2026-01-02"], "n": ["3"]}
+    assert arguments["operations"] == ["merge"]
+    assert DeltaVersionTrigger(**json.loads(json.dumps(arguments))).serialize() == made.serialize()
 
 
 def test_every_argument_has_its_row_in_the_docs() -> None:
@@ -160,8 +163,12 @@ def test_every_argument_has_its_row_in_the_docs() -> None:
 
 
 def test_the_interval_is_that_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    sensor = DeltaVersionSensor(task_id="wait", table="/t")
+    assert sensor.poke_interval == 30.0
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__POLL_INTERVAL", "7")
     assert DeltaVersionTrigger(table="/t", asset_name="a").serialize()[1]["poll_interval"] == 7.0
+    assert DeltaVersionSensor(task_id="wait", table="/t").poke_interval == 7.0
+    assert DeltaVersionSensor(task_id="wait", table="/t", poke_interval=3).poke_interval == 3.0
 
 
 def test_the_same_arguments_give_the_same_asset() -> None:
@@ -188,11 +195,6 @@ def test_a_watched_asset_is_never_one_that_tasks_name() -> None:
     assert all(asset.uri.isascii() and " " not in asset.uri for asset in assets)
 
 
-def test_a_catalog_name_is_refused_when_the_dag_is_parsed() -> None:
-    with pytest.raises(TableNameUnresolved):
-        watched_asset("main.sales.orders")
-
-
 def test_an_interval_as_a_sensor_takes_it() -> None:
     """``poll_interval=timedelta(seconds=10)`` was a TypeError."""
     ten = [
@@ -212,14 +214,8 @@ def test_an_interval_as_a_sensor_takes_it() -> None:
 def test_a_wrong_condition_is_refused_when_the_dag_is_parsed(wrong: dict[str, Any]) -> None:
     with pytest.raises((InvalidConfiguration, TypeError)):
         watcher("/t", **wrong)
-
-
-def test_what_is_stored_is_read_again_as_it_is() -> None:
-    made = watcher("/t", partitions={"day": (date(2026, 1, 2), None), "n": {3}}, operations={"Merge"})
-    arguments = json.loads(json.dumps(made.serialize()[1]))
-    assert arguments["partitions"] == {"day": [None, "2026-01-02"], "n": ["3"]}
-    assert arguments["operations"] == ["merge"]
-    assert DeltaVersionTrigger(**arguments).serialize()[1] == arguments
+    with pytest.raises(TableNameUnresolved):
+        watched_asset("main.sales.orders")
 
 
 def test_different_watchers_never_share_a_stream() -> None:
@@ -232,52 +228,39 @@ def test_different_watchers_never_share_a_stream() -> None:
 
 
 # -- the cursor -----------------------------------------------------------------------------------
-def test_fires_once_without_a_cursor_and_then_goes_on(tmp_path: Path, supervisor: Supervisor) -> None:
-    table = tmp_path / "t"
-    append(table, [1])
-    append(table, [2])
-
-    async def scenario() -> None:
-        async with running(watcher(table)) as one:
-            payload, number = await one.event()
-            assert versions(payload) == (None, 1)
-            assert await one.quiet()
-            one.stored(number)
-            await until(lambda: supervisor.seen("orders") == [1])
-            append(table, [3])
-            payload, number = await one.event()
-            assert versions(payload) == (1, 2)
-
-    asyncio.run(scenario())
-
-
 def test_the_cursor_moves_only_when_the_event_is_stored(tmp_path: Path, supervisor: Supervisor) -> None:
     table = tmp_path / "t"
     append(table, [1])
 
-    async def dies_before() -> None:
-        async with running(watcher(table)) as one:
-            payload, _ = await one.event()
-            assert versions(payload) == (None, 0)
-            assert await one.quiet()
-            assert supervisor.seen("orders") == []
+    async def never_confirmed(ack_timeout: float) -> None:
+        async with running(watcher(table), ack_timeout=ack_timeout) as one:
+            assert versions((await one.event())[0]) == (None, 0)
+            if ack_timeout < 1:
+                assert isinstance(await one.failure(), AckTimeout)
+            else:
+                assert await one.quiet()
+        assert supervisor.seen("orders") == []
 
     async def again() -> None:
         async with running(watcher(table)) as one:
             payload, number = await one.event()
             assert versions(payload) == (None, 0)
+            assert await one.quiet()
             one.stored(number)
             await until(lambda: supervisor.seen("orders") == [0])
-
-    async def and_rests() -> None:
-        async with running(watcher(table)) as one:
-            assert await one.quiet()
             append(table, [2])
             assert versions((await one.event())[0]) == (0, 1)
 
-    asyncio.run(dies_before())
+    async def several_versions_are_one_event() -> None:
+        async with running(watcher(table)) as one:
+            assert versions((await one.event())[0]) == (0, 2)
+            assert await one.quiet()
+
+    asyncio.run(never_confirmed(300))
+    asyncio.run(never_confirmed(0.05))
     asyncio.run(again())
-    asyncio.run(and_rests())
+    append(table, [3])
+    asyncio.run(several_versions_are_one_event())
 
 
 def test_events_are_confirmed_in_order(tmp_path: Path, supervisor: Supervisor) -> None:
@@ -295,21 +278,6 @@ def test_events_are_confirmed_in_order(tmp_path: Path, supervisor: Supervisor) -
             assert supervisor.seen("orders") == [], "the first one is not stored yet"
             one.stored(first)
             await until(lambda: supervisor.seen("orders") == [1])
-
-    asyncio.run(scenario())
-
-
-def test_an_event_that_is_never_confirmed_comes_again(tmp_path: Path, supervisor: Supervisor) -> None:
-    table = tmp_path / "t"
-    append(table, [1])
-
-    async def scenario() -> None:
-        async with running(watcher(table), ack_timeout=0.05) as one:
-            await one.event()
-            assert isinstance(await one.failure(), AckTimeout)
-        assert supervisor.seen("orders") == []
-        async with running(watcher(table)) as one:
-            assert versions((await one.event())[0]) == (None, 0)
 
     asyncio.run(scenario())
 
@@ -333,27 +301,6 @@ def test_an_unclean_outcome_goes_back_to_the_cursor(tmp_path: Path, supervisor: 
         assert versions((await anext(stream))[0]) == (None, 1)
 
     asyncio.run(scenario())
-
-
-def test_two_versions_between_two_looks_are_one_event(tmp_path: Path, supervisor: Supervisor) -> None:
-    table = tmp_path / "t"
-    append(table, [1])
-
-    async def first() -> None:
-        async with running(watcher(table)) as one:
-            _, number = await one.event()
-            one.stored(number)
-            await until(lambda: supervisor.seen("orders") == [0])
-
-    async def second() -> None:
-        async with running(watcher(table)) as one:
-            assert versions((await one.event())[0]) == (0, 2)
-            assert await one.quiet()
-
-    asyncio.run(first())
-    append(table, [2])
-    append(table, [3])
-    asyncio.run(second())
 
 
 def test_two_assets_on_one_table(tmp_path: Path, supervisor: Supervisor) -> None:
