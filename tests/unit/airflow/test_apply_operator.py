@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 import pytest
@@ -116,28 +116,7 @@ def run(
 
 
 # -- asking ---------------------------------------------------------------------------------------
-def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAKE", "/lake")
-    bounds = {"starting_version": "", "ending_version": "12", "max_versions": "None"}
-    layout = {"partition_by": ["region"], "cluster_by": [], "target_properties": {"delta.appendOnly": False}}
-    shape = {
-        "keys": "id",
-        "stored_as_scd_type": "2",
-        "sequence_by": None,
-        "initial_load": {"from_version": "4"},
-    }
-    task = operator(source="${LAKE}/source", **bounds, **layout, **shape)
-    _, _, (request, _) = run(task, monkeypatch, Answer())
-    assert (request.source, request.run_id, request.staging) == ("/lake/source", "manual__1", None)
-    assert (request.starting_version, request.ending_version, request.max_versions) == (None, 12, None)
-    assert request.initial_load == {"from_version": 4}
-    options = request.options
-    assert (options.keys, options.stored_as_scd_type, options.sequence_by) == (("id",), 2, "_commit_version")
-    assert (options.partition_by, options.cluster_by) == ({"region": None}, ())
-    assert options.target_properties == {"delta.appendOnly": "false"}
-
-
-#: Every argument beside tables, range and layout, as a form renders it, and what the engine gets of it.
+#: Every argument beside tables and keys, as a form renders it, and what the engine gets of it.
 _GIVEN: dict[str, tuple[Any, Any]] = {
     "source_kind": ("change_log", "change_log"),
     "sequence_by": (["at", "n"], ("at", "n")),
@@ -180,15 +159,24 @@ _GIVEN: dict[str, tuple[Any, Any]] = {
     "publish_changes": (True, True),
     "single_driver": (True, True),
     "take_over_from": ("older", "older"),
+    "starting_timestamp": ("2026-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"),
+    "ending_version": ("12", 12),
+    "max_versions": ("3", 3),
+    "max_bytes": ("4", 4),
+    "versions_per_commit": ("5", 5),
+    "bytes_per_commit": ("6", 6),
+    "stored_as_scd_type": ("2", 2),
+    "initial_load": ({"from_version": "4"}, {"from_version": 4}),
+    "partition_by": (["region"], {"region": None}),
+    "cluster_by": (["id"], ("id",)),
+    "target_properties": ({"delta.appendOnly": False}, {"delta.appendOnly": "false"}),
 }
 
 
 #: Options whose values other tests give.
 _ELSEWHERE = {
-    *("pipeline", "source", "target", "staging", "keys", "stored_as_scd_type", "initial_load", "freshness"),
-    *("starting_version", "ending_version", "starting_timestamp", "ending_timestamp"),
-    *("max_versions", "max_bytes", "versions_per_commit", "bytes_per_commit"),
-    *("partition_by", "cluster_by", "target_properties", "target_location", "target_comment"),
+    *("pipeline", "source", "target", "staging", "keys", "freshness", "starting_version"),
+    *("ending_timestamp", "target_location", "target_comment"),
 }
 
 
@@ -198,42 +186,39 @@ def _asked(request: Any, name: str) -> Any:
 
 def test_every_argument_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """None is mixed up with another one, and none is dropped."""
+    monkeypatch.setenv("LAKE", "/lake")
     given = {name: value for name, (value, _) in _GIVEN.items()}
-    _, _, (request, _) = run(operator(**given), monkeypatch, Answer())
+    _, _, (request, _) = run(operator(source="${LAKE}/source", keys="id", **given), monkeypatch, Answer())
     assert {name: _asked(request, name) for name in _GIVEN} == {
         name: got for name, (_, got) in _GIVEN.items()
     }
+    assert (request.source, request.run_id, request.staging) == ("/lake/source", "manual__1", None)
+    assert request.options.keys == ("id",)
     # A new option has to be added to one of the two.
     assert set(_GIVEN) == set(APPLY) - _ELSEWHERE
 
 
 def test_the_function_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    bounds = {"ending_version": 12, "starting_timestamp": "2026-01-01T00:00:00+00:00", "max_versions": 3}
-    layout = {"partition_by": ["region"], "target_properties": {"p": 1}, "storage_options": {"region": "eu"}}
-    sizes = {"max_bytes": 4, "versions_per_commit": 5, "bytes_per_commit": 6, "stored_as_scd_type": 2}
-    given = {name: value for name, (value, _) in _GIVEN.items()} | bounds | layout | sizes
-    given["initial_load"] = {"none_at": 4}
+    given: dict[str, Any] = {name: got for name, (_, got) in _GIVEN.items()}
+    given |= {
+        "storage_options": {"region": "eu"},
+        "partition_by": ["region"],
+        "on_conflict": {"last_by": ["n"]},
+    }
     _, _, (by_operator, _) = run(operator(**given), monkeypatch, Answer())
     asked: list[Any] = []
     monkeypatch.setattr("delta_cdc.api.changes.located", lambda _, table, *__: table)
     monkeypatch.setattr("delta_cdc.api.changes.is_local", lambda _: True)
     monkeypatch.setattr("delta_cdc.api.changes.run", lambda request, _: asked.append(request))
-    apply_changes(
-        cast("Any", None),
-        "/lake/source",
-        "/lake/target",
-        pipeline="orders",
-        keys=["id"],
-        run_id="manual__1",
-        **grouped(given),
-    )
+    tables: Any = (None, "/lake/source", "/lake/target")
+    apply_changes(*tables, pipeline="orders", keys=["id"], run_id="manual__1", **grouped(given))
     assert asked == [by_operator]
 
 
 def test_an_empty_form_is_an_incremental_run(monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, (plain, _) = run(operator(), monkeypatch, Answer())
     fixed = {"insert_only", "single_driver", "start_column", "end_column"}
-    names = set(_GIVEN) - fixed - {"schema_evolution"} | {"starting_version", "max_bytes"}
+    names = set(_GIVEN) - fixed - {"schema_evolution"} | {"starting_version"}
     for empty in ("", "None"):
         _, _, (request, _) = run(operator(**dict.fromkeys(names, empty)), monkeypatch, Answer())
         assert request == plain
@@ -283,11 +268,10 @@ def test_a_dry_run_is_shown_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_what_is_long_is_whole_in_the_log_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = operator(dry_run=True)
     steps = [f"step {n}" for n in range(500)]
     table = [{"commit": n, "what": step} for n, step in enumerate(steps, 1)]
     long = {"table": table, "steps": steps, "statements": ["a" * 99_000, "b"], "counts": {}}
-    returned, _, _ = run(task, monkeypatch, Answer(applied=False, dry_run=long))
+    returned, _, _ = run(operator(dry_run=True), monkeypatch, Answer(applied=False, dry_run=long))
     assert len(json.dumps(returned)) < 48 * 1024
     shown = returned["dry_run"]
     assert shown["steps"][-2:] == ["step 99", "… 400 more"]

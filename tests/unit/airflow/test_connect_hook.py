@@ -173,13 +173,10 @@ def test_headers_of_a_managed_server(monkeypatch: pytest.MonkeyPatch) -> None:
     hook._connected()
     assert dict(builders[0].metadata()) == headers
     assert hook._named(ValueError(f"no {headers['x-cluster']}")).message.endswith("no ***")
-
-
-@pytest.mark.parametrize("headers", ["x", {"X-Upper": "1"}, {"token": "1"}, {"x": 1}, {"x y": "1"}])
-def test_headers_that_no_client_sends_are_refused(monkeypatch: pytest.MonkeyPatch, headers: Any) -> None:
-    hook = DeltaCdcConnectHook(connection(monkeypatch, host="spark", extra={"headers": headers}))
-    with pytest.raises(InvalidConfiguration, match="extra headers of the connection 'remote'"):
-        _ = hook.headers
+    for wrong in ("x", {"X-Upper": "1"}, {"token": "1"}, {"x": 1}, {"x y": "1"}):
+        hook = DeltaCdcConnectHook(connection(monkeypatch, host="spark", extra={"headers": wrong}))
+        with pytest.raises(InvalidConfiguration, match="extra headers of the connection 'remote'"):
+            _ = hook.headers
 
 
 @pytest.mark.parametrize("disconnected", [False, True])

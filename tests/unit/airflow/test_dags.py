@@ -69,6 +69,7 @@ def test_the_tasks_of_a_group() -> None:
         assert dag.task_dict["publish"].trigger_rule == "none_failed"
         assert dag.task_dict["apply"].max_active_tis_per_dagrun == 8
         assert DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag)).dag_id == dag.dag_id
+    assert "tables" in dags["sales"].params
     assert dags["sales"].params["mode"] == "incremental"
     assert dags["sales__backfill"].params["mode"] == "backfill"
     assert dags["sales"].task_dict["detect_changes"].inlets == [
@@ -89,52 +90,25 @@ def test_large_tables_have_a_chain_of_their_own() -> None:
     )
     assert list(dags) == ["sales"]
     assert ("run_spark", "apply_large") not in edges(dags["sales"])
-    assert {
-        ("detect_changes_large", "apply_large"),
-        ("apply_large", "publish"),
-        ("detect_changes_large", "publish"),
-    } < edges(dags["sales"])
+    chain = {("apply_large", "publish")}
+    chain |= {("detect_changes_large", after) for after in ("apply_large", "publish")}
+    assert chain < edges(dags["sales"])
     look = dags["sales"].task_dict["detect_changes_large"]
     assert [table["pipeline"] for table in look.tables] == ["large"]
     assert look.pipelines == ["large", "small"]
     assert dags["sales"].task_dict["run_spark"].parallel == 3
     alone = build_dags(sales(settings={"backfill": False}, large=large))["sales"]
-    assert edges(alone) == {
-        ("detect_changes_large", "apply_large"),
-        ("apply_large", "publish"),
-        ("detect_changes_large", "publish"),
-    }
+    assert edges(alone) == chain
     assert alone.task_dict["publish"].detections == ["detect_changes_large"]
 
 
-def test_a_pipeline_without_a_group_is_one() -> None:
-    dags = build_dags({"pipelines": {"orders": {**ORDERS, "schedule": "@hourly"}}})
-    assert list(dags) == ["orders", "orders__backfill"]
-    assert "tables" not in dags["orders"].params, "there is no choice"
-    assert "tables" in build_dags(sales())["sales"].params
-
-
 def test_what_is_said_of_dag_tasks_and_application() -> None:
-    settings = {
-        "schedule": "*/15 * * * *",
-        "start_date": "2026-01-01",
-        "catchup": True,
-        "dag_id": "team_{name}",
-        "tags": ["finance"],
-        "owner": "me",
-        "retries": 2,
-        "retry_delay": "5 minutes",
-        "execution_timeout": 60,
-        "pool": "small",
-        "queue": "q",
-        "description": "sales",
-        "doc_md": "# Sales",
-        "on_failure_callback": "tests.unit.airflow.test_dags.called",
-        "spark_conn_id": "spark_x",
-        "driver_memory": "2g",
-        "conf": {"spark.x": "1"},
-        "kafka_options": {"security.protocol": "SSL"},
-    }
+    settings: dict[str, Any] = {"schedule": "*/15 * * * *", "start_date": "2026-01-01", "catchup": True}
+    settings |= {"dag_id": "team_{name}", "tags": ["finance"], "owner": "me", "retries": 2, "queue": "q"}
+    settings |= {"retry_delay": "5 minutes", "execution_timeout": 60, "pool": "small", "doc_md": "# Sales"}
+    settings |= {"description": "sales", "on_failure_callback": "tests.unit.airflow.test_dags.called"}
+    settings |= {"spark_conn_id": "spark_x", "driver_memory": "2g", "conf": {"spark.x": "1"}}
+    settings |= {"kafka_options": {"security.protocol": "SSL"}}
     dags = build_dags(sales(settings=settings), default_args={"owner": "nobody", "retries": 0}, tags=["ours"])
     dag = dags["team_sales"]
     assert set(dags) == {"team_sales", "team_sales__backfill"}
@@ -158,9 +132,17 @@ def test_what_is_said_of_dag_tasks_and_application() -> None:
     assert dag.task_dict["apply"].partial_kwargs["driver_memory"] == "2g"
 
 
-def test_a_callback_that_is_none() -> None:
-    with pytest.raises(InvalidConfiguration, match=r"no callback tests\.nowhere\.x"):
-        build_dags(sales(settings={"on_failure_callback": "tests.nowhere.x"}))
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"on_failure_callback": "tests.nowhere.x"}, r"no callback tests\.nowhere\.x"),
+        ({"schedule": "on_change"}, "on_change"),
+        ({"catchup": True}, "catchup, but no start_date"),
+    ],
+)
+def test_settings_that_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=said):
+        build_dags(sales(settings=settings))
 
 
 def test_what_wakes_a_group() -> None:
@@ -171,29 +153,36 @@ def test_what_wakes_a_group() -> None:
     assert condition == AssetAny(delta_asset("/lake/x"), delta_asset("/lake/y"))
     assert build_dags(sales())["sales"].schedule is None
     assert build_dags(sales(), schedule="@daily")["sales"].timetable.expression == "0 0 * * *"
-    with pytest.raises(InvalidConfiguration, match="on_change"):
-        build_dags(sales(settings={"schedule": "on_change"}))
-
-
-def test_catching_up_needs_a_start() -> None:
-    with pytest.raises(InvalidConfiguration, match="catchup, but no start_date"):
-        build_dags(sales(settings={"catchup": True}))
+    assert group_asset("sales é").uri == "x-delta-cdc-group://sales%20%C3%A9"
 
 
 def test_a_relative_path_counts_from_the_dag_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The absolute path of the file was a part of the DAG, so each new copy made a new version."""
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "dags"
-    folder.mkdir()
-    (folder / "sales.yaml").write_text("pipelines:\n  orders: {source: /a, target: /b, keys: [id]}\n")
-    (folder / "file.py").write_text(
-        "from airflow_delta_cdc.dags import build_dags\ndags = build_dags('sales.yaml')\n"
-    )
-    dags = runpy.run_path(str(folder / "file.py"))["dags"]
-    assert set(dags) == {"orders", "orders__backfill"}
-    assert dags["orders"].fileloc == str(folder / "file.py"), "where its code is, for Airflow"
-    assert "Made from `sales.yaml`" in dags["orders"].doc_md
+    hashes = set()
+    for checkout in ("a", "long/b"):
+        folder = tmp_path / checkout / "dags"
+        folder.mkdir(parents=True)
+        for place in (folder, folder.parent):
+            (place / "sales.yaml").write_text("pipelines:\n  orders: {source: /a, target: /b, keys: [id]}\n")
+        file = folder / "file.py"
+        file.write_text(
+            "from pathlib import Path\nfrom airflow_delta_cdc.dags import build_dags\n"
+            "dags = build_dags('sales.yaml')\n"
+            "above = build_dags(Path(__file__).parent.parent / 'sales.yaml')\n"
+        )
+        found = runpy.run_path(str(file))
+        dags, above = found["dags"], found["above"]["orders"]
+        assert set(dags) == {"orders", "orders__backfill"}, "a pipeline without a group is one"
+        assert "tables" not in dags["orders"].params, "there is no choice"
+        assert dags["orders"].fileloc == str(file), "where its code is, for Airflow"
+        assert "Made from `sales.yaml`" in dags["orders"].doc_md
+        assert "Made from `../sales.yaml`" in above.doc_md
+        hashes.add(SerializedDagModel.hash(DagSerialization.to_dict(above)))
+        assert str(tmp_path) not in str({**DagSerialization.serialize_dag(above), "fileloc": ""})
+    assert len(hashes) == 1
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "orders__backfill")
-    assert set(runpy.run_path(str(folder / "file.py"))["dags"]) == {"orders__backfill"}
+    assert set(runpy.run_path(str(file))["dags"]) == {"orders__backfill"}
 
 
 def test_the_same_every_time() -> None:
@@ -230,32 +219,8 @@ def test_a_cron_is_in_the_zone_of_the_start(
     assert made.timetable.timezone == plain.timetable.timezone == pendulum.timezone(zone)
     serialized = DagSerialization.serialize_dag(made)["timetable"]["__var"]
     assert serialized == {"expression": "0 3 * * *", "timezone": zone}
-
-
-def test_a_start_of_a_file_has_its_zone() -> None:
-    settings = {"schedule": "@daily", "start_date": "2026-01-01T00:00:00 Europe/Berlin"}
-    made = build_dags(sales(settings=settings))["sales"]
-    assert made.timetable.timezone.name == "Europe/Berlin"
-
-
-def test_two_checkouts_are_one_version(tmp_path: Path) -> None:
-    """The absolute path of the file was a part of the DAG, so each new copy made a new version."""
-    hashes = set()
-    for checkout in ("a", "long/b"):
-        folder = tmp_path / checkout / "dags"
-        folder.mkdir(parents=True)
-        (folder.parent / "sales.yaml").write_text(
-            "pipelines:\n  orders: {source: /a, target: /b, keys: [id]}\n"
-        )
-        (folder / "file.py").write_text(
-            "from pathlib import Path\nfrom airflow_delta_cdc.dags import build_dags\n"
-            "dags = build_dags(Path(__file__).parent.parent / 'sales.yaml')\n"
-        )
-        dags = runpy.run_path(str(folder / "file.py"))["dags"]
-        assert "Made from `../sales.yaml`" in dags["orders"].doc_md
-        hashes.add(SerializedDagModel.hash(DagSerialization.to_dict(dags["orders"])))
-        assert str(tmp_path) not in str({**DagSerialization.serialize_dag(dags["orders"]), "fileloc": ""})
-    assert len(hashes) == 1
+    settings = {"schedule": "@daily", "start_date": f"2026-01-01T00:00:00 {zone}"}
+    assert build_dags(sales(settings=settings))["sales"].timetable.timezone.name == zone, "of a file"
 
 
 def test_a_group_needs_its_xcoms() -> None:
@@ -263,7 +228,3 @@ def test_a_group_needs_its_xcoms() -> None:
     for task in made.tasks:
         given = task.partial_kwargs["do_xcom_push"] if task.is_mapped else task.do_xcom_push
         assert given is True, task.task_id
-
-
-def test_the_asset_of_a_group() -> None:
-    assert group_asset("sales é").uri == "x-delta-cdc-group://sales%20%C3%A9"

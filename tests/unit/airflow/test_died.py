@@ -46,29 +46,26 @@ def leaves(*parts: JobResult) -> str:
     return f'echo {shlex.quote(result.to_json())} > "$result"'
 
 
+def ingest() -> DeltaIngestChangesOperator:
+    options = {"sequence_by": "id"}
+    return DeltaIngestChangesOperator(
+        task_id="ingest", source="/data", log="/log", keys=["id"], adapter_options=options
+    )
+
+
 def run(spec: BatchSpec) -> JobResult:
     context: Any = {"task_state_store": Store(), "run_id": "run"}
-    task = DeltaIngestChangesOperator(
-        task_id="ingest", source="/data", log="/log", keys=["id"], adapter_options={"sequence_by": "id"}
-    )
-    return task.run_job(context, spec)
+    return ingest().run_job(context, spec)
+
+
+_KILLED = "it was killed, probably by the kernel, because the memory"
 
 
 @pytest.mark.parametrize(
     ("end", "code", "cause", "remedy"),
     [
-        (
-            "kill -9 $$",
-            -9,
-            "it was killed, probably by the kernel, because the memory",
-            "give the driver more",
-        ),
-        (
-            "exit 137",
-            137,
-            "it was killed, probably by the kernel, because the memory",
-            "give the driver more",
-        ),
+        ("kill -9 $$", -9, _KILLED, "give the driver more"),
+        ("exit 137", 137, _KILLED, "give the driver more"),
         ("exit 52", 52, "Spark ended it after an OutOfMemoryError of Java", "give the driver more"),
         ("exit 134", 134, "the JVM crashed", "see the lines above"),
         ("exit 139", 139, "the JVM crashed", "see the lines above"),
@@ -89,35 +86,21 @@ def test_the_exit_code_names_the_cause(
 
 
 def test_parts_without_an_outcome_get_the_error_of_the_death(stand_in: StandIn, spec: BatchSpec) -> None:
-    stand_in.does(f"echo java.lang.Boom; {leaves(DONE, READING)}; exit 52")
-    result = run(spec)
-    assert result.parts == (DONE, READING)
-    assert result.error is not None
-    assert "exit code 52" in result.error["message"]
-    assert "java.lang.Boom" in result.error["message"]
-
-
-def test_the_last_words_of_a_driver_without_its_jvm_are_no_outcome(
-    stand_in: StandIn, spec: BatchSpec
-) -> None:
-    """It says that it lost the JVM. Why, the exit code shows; what it read, its result still says."""
-    stand_in.does(f"{leaves(NAMED, LOST)}; exit 52")
-    result = run(spec)
-    assert result.parts == (NAMED, READING)
-    assert result.error is not None
-    assert "exit code 52" in result.error["message"]
-
-
-def test_an_error_that_the_driver_reports_stays(stand_in: StandIn, spec: BatchSpec) -> None:
+    """The last words of a driver without its JVM are no outcome: why, the exit code shows."""
+    for left, parts in (((DONE, READING), (DONE, READING)), ((NAMED, LOST), (NAMED, READING))):
+        stand_in.does(f"echo java.lang.Boom; {leaves(*left)}; exit 52")
+        result = run(spec)
+        assert result.parts == parts
+        assert result.error is not None
+        assert "exit code 52" in result.error["message"]
+        assert "java.lang.Boom" in result.error["message"]
     stand_in.does(f"{leaves(DONE, LOST)}; exit 1")
-    assert run(spec).parts == (DONE, LOST)
+    assert run(spec).parts == (DONE, LOST), "an error that the driver reports stays"
 
 
 def test_of_a_killed_application_nothing_is_read(stand_in: StandIn, spec: BatchSpec) -> None:
     """What it was reading is not why it ended."""
-    task = DeltaIngestChangesOperator(
-        task_id="ingest", source="/data", log="/log", keys=["id"], adapter_options={"sequence_by": "id"}
-    )
+    task = ingest()
     stand_in.does(f"{leaves(DONE, READING)}; echo 'delta_cdc| ready'; exec sleep 60")
 
     class Killing:

@@ -124,19 +124,19 @@ def test_an_option_in_another_spelling_wins_over_the_connections(
 
 
 # -- Spark ----------------------------------------------------------------------------------------
+def _away(kind: str) -> dict[str, str]:
+    """Return the checks of a Spark whose address does not answer."""
+    skipped = {f"{kind}-{name}": "skipped" for name in ("job", "python", "defaults")}
+    return {f"{kind}-address": "failed", **skipped}
+
+
 @pytest.mark.parametrize(
     ("connection", "status", "said"),
     [
         ({}, {"spark-connection": "failed"}, "SparkConnectionNotFound"),
         (
             {"host": f"spark://{_CLOSED}"},
-            {
-                "spark-connection": "ok",
-                "master-address": "failed",
-                "master-job": "skipped",
-                "master-python": "skipped",
-                "master-defaults": "skipped",
-            },
+            {"spark-connection": "ok", **_away("master")},
             "deploy mode client",
         ),
         (
@@ -146,13 +146,7 @@ def test_an_option_in_another_spelling_wins_over_the_connections(
         ),
         (
             {"conn_type": "spark_connect", "host": "sc://127.0.0.1:1"},
-            {
-                "spark-connection": "ok",
-                "connect-address": "failed",
-                "connect-job": "skipped",
-                "connect-python": "skipped",
-                "connect-defaults": "skipped",
-            },
+            {"spark-connection": "ok", **_away("connect")},
             "Spark Connect server, sc://127.0.0.1:1",
         ),
     ],
@@ -167,23 +161,6 @@ def test_a_connection_of_spark(
     assert said in found["spark-connection"].found
 
 
-@pytest.mark.parametrize("there", ["not set", "gone", "there"])
-def test_the_folder_between_worker_and_cluster(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: str
-) -> None:
-    (tmp_path / "yarn-site.xml").touch()
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    if there != "not set":
-        folder = tmp_path / ("results" if there == "gone" else "")
-        monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", folder.as_uri())
-    found = looked(spark=connect(host="yarn", **{"deploy-mode": "cluster"}))
-    assert found["master-address"].status == "ok"
-    assert found["master-job"].status == "skipped"
-    assert found["results-folder"].status == ("ok" if there == "there" else "failed")
-    said = {"not set": "InvalidConfiguration", "gone": "does not exist", "there": "can be written"}
-    assert said[there] in found["results-folder"].found
-
-
 @pytest.fixture
 def on_a_cluster(connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """Give the id of a connection whose drivers run elsewhere."""
@@ -192,31 +169,33 @@ def on_a_cluster(connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     return connect(host="yarn", **{"deploy-mode": "cluster"})
 
 
-def connection_of(monkeypatch: pytest.MonkeyPatch, options: dict[str, str]) -> str:
-    fields = {"conn_type": "delta", "extra": {"storage": "s3", "storage_options": options}}
-    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(fields))
-    return "lake"
-
-
-def test_the_folder_is_reached_as_by_a_task(
-    on_a_cluster: str, monkeypatch: pytest.MonkeyPatch, s3: Gateway
+@pytest.mark.parametrize("there", ["not set", "gone", "there"])
+def test_the_folder_between_worker_and_cluster(
+    on_a_cluster: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: str
 ) -> None:
-    """With the connection where that is for the same store; this machine has no keys of its own."""
-    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", s3.uri("results"))
-    lake = connection_of(monkeypatch, s3.options())
-    found = looked(Questions(timeout=20), spark=on_a_cluster, delta=lake)["results-folder"]
-    assert found.status == "ok", found
-    assert not [path for path in s3.bucket.rglob("results/**/*") if path.is_file()], "nothing is left behind"
+    if there != "not set":
+        folder = tmp_path / ("results" if there == "gone" else "")
+        monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", folder.as_uri())
+    found = looked(spark=on_a_cluster)
+    assert found["master-address"].status == "ok"
+    assert found["master-job"].status == "skipped"
+    assert found["results-folder"].status == ("ok" if there == "there" else "failed")
+    said = {"not set": "InvalidConfiguration", "gone": "does not exist", "there": "can be written"}
+    assert said[there] in found["results-folder"].found
 
 
-def test_nothing_is_left_in_a_folder_that_may_not_be_listed(
+def test_the_folder_is_reached_as_by_a_task_and_nothing_is_left(
     on_a_cluster: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """With the connection where that is for the same store; this machine has no keys of its own."""
     with HttpStore(tmp_path / "store") as store:
-        store.faults = lambda request: Fault("denied") if request.lists else None
         monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", store.uri("results"))
-        lake = connection_of(monkeypatch, store.options())
-        found = looked(Questions(timeout=20), spark=on_a_cluster, delta=lake)["results-folder"]
+        fields = {"conn_type": "delta", "extra": {"storage": "s3", "storage_options": store.options()}}
+        monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(fields))
+        found = looked(Questions(timeout=20), spark=on_a_cluster, delta="lake")["results-folder"]
+        assert found.status == "ok", found
+        store.faults = lambda request: Fault("denied") if request.lists else None
+        found = looked(Questions(timeout=20), spark=on_a_cluster, delta="lake")["results-folder"]
     assert found.status == "failed"
     assert "cannot list" in found.found
     assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]

@@ -24,28 +24,14 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_extra_is_the_clients_configuration(connect: Any) -> None:
-    """As the Kafka provider of Airflow has it; callbacks are of its own operators."""
-    conn_id = connect(
-        {
-            "bootstrap.servers": "one:9092,two:9092",
-            "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
-            "error_cb": "my.module.called_back",
-            "group.id": None,
-        }
-    )
-    assert kafka_options(conn_id, None) == {
-        "bootstrap.servers": "one:9092,two:9092",
-        "enable.auto.commit": "false",
-        "session.timeout.ms": "6000",
-    }
-
-
-def test_explicit_options_win(connect: Any) -> None:
-    conn_id = connect({"bootstrap.servers": "one:9092", "security.protocol": "SSL"})
-    found = kafka_options(conn_id, {"security.protocol": "PLAINTEXT", "client.id": "me"})
-    assert found == {"bootstrap.servers": "one:9092", "security.protocol": "PLAINTEXT", "client.id": "me"}
-    assert kafka_options(None, {"client.id": "me"}) == {"client.id": "me"}
+    """As the Kafka provider of Airflow has it; callbacks are of its own operators. Explicit options win."""
+    told = {"bootstrap.servers": "one:9092,two:9092", "enable.auto.commit": False, "session.timeout.ms": 6000}
+    conn_id = connect({**told, "error_cb": "my.module.called_back", "group.id": None})
+    texts = {**told, "enable.auto.commit": "false", "session.timeout.ms": "6000"}
+    assert kafka_options(conn_id, None) == texts
+    own = {"session.timeout.ms": "7", "client.id": "me"}
+    assert kafka_options(conn_id, own) == {**texts, **own}
+    assert kafka_options(None, own) == own
     assert kafka_options(None, None) is None
 
 

@@ -55,10 +55,11 @@ def test_the_target_is_the_log_without_one() -> None:
     assert links(task(item("a")))["Delta CDC"].endswith("?pipeline=a")
     read = DeltaReadChangesOperator(task_id="r", pipeline="p", table="/lake/t", staging="/lake/st")
     assert links(read)["Target"] == "", "its target is a sink"
-
-
-def test_a_target_that_is_not_known_has_no_link() -> None:
     assert links(operator(target="${NOT_SET_ANYWHERE}/t"))["Target"] == ""
+    # A pipeline that the page does not know has no link.
+    templated = operator(pipeline="{{ params.name }}")
+    templated.pipeline = "rendered"
+    assert links(read)["Delta CDC"] == links(templated)["Delta CDC"] == ""
 
 
 def test_a_refused_configuration_has_no_links() -> None:
@@ -115,14 +116,6 @@ def test_a_link_without_the_application_stays_after_a_failure(
         with pytest.raises(JobFailed):
             one.run_job(context, SPEC)
         assert links(one)["Spark"] == expected
-
-
-def test_a_pipeline_that_the_page_does_not_know_has_no_link() -> None:
-    read = DeltaReadChangesOperator(task_id="r", pipeline="p", table="/lake/t", staging="/lake/st")
-    templated = operator(pipeline="{{ params.name }}")
-    templated.pipeline = "rendered"
-    for one in (read, templated):
-        assert links(one)["Delta CDC"] == ""
 
 
 def test_a_mapped_task_that_was_not_rendered_has_no_links() -> None:

@@ -70,6 +70,20 @@ def test_plain_statsd_has_the_labels_in_the_name(statsd: StatsdReceiver) -> None
     ]
 
 
+def test_what_is_unknown_or_was_not_written_is_not_sent(statsd: StatsdReceiver) -> None:
+    emit_lag("p", None)
+    assert statsd.lines() == []
+    emit_lag("p", {**LAG, "late": None})
+    names = ("versions_behind", "seconds_behind")
+    assert list(statsd.values()) == [f"airflow.delta_cdc.{name}.p" for name in names]
+    ingested = {"applied": True, "counts": {"events": 7, "files": 2}, "bytes_written": 50}
+    emit_run({**RUN, "lag": None, "applied": False, "ingested": ingested})
+    found = statsd.values()
+    assert found["airflow.delta_cdc.rows.sales__orders.events"] == 7
+    assert found["airflow.delta_cdc.bytes_written.sales__orders"] == 50
+    assert not [name for name in found if name.endswith((".files", ".inserted"))]
+
+
 @pytest.mark.parametrize("statsd", [{"statsd_influxdb_enabled": "True"}], indirect=True)
 def test_statsd_with_tags(statsd: StatsdReceiver) -> None:
     emit_run({**RUN, "lag": None})
@@ -81,25 +95,6 @@ def test_every_way_that_airflow_knows_publishes(monkeypatch: pytest.MonkeyPatch,
     assert not are_published()
     monkeypatch.setenv(f"AIRFLOW__METRICS__{switch.upper()}", "True")
     assert are_published()
-
-
-def test_what_is_unknown_is_not_sent(statsd: StatsdReceiver) -> None:
-    emit_lag("p", None)
-    assert statsd.lines() == []
-    emit_lag("p", {**LAG, "late": None})
-    assert list(statsd.values()) == [
-        "airflow.delta_cdc.versions_behind.p",
-        "airflow.delta_cdc.seconds_behind.p",
-    ]
-
-
-def test_an_ingest_and_its_apply(statsd: StatsdReceiver) -> None:
-    ingested = {"applied": True, "counts": {"events": 7, "files": 2}, "bytes_written": 50}
-    emit_run({**RUN, "lag": None, "applied": False, "ingested": ingested})
-    found = statsd.values()
-    assert found["airflow.delta_cdc.rows.sales__orders.events"] == 7
-    assert found["airflow.delta_cdc.bytes_written.sales__orders"] == 50
-    assert not [name for name in found if name.endswith((".files", ".inserted"))]
 
 
 # -- who sends them -------------------------------------------------------------------------------

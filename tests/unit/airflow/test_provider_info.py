@@ -14,21 +14,16 @@ from airflow_delta_cdc.plugin import DeltaCdcPlugin, watermark
 from airflow_delta_cdc.provider_info import get_provider_info
 
 
-def _schema() -> dict[str, object]:
-    text = files("airflow").joinpath("provider_info.schema.json").read_text()
-    schema: dict[str, object] = json.loads(text)
-    return schema
-
-
 def test_info_validates_against_the_schema_of_the_installed_airflow() -> None:
-    jsonschema.validate(get_provider_info(), _schema())
-
-
-def test_the_schema_can_refuse() -> None:
+    schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text())
     info = get_provider_info()
-    info["config"]["delta_cdc"]["options"]["delta_jars"].pop("type")
+    jsonschema.validate(info, schema)
+    options = info["config"]["delta_cdc"]["options"]
+    assert {option["version_added"] for option in options.values()} <= {airflow_delta_cdc.__version__}
+    options["delta_jars"].pop("type")
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(info, _schema())
+        jsonschema.validate(info, schema)
+    assert (DeltaCdcPlugin.name, DeltaCdcPlugin.macros) == ("delta_cdc", [watermark])
 
 
 @pytest.mark.parametrize("kind", ["operators", "sensors", "triggers", "hooks"])
@@ -37,11 +32,6 @@ def test_named_modules_can_be_imported(kind: str) -> None:
     assert modules
     for module in modules:
         importlib.import_module(module)
-
-
-def test_versions_of_options_are_real() -> None:
-    options = get_provider_info()["config"]["delta_cdc"]["options"]
-    assert {option["version_added"] for option in options.values()} <= {airflow_delta_cdc.__version__}
 
 
 class _Ti:
@@ -68,6 +58,7 @@ class _Ti:
 def test_the_macro_pulls_one_value(keys: tuple[str, ...], key: str) -> None:
     found = watermark(_Ti(*keys), "apply", dag_id="d")  # type: ignore[arg-type]
     assert found == {"task": "apply", "dag": "d", "key": key, "prior": False}
+    assert watermark(_Ti(), "apply") is None  # type: ignore[arg-type]
 
 
 def test_the_macro_takes_this_run_before_an_older_one_with_the_other_key() -> None:
@@ -83,12 +74,3 @@ def test_the_macro_takes_this_run_before_an_older_one_with_the_other_key() -> No
     assert older is not None
     assert (older["key"], older["prior"]) == ("watermark", True)
     assert watermark(Ti("watermark"), "apply", include_prior_dates=False) is None  # type: ignore[arg-type]
-
-
-def test_the_macro_of_a_task_that_published_nothing() -> None:
-    assert watermark(_Ti(), "apply") is None  # type: ignore[arg-type]
-
-
-def test_the_plugin_is_named_as_templates_call_it() -> None:
-    assert DeltaCdcPlugin.name == "delta_cdc"
-    assert DeltaCdcPlugin.macros == [watermark]
