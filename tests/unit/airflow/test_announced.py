@@ -70,6 +70,10 @@ def test_the_newest_event_of_a_table_counts(supervisor: Supervisor) -> None:
     supervisor.extras = [of_target(4), of_target(6), of_log(9)]
     assert (newest(), newest("log", "l")) == (4, 9)
     assert supervisor.requests[0] == ("delta_cdc:p", 2)
+    supervisor.requests.clear()
+    supervisor.extras = [of_log(number) for number in range(100, 50, -1)] + [of_target(6)]
+    assert newest() == 6
+    assert [most for _, most in supervisor.requests] == [2, 200], "it is behind many of the log"
 
 
 def test_a_known_number_needs_no_request(supervisor: Supervisor) -> None:
@@ -77,12 +81,6 @@ def test_a_known_number_needs_no_request(supervisor: Supervisor) -> None:
     assert newest(known={"target": 7}) == 7
     assert supervisor.requests == []
     assert newest(known={"target": 5, "log": 7}) == 6
-
-
-def test_an_event_behind_many_of_the_log(supervisor: Supervisor) -> None:
-    supervisor.extras = [of_log(number) for number in range(100, 50, -1)] + [of_target(6)]
-    assert newest() == 6
-    assert [most for _, most in supervisor.requests] == [2, 200]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.api.changes import apply_changes
-from delta_cdc.core.options import APPLY
+from delta_cdc.core.options import APPLY, QueryOptions
 from tests.support.grouped import grouped
 from tests.unit.airflow.test_base_operator import Store
 
@@ -390,12 +390,23 @@ def test_reading_asks_for_the_same_pipeline(monkeypatch: pytest.MonkeyPatch, tmp
         table="/lake/source",
         staging="/lake/staging",
         target="/lake/target",
-        limits={"max_versions": "5"},
+        query="{{ params.query }}",
+        keys=["{{ params.key }}"],
+        where="id > {{ params.low }}",
+        select=["id", "{{ params.key }} AS k"],
+        policies={"on_change_commit": "{{ none }}"},
+        limits={"max_versions": "5", "versions_per_commit": "{{ params.low }}", "bytes_per_commit": ""},
     )
+    params = {"query": "upsert", "key": "id", "low": 3}
+    task.render_template_fields({"params": params})  # type: ignore[arg-type]
     store = Store(**{Answer.plan_key: {"ending_version": 12}})
     context: Any = {"run_id": "r", "task_state_store": store}
     assert task.execute(context)["staging"] == "/lake/staging"
     assert store.kept == {}
     (request,) = asked
     assert (request.pipeline, request.source, request.staging) == ("orders", "/lake/source", "/lake/staging")
-    assert (request.max_versions, request.ending_version) == (5, None)
+    assert (request.max_versions, request.versions_per_commit) == (5, 3)
+    assert (request.bytes_per_commit, request.ending_version) == (None, None)
+    assert request.options == QueryOptions(
+        "upsert", keys=("id",), where="id > 3", select=("id", "id AS k"), on_change_commit="fail"
+    )

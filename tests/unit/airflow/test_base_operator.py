@@ -112,6 +112,8 @@ def test_an_operator_has_a_runtime_and_takes_what_airflows_own_operator_takes() 
     theirs = set(inspect.signature(inspect.unwrap(SparkSubmitOperator.__init__)).parameters)
     own = set(inspect.signature(inspect.unwrap(DeltaCdcOperator.__init__)).parameters)
     assert theirs - ours - {"reconnect_on_retry"} <= own
+    with pytest.raises(InvalidConfiguration, match="application, conn_id"):
+        operator(conn_id="spark_default", application="mine.py")
     lineage = {"openlineage_inject_parent_job_info", "openlineage_inject_transport_info"}
     rest = {"self", "kwargs", "durable", "reconnect_on_retry"}
     assert set(SUBMIT_ARGUMENTS) == theirs - ours - lineage - rest
@@ -125,8 +127,8 @@ def test_every_argument_reaches_spark_submit(stand_in: StandIn) -> None:
     given |= {"files": "/f", "archives": "/a.zip", "principal": "me", "keytab": "/k", "name": "mine"}
     given |= {"repositories": "https://r", "packages": "a:b:1", "exclude_packages": "c:d"}
     run(operator(**given, verbose=True))
-    told = {name: stand_in.option(f"--{name.replace('_', '-')}") for name in given}
-    assert told == {name: [str(value)] for name, value in given.items()}
+    passed = {name: stand_in.option(f"--{name.replace('_', '-')}") for name in given}
+    assert passed == {name: [str(value)] for name, value in given.items()}
     assert "--verbose" in stand_in.arguments
 
 
@@ -143,41 +145,27 @@ def test_embedded_spark(stand_in: StandIn) -> None:
     assert Path(stand_in.option("--py-files")[0]).name.startswith("delta_cdc-")
 
 
-def test_lists_of_the_users_confs_come_behind_ours_on_a_cluster(stand_in: StandIn, connect: Connect) -> None:
-    """An argument of spark-submit hides the conf of its meaning."""
+def test_jars_on_a_cluster(stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An argument of spark-submit hides the conf of its meaning: lists of the user come behind ours."""
     stand_in.does(COMMITTED)
+    conn_id = connect(host="spark://master:7077")
+
+    def passed(setting: str = "auto", **arguments: Any) -> tuple[list[str], list[str]]:
+        monkeypatch.setenv("AIRFLOW__DELTA_CDC__DELTA_JARS", setting)
+        run(operator(spark_conn_id=conn_id, **arguments))
+        assert stand_in.option("--master") == ["spark://master:7077"]
+        assert stand_in.option("--driver-class-path") == []
+        assert stand_in.confs["spark.sql.session.timeZone"] == "UTC"
+        return stand_in.option("--jars"), stand_in.option("--packages")
+
+    ours = "/jars/log.jar,/jars/a.jar,/jars/b.jar"
+    assert passed() == ([ours], [])
+    assert passed("provided") == ([], [])
+    assert passed(jars="/own.jar") == (["/own.jar"], [])
+    assert passed(packages="io.delta:x:1") == ([], ["io.delta:x:1"])
     conf = {"spark.jars": "/mine.jar", "spark.submit.pyFiles": "/mine.py"}
-    run(operator(spark_conn_id=connect(host="spark://master:7077"), conf=conf, py_files="/other.py"))
-    assert stand_in.option("--jars") == ["/jars/log.jar,/jars/a.jar,/jars/b.jar,/mine.jar"]
+    assert passed(conf=conf, py_files="/other.py") == ([f"{ours},/mine.jar"], [])
     assert stand_in.option("--py-files")[0].split(",")[1:] == ["/other.py", "/mine.py"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "setting", "jars", "packages"),
-    [
-        ({}, "auto", ["/jars/log.jar,/jars/a.jar,/jars/b.jar"], []),
-        ({}, "provided", [], []),
-        ({"jars": "/own.jar"}, "auto", ["/own.jar"], []),
-        ({"packages": "io.delta:x:1"}, "auto", [], ["io.delta:x:1"]),
-    ],
-)
-def test_deltas_jars_on_a_cluster(
-    stand_in: StandIn,
-    connect: Connect,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: dict[str, Any],
-    setting: str,
-    jars: list[str],
-    packages: list[str],
-) -> None:
-    monkeypatch.setenv("AIRFLOW__DELTA_CDC__DELTA_JARS", setting)
-    stand_in.does(COMMITTED)
-    run(operator(spark_conn_id=connect(host="spark://master:7077"), **arguments))
-    assert stand_in.option("--master") == ["spark://master:7077"]
-    assert stand_in.option("--jars") == jars
-    assert stand_in.option("--packages") == packages
-    assert stand_in.option("--driver-class-path") == []
-    assert stand_in.confs["spark.sql.session.timeZone"] == "UTC"
 
 
 def test_yarn_cluster_gets_the_spec_as_a_file(
@@ -262,11 +250,6 @@ def test_what_was_exchanged_with_a_cluster_goes_once_the_outcome_is_known(
     assert records.at("warning")[-1].endswith("could not be deleted: no")
 
 
-def test_what_the_operator_sets_itself_is_refused() -> None:
-    with pytest.raises(InvalidConfiguration, match="application, conn_id"):
-        operator(conn_id="spark_default", application="mine.py")
-
-
 # -- spec and result ------------------------------------------------------------------------------
 def test_the_spec_is_private_and_named_by_hash(stand_in: StandIn, small_world: Path) -> None:
     stand_in.does(
@@ -299,17 +282,17 @@ def test_only_the_log_of_what_failed_is_left(
     stand_in: StandIn, small_world: Path, script: str, error: str | None, left: list[str]
 ) -> None:
     stand_in.does(script)
-    said = ""
+    reason = ""
     if error is None:
         run(operator())
     else:
         with pytest.raises(JobFailed, match=error) as caught:
             run(operator())
-        said = str(caught.value)
+        reason = str(caught.value)
     files = [path for path in small_world.rglob("*") if path.is_file()]
     assert [path.name for path in files] == left
     for log in files:
-        assert error is None or str(log) in said
+        assert error is None or str(log) in reason
         assert stat.S_IMODE(log.parent.stat().st_mode) == 0o700
     assert files or list(small_world.iterdir()) == []
 
@@ -378,29 +361,30 @@ def tracked(connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, s
 
 def test_a_running_application_is_found_again_with_its_result(tracked: _Tracked, stand_in: StandIn) -> None:
     fingerprint = specs.sha256(specs.to_json(SPEC))
-    store = Store(spark_job_id="application_1_0001", **{FINGERPRINT_KEY: fingerprint})
+    plan = {"pin:p:t": {"ending_version": 3}}
+    store = Store(spark_job_id="application_1_0001", **{FINGERPRINT_KEY: fingerprint}, **plan)
     assert run(tracked, store).message == "of the first try"
     assert tracked.waited_for == "application_1_0001"
     assert not stand_in.was_started
+    context: Any = {"task_state_store": store}
+    tracked.forget_job(context)
+    assert store.kept == plan, "forgetting leaves pins alone"
 
 
-def test_the_application_of_another_spec_is_not_waited_for(tracked: _Tracked, stand_in: StandIn) -> None:
-    store = Store(spark_job_id="application_1_0001", **{FINGERPRINT_KEY: "another"})
-    assert run(tracked, store).message == "of this try"
-    assert tracked.waited_for == "application_1_0002"
-    assert store.kept["spark_job_id"] == "application_1_0002"
-
-
-def test_an_application_that_cannot_be_found_is_submitted_again(
-    tracked: _Tracked, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("found", [True, False])
+def test_another_application_is_submitted_again(
+    tracked: _Tracked, monkeypatch: pytest.MonkeyPatch, found: bool
 ) -> None:
+    """That of another spec is not waited for, and one that cannot be found cannot be."""
+
     def unreachable(*_: Any) -> str:
         raise RuntimeError("connection refused")
 
     monkeypatch.setattr(DeltaCdcSubmitHook, "query_yarn_application_status", unreachable)
-    fingerprint = specs.sha256(specs.to_json(SPEC))
-    store = Store(spark_job_id="application_0_0000", **{FINGERPRINT_KEY: fingerprint})
+    sha = "another" if found else specs.sha256(specs.to_json(SPEC))
+    store = Store(spark_job_id=f"application_{int(found)}_0001", **{FINGERPRINT_KEY: sha})
     assert run(tracked, store).message == "of this try"
+    assert tracked.waited_for == store.kept["spark_job_id"] == "application_1_0002"
 
 
 @pytest.fixture
@@ -439,14 +423,7 @@ class Manager:
 _NAMED = KeyNotUnique("Two rows share key 1.", remedy="clean the source.")
 
 
-def test_a_named_error_of_a_tracked_application_comes_back_by_its_name(manager: Manager) -> None:
-    """The engine ends with an error code, and for the base class the application has just failed."""
-    manager.leaves(JobResult(status="failed", error=_NAMED.to_dict()))
-    with pytest.raises(KeyNotUnique, match="Two rows share key 1"):
-        run_to_end(manager.task)
-
-
-def test_a_tracked_application_that_died_is_a_failed_job(manager: Manager) -> None:
+def test_a_tracked_application_that_died_is_a_failed_job(manager: Manager, stand_in: StandIn) -> None:
     store = Store()
     with pytest.raises(JobFailed, match="application_1_0001 on yarn is FAILED, without a result") as died:
         run(manager.task, store)
@@ -454,6 +431,17 @@ def test_a_tracked_application_that_died_is_a_failed_job(manager: Manager) -> No
     context: Any = {"task_state_store": store}
     manager.task.forget_job(context)
     assert store.kept == {}
+    # The engine ends with an error code, and for the base class the application has just failed.
+    manager.leaves(JobResult(status="failed", error=_NAMED.to_dict()))
+    with pytest.raises(KeyNotUnique, match="Two rows share key 1"):
+        run_to_end(manager.task)
+    # One that never was is reported as it is.
+    stand_in.does("echo no room; exit 7")
+    with pytest.raises(JobFailed, match="exit code 7"):
+        run(manager.task)
+    stand_in.does("exit 0")
+    with pytest.raises(RuntimeError, match="No YARN application id"):
+        run(manager.task)
 
 
 def test_what_a_driver_that_runs_has_left_so_far_is_no_result(manager: Manager) -> None:
@@ -471,36 +459,18 @@ def test_what_a_driver_that_runs_has_left_so_far_is_no_result(manager: Manager) 
         run(manager.task)
 
 
-def test_an_application_that_never_was_is_told_as_it_is(
-    manager: Manager, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stand_in.does("echo no room; exit 7")
-    with pytest.raises(JobFailed, match="exit code 7"):
-        run(manager.task)
-    stand_in.does("exit 0")
-    with pytest.raises(RuntimeError, match="No YARN application id"):
-        run(manager.task)
-
-
-def test_forgetting_leaves_pins_alone(tracked: _Tracked) -> None:
-    store = Store(spark_job_id="a", **{FINGERPRINT_KEY: "f", "pin:p:t": {"ending_version": 3}})
-    context: Any = {"task_state_store": store}
-    tracked.forget_job(context)
-    assert store.kept == {"pin:p:t": {"ending_version": 3}}
-
-
 # -- killing --------------------------------------------------------------------------------------
-def test_kill_with_nothing_started_looks_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kill_with_nothing_started_looks_nothing_up(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("started a process, or looked something up")
 
     task = operator(spark_conn_id="somewhere")
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    monkeypatch.setattr("airflow_delta_cdc.runtime.submit.submit_hook", refuse)
-    task.on_kill()
-
-
-def test_a_killed_task_starts_nothing(stand_in: StandIn) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_delta_cdc.runtime.submit.submit_hook", refuse)
+        task.on_kill()
     task = operator()
     task.on_kill()
     with pytest.raises(JobFailed, match="killed before"):

@@ -133,15 +133,15 @@ def test_what_is_said_of_dag_tasks_and_application() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "reason"),
     [
         ({"on_failure_callback": "tests.nowhere.x"}, r"no callback tests\.nowhere\.x"),
         ({"schedule": "on_change"}, "on_change"),
         ({"catchup": True}, "catchup, but no start_date"),
     ],
 )
-def test_settings_that_are_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidConfiguration, match=said):
+def test_settings_that_are_refused(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=reason):
         build_dags(sales(settings=settings))
 
 

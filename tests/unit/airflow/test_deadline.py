@@ -24,14 +24,14 @@ def waits() -> None:
     """Do nothing; a function that is not async."""
 
 
-def built(group: dict[str, Any] | None = None, **freshness: str) -> dict[str, DAG]:
+def built(group: Any = None, own: Any = None, **freshness: str) -> dict[str, DAG]:
     tables = {
         name: {"group": "g", "source": f"/lake/{name}_in", "target": f"/lake/{name}", "keys": ["id"]}
         for name in ("a", "b", "c")
     }
     for name, span in freshness.items():
         tables[name]["freshness"] = span
-    return build_dags({"groups": {"g": group or {}}, "pipelines": tables})
+    return build_dags({"groups": {"g": group or {}}, "pipelines": tables}, **(own or {}))
 
 
 def test_a_run_of_a_group_has_the_shortest_freshness_as_deadline() -> None:
@@ -52,18 +52,10 @@ def test_callbacks_of_the_configuration() -> None:
     assert [one.callback.path for one in deadlines] == names
     with pytest.raises(InvalidConfiguration, match=r"waits.*is not awaitable.*name an async function"):
         freshness_deadline("1 minute", waits)
-
-
-def test_arguments_of_the_dag_win() -> None:
-    own = freshness_deadline(60)
-    table = {"source": "/lake/a_in", "target": "/lake/a", "keys": ["id"], "freshness": "1 day"}
-    dags = build_dags({"pipelines": {"a": table}}, deadline=own)
-    assert dags["a"].deadline == [own]
-
-
-def test_without_a_freshness_there_is_no_deadline() -> None:
     with pytest.raises(InvalidConfiguration, match="give a duration like '30 minutes'"):
         freshness_deadline("")
+    own = freshness_deadline(60)
+    assert built(own={"deadline": own}, a="1 day")["g"].deadline == [own], "arguments of the DAG win"
 
 
 def test_airflow_calls_the_callback(caplog: Any) -> None:

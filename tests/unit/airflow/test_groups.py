@@ -371,12 +371,12 @@ def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) 
     flow = Flow(monkeypatch, shown, PipelineResult(pipeline="b", error=TableNotFound("no log", remedy="-")))
     tables = [plain("a"), with_log("b"), with_log("c", target=None)]
     work = [item(one["pipeline"], table={**one, "mode": "dry_run"}) for one in tables]
-    told = run_spark(work, context(params={"mode": "dry_run"}), *tables)
+    answers = run_spark(work, context(params={"mode": "dry_run"}), *tables)
     assert [(one.pipeline, one.ingest) for one in flow.pipeline_jobs] == [("a", None), ("b", None)]
     assert all(one.apply is not None and one.apply.dry_run for one in flow.pipeline_jobs)
-    assert told["a"]["status"] == "planned"
-    assert told["a"]["dry_run"]["dry_run"]["statements"] == ["MERGE"]
-    assert told["b"] == {"item_stamp": S1, "status": "nothing"}
+    assert answers["a"]["status"] == "planned"
+    assert answers["a"]["dry_run"]["dry_run"]["statements"] == ["MERGE"]
+    assert answers["b"] == {"item_stamp": S1, "status": "nothing"}
 
 
 def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,14 +157,14 @@ def test_an_empty_form_is_a_plain_ingest(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_with_a_target_the_log_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
-    def asked(**given: Any) -> tuple[Any, Any]:
+    def requested(**given: Any) -> tuple[Any, Any]:
         world = World(monkeypatch, one(applied=applied()))
         world.run(operator(target=TARGET, **given))
         (pipeline_job,) = world.pipeline_jobs
         return pipeline_job.ingest, pipeline_job.apply
 
     bounds = {"max_bytes": "6", "starting_timestamp": "2026-01-01T00:00:00+00:00"}
-    first, then = asked(stored_as_scd_type="2", track_history_column_list=["name"], **bounds)
+    first, then = requested(stored_as_scd_type="2", track_history_column_list=["name"], **bounds)
     assert (then.pipeline, then.source, then.target) == ("orders", LOG, TARGET)
     options = then.options
     assert (options.source_kind, options.sequence_by) == ("change_log", "_sequence")
@@ -174,9 +174,9 @@ def test_with_a_target_the_log_is_applied(monkeypatch: pytest.MonkeyPatch) -> No
     assert (then.max_bytes, then.starting_timestamp) == (None, None)
     # Whatever is in the log has a key and a sequence. One of the user's own may be missing.
     assert (first.options.on_invalid, options.on_invalid) == ("quarantine", "fail")
-    own = asked(sequence_by="changed_at")[1].options
+    own = requested(sequence_by="changed_at")[1].options
     assert (own.sequence_by, own.on_invalid) == ("changed_at", "quarantine")
-    inserts = asked(insert_only=True, keys=None)[1].options
+    inserts = requested(insert_only=True, keys=None)[1].options
     assert (inserts.source_kind, inserts.insert_only) == ("change_feed", True)
 
 

@@ -25,9 +25,13 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_the_extra_is_the_clients_configuration(connect: Any) -> None:
     """As the Kafka provider of Airflow has it; callbacks are of its own operators. Explicit options win."""
-    told = {"bootstrap.servers": "one:9092,two:9092", "enable.auto.commit": False, "session.timeout.ms": 6000}
-    conn_id = connect({**told, "error_cb": "my.module.called_back", "group.id": None})
-    texts = {**told, "enable.auto.commit": "false", "session.timeout.ms": "6000"}
+    extra = {
+        "bootstrap.servers": "one:9092,two:9092",
+        "enable.auto.commit": False,
+        "session.timeout.ms": 6000,
+    }
+    conn_id = connect({**extra, "error_cb": "my.module.called_back", "group.id": None})
+    texts = {**extra, "enable.auto.commit": "false", "session.timeout.ms": "6000"}
     assert kafka_options(conn_id, None) == texts
     own = {"session.timeout.ms": "7", "client.id": "me"}
     assert kafka_options(conn_id, own) == {**texts, **own}

@@ -499,16 +499,16 @@ def apart(*pipelines: Declared, **rows: Any) -> dict[str, dict[str, Any]]:
 def test_pipelines_of_one_name_with_other_targets_stay_apart() -> None:
     """Names default to the last part of the target."""
     d, e = (replace(ALONE, dag_id=dag_id, target=f"/{dag_id}/b") for dag_id in ("d", "e"))
-    told = event(9, "run_1", lag=lag())._replace(dag_id="e")
+    newest = event(9, "run_1", lag=lag())._replace(dag_id="e")
     rows: dict[str, Any] = {"runs": [run(1, dag_id="e"), run(2, "failed", dag_id="d")]}
-    rows |= {"tasks": [task("failed", number=2, dag_id="d")], "values": done()["values"], "events": [told]}
+    rows |= {"tasks": [task("failed", number=2, dag_id="d")], "values": done()["values"], "events": [newest]}
     found = apart(d, e, **rows)
     assert {key: (one["state"], one["dag_id"]) for key, one in found.items()} == {
         "p@/d/b": ("failed", "d"),
         "p@/e/b": ("ok", "e"),
     }
     assert "version" not in found["p@/d/b"]
-    assert state.trends([told], [d, e]) == {"p@/e/b": [4]}
+    assert state.trends([newest], [d, e]) == {"p@/e/b": [4]}
     assert state.of([d, e], "p@/e/b") == [e]
     assert state.of([d, e], "p") == [d, e]
 

@@ -8,7 +8,7 @@ import shutil
 import time
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -55,12 +55,19 @@ def poke(task: DeltaVersionSensor, store: Store | None = None) -> PokeReturnValu
 
 
 def test_the_baseline_is_pinned_at_the_first_look(tmp_path: Path) -> None:
-    append(tmp_path / "t", [1])
-    store = Store()
-    assert not poke(sensor(tmp_path / "t"), store).is_done
-    append(tmp_path / "t", [2])
-    assert not poke(sensor(tmp_path / "t")).is_done, "without the pin the change is missed"
-    assert poke(sensor(tmp_path / "t"), store).is_done
+    table, store = tmp_path / "t", Store()
+    append(table, [1])
+    assert not poke(sensor(table), store).is_done
+    append(table, [2])
+    assert not poke(sensor(table)).is_done, "without the pin the change is missed"
+    assert poke(sensor(table), store).is_done
+    # It knows which table it was.
+    shutil.rmtree(table)
+    append(table, [2])
+    with pytest.raises(SourceTableReplaced):
+        poke(sensor(table), store)
+    found = poke(sensor(table, allow_recreation=True), store)
+    assert found.xcom_value["reason"] == "table_recreated"
 
 
 def test_the_baseline_without_a_state_store(tmp_path: Path) -> None:
@@ -140,33 +147,16 @@ def deferred(task: DeltaVersionSensor, **kept: Any) -> TaskDeferred:
 
 def test_deferring_hands_the_baseline_to_the_trigger(tmp_path: Path) -> None:
     append(tmp_path / "t", [1])
-    wait = deferred(
-        sensor(
-            tmp_path / "t",
-            poke_interval=5,
-            timeout=60,
-            min_versions="2",
-            baseline_version=0,
-            operations="Merge",
-        )
-    )
+    times = {"poke_interval": 5, "timeout": 60}
+    task = sensor(tmp_path / "t", **times, min_versions="2", baseline_version=0, operations="Merge")
+    wait = deferred(task)
     assert isinstance(wait.trigger, DeltaVersionSensorTrigger)
-    expected = {
-        "table": str(tmp_path / "t"),
-        "baseline": {"version": 0},
-        "min_versions": 2,
-        "operations": ["merge"],
-        "partitions": None,
-        "allow_recreation": False,
-        "seal_due_at": None,
-        "poll_interval": 5.0,
-        "delta_conn_id": None,
-        "storage_options": None,
-    }
+    expected = {"table": str(tmp_path / "t"), "baseline": {"version": 0}, "min_versions": 2}
+    expected |= {"operations": ["merge"], "partitions": None, "allow_recreation": False}
+    expected |= {"seal_due_at": None, "poll_interval": 5.0, "delta_conn_id": None, "storage_options": None}
     arguments = wait.trigger.serialize()[1]
     assert {name: arguments[name] for name in expected} == expected
-    assert wait.method_name == "execute_complete"
-    assert wait.timeout == timedelta(seconds=60)
+    assert (wait.method_name, wait.timeout) == ("execute_complete", timedelta(seconds=60))
 
 
 def test_the_triggers_arguments_mean_the_same(tmp_path: Path) -> None:
@@ -194,19 +184,6 @@ def test_secrets_of_the_connection_stay_out_of_the_trigger(
     arguments = deferred(task).trigger.serialize()[1]
     assert (arguments["delta_conn_id"], arguments["storage_options"]) == ("lake", {"region": "x"})
     assert "hidden!" not in str(arguments)
-
-
-def test_the_pinned_baseline_knows_which_table_it_was(tmp_path: Path) -> None:
-    table = tmp_path / "t"
-    append(table, [1])
-    store = Store()
-    assert not poke(sensor(table), store).is_done
-    shutil.rmtree(table)
-    append(table, [2])
-    with pytest.raises(SourceTableReplaced):
-        poke(sensor(table), store)
-    found = poke(sensor(table, allow_recreation=True), store)
-    assert found.xcom_value["reason"] == "table_recreated"
 
 
 def test_poking_survives_a_store_that_does_not_answer(
@@ -291,13 +268,10 @@ def test_a_sensor_that_never_fails_is_still_rescheduled(tmp_path: Path) -> None:
     }
     with pytest.raises(AirflowRescheduleException):
         task.execute(context)
-
-
-def test_a_wrong_argument_is_a_skip_with_never_fail(tmp_path: Path) -> None:
     for deferrable in (True, False):
-        task = sensor(tmp_path / "t", pipeline="p", never_fail=True, deferrable=deferrable)
+        wrong = sensor(tmp_path / "t", pipeline="p", never_fail=True, deferrable=deferrable)
         with pytest.raises(AirflowSkipException):
-            task.execute(cast("Any", {"task_state_store": Store()}))
+            wrong.execute(context)
 
 
 def test_what_is_there_already_needs_no_triggerer(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from delta_cdc.core.errors import (
     JobFailed,
     SparkConnectionNotFound,
 )
-from delta_cdc.core.options import ApplyOptions, QueryOptions
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import CommitRequest
 from delta_cdc.core.spec import ApplySpec, BatchSpec, JobResult
 from delta_cdc.core.steps import ReadRange
@@ -52,30 +52,6 @@ def tables(tmp_path: Path) -> Tables:
 
 
 # -- read and commit ------------------------------------------------------------------------------
-def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAKE", "/lake")
-    operator = DeltaReadChangesOperator(
-        task_id="read",
-        pipeline="{{ params.name }}",
-        table="/lake/source",
-        staging="${LAKE}/staging",
-        query="{{ params.query }}",
-        keys=["{{ params.key }}"],
-        where="id > {{ params.low }}",
-        select=["id", "{{ params.key }} AS k"],
-        policies={"on_change_commit": "{{ none }}"},
-        limits={"versions_per_commit": "{{ params.cut }}", "bytes_per_commit": ""},
-    )
-    params = {"name": "p", "query": "upsert", "key": "id", "low": 3, "cut": 10}
-    operator.render_template_fields({"params": params})  # type: ignore[arg-type]
-    request = operator._request({"run_id": "r"})  # type: ignore[typeddict-item]
-    assert (request.pipeline, request.staging, request.target) == ("p", "/lake/staging", None)
-    assert request.options == QueryOptions(
-        "upsert", keys=("id",), where="id > 3", select=("id", "id AS k"), on_change_commit="fail"
-    )
-    assert (request.versions_per_commit, request.bytes_per_commit) == (10, None)
-
-
 COMMITTED = Outcome(
     kind="commit",
     applied=True,
@@ -125,8 +101,11 @@ def test_a_read_without_a_batch_commits_nothing(
     operator.render_template_fields({"params": {"end": end}}, dag.get_template_env())  # type: ignore[arg-type]
     monkeypatch.setattr(DeltaCommitWatermarkOperator, "run_job", None)
     context: Any = {"run_id": "r", "ti": Ti(), "task_state_store": Store()}
-    told = operator.execute(context)
-    assert (told["applied"], told["version"], told["seal"], told["staging_version"]) == (False, *[None] * 3)
+    published = operator.execute(context)
+    assert (published["applied"], published["version"], published["seal"], published["staging_version"]) == (
+        False,
+        *[None] * 3,
+    )
     source = tables.source
     made = seal(9, 3, source=source, kind="commit", start=2)
     tables.staging.write_seal(changed(made, configuration={}), operation="WRITE", rows=False)
@@ -134,10 +113,14 @@ def test_a_read_without_a_batch_commits_nothing(
     open_batch = {"batch": "changes", "complete": True, "committed": committed}
     made = seal(10, 5, source=source, kind="read", start=4)
     tables.staging.write_seal(changed(made, configuration=open_batch), operation="WRITE")
-    told = operator.execute(context)
-    assert context["ti"].pushed == {"return_value": told}
-    assert (told["applied"], told["starting_version"], told["ending_version"]) == (False, None, None)
-    assert (told["version"], told["staging_version"]) == (3, 1)
+    published = operator.execute(context)
+    assert context["ti"].pushed == {"return_value": published}
+    assert (published["applied"], published["starting_version"], published["ending_version"]) == (
+        False,
+        None,
+        None,
+    )
+    assert (published["version"], published["staging_version"]) == (3, 1)
 
 
 def test_a_commit_of_whichever_batch_is_open(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,7 +219,7 @@ def test_a_dead_application_is_explained_in_a_few_lines(
     message = str(caught.value)
     assert "exit code 7" in message
     assert "no space left" in message
-    assert "xx the reason" in message, "a long line is told to its end"
+    assert "xx the reason" in message, "a long line is shown to its end"
     assert str(tmp_path / "spark.log") in message
     assert "org.apache" not in message
     assert len(message.splitlines()) <= 25

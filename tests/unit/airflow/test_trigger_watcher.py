@@ -171,28 +171,23 @@ def test_the_interval_is_that_of_the_configuration(monkeypatch: pytest.MonkeyPat
     assert DeltaVersionSensor(task_id="wait", table="/t", poke_interval=3).poke_interval == 3.0
 
 
-def test_the_same_arguments_give_the_same_asset() -> None:
-    one, again = (
-        watched_asset("s3a://lake/t/", min_versions=2),
-        watched_asset("s3://lake/t", min_versions=2),
-    )
-    assert (one.name, one.uri) == (again.name, again.uri)
-    assert [w.trigger.serialize() for w in one.watchers] == [w.trigger.serialize() for w in again.watchers]
-    (watcher,) = one.watchers
-    assert watcher.trigger.asset_name == one.name  # type: ignore[attr-defined]
-
-
 def test_a_watched_asset_is_never_one_that_tasks_name() -> None:
+    arguments: list[dict[str, Any]] = [{}, {"min_versions": 2}, {"operations": "MERGE"}, {"poll_interval": 1}]
     assets = [
         delta_asset("/t/a b"),
-        watched_asset("/t/a b"),
-        watched_asset("/t/a b", min_versions=2),
-        watched_asset("/t/a b", operations="MERGE"),
-        watched_asset("/t/other"),
+        watched_asset("/t"),
+        *(watched_asset("/t/a b", **one) for one in arguments),
     ]
-    assert len({asset.name for asset in assets}) == len(assets)
-    assert len({asset.uri for asset in assets}) == len(assets)
+    assert len({asset.name for asset in assets}) == len({asset.uri for asset in assets}) == len(assets)
     assert all(asset.uri.isascii() and " " not in asset.uri for asset in assets)
+    # Different watchers never share a stream, and the same arguments give the same asset.
+    keys = {watcher("/t", **one).shared_stream_key() for one in (*arguments, {"asset": "other"})}
+    assert len(keys) == len(arguments) + 1
+    one, again = (watched_asset(f"{scheme}://lake/t", min_versions=2) for scheme in ("s3a", "s3"))
+    assert (one.name, one.uri) == (again.name, again.uri)
+    assert [w.trigger.serialize() for w in one.watchers] == [w.trigger.serialize() for w in again.watchers]
+    (watching,) = one.watchers
+    assert watching.trigger.asset_name == one.name  # type: ignore[attr-defined]
 
 
 def test_an_interval_as_a_sensor_takes_it() -> None:
@@ -216,15 +211,6 @@ def test_a_wrong_condition_is_refused_when_the_dag_is_parsed(wrong: dict[str, An
         watcher("/t", **wrong)
     with pytest.raises(TableNameUnresolved):
         watched_asset("main.sales.orders")
-
-
-def test_different_watchers_never_share_a_stream() -> None:
-    keys = [
-        watcher("/t", **arguments).shared_stream_key()
-        for arguments in ({}, {"asset": "other"}, {"min_versions": 2}, {"poll_interval": 1})
-    ]
-    assert len(set(keys)) == len(keys)
-    assert watcher("/t").shared_stream_key() == keys[0]
 
 
 # -- the cursor -----------------------------------------------------------------------------------
@@ -268,8 +254,12 @@ def test_events_are_confirmed_in_order(tmp_path: Path, supervisor: Supervisor) -
     append(table, [1])
 
     async def scenario() -> None:
-        async with running(watcher(table)) as one:
+        async with running(watcher(table), watcher(table, "other")) as (one, other):
             _, first = await one.event()
+            _, of_the_other = await other.event()
+            other.stored(of_the_other)
+            await until(lambda: supervisor.seen("other") == [0])
+            assert supervisor.seen("orders") == []
             append(table, [2])
             payload, second = await one.event()
             assert versions(payload) == (0, 1)
@@ -278,6 +268,19 @@ def test_events_are_confirmed_in_order(tmp_path: Path, supervisor: Supervisor) -
             assert supervisor.seen("orders") == [], "the first one is not stored yet"
             one.stored(first)
             await until(lambda: supervisor.seen("orders") == [1])
+
+    asyncio.run(scenario())
+
+
+def test_without_acknowledgement_the_cursor_stays(tmp_path: Path, supervisor: Supervisor) -> None:
+    append(tmp_path / "t", [1])
+
+    async def scenario() -> None:
+        async with asyncio.timeout(60), aclosing(watcher(tmp_path / "t").run()) as events:  # type: ignore[type-var]
+            assert versions((await anext(events)).payload) == (None, 0)
+            append(tmp_path / "t", [2])
+            assert versions((await anext(events)).payload) == (0, 1)
+        assert supervisor.kept == {}
 
     asyncio.run(scenario())
 
@@ -299,21 +302,6 @@ def test_an_unclean_outcome_goes_back_to_the_cursor(tmp_path: Path, supervisor: 
         await producer.advance([AdvanceItem(first, lost), AdvanceItem(second, kept)])
         assert supervisor.seen("orders") == []
         assert versions((await anext(stream))[0]) == (None, 1)
-
-    asyncio.run(scenario())
-
-
-def test_two_assets_on_one_table(tmp_path: Path, supervisor: Supervisor) -> None:
-    table = tmp_path / "t"
-    append(table, [1])
-
-    async def scenario() -> None:
-        async with running(watcher(table, "one"), watcher(table, "two")) as (one, two):
-            assert versions((await one.event())[0]) == (None, 0)
-            _, number = await two.event()
-            two.stored(number)
-            await until(lambda: supervisor.seen("two") == [0])
-            assert supervisor.seen("one") == []
 
     asyncio.run(scenario())
 
@@ -343,19 +331,6 @@ def test_a_table_made_again_while_the_triggerer_was_down(tmp_path: Path, supervi
     append(table, [8])
     append(table, [9])
     asyncio.run(second())
-
-
-def test_without_acknowledgement_the_cursor_stays(tmp_path: Path, supervisor: Supervisor) -> None:
-    append(tmp_path / "t", [1])
-
-    async def scenario() -> None:
-        async with asyncio.timeout(60), aclosing(watcher(tmp_path / "t").run()) as events:  # type: ignore[type-var]
-            assert versions((await anext(events)).payload) == (None, 0)
-            append(tmp_path / "t", [2])
-            assert versions((await anext(events)).payload) == (0, 1)
-        assert supervisor.kept == {}
-
-    asyncio.run(scenario())
 
 
 # -- trouble --------------------------------------------------------------------------------------
