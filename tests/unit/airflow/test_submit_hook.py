@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -278,6 +279,17 @@ def test_kill_ends_the_application_and_its_children(
     assert isinstance(raised[0], JobFailed)
     assert "killed" in str(raised[0])
     assert hook._submit_sp.poll() in (-signal.SIGTERM, -signal.SIGKILL)
+
+
+def test_kill_before_start_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = DeltaCdcSubmitHook(conn_id=None)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("started a process, or looked something up")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(hook, "get_connection", refuse)
+    hook.on_kill()
 
 
 def test_an_interrupted_submit_takes_its_application_along(
