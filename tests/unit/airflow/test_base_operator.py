@@ -64,6 +64,12 @@ def operator(**arguments: Any) -> DeltaEnableChangeDataFeedOperator:
     return DeltaEnableChangeDataFeedOperator(task_id="enable", table="/data/t", **arguments)
 
 
+def test_one_driver_may_come_as_rendered_text() -> None:
+    context: Any = {"run_id": "r"}
+    assert not operator()._spec(context).single_driver
+    assert operator(single_driver="True")._spec(context).single_driver
+
+
 class Store:
     """A task state store kept in a dict, as strict about None as Airflow's."""
 

@@ -57,7 +57,7 @@ def test_every_field_explains_itself() -> None:
     assert set(labels) == set(MODES)
     assert not any(label.startswith("Backfill") for label in labels.values()), "a tile of Airflow's dialog"
     # Airflow refuses values of another type.
-    wrong = {"mode": "reset", "starting_version": "3", "ending_version": 1.5, "starting_timestamp": 7}
+    wrong = {"mode": "reset", "starting_version": "3", "ending_version": -1, "starting_timestamp": 7}
     wrong |= {"versions_per_commit": 0, "repair_quarantined": "yes", "repair_keys": ["id"], "tables": [1]}
     for name, value in wrong.items():
         with pytest.raises(ParamValidationError, match=name):

@@ -507,11 +507,14 @@ def test_a_dry_run_shows_what_the_application_found(monkeypatch: pytest.MonkeyPa
     assert given["asset_state_store"].kept == given["task_state_store"].kept == {}
 
 
-def test_a_reload_fills_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ingest_announces_its_log_and_a_reload_fills_none(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch, PipelineResult(pipeline="a", ingested=ingested("a"), applied=applied("a")))
     logged = with_log("a", log="/lake/s")
-    assert task(item("a", table=logged), logged).execute(answered())["ingested"]["counts"]["events"] == 3
+    given = answered()
+    assert task(item("a", table=logged), logged).execute(given)["ingested"]["counts"]["events"] == 3
     assert flow.pipeline_jobs[0].ingest is not None
+    events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
+    assert [event.dest_asset_key.uri for event in events] == ["file:///lake/s", "file:///lake/a"]
     reload = {**logged, "mode": "reload"}
     task(item("a", table=reload), logged).execute({**answered(), "params": {"mode": "reload"}})
     (job,) = flow.pipeline_jobs

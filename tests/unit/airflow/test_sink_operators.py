@@ -227,15 +227,13 @@ def test_the_function_gets_the_changes_and_its_own_arguments(
     assert (pushed["watermark"]["version"], pushed["watermark"]["counts"]["insert"]) == (5, 7)
     assert store.kept == {}, "the pin is forgotten once all is published"
 
-
-def test_a_function_that_raises_commits_nothing(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
-    def send(changes: Any) -> None:
+    def fails(changes: Any) -> None:
         raise RuntimeError("the sink is away")
 
-    operator = decorated(send)
+    steps.called.clear()
     with pytest.raises(RuntimeError, match="the sink is away"):
-        run(operator, monkeypatch)
-    assert steps.called == ["read append_only"]
+        run(decorated(fails), monkeypatch)
+    assert steps.called == ["read append_only"], "nothing is committed"
 
 
 def test_with_nothing_new_the_task_is_skipped(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,28 +243,17 @@ def test_with_nothing_new_the_task_is_skipped(steps: Steps, monkeypatch: pytest.
     def send(changes: Any) -> None:
         raise AssertionError
 
-    pushed: list[Any] = []
-    monkeypatch.setattr(Ti, "xcom_push", lambda _, **given: pushed.append(given))
+    ti = Ti()
     with pytest.raises(AirflowSkipException, match="no changes after"):
-        run(decorated(send), monkeypatch)
+        run(decorated(send), monkeypatch, ti=ti)
     assert steps.called == ["read append_only", "look for r"]
-    assert [(one["key"], one["value"]["version"]) for one in pushed] == [("watermark", 2)]
-
-
-def test_a_try_after_the_one_that_committed_and_died_is_not_skipped(
-    steps: Steps, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What comes behind has a batch to work on."""
-    steps.versions, steps.earlier = None, COMMITTED
-    monkeypatch.setattr(WorkerSession, "get", None)
-
-    def send(changes: Any) -> None:
-        raise AssertionError
-
+    assert {key: value["version"] for key, value in ti.pushed.items()} == {"watermark": 2}
+    # After a try that committed and died it is not: what comes behind has a batch to work on.
+    steps.earlier = COMMITTED
     returned, pushed, store = run(decorated(send), monkeypatch)
     assert (returned, store.kept) == (None, {})
-    told = pushed["watermark"]
-    assert (told["applied"], told["starting_version"], told["ending_version"]) == (True, 3, 5)
+    batch = {name: pushed["watermark"][name] for name in ("applied", "starting_version", "ending_version")}
+    assert batch == {"applied": True, "starting_version": 3, "ending_version": 5}
 
 
 def test_what_cannot_be_decorated() -> None:
