@@ -105,12 +105,13 @@ def test_several_tables_share_one_application(tables: Tables, spark: Spark, tmp_
     assert (row["status"], row["note"], spark.applications) == ("nothing", "the table is empty", 1)
     with pytest.raises(TableNotFound):
         DeltaOptimizeOperator(task_id="t", table=named[-1]).execute(context())
-
-
-@pytest.mark.parametrize("given", [{}, {"table": "/a", "tables": ["/b"]}, {"tables": []}])
-def test_which_tables(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidConfiguration, match="tables"):
-        DeltaOptimizeOperator(task_id="t", **given).execute(context())
+    for given in ({}, {"table": "/a", "tables": ["/b"]}, {"tables": []}):
+        with pytest.raises(InvalidConfiguration, match="tables"):
+            DeltaOptimizeOperator(task_id="t", **given).execute(context())
+    why = TableNotFound("There is no session.", remedy="make one.")
+    spark.run = lambda spec: JobResult("failed", error=why.to_dict())  # type: ignore[method-assign]
+    with pytest.raises(TableNotFound, match="no session"):
+        DeltaOptimizeOperator(task_id="t", tables=[tables.source.uri, more.uri]).execute(context())
 
 
 # -- vacuum ----------------------------------------------------------------------------------------
@@ -197,17 +198,6 @@ def test_a_consumer_without_a_place_is_named_and_stops_nobody_else(
     operator.consumers = [*consumers(tables), {**named, "source": str(tmp_path / "else")}]
     operator.execute(context())
     assert len(spark.specs) == 1
-
-
-def test_an_application_that_does_not_start(tables: Tables, spark: Spark, tmp_path: Path) -> None:
-    more = LogTable(tmp_path / "more").create()
-    more.append()
-    more.append()
-    why = TableNotFound("There is no session.", remedy="make one.")
-    spark.run = lambda spec: JobResult("failed", error=why.to_dict())  # type: ignore[method-assign]
-    operator = DeltaOptimizeOperator(task_id="t", tables=[tables.source.uri, more.uri])
-    with pytest.raises(TableNotFound, match="no session"):
-        operator.execute(context())
 
 
 # -- expiry ---------------------------------------------------------------------------------------

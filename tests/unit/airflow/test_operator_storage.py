@@ -125,13 +125,6 @@ def test_what_the_task_says_itself_wins(stand_in: StandIn, lake: str) -> None:
     assert stand_in.environment["AWS_ACCESS_KEY_ID"] == "mine"
 
 
-def test_without_a_connection_nothing_is_told(stand_in: StandIn) -> None:
-    stand_in.does(COMMITTED)
-    run(operator())
-    assert not any(name.startswith("spark.hadoop.") for name in stand_in.confs)
-    assert "--load-spark-defaults" not in stand_in.arguments
-
-
 def test_a_key_of_azure_goes_by_a_private_file(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     _keeping_properties(stand_in)
     conn_id = _connection(monkeypatch, login="acc", password=SECRET, extra={"storage": "azure"})
@@ -254,10 +247,13 @@ def test_options_of_kafkas_client_are_a_private_file(stand_in: StandIn, connect:
     assert stand_in.option("--jars") == ["/jars/log.jar,/jars/a.jar,/jars/b.jar,/jars/k.jar"]
 
 
-def test_a_job_without_topics_and_plans_has_no_file(stand_in: StandIn, lake: str) -> None:
+def test_a_job_without_topics_and_plans_has_no_file(stand_in: StandIn) -> None:
     stand_in.does(COMMITTED)
     ran(Reading(task_id="t", table="/t"), ingest_spec("/landing", "/lake/log"))
     assert not {"DELTA_CDC_KAFKA_OPTIONS", "DELTA_CDC_STORAGE_OPTIONS"} & set(stand_in.environment)
+    # Nor has it, without a connection, anything of a store.
+    assert not any(name.startswith("spark.hadoop.") for name in stand_in.confs)
+    assert "--load-spark-defaults" not in stand_in.arguments
     assert stand_in.option("--driver-class-path") == ["/jars/delta.jar"]
 
 

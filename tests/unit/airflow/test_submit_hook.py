@@ -213,25 +213,22 @@ def test_only_our_lines_are_shown_and_all_are_kept(
 def test_a_dead_application_is_explained_in_a_few_lines(
     stand_in: StandIn, records: Records, tmp_path: Path
 ) -> None:
+    def explained(script: str) -> str:
+        stand_in.does(f"{script}\nexit 7")
+        with pytest.raises(JobFailed) as caught:
+            _run(records, tmp_path / "spark.log")
+        return str(caught.value)
+
     frames = 'i=0; while [ $i -lt 300 ]; do echo "    at org.apache.Frame.f$i(F.scala)"; i=$((i+1)); done'
-    stand_in.does(f"{_OUTPUT}\necho 'Exception: {'x' * 2000} the reason'\n{frames}\nexit 7")
-    with pytest.raises(JobFailed) as caught:
-        _run(records, tmp_path / "spark.log")
-    message = str(caught.value)
+    message = explained(f"{_OUTPUT}\necho 'Exception: {'x' * 2000} the reason'\n{frames}")
     assert "exit code 7" in message
     assert "no space left" in message
     assert "xx the reason" in message, "a long line is shown to its end"
     assert str(tmp_path / "spark.log") in message
     assert "org.apache" not in message
     assert len(message.splitlines()) <= 25
-
-
-def test_at_most_twenty_lines_explain(stand_in: StandIn, records: Records, tmp_path: Path) -> None:
-    stand_in.does('i=0; while [ $i -lt 100 ]; do echo "trouble $i"; i=$((i+1)); done; exit 1')
-    with pytest.raises(JobFailed) as caught:
-        _run(records, tmp_path / "spark.log")
-    assert str(caught.value).count("trouble") == 20
-    assert "trouble 99" in str(caught.value)
+    message = explained('i=0; while [ $i -lt 100 ]; do echo "trouble $i"; i=$((i+1)); done')
+    assert (message.count("trouble"), "trouble 99" in message) == (20, True)
 
 
 # -- killing --------------------------------------------------------------------------------------

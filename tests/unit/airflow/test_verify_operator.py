@@ -63,12 +63,9 @@ def answers(stand_in: StandIn, *parts: JobResult) -> None:
 
 
 def test_the_logs_alone_start_nothing(tables: Tables, stand_in: StandIn) -> None:
-    given = {"pipeline": "p", "target": tables.target.uri}
-    rows, ti = verify(checks=["seal", "watermark"], **given)
-    assert [(row["check"], row["status"], row["version"]) for row in rows] == [
-        ("seal", "ok", 0),
-        ("watermark", "ok", 0),
-    ]
+    rows, ti = verify(checks=["seal", "watermark"], pipeline="p", target=tables.target.uri)
+    shown = [(row["check"], row["status"], row["version"]) for row in rows]
+    assert shown == [("seal", "ok", 0), ("watermark", "ok", 0)]
     assert ti.pushed == {"return_value": rows}
     assert not stand_in.was_started
 
@@ -100,12 +97,8 @@ def test_a_configuration_beside_the_dag(tables: Tables, stand_in: StandIn, tmp_p
     other = {**flow, "target": "{{ lake }}/other"}
     written = {"pipelines": {"p": {**flow, "group": "g"}, "q": other}, "groups": {"g": {}}}
     (tmp_path / "flows.yaml").write_text(json.dumps(written))
-    given = {
-        "config": "flows.yaml",
-        "file": str(tmp_path / "dag.py"),
-        "checks": "seal",
-        "on_finding": "report",
-    }
+    given = {"config": "flows.yaml", "file": str(tmp_path / "dag.py"), "checks": "seal"}
+    given["on_finding"] = "report"
 
     def looked_at(**more: Any) -> list[tuple[str, str]]:
         rows, _ = verify(**given, **more, filled={"lake": str(tmp_path)})
