@@ -134,7 +134,6 @@ def test_an_unknown_lag_stops_no_remedy(lake: list[dict[str, Any]], tmp_path: Pa
 def test_only_tables_with_work_are_handed_on(lake: list[dict[str, Any]], tmp_path: Path) -> None:
     wrong = {
         "type": {**lake[0], "pipeline": "type", "stored_as_scd_type": "two"},
-        "freshness": {**lake[1], "pipeline": "freshness", "freshness": "30 min"},
         "absent": table(tmp_path, "absent"),
     }
     work, summary = detect(*lake, *wrong.values())
@@ -149,6 +148,11 @@ def test_only_tables_with_work_are_handed_on(lake: list[dict[str, Any]], tmp_pat
     statuses = {"quiet": "nothing", "busy": "work", **dict.fromkeys(wrong, "failed")}
     assert {name: one["status"] for name, one in summary.items()} == statuses
     assert (summary["quiet"]["target_version"], summary["quiet"]["version"]) == (0, 0)
+
+
+def test_a_wrong_freshness_is_found_before_any_work(lake: list[dict[str, Any]]) -> None:
+    (item,), summary = detect({**lake[1], "freshness": "30 min"})
+    assert (item["failed"], summary["busy"]["status"]) == (True, "failed")
 
 
 def test_the_form_chooses_and_bounds(lake: list[dict[str, Any]]) -> None:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.groups.run_spark import RunSparkOperator
+from airflow_delta_cdc.links import configured_spark_ui
 from airflow_delta_cdc.operators import (
     DeltaApplyChangesOperator,
     DeltaIngestChangesOperator,
@@ -116,6 +118,12 @@ def test_a_link_without_the_application_stays_after_a_failure(
         with pytest.raises(JobFailed):
             one.run_job(context, SPEC)
         assert links(one)["Spark"] == expected
+
+    def missing(conn_id: str) -> Any:
+        raise AirflowNotFoundException(conn_id)
+
+    monkeypatch.setattr(BaseHook, "get_connection", staticmethod(missing))
+    assert configured_spark_ui("nowhere") == "", "the hook raises the named error"
 
 
 def test_a_mapped_task_that_was_not_rendered_has_no_links() -> None:
