@@ -218,7 +218,7 @@ async def _from_watermark(observed: Observation[ApplyRequest], seal: Seal) -> Pl
         return await _seal_alone(observed, seal, chosen)
     steps, step_notes = await _steps(observed, chosen, observed.next_number)
     await _refuse_empty_copies(observed, steps, chosen.commits)
-    await _refuse_cut_off_copies(observed, seal, steps, chosen.commits)
+    await _refuse_shrunk_copies(observed, seal, steps, chosen.commits)
     known = appended_events.since(seal.state.horizons, chosen.tracked_from)
     before = replace(seal.state, horizons=known)
     first = replace(steps[0], planned_on=observed.planned_on, before=before)
@@ -272,10 +272,10 @@ async def _refuse_empty_copies(
                 await preconditions.refuse_empty_copy(request, await observed.at(copy.version))
 
 
-async def _refuse_cut_off_copies(
+async def _refuse_shrunk_copies(
     observed: Observation[ApplyRequest], seal: Seal, steps: tuple[Step, ...], commits: tuple[Commit, ...]
 ) -> None:
-    """Refuse steps that take a copy with far fewer rows than the copy before it: an export that was cut off.
+    """Refuse steps that take a copy with far fewer rows than the copy before it: an export that ended early.
 
     It compares commits that replace all rows, by the statistics of their files. The default applies to them
     alone: with ``max_deleted``, the job counts the rows that it would delete.
@@ -291,7 +291,7 @@ async def _refuse_cut_off_copies(
     for step in steps:
         in_step = [copy for copy in copies if step.starting_version <= copy.version <= step.ending_version]
         for copy in in_step if _is_copied(request.options) else in_step[-1:]:
-            preconditions.refuse_cut_off_copy(request, before, copy)
+            preconditions.refuse_shrunk_copy(request, before, copy)
             before = copy
 
 

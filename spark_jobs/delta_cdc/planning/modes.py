@@ -111,7 +111,7 @@ async def reload(observed: Observation[ApplyRequest], because: DeltaCdcError | N
         before = await preconditions.copy_at(observed.log, seal.watermark.version)
         copy = await preconditions.copy_at(observed.log, ending)
         if copy is not None and (before is None or copy.version > before.version):
-            preconditions.refuse_cut_off_copy(request, before, copy)
+            preconditions.refuse_shrunk_copy(request, before, copy)
     trusted = seal is not None and not other_source
     step = Step(
         kind="reload",

@@ -194,7 +194,7 @@ async def copy_at(log: DeltaLog, version: int) -> Commit | None:
     return None
 
 
-def refuse_cut_off_copy(request: ApplyRequest, before: Commit | None, copy: Commit) -> None:
+def refuse_shrunk_copy(request: ApplyRequest, before: Commit | None, copy: Commit) -> None:
     """Refuse a full copy that has far fewer rows than the one before, by the statistics of their files.
 
     It compares commits that replace all rows. If the run has limits of its own, the job counts the rows that

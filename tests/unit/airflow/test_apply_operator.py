@@ -175,7 +175,7 @@ _GIVEN: dict[str, tuple[Any, Any]] = {
 
 #: Options whose values other tests give.
 _ELSEWHERE = {
-    *("pipeline", "source", "target", "staging", "keys", "freshness", "starting_version"),
+    *("pipeline", "source", "target", "staging", "keys", "freshness", "on_limit", "starting_version"),
     *("ending_timestamp", "target_location", "target_comment"),
 }
 

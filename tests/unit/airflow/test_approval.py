@@ -79,7 +79,7 @@ def test_the_task_asks_and_continues_with_exactly_what_was_approved(source: LogT
     assert question["options"] == [approval.APPROVE, approval.REJECT]
     assert ("orders" in question["subject"], question["body"]) == (True, STOPPED.message)
     assert parked.value.kwargs == {"text": TEXT}
-    # Airflow makes the task anew, and calls this method with the answer.
+    # Airflow makes the task again, and calls this method with the answer.
     task = operator(source, **WAIT)
     source.append()
     continues = getattr(task, parked.value.method_name)

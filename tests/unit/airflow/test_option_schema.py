@@ -132,7 +132,7 @@ def test_groups_are_dissolved() -> None:
     ("group", "value", "said"),
     [
         ("policies", {"on_lat": "fail"}, "policies has the key 'on_lat'. Remedy: did you mean 'on_late'?"),
-        ("limits", {"x": 5}, "Its keys are max_versions, max_bytes, versions_per_commit, bytes_per_commit."),
+        ("limits", {"x": 5}, "versions_per_commit, bytes_per_commit, max_deleted, max_changed"),
         ("limits", {"max_files": 5}, "limits has the key 'max_files'"),
         ("repair", {"repair_keys": "true"}, "Its keys are keys, quarantined."),
         ("layout", ["cluster_by"], "give a mapping from names to values, or its JSON text."),

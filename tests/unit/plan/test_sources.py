@@ -331,6 +331,9 @@ def test_a_copy_whose_rows_the_log_does_not_count(tables: Tables) -> None:
     assert steps(tables.apply(options=COPIES))[-1].ending_version == 6
 
 
+NEWEST_ALONE, EACH = COPIES, replace(COPIES, stored_as_scd_type=2)
+
+
 def copy_of(table: LogTable, rows: int | None, **parameters: str) -> int:
     actions = (table.add(rows=rows), *table.removes())
     return table.commit("WRITE", *actions, parameters={"mode": "Overwrite", **parameters})
