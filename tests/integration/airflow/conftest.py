@@ -56,10 +56,12 @@ class Airflow:
         dag: str | None = None,
         conf: dict[str, Any] | None = None,
         forbid_processes: bool = False,
+        answers: dict[str, str] | None = None,
     ) -> Outcome:
         """Run the DAG of a file.
 
         :param dag: one of those in the file's ``dags``; None is its ``dag``
+        :param answers: what a person chooses when a task waits for one, by the task's id
         """
         self.runs += 1
         return self._ask(
@@ -67,16 +69,13 @@ class Airflow:
             dag=dag,
             conf=conf,
             forbid_processes=forbid_processes,
+            answers=answers,
             logical_date=(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=self.runs)).isoformat(),
         )
 
     def clear(self, file: Path, run: str, *tasks: tuple[str, int | None], dag: str | None = None) -> Outcome:
         """Clear tasks of a run, each by its id and map index, and let the run come to its end again."""
         return self._ask(file=str(file), dag=dag, run=run, clear=tasks)
-
-    def answer(self, file: Path, run: str, answers: dict[str, str], dag: str | None = None) -> Outcome:
-        """Answer required actions of a run, each option by its task, and let it come to its end."""
-        return self._ask(file=str(file), dag=dag, run=run, answers=answers)
 
     def _ask(self, **command: Any) -> Outcome:
         before = self.log.stat().st_size

@@ -14,6 +14,7 @@ import sys
 import traceback
 from contextlib import contextmanager
 from datetime import datetime
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,14 +46,13 @@ def _dag(command: dict[str, Any]) -> Any:
 def _run(command: dict[str, Any]) -> dict[str, Any]:
     started: list[list[str]] = []
     with _processes_counted(started, allowed=not command.get("forbid_processes", False)):
-        if command.get("answers"):
-            run = _answered(_dag(command), command["run"], command["answers"])
-        elif command.get("clear"):
+        if command.get("clear"):
             run = _run_again(_dag(command), command["run"], command["clear"])
         else:
-            run = _dag(command).test(
-                logical_date=datetime.fromisoformat(command["logical_date"]), run_conf=command.get("conf")
-            )
+            with _answering(command.get("answers") or {}):
+                run = _dag(command).test(
+                    logical_date=datetime.fromisoformat(command["logical_date"]), run_conf=command.get("conf")
+                )
     return {**_left(run), "processes": started}
 
 
@@ -95,32 +95,42 @@ def _run_on(dag: Any, run: Any, scheduled: Any, session: Any) -> None:
                 _run_task(ti=one, task=dag.task_dict[one.task_id])
 
 
-def _answered(dag: Any, run_id: str, answers: dict[str, str]) -> Any:
-    """Answer the required actions of a run as Airflow's API does, and let it come to its end.
+@contextmanager
+def _answering(answers: dict[str, str]) -> Iterator[None]:
+    """Answer required actions as Airflow's API does, while ``dag.test()`` waits for them.
 
     :param answers: option by the task's id
     """
-    from airflow.models.dagrun import DagRun
-    from airflow.models.trigger import handle_event_submit
-    from airflow.serialization.serialized_objects import DagSerialization
-    from airflow.triggers.base import TriggerEvent
-    from airflow.utils import timezone
-    from airflow.utils.session import create_session
+    ended = Event()
 
-    scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
-    with create_session() as session:
-        run = session.query(DagRun).filter_by(dag_id=dag.dag_id, run_id=run_id).one()
-        for task, option in answers.items():
-            instance = run.get_task_instance(task, session=session)
-            detail = _question(instance, session)
-            assert option in detail.options, detail.options
-            detail.responded_by, detail.responded_at = {"id": "1", "name": "Ann"}, timezone.utcnow()
-            detail.chosen_options, detail.params_input = [option], {}
-            event = TriggerEvent(detail.as_resume_event_payload())
-            handle_event_submit(event, task_instance=instance, session=session)
-        session.commit()
-        _run_on(dag, run, scheduled, session)
-        return run
+    def answer() -> None:
+        from airflow.models.hitl import HITLDetail
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.models.trigger import handle_event_submit
+        from airflow.triggers.base import TriggerEvent
+        from airflow.utils import timezone
+        from airflow.utils.session import create_session
+
+        while not ended.wait(0.5):
+            with create_session() as session:
+                for detail in session.query(HITLDetail).filter(HITLDetail.responded_at.is_(None)):
+                    instance = session.get(TaskInstance, detail.ti_id)
+                    if str(instance.state) != "awaiting_input":
+                        continue
+                    option = answers[instance.task_id]
+                    assert option in detail.options, detail.options
+                    detail.responded_by, detail.responded_at = {"id": "1", "name": "Ann"}, timezone.utcnow()
+                    detail.chosen_options, detail.params_input = [option], {}
+                    event = TriggerEvent(detail.as_resume_event_payload())
+                    handle_event_submit(event, task_instance=instance, session=session)
+
+    thread = Thread(target=answer, daemon=True)
+    if answers:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def _question(instance: Any, session: Any) -> Any:
