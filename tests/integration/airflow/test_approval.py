@@ -34,6 +34,7 @@ with DAG("waits", schedule=None) as dag:
 """
 
 
+@pytest.mark.slow
 def test_a_change_beyond_its_limit_waits_for_a_person(tmp_path: Path, airflow: Airflow) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     write(source, [(number, "a") for number in range(10)], **{"delta.enableChangeDataFeed": "true"})

@@ -10,6 +10,7 @@ import pytest
 from delta_cdc import apply_changes
 from delta_cdc.core.errors import LimitExceeded
 from tests.support.engine import newest
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,7 +97,7 @@ def approval_in(error: LimitExceeded) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, "type 1", "log, type 2"))
 def test_beyond_a_limit_nothing_is_written_until_it_is_approved(case: Case, kind: str) -> None:
     before, version = case.living(kind), newest(case.target(kind))
     assert before == set(range(20))
