@@ -14,15 +14,14 @@ import argparse
 import random
 import re
 import resource
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.mutants import ROOT, copy_project, judged, planted, run
-from tools.mutants_core import all_changes, reached_lines
+from tools.mutants import ROOT, copy_project, judged
+from tools.mutants_core import all_changes, reached_lines, tried
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,15 +39,8 @@ _NAMED = 4
 
 def killers(change: Change, tree: Path) -> Killers:
     """Return how many tests of each function fail with a change."""
-    file = tree / change.file
-    source = file.read_bytes()
-    changed = source[: change.start] + change.now.encode() + source[change.end :]
-    with planted(file, changed.decode()):
-        try:
-            done = run(tree, "--tb=no", "-rfE", *change.tests[:MOST], limit=300)
-        except subprocess.TimeoutExpired:
-            return None
-    return Counter(_FAILED.findall(done.stdout))
+    done = tried(change, tree, "--tb=no", "-rfE", *change.tests[:MOST])
+    return None if done is None else Counter(_FAILED.findall(done.stdout))
 
 
 def table(found: Sequence[tuple[str, Killers]], seed: int) -> str:

@@ -147,16 +147,22 @@ def reached_lines(tree: Path, jobs: int) -> dict[str, dict[int, list[str]]]:
     }
 
 
-def survives(change: Change, tree: Path) -> bool:
-    """Tell whether all tests that reach a change pass with it."""
+def tried(change: Change, tree: Path, *arguments: str) -> subprocess.CompletedProcess[str] | None:
+    """Run pytest with a change; return None if the tests do not end."""
     file = tree / change.file
     source = file.read_bytes()
     changed = source[: change.start] + change.now.encode() + source[change.end :]
     with planted(file, changed.decode()):
         try:
-            return run(tree, "-x", *change.tests, limit=300).returncode == PASSED
+            return run(tree, *arguments, limit=300)
         except subprocess.TimeoutExpired:
-            return False
+            return None
+
+
+def survives(change: Change, tree: Path) -> bool:
+    """Tell whether all tests that reach a change pass with it."""
+    done = tried(change, tree, "-x", *change.tests)
+    return done is not None and done.returncode == PASSED
 
 
 def main(arguments: list[str]) -> int:

@@ -217,8 +217,7 @@ async def _from_watermark(observed: Observation[ApplyRequest], seal: Seal) -> Pl
     if not isinstance(chosen, ranges.Chosen):
         return await _seal_alone(observed, seal, chosen)
     steps, step_notes = await _steps(observed, chosen, observed.next_number)
-    await _refuse_empty_copies(observed, steps, chosen.commits)
-    await _refuse_shrunk_copies(observed, seal, steps, chosen.commits)
+    await _refuse_broken_copies(observed, seal, steps, chosen.commits)
     known = appended_events.since(seal.state.horizons, chosen.tracked_from)
     before = replace(seal.state, horizons=known)
     first = replace(steps[0], planned_on=observed.planned_on, before=before)
@@ -252,36 +251,15 @@ async def _steps(
         ) from error
 
 
-async def _refuse_empty_copies(
-    observed: Observation[ApplyRequest], steps: tuple[Step, ...], commits: tuple[Commit, ...]
-) -> None:
-    """Refuse steps that take a copy without rows: each copy, or only the newest one of a step.
-
-    The commits of the range show where this can be: a copy with rows adds a file with rows.
-
-    :raises EmptyCopy: names the version
-    """
-    request = observed.request
-    if not request.options.takes_copies or request.allow_empty:
-        return
-    changing = [commit for commit in commits if commit.changes_data]
-    for step in steps:
-        copies = [c for c in changing if step.starting_version <= c.version <= step.ending_version]
-        for copy in copies if _is_copied(request.options) else copies[-1:]:
-            if not copy.adds_rows:
-                await preconditions.refuse_empty_copy(request, await observed.at(copy.version))
-
-
-async def _refuse_shrunk_copies(
+async def _refuse_broken_copies(
     observed: Observation[ApplyRequest], seal: Seal, steps: tuple[Step, ...], commits: tuple[Commit, ...]
 ) -> None:
-    """Refuse steps that take a copy with far fewer rows than the copy before it: an export that ended early.
+    """Refuse steps that take a broken full copy: each copy counts, or only the newest one of a step.
 
-    It compares commits that replace all rows, by the statistics of their files. The default applies to them
-    alone: with ``max_deleted``, the job counts the rows that it would delete.
+    The commits of the range show where a copy may have no rows: one with rows adds a file with rows.
 
-    :raises LimitExceeded: a copy has at most half of the rows of the one before, or fewer than
-        ``min_source_rows``
+    :raises EmptyCopy: a copy has no rows
+    :raises LimitExceeded: a copy has far fewer rows than the one before
     """
     request = observed.request
     if not request.options.takes_copies:
@@ -291,6 +269,8 @@ async def _refuse_shrunk_copies(
     for step in steps:
         in_step = [copy for copy in copies if step.starting_version <= copy.version <= step.ending_version]
         for copy in in_step if _is_copied(request.options) else in_step[-1:]:
+            if not (copy.adds_rows or request.allow_empty):
+                await preconditions.refuse_empty_copy(request, await observed.at(copy.version))
             preconditions.refuse_shrunk_copy(request, before, copy)
             before = copy
 

@@ -205,7 +205,7 @@ def refuse_shrunk_copy(request: ApplyRequest, before: Commit | None, copy: Commi
         ``min_source_rows``
     """
     rows, earlier = _rows_of_copy(copy), None if before is None else _rows_of_copy(before)
-    if rows is None:
+    if rows is None or (rows == 0 and request.allow_empty):
         return
     where = f"The copy in version {copy.version} of {canonical_uri(request.source)} was not applied to "
     where += f"{canonical_uri(request.target)}: it has {rows} rows, and "

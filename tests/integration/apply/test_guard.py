@@ -169,3 +169,41 @@ def test_a_load_of_too_few_rows_and_a_reset_that_loses_most(case: Case, tmp_path
             limits={"max_deleted": "10 %"},
         )
     assert newest(target) == version
+
+
+@pytest.mark.parametrize("scd", slow_but([1, 2], 1))
+def test_a_step_that_is_stopped_has_altered_nothing(spark: SparkSession, tmp_path: Path, scd: int) -> None:
+    source, target = f"delta.`{tmp_path / 'source'}`", str(tmp_path / "target")
+    spark.sql(
+        f"CREATE TABLE {source} (id BIGINT, name STRING) USING delta TBLPROPERTIES "
+        "('delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'name')"
+    )
+    spark.sql(f"INSERT INTO {source} SELECT id, 'a' FROM range(10)")
+
+    def apply(**arguments: Any) -> Outcome:
+        return apply_changes(
+            spark,
+            str(tmp_path / "source"),
+            target,
+            pipeline="p",
+            keys=["id"],
+            stored_as_scd_type=scd,
+            policies={"schema_evolution": "mirror"},
+            limits={"max_deleted": 3},
+            **arguments,
+        )
+
+    apply()
+    version = newest(target)
+    spark.sql(f"ALTER TABLE {source} RENAME COLUMN name TO label")
+    spark.sql(f"DELETE FROM {source} WHERE id < 4")
+    planned = apply(dry_run=True)
+    assert planned.dry_run is not None
+    assert planned.dry_run["error"]["class"] == "LimitExceeded"
+    with pytest.raises(LimitExceeded, match="delete or close 4 of 10") as found:
+        apply()
+    assert newest(target) == version
+    assert apply(approve=approval_in(found.value)).applied
+    rows = spark.read.format("delta").load(target)
+    living = rows.where("__END_AT IS NULL") if scd == 2 else rows
+    assert sorted(row["id"] for row in living.select("id", "label").collect()) == list(range(4, 10))

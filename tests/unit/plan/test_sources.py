@@ -385,6 +385,15 @@ def test_the_copy_before_is_found_behind_maintenance(tables: Tables) -> None:
     assert steps(tables.apply(options=COPIES, max_changed="90 %"))[-1].ending_version == 10
 
 
+def test_an_empty_copy_that_is_allowed_has_lost_no_rows(tables: Tables) -> None:
+    copy_of(tables.source, 1000)
+    built(tables, 6, COPIES)
+    copy_of(tables.source, 0)
+    with pytest.raises(EmptyCopy):
+        tables.apply(options=COPIES)
+    assert steps(tables.apply(options=COPIES, allow_empty=True))[-1].ending_version == 7
+
+
 def test_small_copies_and_partial_writes_are_not_compared(tables: Tables) -> None:
     copy_of(tables.source, 999)
     built(tables, 6, COPIES)

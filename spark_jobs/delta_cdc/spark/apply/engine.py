@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from delta_cdc.spark.sealed.steps import NotCommitted, SealedSteps
 from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -47,20 +48,16 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
     """The steps of an apply."""
 
     def prepare(self, step: Step) -> PreparedStep:
-        """Compute the rows of a step, by its kind.
-
-        :raises LimitExceeded: it would change more rows than a limit allows
-        """
+        """Compute the rows of a step, by its kind."""
         layout.fit(self.session, self.spec, step)
-        prepared = _PREPARES[step.kind](self.session, self.spec, step)
-        if not prepared.alters:
-            # Otherwise the step is prepared again after the statements.
-            guarded.check(self.session, self.spec, step, prepared)
-        return prepared
+        return _PREPARES[step.kind](self.session, self.spec, step)
 
-    def alters_left(self, step: Step, prepared: PreparedStep) -> tuple[str, ...]:
-        """Return the statements that are still needed, without a look at the limits."""
-        return _PREPARES[step.kind](self.session, self.spec, step).alters
+    def refuse(self, step: Step, prepared: PreparedStep) -> None:
+        """Refuse a step that would change more rows than a limit allows."""
+        with self._noticing_others(step):
+            problem = guarded.exceeded(self.session, self.spec, step, prepared)
+        if problem is not None:
+            raise problem
 
     def write(self, step: Step, prepared: PreparedStep) -> Callable[[], object]:
         """Return the MERGE, or the append."""
@@ -94,10 +91,18 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
 
     def commit(self, step: Step, prepared: PreparedStep, seal: Seal) -> int:
         """Commit a step, and return the version."""
-        try:
+        with self._noticing_others(step):
             return super().commit(step, prepared, seal)
+
+    @contextmanager
+    def _noticing_others(self, step: Step) -> Iterator[None]:
+        """Plan again if the rows of the ``with`` block have a key twice because the target has changed.
+
+        Otherwise the source inserts an existing key.
+        """
+        try:
+            yield
         except Exception as error:
-            # Either the source inserts an existing key, or the target changed after it was observed.
             if refusals.DUPLICATE_MARK in str(error) and step.planned_on is not None:
                 target = self.spec.target_uri
                 problem = overtaken(self.session, target, step.planned_on, look(self.session, target))
@@ -146,7 +151,7 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
         message = self.described(step) + (
             f"; {later_commits} more commit(s) would follow" if later_commits else ""
         )
-        stopped = None if prepared.alters else guarded.exceeded(self.session, self.spec, step, prepared)
+        stopped = guarded.exceeded(self.session, self.spec, step, prepared)
         error = None if stopped is None else stopped.to_dict()
         statements = (*prepared.alters, statement)
         return JobResult(

@@ -27,24 +27,17 @@ log = logging.getLogger(__name__)
 _SAMPLES = 3
 
 
-def check(session: SparkSession, spec: ApplySpec, step: Step, prepared: PreparedStep) -> None:
-    """Refuse a step that exceeds a limit.
+def exceeded(
+    session: SparkSession, spec: ApplySpec, step: Step, prepared: PreparedStep
+) -> LimitExceeded | None:
+    """Return the error for a step that exceeds a limit; None for any other step.
 
     Without limits, and for a step that writes no rows, this costs nothing. A step whose batch has no more
     changes than the limits allow costs nothing either. Otherwise Spark computes the MERGE once without
     writing.
 
-    :raises LimitExceeded: names the limits, the counts, some keys, and the text that approves the step
+    :return: names the limits, the counts, some keys, and the text that approves the step
     """
-    problem = exceeded(session, spec, step, prepared)
-    if problem is not None:
-        raise problem
-
-
-def exceeded(
-    session: SparkSession, spec: ApplySpec, step: Step, prepared: PreparedStep
-) -> LimitExceeded | None:
-    """Return the error for a step that exceeds a limit; None for any other step."""
     guard, shape = spec.guard, prepared.shape
     if step.kind in ("load", "reset") and guard.min_source_rows is not None and not step.read.is_empty:
         rows = prepared.inserts.count() if prepared.inserts is not None else 0

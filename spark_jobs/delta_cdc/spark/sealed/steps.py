@@ -109,6 +109,12 @@ class SealedSteps(ABC, Generic[S, P]):
         """Return why a step does not fit a table that has newer commits than planned; None if it fits."""
         return None
 
+    def refuse(self, step: Step, prepared: P) -> None:
+        """Refuse a prepared step before anything is written, even before the table's columns are altered.
+
+        :raises DeltaCdcError: the step must not commit
+        """
+
     def before_commit(self, step: Step, prepared: P, seal: Seal) -> None:
         """Write what must be in other tables before the commit.
 
@@ -210,6 +216,7 @@ class SealedSteps(ABC, Generic[S, P]):
         pipeline, description = self.spec.pipeline, self.described(step)
         log.info("%s: preparing %s", pipeline, description)
         prepared = self._checked(step)
+        self.refuse(step, prepared)
         if prepared.alters:
             prepared = self._altered(step, prepared)
         seal = self.seal(step, prepared)
