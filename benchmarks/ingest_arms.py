@@ -105,9 +105,15 @@ class Deliveries:
         lines.write.mode("overwrite").text(str(self._kept / str(number)))
 
     def reset(self) -> None:
-        """Leave the first delivery alone in the landing folder."""
-        shutil.rmtree(self.landing, ignore_errors=True)
-        self.deliver(0)
+        """Leave the first delivery alone in the landing folder.
+
+        Its files stay as they are: a new link to a file changes the time of its inode, by which an ingest
+        notices that a file may be another one, and reads it again.
+        """
+        if not (self.landing / "0").exists():
+            self.deliver(0)
+        for number in range(1, self.cell.batches + 1):
+            shutil.rmtree(self.landing / str(number), ignore_errors=True)
 
     def deliver(self, number: int) -> None:
         """Put a delivery into the landing folder, in no time."""
