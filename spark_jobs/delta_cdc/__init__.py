@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from delta_cdc.api.maintain import expire_events
     from delta_cdc.api.sink import commit_watermark
     from delta_cdc.api.verify import verify_table
+    from delta_cdc.api.why import explain_row
     from delta_cdc.core import errors
     from delta_cdc.core.checks import Verification
     from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import TableVersion
+    from delta_cdc.core.why import Answer
     from delta_cdc.launch.session import get_session
     from delta_cdc.run.outcomes import Outcome
     from delta_cdc.spark.changes.queries import named_in_plan
 
 __all__ = [
+    "Answer",
     "Outcome",
     "TableVersion",
     "Verification",
@@ -31,6 +34,7 @@ __all__ = [
     "commit_watermark",
     "errors",
     "expire_events",
+    "explain_row",
     "get_session",
     "ingest_changes",
     "named_in_plan",
@@ -40,6 +44,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Answer": "delta_cdc.core.why",
     "Outcome": "delta_cdc.run.outcomes",
     "Verification": "delta_cdc.core.checks",
     "VersionRange": "delta_cdc.core.versions",
@@ -47,6 +52,7 @@ _HOME = {
     "apply_changes": "delta_cdc.api.changes",
     "commit_watermark": "delta_cdc.api.sink",
     "expire_events": "delta_cdc.api.maintain",
+    "explain_row": "delta_cdc.api.why",
     "get_session": "delta_cdc.launch.session",
     "ingest_changes": "delta_cdc.api.changes",
     "named_in_plan": "delta_cdc.spark.changes.queries",

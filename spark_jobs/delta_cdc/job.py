@@ -33,6 +33,7 @@ from delta_cdc.spark.ingest import kafka
 from delta_cdc.spark.maintain import engine as maintain
 from delta_cdc.spark.named_errors import failed
 from delta_cdc.spark.verify.engine import run as verify
+from delta_cdc.spark.why import run as why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -110,6 +111,7 @@ _RUNS: dict[str, _Run] = {
     "read": staging.run,
     "resolve": catalog.run,
     "verify": verify,
+    "why": why,
     **dict.fromkeys(maintain.RUNS, maintain.run),
     "enable": table_properties.run,
 }

@@ -29,6 +29,7 @@ from delta_cdc.cli import (
     schema,
     status,
     verify,
+    why,
 )
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: In the order in which the help lists them.
-_COMMANDS = (run, status, plan, changes, decode, replay, verify, lint, schema, jars, archive, doctor)
+_COMMANDS = (run, status, plan, changes, decode, replay, verify, why, lint, schema, jars, archive, doctor)
 #: Names that other tools have for a subcommand.
 _ALSO = {"validate": "lint", "check": "lint"}
 

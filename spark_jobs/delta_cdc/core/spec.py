@@ -442,6 +442,41 @@ class VerifySpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WhySpec(SealedSpec):
+    """Read the rows of a key in a target, and their changes in its source; nothing is written.
+
+    :param target_version: the version to read
+    :param options: the options that it was built with
+    :param key: the value of each key column, as text
+    :param quarantine_uri: the target's quarantine table; "" if there is no table
+    :param source_size: bytes of the source as of the watermark, if all of it is searched for the key; None if
+        unknown
+    :param most_bytes: the most bytes to read of one table
+    :param steps: the repair of this key, which is not made: its ranges are the changes to read
+    """
+
+    target_uri: str
+    target_version: int
+    options: ApplyOptions
+    key: dict[str, str]
+    quarantine_uri: str = ""
+    source_size: int | None = None
+    most_bytes: int = 1 << 30
+    job: Literal["why"] = "why"
+
+    @property
+    def into(self) -> str:
+        """Return the target."""
+        return self.target_uri
+
+    @property
+    def step(self) -> Step:
+        """Return the only step."""
+        (step,) = self.steps
+        return step
+
+
+@dataclass(frozen=True, kw_only=True)
 class MaintenanceSpec(Spec):
     """A maintenance job of one table. Callers fill its request, planning the rest.
 
@@ -521,7 +556,7 @@ class ExpireSpec(MaintenanceSpec):
 
 
 #: The types of jobs that may be parts of a batch.
-Part = ApplySpec | IngestSpec | VerifySpec | OptimizeSpec | VacuumSpec | ExpireSpec
+Part = ApplySpec | IngestSpec | VerifySpec | WhySpec | OptimizeSpec | VacuumSpec | ExpireSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -620,7 +655,8 @@ class JobResult:
 
     :param counts: counts known to the job (see docs), summed over its steps
     :param tables: one entry per table, for ``enable``: {table, table_id, location, changed}; for
-        ``resolve``: the same without ``changed``; one entry per check, for ``verify``
+        ``resolve``: the same without ``changed``; one entry per check, for ``verify``; for ``why``: one
+        :class:`delta_cdc.core.why.Found`
     :param error: :meth:`DeltaCdcError.to_dict` of the named error, for ``failed``
     :param statements: of a dry run: the statements that would run, one text per step
     :param parts: of a batch: one result per part, in order

@@ -142,7 +142,7 @@ def since(horizons: tuple[tuple[int, str], ...], version: int) -> tuple[tuple[in
 
 
 # -- allowed lateness ---------------------------------------------------------------------------
-def horizon_at(state: TableState) -> tuple[tuple[int, str], ...]:
+def lateness_bounds_at(state: TableState) -> tuple[tuple[int, str], ...]:
     """Return the allowed-lateness bound in effect as of a version, in the form of ``Step.horizons``."""
     bound = state.configuration.get(LATENESS_HORIZON)
     return ((state.version, bound),) if bound is not None else ()

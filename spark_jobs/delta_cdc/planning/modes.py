@@ -263,7 +263,7 @@ async def repair(
         source_columns=at.schema_columns,
         planned_on=observed.planned_on,
         before=seal.state,
-        horizons=appended_events.horizon_at(at) if request.options.takes_events else (),
+        horizons=appended_events.lateness_bounds_at(at) if request.options.takes_events else (),
     )
     by_range = request.repair_keys is None and not request.repair_quarantined
     needs_history = validation.needs_history(request.options)

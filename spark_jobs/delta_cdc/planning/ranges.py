@@ -248,7 +248,7 @@ async def load_step(
         seal_number=observed.next_number,
         source_columns=at.schema_columns,
         planned_on=observed.planned_on,
-        horizons=appended_events.horizon_at(at) if arrivals_of(observed) is not None else (),
+        horizons=appended_events.lateness_bounds_at(at) if arrivals_of(observed) is not None else (),
     )
     return step, at
 

@@ -86,7 +86,7 @@ def _table_rows(frame: DataFrame, **values: Column) -> DataFrame:
     )
 
 
-def _pipeline_rows(session: SparkSession, uri: str, pipeline: str) -> DataFrame:
+def rows_of(session: SparkSession, uri: str, pipeline: str) -> DataFrame:
     """Return the rows of a pipeline in the quarantine.
 
     :raises TargetSchemaClash: the table is not a quarantine
@@ -239,13 +239,13 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
         if not exists(session, uri):
             return partial(writer.mode("error").options(**_PROPERTIES).save, uri)
         same_range = f"{own_rows} AND starting_version = {first} AND ending_version = {last}"
-        if not _pipeline_rows(session, uri, pipeline).where(same_range).isEmpty():
+        if not rows_of(session, uri, pipeline).where(same_range).isEmpty():
             return None
         replaced = f"pipeline = {string(pipeline)} AND {own_rows}"
         return partial(writer.mode("overwrite").option("replaceWhere", replaced).save, uri)
 
     def again(save: Callable[[], object]) -> CommitResult:
-        if not _pipeline_rows(session, uri, pipeline).where(f"seal > {step.seal_number}").isEmpty():
+        if not rows_of(session, uri, pipeline).where(f"seal > {step.seal_number}").isEmpty():
             return CommitResult("skipped", f"a run after this one has written to the quarantine {uri}")
         # A crashed attempt used this seal for another range; only its rows show that.
         return _write_unsealed(save)
@@ -267,7 +267,7 @@ def keys_of(session: SparkSession, uri: str, pipeline: str, shape: Shape) -> Dat
     """
     catalog.delta_detail(session, uri, remedy="nothing was quarantined: there is nothing to replay.")
     texts = T.StructType([T.StructField(key, T.StringType()) for key in shape.keys])
-    key_structs = _pipeline_rows(session, uri, pipeline).select(F.from_json("keys", texts).alias("keys"))
+    key_structs = rows_of(session, uri, pipeline).select(F.from_json("keys", texts).alias("keys"))
     keys = [
         _key_value(F.col("keys").getField(key), shape.schema[key].dataType).alias(key) for key in shape.keys
     ]
@@ -359,7 +359,7 @@ def _records(session: SparkSession, spec: IngestSpec) -> DataFrame:
 
     Rows of batches that a RESTORE of the log undid are excluded, because their files are ingested again.
     """
-    table_rows = _pipeline_rows(session, spec.quarantine_uri, spec.pipeline)
+    table_rows = rows_of(session, spec.quarantine_uri, spec.pipeline)
     for first, last in spec.step.configuration.get("void", ()):
         table_rows = table_rows.where(~F.col("seal").between(first, last))
     return table_rows.select(

@@ -122,12 +122,11 @@ def of_rows(
     return Events(events, shape, sequences)
 
 
-def of_step(context: StepContext, source_rows: DataFrame) -> Events:
+def of_step(context: StepContext, source_rows: DataFrame, *, keep_raw: bool = False) -> Events:
     """Read rows of the source of a step as events; see :func:`of_rows`."""
     step = context.step
-    return of_rows(
-        source_rows, context.options, context.source, step.horizons, keep_raw=step.read.quarantined
-    )
+    keep_raw = keep_raw or step.read.quarantined
+    return of_rows(source_rows, context.options, context.source, step.horizons, keep_raw=keep_raw)
 
 
 def _kind(plain: DataFrame, options: ApplyOptions) -> Column:

@@ -88,17 +88,19 @@ def in_hand(session: SparkSession, source: str, step: Step) -> bool:
     )
 
 
-def all_rows(context: StepContext) -> DataFrame:
+def all_rows(context: StepContext, *, with_versions: bool = False) -> DataFrame:
     """Return all rows of the source as of the step, with the version that added them if it is needed.
 
     Of the events below the allowed lateness, some count and others arrived too late. The version that added
     an event distinguishes them; only a log with row tracking records it.
+
+    :param with_versions: the caller needs the versions, where they are recorded
     """
     step, source_rows = context.step, _as_of_step(context)
     if step.at < 0:
         source_rows = source_rows.limit(0)
     added = F.lit(None).cast("bigint")
-    if step.horizons and _tracks_rows(source_rows):
+    if (step.horizons or with_versions) and _tracks_rows(source_rows):
         added = F.col("_metadata.row_commit_version")
     columns = [quote(name) for name in step.source_columns]
     return source_rows.select(*columns, added.alias(reserved_columns.COMMIT_VERSION))
