@@ -32,6 +32,8 @@ class Change:
     :param values: the value of each column as JSON; None for NULL. Without a row: None
     :param version: the version of the source with the change; None if the source does not record it
     :param record: where an ingested event came from, such as ``{"file": …, "row": …}``; empty for others
+    :param carried: positions of the columns that the event sets; None: all
+    :param parts: the events, if it was made of several that set different columns
     """
 
     kind: Literal["base", "upsert", "delete", "truncate"]
@@ -39,6 +41,12 @@ class Change:
     values: tuple[str | None, ...] | None = None
     version: int | None = None
     record: dict[str, Any] = field(default_factory=dict)
+    carried: tuple[int, ...] | None = None
+    parts: tuple[Change, ...] = ()
+
+    def sets(self, column: int) -> bool:
+        """Return whether the event sets a column."""
+        return self.carried is None or column in self.carried
 
 
 @dataclass(frozen=True)
@@ -118,7 +126,9 @@ def _origin(value: str | None, column: int, taken: Sequence[Change]) -> Change |
         if change.values is None or change.values[column] != value:
             break
         found = change
-    return found
+    if found is None:
+        return None
+    return next((part for part in found.parts if part.sets(column)), found)
 
 
 def with_sequence(changes: Sequence[Change], sequence: str | None) -> Change | None:

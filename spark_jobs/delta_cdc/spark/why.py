@@ -6,7 +6,7 @@ The engine's own functions read the events and order them, so the changes are th
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,7 +21,7 @@ from delta_cdc.core.spec import DELETED_COLUMN, ApplySpec, JobResult
 from delta_cdc.core.sql import quote, string
 from delta_cdc.core.why import Change, Found, Lost, TargetRow
 from delta_cdc.spark import named_errors, quarantine
-from delta_cdc.spark.apply import events, from_events, load, rows, tied_events, timeline
+from delta_cdc.spark.apply import events, from_events, load, partial_columns, rows, tied_events, timeline
 from delta_cdc.spark.apply.entries import PLACE, RANK, inherited, order
 from delta_cdc.spark.apply.prepared_step import StepContext
 from delta_cdc.spark.apply.refusals import LATE, NULL_SEQUENCE, UNKNOWN_COLUMN
@@ -66,6 +66,26 @@ def run(spark: SparkSession, spec: WhySpec) -> JobResult:
         except Exception as error:
             raise named_errors.named(error, spec.place) from error
     return JobResult("committed", tables=(codec.encoded(found),))
+
+
+@dataclass(frozen=True)
+class _Event:
+    """An event as the source has it.
+
+    :param reason: why it is invalid; None if it is valid
+    :param whole: positions of the columns of which it sets every field
+    """
+
+    change: Change
+    reason: str | None
+    whole: tuple[int, ...]
+
+    def agrees(self, change: Change) -> bool:
+        """Return whether a state has what this event sets."""
+        mine, values = self.change.values, change.values
+        if self.change.kind != change.kind or mine is None or values is None:
+            return self.change.kind == change.kind
+        return all(mine[at] == values[at] for at in self.whole)
 
 
 class _Reader:
@@ -221,22 +241,24 @@ class _Reader:
             truncates = source_events.rows.where(is_truncate & F.col(events.REASON).isNull())
             entries = timeline.with_truncates(entries, truncates, shape)
         changes = self._timeline(inherited(entries, shape, options), shape, with_places=False)
-        raw = self._events(mine, shape)
-        lost = [Lost(_LOST.get(reason, reason), one) for reason, one in raw if reason is not None]
-        taken: dict[str | None, list[Change]] = {}
-        for reason, one in raw:
-            if reason is None:
-                taken.setdefault(one.sequence, []).append(one)
-        placed = [_placed(change, taken.pop(change.sequence, [])) for change in changes]
-        lost += [Lost("it conflicts with another event of the same sequence", event)
-                 for others in taken.values() for event in others]  # fmt: skip
-        lost += [Lost(text, event) for _, others in placed for text, event in others]
+        found = self._events(mine, shape)
+        lost = [
+            Lost(_LOST.get(one.reason, one.reason), one.change) for one in found if one.reason is not None
+        ]
+        valid_events: dict[str | None, list[_Event]] = {}
+        for one in found:
+            if one.reason is None:
+                valid_events.setdefault(one.change.sequence, []).append(one)
+        placed = [_placed(change, valid_events.pop(change.sequence, [])) for change in changes]
+        conflict = "it conflicts with another event of the same sequence"
+        lost += [Lost(conflict, one.change) for others in valid_events.values() for one in others]
+        lost += [one for _, others in placed for one in others]
         if options.where is not None:
             filtered = replace(context, options=replace(options, where=_opposite(options.where)))
             left_out = events.of_step(filtered, keyed, keep_raw=True).rows
             text = f"where is not true: {options.where}"
             others = self._events(self._of_key(left_out.where(~is_truncate)), shape)
-            lost += [Lost(text, event) for _, event in others]
+            lost += [Lost(text, one.change) for one in others]
         return [change for change, _ in placed], lost
 
     def _keyed(self, source_rows: DataFrame) -> DataFrame:
@@ -267,45 +289,50 @@ class _Reader:
                 "may have a key.",
             )
 
-    def _events(self, found: DataFrame, shape: Shape) -> list[tuple[str | None, Change]]:
-        """Return events as the source has them, each with the reason for which it is invalid."""
+    def _events(self, found: DataFrame, shape: Shape) -> list[_Event]:
+        """Return events as the source has them."""
         assert shape.order_type is not None
         record = F.lit(None).cast("string")
         raw = found.schema[RAW].dataType
-        if isinstance(raw, T.StructType):
-            names = {field.name for field in raw.fields}
-            parts = []
-            if POSITION in names:
-                parts.append(F.col(f"{quote(RAW)}.{quote(POSITION)}").alias("position"))
-            if SOURCE_TIMESTAMP in names:
-                parts.append(F.col(f"{quote(RAW)}.{quote(SOURCE_TIMESTAMP)}").alias("time"))
-            if parts:
-                record = F.to_json(F.struct(*parts), quarantine.AS_JSON)
+        names = {field.name for field in raw.fields} if isinstance(raw, T.StructType) else set()
+        parts = {"position": POSITION, "time": SOURCE_TIMESTAMP}
+        kept = [
+            F.col(f"{quote(RAW)}.{quote(one)}").alias(name) for name, one in parts.items() if one in names
+        ]
+        if kept:
+            record = F.to_json(F.struct(*kept), quarantine.AS_JSON)
         collected = (
             found.select(
                 F.col(events.KIND).alias("kind"),
                 as_text(F.col(states.SEQUENCE), shape.order_type).alias("sequence"),
                 F.col(reserved_columns.COMMIT_VERSION).alias("version"),
                 F.col(events.REASON).alias("reason"),
+                F.col(events.AUTHORED).alias("authored"),
                 record.alias("record"),
                 self._state(shape).alias("values"),
             )
             .limit(MOST_CHANGES)
             .collect()
         )
-        return [
-            (
-                row["reason"],
-                Change(
-                    row["kind"],
-                    row["sequence"],
-                    _values(row["values"]),
-                    row["version"],
-                    _record(row["record"]),
-                ),
-            )
-            for row in collected
-        ]
+        return [self._event(row, shape) for row in collected]
+
+    def _event(self, row: Any, shape: Shape) -> _Event:
+        change = Change(
+            row["kind"], row["sequence"], _values(row["values"]), row["version"], _record(row["record"])
+        )
+        if row["authored"] is None:
+            return _Event(change, row["reason"], tuple(range(len(self._columns))))
+        keys = {name.lower() for name in shape.keys}
+        some, whole = set(keys), {name.lower() for name in self._columns}
+        for leaf, is_set in zip(partial_columns.leaves(shape, self._options), row["authored"], strict=True):
+            name = leaf.path[0].lower()
+            some |= {name} if is_set else set()
+            whole -= set() if is_set else {name}
+
+        def positions(names: set[str]) -> tuple[int, ...]:
+            return tuple(at for at, name in enumerate(self._columns) if name.lower() in names)
+
+        return _Event(replace(change, carried=positions(some)), row["reason"], positions(whole))
 
     def _lost(self, invalid: DataFrame, shape: Shape, why: str | None = None) -> list[Lost]:
         collected = invalid.select(
@@ -388,17 +415,23 @@ def _record(text: str | None) -> dict[str, Any]:
     return {**(data.get("position") or {}), "time": data.get("time")}
 
 
-def _placed(change: Change, same_place: list[Change]) -> tuple[Change, list[tuple[str, Change]]]:
-    """Return a change with the version and the record of its event, and the other events of its place.
+def _placed(change: Change, same_place: Sequence[_Event]) -> tuple[Change, list[Lost]]:
+    """Return a change with the version and the record of its event, and the events that do not count.
 
-    Several events of one place are copies, parts that were merged, or the losers of a conflict.
+    Several events of one place are copies, parts that set different columns, or the losers of a conflict.
     """
-    if not same_place:
-        return change, []
-    first, *others = sorted(same_place, key=lambda one: (one.values != change.values, one.version or 0))
-    lost = [
-        ("it repeats another event" if one.values == change.values and one.kind == change.kind
-         else "another event has the same sequence", one)
-        for one in others
-    ]  # fmt: skip
-    return replace(change, version=first.version, record=first.record), lost
+    parts: dict[Any, Change] = {}
+    lost = []
+    for event in sorted(same_place, key=lambda one: one.change.version or 0):
+        one = event.change
+        if not event.agrees(change):
+            lost.append(Lost("another event has the same sequence", one))
+        elif (one.values, one.carried) in parts:
+            lost.append(Lost("it repeats another event", one))
+        else:
+            parts[one.values, one.carried] = one
+    if not parts:
+        return change, lost
+    first, *others = parts.values()
+    both = (first, *others) if others else ()
+    return replace(change, version=first.version, record=first.record, parts=both), lost
