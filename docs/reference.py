@@ -53,7 +53,7 @@ _OPTIONS = {
 #: By their modules. The functions of ``delta_cdc`` need no Airflow.
 _FUNCTIONS = {
     "delta_cdc": (
-        *("apply_changes", "ingest_changes", "read_changes", "plan_changes", "verify_table"),
+        *("apply_changes", "ingest_changes", "read_changes", "plan_changes", "verify_table", "explain_row"),
         *("expire_events", "commit_watermark", "get_session", "named_in_plan"),
     ),
     "airflow_delta_cdc.dags": ("build_dags",),
