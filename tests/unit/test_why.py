@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -49,8 +49,8 @@ def test_drawn_histories(seed: int) -> None:
         changes = _changes(events)
         for row in kept(events):
             values = tuple(as_json(name, row.values[name]) for name in COLUMNS)
-            asked = TargetRow(values, str(row.start), None if row.end is None else str(row.end))
-            found = [None if one is None else one.version for one in origins(asked, changes)]
+            target_row = TargetRow(values, str(row.start), None if row.end is None else str(row.end))
+            found = [None if one is None else one.version for one in origins(target_row, changes)]
             assert found == [row.since[name] for name in COLUMNS], (events, row)
 
 
@@ -162,7 +162,7 @@ def test_json_there_and_back() -> None:
         (["--key", "k=1", "--max-bytes", "many"], "no size like 20GiB"),
     ],
 )
-def test_usage(more: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage(more: list[str], words: str, capsys: Any) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["why", "p=/nowhere", *more])
     assert words in capsys.readouterr().err
@@ -175,6 +175,6 @@ def test_usage(more: list[str], words: str, capsys: pytest.CaptureFixture[str]) 
         (["p=/nowhere", "q=/there", "--key", "k=1"], "takes one pipeline"),
     ],
 )
-def test_refusals(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refusals(arguments: list[str], words: str, capsys: Any) -> None:
     assert main(["why", *arguments]) == 2
     assert words in capsys.readouterr().err

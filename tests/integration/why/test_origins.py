@@ -27,7 +27,7 @@ _DDL = "k INT, a INT, b STRING, c DECIMAL(10, 2)"
 _GIVEN = "k INT, a INT, b STRING, c STRING"
 _BATCHES = 6
 _LOADED = 2
-#: How many keys each kind of source is asked for.
+#: How many keys of each kind of source are compared.
 SOME, MANY = 2, int(os.environ.get("DELTA_CDC_HISTORIES", "25"))
 
 
@@ -212,7 +212,7 @@ def _check(answer: Answer, source: Source, key: int, scd_type: int) -> None:
         assert [one.why for one in answer.not_taken] == ["it repeats another event"] * repeated
 
 
-def _asked(spark: SparkSession, tmp_table: Table, kind: type[Source], scd_type: int, keys: int) -> None:
+def _compare(spark: SparkSession, tmp_table: Table, kind: type[Source], scd_type: int, keys: int) -> None:
     source = kind(spark, tmp_table("source"), random.Random(f"{kind.__name__} {scd_type} {keys}"), keys)
     source.create()
     target = tmp_table("target")
@@ -220,11 +220,11 @@ def _asked(spark: SparkSession, tmp_table: Table, kind: type[Source], scd_type: 
         source.grow(batch)
         if batch >= _LOADED:
             apply_changes(
-                spark, source.path, target, pipeline="asked", keys=["k"], run_id=f"run {batch}",
+                spark, source.path, target, pipeline="drawn", keys=["k"], run_id=f"run {batch}",
                 stored_as_scd_type=scd_type, **source.options,
             )  # fmt: skip
     for key in range(keys):
-        answer = explain_row(spark, target, pipeline="asked", key={"k": key})
+        answer = explain_row(spark, target, pipeline="drawn", key={"k": key})
         _check(answer, source, key, scd_type)
 
 
@@ -232,11 +232,11 @@ def _asked(spark: SparkSession, tmp_table: Table, kind: type[Source], scd_type: 
 def test_some_drawn_histories(
     spark: SparkSession, tmp_table: Table, kind: type[Source], scd_type: int
 ) -> None:
-    _asked(spark, tmp_table, kind, scd_type, SOME)
+    _compare(spark, tmp_table, kind, scd_type, SOME)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scd_type", [1, 2])
 @pytest.mark.parametrize("kind", [Feed, Log, Copies, Snapshots])
 def test_drawn_histories(spark: SparkSession, tmp_table: Table, kind: type[Source], scd_type: int) -> None:
-    _asked(spark, tmp_table, kind, scd_type, MANY)
+    _compare(spark, tmp_table, kind, scd_type, MANY)
