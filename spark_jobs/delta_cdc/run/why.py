@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from delta_cdc.core import codec
 from delta_cdc.core.errors import DeltaCdcError, JobFailed
 from delta_cdc.core.why import Found
+from delta_cdc.planning.plan import readable
 from delta_cdc.planning.why import plan_why_async
 from delta_cdc.run.rounds import in_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from delta_cdc.core.spec import BatchSpec, JobResult
+    from delta_cdc.core.spec import BatchSpec, JobResult, WhySpec
     from delta_cdc.core.why import Answer
     from delta_cdc.planning.why import WhyRequest
     from delta_cdc.run.loop import Say
@@ -46,8 +47,7 @@ def run_why(
 async def _answered(request: WhyRequest, application: Application, say: Say, stages: int) -> Answer:
     plan = await plan_why_async(request)
     assert plan.spec is not None
-    for note in plan.notes:
-        say(note)
+    say(f"Reading at most {_size(plan.spec)} of {plan.spec.source_uri} for {plan.spec.target_uri}.")
     result = await application.run(plan.spec)
     if result.error is not None:
         raise DeltaCdcError.from_dict(result.error)
@@ -66,3 +66,10 @@ async def _answered(request: WhyRequest, application: Application, say: Say, sta
         return replace(answer, upstream=await _answered(further, application, say, stages - 1))
     except DeltaCdcError as error:
         return replace(answer, notes=(*answer.notes, f"The source has no answer: {error}"))
+
+
+def _size(spec: WhySpec) -> str:
+    """Return how much of the source the job may read, for people."""
+    if not spec.options.takes_events:
+        return readable(spec.input_bytes or 0)
+    return readable(spec.most_bytes if spec.source_size is None else min(spec.source_size, spec.most_bytes))
