@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tools.mutants import ROOT, copy_project, judged
-from tools.mutants_core import all_changes, reached_lines, tried
+from tools.mutants_core import MOST_MEMORY, all_changes, reached_lines, tried
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--write", type=Path, help="file of the table")
     given = parser.parse_args(arguments)
     # A loop that ends no more must not take all memory.
-    resource.setrlimit(resource.RLIMIT_DATA, (4 * 2**30, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     found: list[tuple[str, Killers]] = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees = [copy_project(Path(folder).resolve() / str(number)) for number in range(given.jobs)]
