@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ENGINE, LAYERS = "spark_jobs/delta_cdc", ("core", "planning", "delta_log")
-#: Folders of tests/unit that are about other code, or import Airflow.
+#: What of tests/unit is about other code or files, or imports Airflow.
 NOT_RUN = ("airflow", "benchmarks", "dags", "demo", "docker", "docs", "doctor", "test_project.py")
 #: Bytes that a process may take: a loop that ends no more must not take all memory.
 MOST_MEMORY = 8 * 2**30
