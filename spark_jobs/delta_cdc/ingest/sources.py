@@ -546,6 +546,8 @@ def _in_utf8(data: bytes, codec: str, encoding: str = "utf-8") -> bytes:
         return data
 
 
+#: Bytes that are decompressed at once.
+_PART = 1 << 20
 #: The codecs in Arrow, by the ending.
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
@@ -568,7 +570,7 @@ def _unpacked(data: bytes, name: str) -> bytes:
                 raise FileDamaged(name, "its content ends before its end mark")
         elif ending in CODECS:
             with pa.CompressedInputStream(pa.BufferReader(data), CODECS[ending]) as stream:
-                found = bytes(stream.read(most))
+                found = _up_to(most, stream)
         else:
             raise FileDamaged(name, f"a file that is read as a whole cannot be {ending}; {COMPRESS_IT}")
     except (OSError, zlib.error) as error:
@@ -576,6 +578,15 @@ def _unpacked(data: bytes, name: str) -> bytes:
     if len(found) > formats.MOST_BYTES_OF_A_FILE:
         raise FileDamaged(name, f"its content has {formats.TOO_LARGE}")
     return found
+
+
+def _up_to(most: int, stream: pa.NativeFile) -> bytes:
+    """Return up to ``most`` bytes of a stream. One read of Arrow would first reserve them all."""
+    parts = []
+    while most > 0 and (part := stream.read(min(most, _PART))):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
 
 
 def _columns(batch: pa.RecordBatch, *names: str) -> Iterator[tuple[Any, ...]]:

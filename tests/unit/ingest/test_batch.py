@@ -5,9 +5,11 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import resource
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,9 +33,6 @@ from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.types import INTEGER, LONG, STRING, struct
 from tests.support import debezium as d
 from tests.support.change_sets import adapted, by_row, json_records, quarantined, table_records, typed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PG = d.postgresql(100, 120)
 
@@ -246,3 +245,16 @@ def test_what_an_event_lists_is_spelt_as_the_columns_are() -> None:
     assert (row[COLUMNS], row[SEQUENCE]) == (["id", "w"], 1)
     (event,) = by_row(adapted(json_records(['{"id":1,"ts":1}']), "plain", {"sequence_by": "ts"}))[0]
     assert event.columns == ("id", "ts")
+
+
+def test_a_packed_file_takes_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(b'[{"id": 1}]'))
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_DATA, (used + (1 << 30), limits[1]))
+    try:
+        rows = rows_of(path, reading_of(format_options={"multiLine": "true"}, is_whole=True))
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
+    assert len(rows) == 1
