@@ -1,4 +1,4 @@
-"""Build DAGs from a configuration: one for each group of tables, and one for its backfills."""
+"""Build DAGs from a configuration: for each group of tables, for its backfills, and to explain its rows."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ from airflow_delta_cdc.arguments import is_literal
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias, written_assets
 from airflow_delta_cdc.compat import CronDataIntervalTimetable
 from airflow_delta_cdc.deadline import freshness_deadline
-from airflow_delta_cdc.form import run_params
+from airflow_delta_cdc.form import run_params, why_arguments, why_params
+from airflow_delta_cdc.groups.base import has_target
 from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
 from airflow_delta_cdc.groups.publish import PublishOperator
 from airflow_delta_cdc.groups.run_spark import RunSparkOperator
 from airflow_delta_cdc.groups.table import ApplyTableOperator
+from airflow_delta_cdc.groups.why import ExplainRowOperator
 from airflow_delta_cdc.jobs import source_of
 from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
 from airflow_delta_cdc.triggers import watched_asset
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
-from delta_cdc.core.groups import BACKFILL_SUFFIX, ON_CHANGE, WATCHABLE_REMEDY
+from delta_cdc.core.groups import BACKFILL_SUFFIX, ON_CHANGE, WATCHABLE_REMEDY, WHY_SUFFIX, dag_ids
 from delta_cdc.core.options import APPLY
 from delta_cdc.core.times import start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from airflow.sdk import Asset
+    from airflow.sdk import Asset, Param
     from airflow.sdk.definitions.deadline import DeadlineAlert
 
     from delta_cdc.config import Group, Table
@@ -83,7 +85,8 @@ def build_dags(
         build_dags("sales.yaml")
 
     Each group becomes a DAG and, unless it sets ``backfill: false``, a second DAG ``<dag_id>__backfill``
-    without a schedule, for long manual runs that would delay the scheduled runs. The function opens no
+    without a schedule, for long manual runs that would delay the scheduled runs. With ``why: true``, it also
+    becomes the DAG ``<dag_id>__why``, whose manual runs explain the row of a key. The function opens no
     connection and reads no table.
 
     :param source: path of a YAML file or of a folder of such files, or a mapping with the content of a file.
@@ -102,8 +105,8 @@ def build_dags(
     dags: dict[str, DAG] = {}
     for group in engine.load_configuration(source).groups:
         maker = _Maker(group, place, caller, dict(default_args or {}), dag_arguments)
-        for dag_id, is_backfill in maker.wanted(wanted):
-            dags[dag_id] = maker.made(dag_id, is_backfill=is_backfill)
+        for dag_id, suffix in maker.wanted(wanted):
+            dags[dag_id] = maker.made(dag_id, suffix)
     return dags
 
 
@@ -148,21 +151,18 @@ class _Maker:
     def _place(self) -> str:
         return self.group.place or self.place
 
-    def wanted(self, only: str | None) -> Iterator[tuple[str, bool]]:
-        """Yield the ids of the DAGs to build, and whether each is for backfills.
+    def wanted(self, only: str | None) -> Iterator[tuple[str, str]]:
+        """Yield the ids of the DAGs to build, each with its suffix.
 
         :param only: build only the DAG with this id; None builds all
         """
-        dag_id = self.group.settings.get("dag_id", self.group.name)
-        ids = [(dag_id, False)]
-        if self.group.settings.get("backfill", True):
-            ids.append((f"{dag_id}{BACKFILL_SUFFIX}", True))
-        yield from (one for one in ids if only in (None, one[0]))
+        ids = dag_ids(self.group.settings.get("dag_id", self.group.name), self.group.settings)
+        yield from (one for one in ids.items() if only in (None, one[0]))
 
-    def made(self, dag_id: str, *, is_backfill: bool) -> DAG:
+    def made(self, dag_id: str, suffix: str) -> DAG:
         """Build a DAG; an error names the place in the configuration."""
         try:
-            return self.dag(dag_id, is_backfill=is_backfill)
+            return self.dag(dag_id, suffix)
         except DeltaCdcError as error:
             text = f"{self._place}: {error.message}"
             raise InvalidConfiguration(text, remedy=error.remedy, argument=error.argument) from error
@@ -172,10 +172,10 @@ class _Maker:
                 remedy="correct this argument, in the group or in the call of build_dags.",
             ) from error
 
-    def dag(self, dag_id: str, *, is_backfill: bool) -> DAG:
+    def dag(self, dag_id: str, suffix: str) -> DAG:
         settings = self.group.settings
-        names = self.names if len(self.names) > 1 else ()
-        params = run_params(tables=names, mode="backfill" if is_backfill else "incremental")
+        by_hand = suffix != ""
+        explains = suffix == WHY_SUFFIX
         arguments = {
             "catchup": False,
             "max_active_runs": 1,
@@ -184,7 +184,7 @@ class _Maker:
             **{name: settings[name] for name in _OF_DAGS if name in settings},
             **{name: start(name, settings[name]) for name in ("start_date",) if name in settings},
             # It has no schedule, so unpausing it starts no run.
-            **({"max_active_runs": 1, "is_paused_upon_creation": False} if is_backfill else {}),
+            **({"max_active_runs": 1, "is_paused_upon_creation": False} if by_hand else {}),
         }
         if arguments["catchup"] and arguments["start_date"] == _START:
             raise InvalidConfiguration(
@@ -195,18 +195,29 @@ class _Maker:
             dag_id,
             **{
                 **arguments,
-                "schedule": None if is_backfill else self._schedule(arguments),
-                "params": {**params, **arguments.get("params", {})},
-                "default_args": self._default_args(),
+                "schedule": None if by_hand else self._schedule(arguments),
+                "params": {**self._params(suffix), **arguments.get("params", {})},
+                # No person is on call for a question that another one asks.
+                "default_args": self._default_args(left_out=_CALLBACKS if explains else ()),
                 "tags": ["delta-cdc", *arguments.get("tags", ()), *settings.get("tags", ())],
                 "doc_md": self._doc(arguments.get("doc_md")),
-                **({} if is_backfill or "deadline" in arguments else {"deadline": self._deadlines()}),
+                **({} if by_hand or "deadline" in arguments else {"deadline": self._deadlines()}),
             },
         ) as dag:
             # Otherwise, Airflow takes this module for the DAG file.
             dag.fileloc = self.file or dag.fileloc
-            self._tasks()
+            if explains:
+                self._explaining_task()
+            else:
+                self._tasks()
         return dag
+
+    def _params(self, suffix: str) -> dict[str, Param]:
+        if suffix == WHY_SUFFIX:
+            names = [table["pipeline"] for table in self._explained]
+            return why_params(pipelines=names if len(names) > 1 else ())
+        names = self.names if len(self.names) > 1 else []
+        return run_params(tables=names, mode="backfill" if suffix == BACKFILL_SUFFIX else "incremental")
 
     # -- tasks ----------------------------------------------------------------------------------
     def _tasks(self) -> None:
@@ -227,6 +238,24 @@ class _Maker:
             **self._task_arguments(),
         )
         [*detections, *applies] >> publish
+
+    @property
+    def _explained(self) -> list[Mapping[str, Any]]:
+        """Return the arguments of the tables that have a target, or else of all."""
+        tables: list[Mapping[str, Any]] = [table.arguments for table in self.group.tables]
+        return [table for table in tables if has_target(table)] or tables
+
+    def _explaining_task(self) -> None:
+        """Build the task that explains the rows of the group's targets."""
+        tables, given = self._explained, self._task_arguments()
+        ExplainRowOperator(
+            task_id="why",
+            tables=tables,
+            group=self.group.name,
+            pipeline="{{ params.pipeline }}" if len(tables) > 1 else tables[0]["pipeline"],
+            **why_arguments(),
+            **{name: value for name, value in given.items() if not name.startswith("kafka_")},
+        )
 
     def _chain(self, tables: Sequence[Table], suffix: str, *, shares: bool) -> tuple[Any, Any]:
         """Build the tasks of some tables: one that detects changes, and one for each table with work.
@@ -285,9 +314,9 @@ class _Maker:
         return {name: value for name, value in self.group.settings.items() if name in _OF_APPLICATIONS}
 
     # -- arguments of DAG and tasks -------------------------------------------------------------
-    def _default_args(self) -> dict[str, Any]:
+    def _default_args(self, *, left_out: Collection[str] = ()) -> dict[str, Any]:
         settings = self.group.settings
-        return {
+        known = {
             "retry_policy": DELTA_CDC_RETRY_POLICY,
             **self.dag_arguments.get("default_args", {}),
             **self.default_args,
@@ -295,6 +324,7 @@ class _Maker:
             **{name: timedelta(seconds=settings[name]) for name in _SPANS if name in settings},
             **{name: [_callback(one) for one in settings[name]] for name in _CALLBACKS if name in settings},
         }
+        return {name: value for name, value in known.items() if name not in left_out}
 
     def _deadlines(self) -> list[DeadlineAlert]:
         """Return the deadlines of a run: the shortest freshness of the group's pipelines, per callback.

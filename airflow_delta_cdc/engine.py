@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         paired as paired_requests,
         request_of as verify_request_of,
     )
+    from delta_cdc.config.why import request_of as why_request_of
     from delta_cdc.delta_log.file_manifests import forget as delete_manifests, prepared as with_manifests
     from delta_cdc.delta_log.requests import delete_folder
     from delta_cdc.delta_log.store import open_store
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         position_now,
         position_to_json,
     )
+    from delta_cdc.planning.why import MOST_BYTES as MOST_BYTES_OF_WHY, WhyRequest
     from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch, since_key
     from delta_cdc.run.commit import committed_by_run, committed_so_far
     from delta_cdc.run.detect_changes import detect_changes, plan_ending_at, written as written_table
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
     from delta_cdc.run.verify import raise_if_wrong, run_verify, text_of as verification_text
     from delta_cdc.run.saved_plans import forget_saved_plans
     from delta_cdc.run.watermarks import versions_of
+    from delta_cdc.run.why import run_why
     from delta_cdc.spark.sessions import (
         close as close_session,
         delta_version,
@@ -104,6 +107,7 @@ NAMES = {
     "load_configuration": ("delta_cdc.config", "load"),
     "paired_requests": ("delta_cdc.config.verification", "paired"),
     "verify_request_of": ("delta_cdc.config.verification", "request_of"),
+    "why_request_of": ("delta_cdc.config.why", "request_of"),
     "delete_manifests": ("delta_cdc.delta_log.file_manifests", "forget"),
     "with_manifests": ("delta_cdc.delta_log.file_manifests", "prepared"),
     "delete_folder": ("delta_cdc.delta_log.requests", "delete_folder"),
@@ -156,6 +160,8 @@ NAMES = {
     "position_from_json": ("delta_cdc.planning.waiting", "position_from_json"),
     "position_now": ("delta_cdc.planning.waiting", "position_now"),
     "position_to_json": ("delta_cdc.planning.waiting", "position_to_json"),
+    "MOST_BYTES_OF_WHY": ("delta_cdc.planning.why", "MOST_BYTES"),
+    "WhyRequest": ("delta_cdc.planning.why", "WhyRequest"),
     "PipelineJob": ("delta_cdc.run.batch", "PipelineJob"),
     "PipelineResult": ("delta_cdc.run.batch", "PipelineResult"),
     "run_batch": ("delta_cdc.run.batch", "run_batch"),
@@ -178,6 +184,7 @@ NAMES = {
     "verification_text": ("delta_cdc.run.verify", "text_of"),
     "forget_saved_plans": ("delta_cdc.run.saved_plans", "forget_saved_plans"),
     "versions_of": ("delta_cdc.run.watermarks", "versions_of"),
+    "run_why": ("delta_cdc.run.why", "run_why"),
     "close_session": ("delta_cdc.spark.sessions", "close"),
     "delta_version": ("delta_cdc.spark.sessions", "delta_version"),
     "end_session": ("delta_cdc.spark.sessions", "end"),

@@ -3,10 +3,13 @@
 A DAG gets the form by ``params=run_params()``. One operator takes it over by ``**run_arguments()``; a task
 that decides for several tables reads it by :func:`asked`. An unchanged form means the same as a scheduled
 run: everything new since the watermark.
+
+The DAG of a ``DeltaWhyOperator`` has a form of its own: ``params=why_params()``.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -22,7 +25,7 @@ from delta_cdc.core.options import APPLY, BOUNDS, SIZE_LIMITS, RunOptions
 from delta_cdc.core.times import iso
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -200,6 +203,64 @@ def range_arguments() -> dict[str, str]:
     return {name: f"{{{{ params.{name} }}}}" for name in BOUNDS}
 
 
+def why_params(*, pipelines: Sequence[str] = ()) -> dict[str, Param]:
+    """Return the Params of the question where a row comes from, for the DAG of a ``DeltaWhyOperator``.
+
+    Pass their values to the operator by ``**why_arguments()``. The page "Delta CDC" starts runs of such DAGs.
+
+    :param pipelines: the pipelines that the DAG explains, if they are several: the form then has the field
+        ``pipeline``, for ``pipeline="{{ params.pipeline }}"``
+    """
+    return {
+        **(
+            {
+                "pipeline": Param(
+                    None,
+                    type="string",
+                    enum=list(pipelines),
+                    title="Pipeline",
+                    description_md="The pipeline that fills the target.",
+                )
+            }
+            if pipelines
+            else {}
+        ),
+        "key": Param(
+            None,
+            type="string",
+            minLength=1,
+            title="Key",
+            description_md="Each key column with its value, such as `id=17` or `id=17, line=3`. A value with "
+            'a comma needs JSON: `{"name": "Doe, Jane"}`.',
+        ),
+        "columns": Param(
+            None,
+            type=["null", "array"],
+            items={"type": "string"},
+            title="Columns",
+            description_md="Explain only these columns. Empty: all.",
+        ),
+        "at": Param(
+            None,
+            type=["null", "string"],
+            title="As of",
+            description_md="A version of the target, or a time such as `2026-01-31T03:00:00+00:00`. Empty: "
+            "the newest version.",
+        ),
+    }
+
+
+def why_arguments() -> dict[str, Any]:
+    """Return the arguments that pass the values of :func:`why_params` to a ``DeltaWhyOperator``.
+
+    The arguments are templates, except ``pre_execute``, which refuses unknown fields before the task starts.
+    """
+    return {
+        **{name: f"{{{{ params.{name} }}}}" for name in why_params()},
+        "pre_execute": refuse_unknown_fields,
+    }
+
+
 def run_arguments(*, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the arguments that pass the values of the form to a ``DeltaApplyChangesOperator``.
 
@@ -257,10 +318,27 @@ def skip_waiting(context: Context) -> None:
         )
 
 
+def refuse_unknown_fields(context: Context) -> None:
+    """Refuse a run whose configuration reaches no field of the form. Pass it as ``pre_execute`` of a task.
+
+    :raises InvalidConfiguration: the configuration has a name that is not a field
+    """
+    conf = getattr(context.get("dag_run"), "conf", None) or {}
+    with _shown_errors():
+        _refuse_lost(context, conf, context.get("params", {}))
+
+
 def _form_for_hook(context: Context) -> Run:
-    """Read and check the form for a hook; an error is visible in the task's log all the same."""
-    try:
+    """Read and check the form for a hook."""
+    with _shown_errors():
         return asked(context)
+
+
+@contextmanager
+def _shown_errors() -> Iterator[None]:
+    """Let the task's log show an error of the block all the same: a hook runs before the task prepares it."""
+    try:
+        yield
     except InvalidConfiguration:
         log_named_errors()
         show_outside_group()

@@ -74,6 +74,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_delta_cdc.operators.read",
                     "airflow_delta_cdc.operators.vacuum",
                     "airflow_delta_cdc.operators.verify",
+                    "airflow_delta_cdc.operators.why",
                 ],
             }
         ],

@@ -57,7 +57,7 @@ _FUNCTIONS = {
         *("expire_events", "commit_watermark", "get_session", "named_in_plan"),
     ),
     "airflow_delta_cdc.dags": ("build_dags",),
-    "airflow_delta_cdc.form": ("run_params", "run_arguments", "skip_waiting"),
+    "airflow_delta_cdc.form": ("run_params", "run_arguments", "skip_waiting", "why_params", "why_arguments"),
     "airflow_delta_cdc.assets": ("delta_asset", "group_asset"),
     "airflow_delta_cdc.triggers": ("watched_asset", "DeltaVersionTrigger"),
     "airflow_delta_cdc.deadline": ("freshness_deadline", "log_missed"),

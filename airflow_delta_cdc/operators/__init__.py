@@ -11,6 +11,7 @@ from airflow_delta_cdc.operators.optimize import DeltaOptimizeOperator
 from airflow_delta_cdc.operators.read import DeltaReadChangesOperator
 from airflow_delta_cdc.operators.vacuum import DeltaVacuumOperator
 from airflow_delta_cdc.operators.verify import DeltaVerifyOperator
+from airflow_delta_cdc.operators.why import DeltaWhyOperator
 
 __all__ = [
     "DeltaApplyChangesOperator",
@@ -22,4 +23,5 @@ __all__ = [
     "DeltaReadChangesOperator",
     "DeltaVacuumOperator",
     "DeltaVerifyOperator",
+    "DeltaWhyOperator",
 ]

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 #: The default name of an application.
 DEFAULT_NAME = "delta-cdc"
+#: The most bytes of an XCom with a report for people.
+MOST_BYTES_OF_REPORT = 48 * 1024
 
 
 class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):

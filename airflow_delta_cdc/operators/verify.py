@@ -14,7 +14,7 @@ from airflow_delta_cdc.backup import stored_copy
 from airflow_delta_cdc.files import configuration
 from airflow_delta_cdc.jobs import source_of
 from airflow_delta_cdc.lookups import chosen, each_located
-from airflow_delta_cdc.operators.base import DeltaCdcOperator
+from airflow_delta_cdc.operators.base import MOST_BYTES_OF_REPORT, DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.checks import CHECKS, SEAL, Verification, finding, ok
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, TableNotFound
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.option import Kind
     from delta_cdc.planning.verify import VerifyRequest
-
-#: The most bytes of the XCom.
-_MOST_BYTES = 48 * 1024
 
 
 class DeltaVerifyOperator(DeltaCdcOperator):
@@ -243,9 +240,9 @@ def xcom_rows(results: Sequence[Verification]) -> list[dict[str, Any]]:
     wrong = [row for row in rows if row["status"] == "finding"]
     passed = [_summary(one) for one in results if not one.findings and one.error is None]
     for entries in (rows, [*wrong, *passed], wrong):
-        if len(json.dumps(entries)) <= _MOST_BYTES:
+        if len(json.dumps(entries)) <= MOST_BYTES_OF_REPORT:
             return entries
-    while len(json.dumps(wrong)) > _MOST_BYTES:
+    while len(json.dumps(wrong)) > MOST_BYTES_OF_REPORT:
         wrong.pop()
     return wrong
 

@@ -32,9 +32,35 @@ app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Dep
 
 def _visible(user: Any, session: Any) -> tuple[dict[str, state.Dag], list[Declared]]:
     """Return the DAGs that have pipelines, and the pipelines of those that the user may read."""
-    dags, pipelines = _declarations.all(session)
+    dags, pipelines, _ = _declarations.all(session)
     readable = rights.readable(user, session)
     return dags, [one for one in pipelines if one.dag_id in readable]
+
+
+def _explaining(user: Any, session: Any, wanted: list[Declared]) -> dict[str, Any] | None:
+    """Return the DAG that explains the rows of a pipeline, for a user who may read it; None without one.
+
+    If there are several, one whose runs the user may start comes first.
+    """
+    dags, _, tasks = _declarations.all(session)
+    found = [one for one in tasks if any(one.explains(pipeline) for pipeline in wanted)]
+    may_read = rights.readable(user, session) if found else ()
+    found = [one for one in found if one.dag_id in may_read]
+    startable = rights.may_run(user, [one.dag_id for one in found], session)
+    found.sort(key=lambda one: (one.dag_id not in startable, one.target is None, one.dag_id))
+    return next(
+        (
+            {
+                "dag_id": one.dag_id,
+                "task_id": one.task_id,
+                "fields": one.fields,
+                "is_paused": dags[one.dag_id].is_paused,
+                "may_run": one.dag_id in startable,
+            }
+            for one in found
+        ),
+        None,
+    )
 
 
 def _rights(user: Any, session: Any, pipelines: list[Declared]) -> state.Rights:
@@ -114,7 +140,13 @@ def pipeline(user: GetUserDep, session: SessionDep, name: str) -> Response:
         # A run by hand, whose form has no choice of tables, is a run of them all.
         dag["pipelines"] = [one.pipeline for one in visible if one.dag_id == dag["dag_id"]]
     return _json(
-        {**item, "form": _form, "commits": state.commits(events, may_see), "runs": state.runs(known)}
+        {
+            **item,
+            "form": _form,
+            "why": _explaining(user, session, wanted),
+            "commits": state.commits(events, may_see),
+            "runs": state.runs(known),
+        }
     )
 
 

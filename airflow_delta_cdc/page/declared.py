@@ -1,14 +1,46 @@
-"""The pipelines of serialized DAGs."""
+"""The pipelines of serialized DAGs, and the DAGs that explain their rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_delta_cdc.arguments import is_template
 from airflow_delta_cdc.assets import ALIAS_OF_GROUP, ALIAS_OF_PIPELINE
+from delta_cdc.core.errors import TableNameUnresolved
+from delta_cdc.core.uris import canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+
+#: The types of the tasks that explain rows.
+EXPLAINING = ("DeltaWhyOperator", "ExplainRowOperator")
+
+
+@dataclass(frozen=True)
+class Explaining:
+    """A task that explains rows of one pipeline, in a DAG whose form has the key.
+
+    :param target: table as the DAG names it; None if the serialized DAG does not hold it
+    :param group: name of the group; None for a DAG that a user wrote
+    :param fields: fields of the DAG's form
+    """
+
+    pipeline: str
+    dag_id: str
+    task_id: str
+    target: str | None
+    group: str | None
+    fields: tuple[str, ...]
+
+    def explains(self, one: Declared) -> bool:
+        """Return whether the task explains a pipeline; without target and group, its name counts."""
+        if self.pipeline != one.pipeline:
+            return False
+        if self.target is not None and one.target is not None:
+            return _place(self.target) == _place(one.target)
+        return self.group is None or self.group == one.group
 
 
 @dataclass(frozen=True)
@@ -74,6 +106,52 @@ def declared(dag_id: str, serialized: Mapping[str, Any]) -> tuple[Declared, ...]
         for pipeline, publishing in parts
         for written in [tables.get(pipeline, publishing[-1])]
     )
+
+
+def explaining(dag_id: str, serialized: Mapping[str, Any]) -> tuple[Explaining, ...]:
+    """Return the tasks of one DAG that explain rows, one entry for each pipeline.
+
+    A task without a literal pipeline explains those that the DAG's form offers. A DAG that also writes a
+    pipeline has no entry: a run for a question would write, too.
+
+    :param serialized: the DAG as the metadata database holds it
+    """
+    dag = serialized.get("dag") or {}
+    params = dict(dag.get("params") or ())
+    if "key" not in params or declared(dag_id, serialized):
+        return ()
+    schema = ((params.get("pipeline") or {}).get("schema") or {}).get("__var") or {}
+    tasks = [task.get("__var") or {} for task in dag.get("tasks") or ()]
+    found = []
+    for task in tasks:
+        if task.get("task_type") not in EXPLAINING:
+            continue
+        tables = dict(_tables(task))
+        literal = _literal(task.get("pipeline"))
+        names = [literal] if literal else [str(name) for name in schema.get("enum") or tables]
+        found += [
+            Explaining(
+                pipeline=name,
+                dag_id=dag_id,
+                task_id=task["task_id"],
+                target=_literal((tables.get(name) or task).get("target")),
+                group=_text(task.get("group")),
+                fields=tuple(params),
+            )
+            for name in names
+        ]
+    return tuple(found)
+
+
+def _literal(value: Any) -> str | None:
+    return value if isinstance(value, str) and value and not is_template(value) else None
+
+
+def _place(table: str) -> str:
+    try:
+        return canonical_uri(table)
+    except TableNameUnresolved:
+        return table.strip().lower()
 
 
 def _by_target(tasks: list[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:

@@ -548,6 +548,18 @@ const dagFor = (mode, item) => {
   return (mode === "backfill" && own) || able.find(({ dag_id }) => dag_id === item.dag_id) || able[0];
 };
 
+/** Start a run by Airflow's REST API, on behalf of the user. */
+const started = async (dag_id, conf) => {
+  const answer = await fetch(address(`api/v2/dags/${encodeURIComponent(dag_id)}/dagRuns`), {
+    body: JSON.stringify({ conf, logical_date: null }),
+    credentials: "same-origin",
+    headers: { "Content-Type": "application/json" },
+    method: "POST",
+  });
+  if (!answer.ok) throw await problem(answer);
+  return { dag_id, run_id: (await answer.json()).dag_run_id };
+};
+
 const Actions = ({ item, onSent }) => {
   const [mode, setMode] = useState(null);
   const [values, setValues] = useState({});
@@ -565,15 +577,7 @@ const Actions = ({ item, onSent }) => {
   const send = async () => {
     setSent({ isUnderway: true });
     try {
-      const answer = await fetch(address(`api/v2/dags/${encodeURIComponent(dag.dag_id)}/dagRuns`), {
-        body: JSON.stringify({ conf, logical_date: null }),
-        credentials: "same-origin",
-        headers: { "Content-Type": "application/json" },
-        method: "POST",
-      });
-      if (!answer.ok) throw await problem(answer);
-      const run = await answer.json();
-      setSent({ run: { dag_id: dag.dag_id, run_id: run.dag_run_id } });
+      setSent({ run: await started(dag.dag_id, conf) });
       onSent();
     } catch (error) {
       setSent({ error });
@@ -629,6 +633,214 @@ const Actions = ({ item, onSent }) => {
             sent?.run ? h(To, { to: runPath(sent.run) }, `Started: ${sent.run.run_id}`) : null,
             sent?.error ? h(Text, { color: "fg.error", role: "alert" }, `Airflow did not start it: ${sent.error.message}`) : null,
           ),
+        )
+      : null,
+  );
+};
+
+// -- why is this row so --------------------------------------------------------------------------------------
+const EVERY_MS_OF_A_RUN = 2_000;
+const WHY_HINT = "No DAG explains the rows of this pipeline. In a configuration file, give its group the key why: true. In a DAG of your own, use DeltaWhyOperator with params=why_params().";
+
+const fetched = async (path) => {
+  const answer = await fetch(address(path), { credentials: "same-origin" });
+  if (!answer.ok) throw await problem(answer);
+  return answer.json();
+};
+
+/** The answer of a run that explains a row, from Airflow's REST API, with the rights of the user. */
+const useExplained = (dag, run) => {
+  const [found, setFound] = useState({});
+  useEffect(() => {
+    setFound({});
+    if (!run) return undefined;
+    let isCurrent = true;
+    let timer;
+    const ofRun = `api/v2/dags/${encodeURIComponent(dag.dag_id)}/dagRuns/${encodeURIComponent(run)}`;
+    const xcom = async (key) => {
+      const { value } = await fetched(`${ofRun}/taskInstances/${encodeURIComponent(dag.task_id)}/xcomEntries/${key}`);
+      // Airflow returns what its database holds: the JSON text of the value.
+      return typeof value === "string" ? JSON.parse(value) : value;
+    };
+    const ask = async () => {
+      try {
+        const { state } = await fetched(ofRun);
+        const next = { state };
+        if (state === "success") next.answer = await xcom("return_value");
+        if (state === "failed") next.failure = await xcom("delta_cdc_error").catch(() => null);
+        if (isCurrent) setFound(next);
+        if (isCurrent && state !== "success" && state !== "failed") timer = setTimeout(ask, EVERY_MS_OF_A_RUN);
+      } catch (error) {
+        if (isCurrent) setFound((last) => ({ ...last, error }));
+      }
+    };
+    ask();
+    return () => {
+      isCurrent = false;
+      clearTimeout(timer);
+    };
+  }, [dag.dag_id, dag.task_id, run]);
+  return found;
+};
+
+/** The run of Airflow that an id of work names: DAG, run and, outside groups, task. */
+const runOfWork = (id) => {
+  const [dag_id, run_id] = (id ?? "").split("/");
+  return run_id ? { dag_id, run_id } : null;
+};
+
+/** A value, which is JSON: a text without its quotes. */
+const shownValue = (value) => {
+  if (value === null || value === undefined) return h("em", null, "NULL");
+  try {
+    const parsed = JSON.parse(value);
+    return typeof parsed === "string" ? parsed || h("em", null, "empty text") : value;
+  } catch {
+    return value;
+  }
+};
+
+const placeText = ({ record, version, time, sequence }) => {
+  const parts = Object.entries(record ?? {}).filter(([, value]) => value !== null).map(([name, value]) => `${name} ${value}`);
+  if (version !== null && version !== undefined) parts.push(`version ${version} of the source`);
+  else if (parts.length === 0 && sequence) parts.push(`sequence ${sequence}`);
+  return `${parts.join(", ") || "unknown"}${time ? `, ${clock(time)}` : ""}`;
+};
+
+const Applied = ({ where }) => {
+  if (!where || where.target_version === null || where.target_version === undefined) return "\u2013";
+  const run = runOfWork(where.run_id);
+  return [
+    `version ${where.target_version}${where.applied_at ? `, ${clock(where.applied_at)}` : ""} (${where.work}) `,
+    run ? h(To, { key: "run", to: runPath(run) }, run.run_id) : where.run_id,
+  ];
+};
+
+const rowTitle = ({ start, end, deleted, opened, closed }) => {
+  const by = (where) => (where ? ` (${placeText(where)})` : "");
+  if (start !== null && start !== undefined) return `From ${start}${by(opened)} to ${end ? `${end}${by(closed)}` : "now"}`;
+  return deleted ? `Deleted${by(closed)}` : null;
+};
+
+const Explained = ({ answer }) => {
+  const key = Object.entries(answer.key).map(([name, value]) => `${name} = ${value}`).join(", ");
+  const left = answer.left_out ?? [];
+  return h(
+    Flex,
+    { "data-testid": "delta-cdc-answer", direction: "column", gap: 3, mt: 3 },
+    h(
+      Box,
+      null,
+      h("div", { className: "delta-cdc-name" }, `${answer.pipeline}: ${key}`),
+      h(Muted, null, `Version ${answer.version} of ${answer.target}, from version ${answer.watermark} of ${answer.source}`),
+    ),
+    answer.rows.length === 0 && !left.some((one) => one.endsWith(" rows"))
+      ? h(Text, null, `The target has no row of this key${answer.gone ? `: the last one ended with ${placeText(answer.gone)}` : ""}.`)
+      : null,
+    answer.rows.map((row, at) =>
+      h(
+        Box,
+        { key: at },
+        rowTitle(row) ? h("div", { className: "delta-cdc-name" }, rowTitle(row)) : null,
+        h(
+          Table,
+          { columns: ["Column", "Value", "Since", "Reached the target with"] },
+          row.values.map(({ column, value, since, note }) =>
+            h(
+              "tr",
+              { key: column },
+              h("td", { className: "nowrap delta-cdc-name" }, column),
+              h("td", { className: "text" }, shownValue(value)),
+              h("td", { title: since?.time }, since ? placeText(since) : note),
+              h("td", null, h(Applied, { where: since })),
+            ),
+          ),
+        ),
+      ),
+    ),
+    answer.not_taken?.length
+      ? h(
+          Box,
+          null,
+          h("div", { className: "delta-cdc-name" }, "Not taken"),
+          h(
+            Table,
+            { columns: ["Why", "Change", "Values"] },
+            answer.not_taken.map(({ why, where, values }, at) =>
+              h(
+                "tr",
+                { key: at },
+                h("td", null, why),
+                h("td", null, placeText(where)),
+                h("td", { className: "text" }, Object.entries(values).map(([name, value], place) => h("div", { key: place }, `${name} = `, shownValue(value)))),
+              ),
+            ),
+          ),
+        )
+      : null,
+    [...(answer.notes ?? []), ...(left.length ? [`Not shown here, because it is too long: ${left.join(", ")}. The log of the task has it.`] : [])].map((note) => h(Text, { fontSize: "sm", key: note }, `Note: ${local(note)}`)),
+    answer.upstream ? h(Box, { borderLeftWidth: 3, pl: 4 }, h("div", { className: "delta-cdc-name" }, "Where the source has it from"), h(Explained, { answer: answer.upstream })) : null,
+  );
+};
+
+const WHY_FIELDS = [
+  { name: "key", label: "Key", hint: "id=17", width: "220px" },
+  { name: "columns", label: "Column (empty: all)", hint: "", width: "180px" },
+  { name: "at", label: "As of version or time (empty: now)", hint: "41", width: "260px" },
+];
+
+const Why = ({ item }) => {
+  const dag = item.why;
+  const [isOpen, setIsOpen] = useState(false);
+  const [values, setValues] = useState({});
+  const [sent, setSent] = useState(null);
+  const { state, answer, failure, error } = useExplained(dag ?? {}, sent?.run?.run_id);
+  // Without permission to start its runs, there is nothing to press.
+  if (dag ? !dag.may_run : !item.dags.some(({ may_run }) => may_run)) return null;
+  const given = Object.fromEntries(Object.entries(values).filter(([, value]) => value.trim()));
+  const offered = WHY_FIELDS.filter(({ name }) => dag?.fields.includes(name));
+  const conf = { ...given, ...(given.columns ? { columns: [given.columns.trim()] } : {}), ...(dag?.fields.includes("pipeline") ? { pipeline: item.pipeline } : {}) };
+  const send = async () => {
+    setSent({ isUnderway: true });
+    try {
+      setSent({ run: await started(dag.dag_id, conf) });
+    } catch (refusal) {
+      setSent({ error: refusal });
+    }
+  };
+  const isAtWork = sent?.isUnderway || (sent?.run && state !== "success" && state !== "failed" && !error);
+  return h(
+    Box,
+    null,
+    h(Button, { "data-testid": "delta-cdc-why", disabled: !dag, onClick: () => setIsOpen(!isOpen), size: "sm", title: dag ? "Shows which change set each value of a row, and which run applied it." : WHY_HINT, variant: isOpen ? "solid" : "outline" }, "Why is this row so\u2026"),
+    dag ? null : h(Muted, { "data-testid": "delta-cdc-why-hint", style: { marginTop: 4 } }, WHY_HINT),
+    isOpen
+      ? h(
+          Box,
+          { borderRadius: "md", borderWidth: 1, mt: 3, p: 4 },
+          h(Text, { mb: 3 }, "Shows for each value of one row the change that set it, and the run that applied that. It starts Spark, reads the source, and writes nothing."),
+          h(
+            Flex,
+            { align: "flex-end", gap: 3, mb: 3, wrap: "wrap" },
+            offered.map(({ name, label, hint, width }) =>
+              h(Box, { as: "label", key: name }, h(Muted, null, label), h(Input, { name: `why_${name}`, onChange: (event) => setValues({ ...values, [name]: event.target.value }), placeholder: hint, size: "sm", value: values[name] ?? "", w: width })),
+            ),
+          ),
+          dag.is_paused ? h(Text, { color: "fg.warning", mb: 3 }, `${dag.dag_id} is paused: the run waits until it is not.`) : null,
+          h(Muted, { style: { fontFamily: "monospace", marginBottom: 12 } }, `POST api/v2/dags/${dag.dag_id}/dagRuns ${JSON.stringify({ conf })}`),
+          h(
+            Flex,
+            { align: "center", gap: 3, wrap: "wrap" },
+            h(Button, { colorPalette: "brand", "data-testid": "delta-cdc-why-send", disabled: !given.key || Boolean(isAtWork), onClick: send, size: "sm" }, `Start ${dag.dag_id}`),
+            sent?.run ? h(To, { to: runPath(sent.run) }, `Started: ${sent.run.run_id}`) : null,
+            isAtWork ? h(Flex, { align: "center", gap: 2 }, h(Spinner, { "aria-label": "Running", size: "sm" }), state ?? "queued") : null,
+            sent?.error ? h(Text, { color: "fg.error", role: "alert" }, `Airflow did not start it: ${sent.error.message}`) : null,
+          ),
+          error ? h(Text, { color: "fg.error", mt: 3, role: "alert" }, `The answer cannot be shown: ${error.message}. It is in the log of the run.`) : null,
+          state === "failed"
+            ? h(Box, { mt: 3 }, h(Finding, { finding: { level: "error", remedy: failure?.remedy ?? "read the log of the run.", text: failure ? `${failure.class}: ${failure.message}` : "The run failed." } }))
+            : null,
+          answer ? h(Explained, { answer }) : null,
         )
       : null,
   );
@@ -742,6 +954,7 @@ const One = ({ again, error, item }) => {
       h(Fact, { label: "Figures as of", note: item.as_of ? ago(item.as_of) : undefined }, h(Moment, { iso: item.as_of })),
     ),
     h(Actions, { item, onSent: again }),
+    h(Why, { item }),
     h(
       Box,
       { display: "grid", gap: 4, gridTemplateColumns: "repeat(auto-fit, minmax(min(100%, 520px), 1fr))" },

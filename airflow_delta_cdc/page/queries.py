@@ -19,7 +19,7 @@ from airflow.models.xcom import XComModel
 from sqlalchemy import Text, and_, case, cast, func, or_, select, union_all
 
 from airflow_delta_cdc.assets import ALIAS_OF_PIPELINE
-from airflow_delta_cdc.page.declared import Declared, declared
+from airflow_delta_cdc.page.declared import EXPLAINING, Declared, Explaining, declared, explaining
 from airflow_delta_cdc.page.state import (
     KEYS,
     PUBLISHED_KEY,
@@ -51,6 +51,11 @@ _MOST_RUNS, _MOST_EVENTS, _MOST_OF_A_TREND = 30, 200, 20
 #: Serialized DAGs that one statement loads.
 _AT_ONCE = 200
 
+#: What the serialized form of a DAG contains that has or explains pipelines.
+_SOUGHT = (ALIAS_OF_PIPELINE, *EXPLAINING)
+#: What the page reads of a serialized DAG.
+_Found = tuple[tuple[Declared, ...], tuple[Explaining, ...]]
+
 _SERIALIZED = SerializedDagModel.metadata.tables["serialized_dag"]
 #: Whether the form of a run says that it writes nothing.
 _IS_DRY_RUN: Any = func.coalesce(DagRun.conf["mode"].as_string(), "") == "dry_run"
@@ -65,11 +70,11 @@ class Declarations:
     """The pipelines of all DAGs, read again only for a DAG whose serialized form has changed."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], tuple[Declared, ...]] = {}
+        self._known: dict[tuple[str, str], _Found] = {}
         self._lock = Lock()
 
-    def all(self, session: Session) -> tuple[dict[str, Dag], list[Declared]]:
-        """Return the DAGs that have pipelines, by their ids, and these pipelines."""
+    def all(self, session: Session) -> tuple[dict[str, Dag], list[Declared], list[Explaining]]:
+        """Return the DAGs that have or explain pipelines, by their ids, and both kinds of entries."""
         newest = _newest_versions(session)
         with self._lock:
             # Other requests wait: they would read the same.
@@ -79,10 +84,11 @@ class Declarations:
             found = [(row, self._known[_key(row)]) for row in newest]
         dags = {
             row.dag_id: Dag(row.dag_id, bool(row.is_paused), row.timetable_summary not in (None, "None"))
-            for row, pipelines in found
-            if pipelines
+            for row, one in found
+            if any(one)
         }
-        return dags, [one for _, pipelines in found for one in pipelines]
+        pipelines = [declared for _, one in found for declared in one[0]]
+        return dags, pipelines, [explaining for _, one in found for explaining in one[1]]
 
 
 def _key(row: Any) -> tuple[str, str]:
@@ -115,11 +121,9 @@ def _newest_versions(session: Session) -> Sequence[Any]:
     ).all()
 
 
-def _loaded(
-    session: Session, missing: dict[UUID, tuple[str, str]]
-) -> dict[tuple[str, str], tuple[Declared, ...]]:
+def _loaded(session: Session, missing: dict[UUID, tuple[str, str]]) -> dict[tuple[str, str], _Found]:
     """Read the pipelines of some serialized DAGs; most DAGs of an Airflow have none."""
-    found: dict[tuple[str, str], tuple[Declared, ...]] = dict.fromkeys(missing.values(), ())
+    found: dict[tuple[str, str], _Found] = dict.fromkeys(missing.values(), ((), ()))
     ids = list(missing)
     for at in range(0, len(ids), _AT_ONCE):
         loaded = session.scalars(
@@ -127,12 +131,13 @@ def _loaded(
                 SerializedDagModel.id.in_(ids[at : at + _AT_ONCE]),
                 or_(
                     _SERIALIZED.c.data.is_(None),  # compressed: the text cannot be searched
-                    cast(_SERIALIZED.c.data, Text).like(f"%{ALIAS_OF_PIPELINE}%"),
+                    *(cast(_SERIALIZED.c.data, Text).like(f"%{text}%") for text in _SOUGHT),
                 ),
             )
         )
         for one in loaded:
-            found[one.dag_id, one.dag_hash] = declared(one.dag_id, one.data or {})
+            data = one.data or {}
+            found[one.dag_id, one.dag_hash] = declared(one.dag_id, data), explaining(one.dag_id, data)
     return found
 
 

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import last_by, refuse
 from delta_cdc.cli.pipelines import takes_pipelines, the_one
-from delta_cdc.config.verification import request_of
-from delta_cdc.core.arguments import conflict
+from delta_cdc.config.why import request_of
+from delta_cdc.core.arguments import conflict, size
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.planning.why import MOST_BYTES, POLICIES, WhyRequest
+from delta_cdc.planning.why import MOST_BYTES, WhyRequest
 from delta_cdc.run.why import run_why
 
 if TYPE_CHECKING:
     from delta_cdc.cli.pipelines import Chosen
-
-_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 
 
 def add(commands: Any) -> None:
@@ -60,11 +58,13 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _size(text: str) -> int:
-    number = text.rstrip("BKMGTibkmgt ")
-    unit = _UNITS.get(text[len(number) :].strip().lower())
-    if unit is None or not number.isascii() or not number.isdigit() or len(number) > 15:
+    try:
+        found = size("--max-bytes", text)
+    except InvalidConfiguration:
+        found = None
+    if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no size like 20GiB")
-    return int(number) * unit
+    return found
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -103,13 +103,4 @@ def _request(
             pipeline=one.pipeline, target=str(one.target), source=source, policies=policies, **common
         )
     refuse(arguments, ("source", "last_by"), "with a configuration")
-    known = request_of(one.table.arguments, wanted=(), storage_options=storage_options)
-    if known.options is None:
-        raise InvalidConfiguration(
-            f"No pipeline applies the change log of {one.pipeline} in this configuration.",
-            remedy="name a pipeline with a target.",
-        )
-    policies = {name: getattr(known.options, name) for name in POLICIES}
-    return WhyRequest(
-        pipeline=known.pipeline, target=known.target, source=known.source, policies=policies, **common
-    )
+    return request_of(one.table.arguments, **common)

@@ -172,6 +172,10 @@ class DagKeys(TypedDict, total=False):
     backfill: Annotated[
         _Bool, Field(description="Also make the DAG <dag_id>__backfill, for manual runs; default true.")
     ]
+    why: Annotated[
+        _Bool,
+        Field(description="Also make the DAG <dag_id>__why, which explains rows of targets; default false."),
+    ]
     spark_conn_id: Annotated[
         _Name, Field(description="Spark connection; without one, Spark runs in the worker.")
     ]

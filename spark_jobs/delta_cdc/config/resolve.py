@@ -10,7 +10,7 @@ from delta_cdc.config import combine, models, values
 from delta_cdc.config.configuration import Configuration, Group, Table
 from delta_cdc.config.findings import Place, nearest, shown
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.groups import BACKFILL_SUFFIX, ON_CHANGE, WATCHABLE_REMEDY
+from delta_cdc.core.groups import ON_CHANGE, WATCHABLE_REMEDY, dag_ids
 from delta_cdc.core.options import APPLY, INGEST
 from delta_cdc.core.rules import check_pipeline
 
@@ -309,9 +309,7 @@ class _Resolver:
                 message = f"The DAG's id {shown(dag_id)} cannot be used."
                 remedy = "set dag_id, or the name, to 1 to 200 letters, digits, '_', '-' or '.'."
                 self._findings.add(place, message, remedy)
-            has_backfill = group.settings.get("backfill") is not False
-            ids = [dag_id, *([f"{dag_id}{BACKFILL_SUFFIX}"] if has_backfill else [])]
-            for one in ids:
+            for one in dag_ids(dag_id, group.settings):
                 if one in taken:
                     message = f"{group.name} and {taken[one]} would both be the DAG {one}."
                     remedy = "give one of them another name, or put {name} into dag_id."

@@ -43,6 +43,8 @@ INITIAL_LOADS: tuple[str, ...] = ("snapshot", "none")
 _DOTTED = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)+", re.ASCII)
 _DURATION = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(second|minute|hour|day)s?\s*", re.IGNORECASE)
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+_SIZE = re.compile(r"\s*(\d{1,15})\s*(|b|kib|mib|gib|tib)\s*", re.IGNORECASE | re.ASCII)
+_BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 #: A template in a text. One that never ends takes the rest, so that a text is read once.
 _TEMPLATE = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
 
@@ -155,6 +157,23 @@ def span(name: str, value: Any) -> float | None:
         number = seconds(value)
     if number is None or not 0 <= number < float("inf"):
         raise refused(name, value, "give seconds, or a text like '5 minutes'.")
+    return number
+
+
+def size(name: str, value: Any) -> int | None:
+    """Read a number of bytes: a whole number >= 1, or a text like ``20GiB``.
+
+    :raises InvalidConfiguration: for anything else
+    """
+    if not is_given(value):
+        return None
+    number: int | None = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        number = int(match[1]) * _BYTES[match[2].lower()]
+    if number is None or number < 1:
+        raise refused(name, value, "give bytes, or a text like 20GiB.")
     return number
 
 
@@ -303,6 +322,44 @@ def mapping(name: str, value: Any) -> dict[str, Any]:
             argument=name,
         )
     return dict(parsed)
+
+
+def key_values(name: str, value: Any) -> dict[str, str] | None:
+    """Read a key: a mapping from columns to values, or a text such as ``id=17, line=3``.
+
+    A text may also be the JSON of a mapping: only there, a value may be empty or contain a comma.
+
+    :return: the value of each column as text
+    :raises InvalidConfiguration: for anything else, a column without a value, or one that is named twice
+    """
+    if not is_given(value):
+        return None
+    found = spelled(value)
+    pairs = list(found.items()) if isinstance(found, Mapping) else _pairs(name, value)
+    for column, one in pairs:
+        if not isinstance(column, str) or not column.strip():
+            raise refused(name, value, _KEY_REMEDY)
+        if one is None or not isinstance(one, str | int | float | Decimal | date):
+            raise refused(f"{name} of {column}", one, "give the value of this key column.")
+    if not pairs or len({column.strip().lower() for column, _ in pairs}) < len(pairs):
+        raise refused(name, value, "give each key column one value.")
+    return {column.strip(): property_text(one) for column, one in pairs}
+
+
+_KEY_REMEDY = "give a mapping from the key columns to their values, or a text such as id=17, line=3."
+
+
+def _pairs(name: str, value: Any) -> list[tuple[str, str]]:
+    if not isinstance(value, str):
+        raise refused(name, value, _KEY_REMEDY)
+    pairs = []
+    for part in value.split(","):
+        column, _, one = (text.strip() for text in part.partition("="))
+        if not one:
+            remedy = f'{_KEY_REMEDY} A value with a comma needs JSON: {{"name": "Doe, Jane"}}.'
+            raise refused(name, value, remedy)
+        pairs.append((column, one))
+    return pairs
 
 
 def mappings(name: str, value: Any) -> tuple[Mapping[str, Any], ...]:

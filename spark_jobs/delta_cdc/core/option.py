@@ -263,6 +263,13 @@ PARTITIONS = Kind(
 PROPERTIES = Kind("texts", _A_MAPPING, arguments.properties, "Mapping[str, Any]", shown_as="json")
 SETTINGS = Kind("texts", _A_MAPPING, arguments.settings, "Mapping[str, str]")
 MAPPING = Kind("mapping", _A_MAPPING, arguments.mapping, "Mapping[str, Any]", shown_as="json")
+KEY_VALUES = Kind(
+    "key_values",
+    "a mapping from key columns to values, or a text such as id=17, line=3",
+    arguments.key_values,
+    "Mapping[str, Any] | str",
+)
+SIZE = Kind("size", "bytes, or a text like 20GiB", arguments.size, "int | str")
 MAPPINGS = Kind("mappings", "a list of mappings", arguments.mappings, "Sequence[Mapping[str, Any]]")
 MODE = choice(*arguments.MODES, arguments.DRY_RUN)
 FAIL_OR_RELOAD = choice("fail", "reload")

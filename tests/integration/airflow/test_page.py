@@ -508,3 +508,88 @@ def test_a_reader_of_dags_sees_what_is_left_out(page: Page, window: Window, tmp_
         reader.see("[data-testid=delta-cdc-hidden]")
         assert "Not shown" in reader.see("[data-testid=delta-cdc-pipelines]").text
         reader.keep("page_reader_list")
+
+
+# -- why is this row so -----------------------------------------------------------------------------
+def _since(version: int, target_version: int) -> dict[str, Any]:
+    return {
+        "version": version,
+        "time": "2026-03-01T02:40:00+00:00",
+        "record": {},
+        "sequence": None,
+        "target_version": target_version,
+        "applied_at": "2026-03-01T03:00:12+00:00",
+        "run_id": "shop/scheduled__2026-03-01T03:00:00+00:00",
+        "work": "apply",
+    }
+
+
+_ROW = [
+    {"column": "id", "value": "17", "since": _since(3, 2), "note": ""},
+    {"column": "status", "value": '"shipped"', "since": _since(41, 20), "note": ""},
+    {"column": "city", "value": None, "since": None, "note": "older than version 3 of the source"},
+]
+_ANSWER = {
+    "pipeline": "baskets",
+    "target": "s3://lake/silver/baskets",
+    "key": {"id": "17"},
+    "version": 20,
+    "source": "s3://lake/bronze/baskets",
+    "watermark": 41,
+    "options": {},
+    "gone": None,
+    "upstream": None,
+    "rows": [{"values": _ROW, "start": None, "end": None, "deleted": False, "opened": None, "closed": None}],
+    "not_taken": [{"why": "an older sequence", "where": _since(40, 19), "values": {"status": '"packed"'}}],
+    "notes": ["Only versions 3 to 41 of the source were read."],
+}
+
+
+def test_a_row_is_explained_on_the_page(window: Window, page: Page) -> None:
+    tables = {name: page_examples.table(name) for name in ("baskets", "wishes")}
+    page.ask(
+        fill={"dags": [{"group": "shop", "pipelines": tables, "why": True, "paused": False}], "runs": []}
+    )
+    window.open("/plugin/delta-cdc?pipeline=baskets")
+    window.see("[data-testid=delta-cdc-why]").click()
+    send = "[data-testid=delta-cdc-why-send]"
+    is_off = f"return document.querySelector('{send}').disabled"
+    key = window.see("[name=why_key]")
+    assert window.chrome.execute_script(is_off), "a question needs a key"
+    key.send_keys("id=17")
+    window.see(send).click()
+    window.see("//a[starts-with(text(), 'Started: ')]")
+    answer = page.ask(get={"path": "/api/v2/dags/shop__why/dagRuns", "role": "viewer"})
+    (run,) = json.loads(answer["body"])["dag_runs"]
+    form = {name: value for name, value in run["conf"].items() if value}
+    assert form == {"pipeline": "baskets", "key": "id=17"}
+    ended = {"dag_id": "shop__why", "task_id": "why", "state": "success"}
+    page.ask(answer_run={**ended, "key": "return_value", "value": _ANSWER})
+    shown = window.see("[data-testid=delta-cdc-answer]").text
+    assert "baskets: id = 17" in shown
+    assert "shipped" in shown
+    assert "version 41 of the source, 1 Mar 2026" in shown
+    assert "older than version 3 of the source" in shown
+    assert "an older sequence" in shown
+    assert "Only versions 3 to 41" in shown
+    window.see("//a[contains(@href, '/dags/shop/runs/scheduled__2026-03-01')]")
+    window.keep("page_why")
+
+
+def test_the_dag_that_explains_a_pipeline(page: Page) -> None:
+    tables = {"lamps": page_examples.table("lamps")}
+    page.ask(fill={"dags": [{"group": "light", "pipelines": tables, "why": True}], "runs": []})
+
+    def why(role: str, **how: Any) -> Any:
+        return json.loads(page.get("/api/pipeline?name=lamps", role, **how)["body"])["why"]
+
+    assert why("user") == {
+        "dag_id": "light__why",
+        "task_id": "why",
+        "fields": ["key", "columns", "at"],
+        "is_paused": False,
+        "may_run": True,
+    }
+    assert why("viewer")["may_run"] is False
+    assert why("user", dag_ids=["light"]) is None, "a DAG that the user may not read"
+    assert json.loads(page.get("/api/pipeline?name=order_lines", "user")["body"])["why"] is None

@@ -12,9 +12,11 @@ import pytest
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.sdk import DAG, AssetAny, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
+from jinja2 import UndefinedError
 
 from airflow_delta_cdc.assets import delta_asset, group_asset, pipeline_alias
 from airflow_delta_cdc.dags import build_dags
+from airflow_delta_cdc.groups.why import ExplainRowOperator
 from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
 from airflow_delta_cdc.triggers import watched_asset
 from delta_cdc.core.errors import InvalidConfiguration
@@ -228,3 +230,66 @@ def test_a_group_needs_its_xcoms() -> None:
     for task in made.tasks:
         given = task.partial_kwargs["do_xcom_push"] if task.is_mapped else task.do_xcom_push
         assert given is True, task.task_id
+
+
+# -- the DAG that explains rows ---------------------------------------------------------------------
+def test_a_group_explains_its_rows_on_request() -> None:
+    settings = {
+        "why": True,
+        "schedule": "@hourly",
+        "spark_conn_id": "spark_x",
+        "kafka_conn_id": "kafka_x",
+        "on_failure_callback": "tests.unit.airflow.test_dags.called",
+        "retries": 3,
+    }
+    assert set(build_dags(sales())) == {"sales", "sales__backfill"}, "only on request"
+    dags = build_dags(
+        sales(
+            settings=settings,
+            a=ORDERS,
+            b={**ORDERS, "target": "/b"},
+            c={name: value for name, value in LOGGED.items() if name != "target"},
+        )
+    )
+    assert set(dags) == {"sales", "sales__backfill", "sales__why"}
+    made = dags["sales__why"]
+    assert (made.schedule, made.is_paused_upon_creation, made.task_ids) == (None, False, ["why"])
+    (task,) = made.tasks
+    assert isinstance(task, ExplainRowOperator)
+    assert (task.spark_conn_id, task.retries, task.do_xcom_push) == ("spark_x", 3, True)
+    assert not task.on_failure_callback, "a wrong question is no incident"
+    assert dags["sales"].task_dict["publish"].on_failure_callback
+    # A change log without a target has no rows to explain.
+    assert [table["pipeline"] for table in task.tables] == ["a", "b"]
+    assert made.params.get_param("pipeline").schema["enum"] == ["a", "b"]
+    assert task.pipeline == "{{ params.pipeline }}"
+    (alone,) = build_dags(sales(settings={"why": True}, orders=ORDERS))["sales__why"].tasks
+    assert (alone.pipeline, "pipeline" in alone.dag.params) == ("orders", False)
+    with pytest.raises(InvalidConfiguration, match="would both be the DAG sales__why"):
+        build_dags({"groups": {"sales": {"why": True}, "sales__why": {}}, **_two("sales", "sales__why")})
+
+
+def _two(*groups: str) -> dict[str, Any]:
+    tables = {f"p{at}": {**ORDERS, "group": group, "target": f"/{at}"} for at, group in enumerate(groups)}
+    return {"pipelines": tables}
+
+
+def test_only_the_templates_of_the_chosen_table_are_rendered() -> None:
+    broken = {**ORDERS, "target": "{{ nothing.here }}"}
+    made = build_dags(sales(settings={"why": True}, a={**ORDERS, "target": "/{{ lake }}/a"}, b=broken))
+    (task,) = made["sales__why"].tasks
+
+    def table(name: str) -> Any:
+        params = {"pipeline": name, "key": "id=1", "columns": None, "at": None}
+        context: Any = {"lake": "silver", "params": params}
+        task.pipeline = "{{ params.pipeline }}"
+        task.render_template_fields(context)
+        return task.arguments_of_table(context)
+
+    assert (table("a")["target"], table("a")["pipeline"]) == ("/silver/a", "a")
+    with pytest.raises(UndefinedError, match="nothing"):
+        table("b")
+    with pytest.raises(InvalidConfiguration, match="The group sales has no pipeline 'c'"):
+        table("c")
+    with pytest.raises(InvalidConfiguration, match="The group sales has 2 pipelines"):
+        table("")

@@ -25,8 +25,10 @@ from airflow_delta_cdc.form import (
     run_arguments,
     run_params,
     skip_waiting,
+    why_arguments,
+    why_params,
 )
-from airflow_delta_cdc.operators import DeltaApplyChangesOperator
+from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaWhyOperator
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option import flat
 from delta_cdc.core.options import APPLY
@@ -325,3 +327,43 @@ def test_a_sensor_waits_in_scheduled_runs_only() -> None:
         skip_waiting({"params": values(run_params(), mode="dry_run")})  # type: ignore[typeddict-item]
     with pytest.raises(InvalidConfiguration, match="selects the keys"):
         skip_waiting({"params": values(run_params(), mode="repair")})  # type: ignore[typeddict-item]
+
+
+# -- the question where a row comes from --------------------------------------------------------
+def test_the_fields_of_the_question_explain_themselves() -> None:
+    params = why_params(pipelines=_TABLES)
+    for name, param in params.items():
+        assert param.schema["title"], name
+        assert len(param.schema["description_md"]) > 20, name
+    # Airflow marks the others as required, and refuses a run without them.
+    assert {name for name, param in params.items() if "null" in param.schema["type"]} == {"columns", "at"}
+    assert "pipeline" not in why_params()
+    for wrong in ({}, {"key": ""}, {"key": 17}, {"key": "id=1", "pipeline": "other"}):
+        with pytest.raises(ParamValidationError):
+            values(params, **wrong)
+
+
+def test_the_values_of_the_question_reach_the_task() -> None:
+    def task_of(**conf: Any) -> tuple[Any, dict[str, Any]]:
+        with DAG("why", schedule=None, params=why_params()) as dag:
+            task = DeltaWhyOperator(task_id="why", pipeline="p", target="/t", **why_arguments())
+        context = {
+            "dag": dag,
+            "task": task,
+            "params": values(why_params(), key="id=7", **conf),
+            "dag_run": SimpleNamespace(conf={"key": "id=7", **conf}),
+        }
+        task.render_template_fields(context)
+        return task, context
+
+    task, context = task_of(columns=["v", "w, x"], at="3")
+    task.pre_execute(context)
+    kinds = DeltaWhyOperator.kinds
+    read = {name: kinds[name].read(name, getattr(task, name)) for name in ("key", "columns", "at")}
+    assert read == {"key": {"id": "7"}, "columns": ("v", "w, x"), "at": "3"}
+    task, context = task_of()
+    assert [kinds[name].read(name, getattr(task, name)) for name in ("columns", "at")] == [None, None]
+    # Airflow accepts any name in the configuration of a run.
+    task, context = task_of(att="3")
+    with pytest.raises(InvalidConfiguration, match=r"'att'.*did you mean 'at'"):
+        task._pre_execute_hook(context)

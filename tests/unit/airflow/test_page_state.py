@@ -20,10 +20,14 @@ from sqlalchemy import create_engine, insert, select
 from sqlalchemy.orm import Session
 
 from airflow_delta_cdc.dags import build_dags
-from airflow_delta_cdc.form import run_arguments, run_params
-from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaIngestChangesOperator
+from airflow_delta_cdc.form import run_arguments, run_params, why_arguments, why_params
+from airflow_delta_cdc.operators import (
+    DeltaApplyChangesOperator,
+    DeltaIngestChangesOperator,
+    DeltaWhyOperator,
+)
 from airflow_delta_cdc.page import queries, state
-from airflow_delta_cdc.page.declared import Declared, declared
+from airflow_delta_cdc.page.declared import Declared, Explaining, declared, explaining
 from airflow_delta_cdc.page.errors import ERROR_KEY, on_task_instance_failed
 from airflow_delta_cdc.page.state import Dag, Event, Rights, Run, Stored, Task, Value
 from delta_cdc.core.errors import NullKey
@@ -653,3 +657,63 @@ def test_other_errors_are_not_published(error: Any, caplog: Any) -> None:
     assert instance.pushed == {}
     on_task_instance_failed(task_instance=Instance(broken=True), error=NullKey("m", remedy="r"))
     assert "could not be published" in caplog.text, "a database that does not answer"
+
+
+# -- DAGs that explain rows -------------------------------------------------------------------------
+def _explained_by(dag: DAG) -> list[tuple[str, str | None]]:
+    return [(one.pipeline, one.target) for one in explaining(dag.dag_id, serialized(dag))]
+
+
+def test_a_dag_that_explains_rows_has_its_pipelines() -> None:
+    tables = {
+        name: {"group": "shop", "source": f"/lake/{name}", "target": f"/lake/{name}_now", "keys": ["id"]}
+        for name in ("orders", "customers")
+    }
+    dags = build_dags({"groups": {"shop": {"why": True}}, "pipelines": tables})
+    customers, orders = explaining("shop__why", serialized(dags["shop__why"]))
+    assert (customers.pipeline, orders.pipeline, orders.target) == ("customers", "orders", "/lake/orders_now")
+    assert (orders.task_id, orders.group, orders.fields) == (
+        "why",
+        "shop",
+        ("pipeline", "key", "columns", "at"),
+    )
+    assert explaining("shop", serialized(dags["shop"])) == ()
+    own = {"pipeline": "p", "target": "/t"}
+    for params, given, found in (
+        (why_params(), own, [("p", "/t")]),
+        (why_params(), {**own, "target": "{{ t }}"}, [("p", None)]),
+        (why_params(pipelines=["p", "q"]), {"config": "c.yaml", "pipeline": "{{ params.pipeline }}"},
+         [("p", None), ("q", None)]),
+        (why_params(), {"config": "c.yaml", "pipeline": "{{ params.pipeline }}"}, []),
+        ({}, {**own, "key": "id=1"}, []),
+    ):  # fmt: skip
+        with DAG("own", params=params) as dag:
+            DeltaWhyOperator(task_id="why", **{**(why_arguments() if params else {}), **given})
+        assert _explained_by(dag) == found
+    with DAG("both", params=why_params()) as dag:
+        DeltaWhyOperator(task_id="why", **own, **why_arguments())
+        DeltaApplyChangesOperator(task_id="apply", pipeline="p", source="/s", target="/t", keys=["id"])
+    assert _explained_by(dag) == [], "its runs would write"
+
+
+def test_which_pipeline_a_task_explains() -> None:
+    def explains(declared_one: Declared, **given: Any) -> bool:
+        known = {
+            "pipeline": "p",
+            "dag_id": "w",
+            "task_id": "why",
+            "target": None,
+            "group": None,
+            "fields": (),
+        }
+        return Explaining(**{"fields": (), **known, **given}).explains(declared_one)
+
+    (one,) = declared("shop", serialized(build_dags({"pipelines": {"p": {
+        "source": "/s", "target": "s3://lake/p", "keys": ["id"]}}})["p"]))  # fmt: skip
+    assert explains(one)
+    assert explains(one, target="s3a://lake/p/")
+    assert not explains(one, target="s3://lake/other")
+    assert not explains(one, pipeline="q")
+    shortened = replace(one, target=None)
+    assert explains(shortened, target="s3://lake/p", group=one.group)
+    assert not explains(shortened, group="another")

@@ -24,6 +24,7 @@ from airflow_delta_cdc.operators import (
     DeltaReadChangesOperator,
     DeltaVacuumOperator,
     DeltaVerifyOperator,
+    DeltaWhyOperator,
 )
 from airflow_delta_cdc.operators.base import DEFAULT_NAME, DeltaCdcOperator
 from airflow_delta_cdc.sensors import DeltaVersionSensor
@@ -45,6 +46,7 @@ REQUIRED: dict[Any, dict[str, Any]] = {
     DeltaOptimizeOperator: {"table": "/s"},
     DeltaVacuumOperator: {"table": "/s"},
     DeltaVerifyOperator: {"pipeline": "p", "target": "/t"},
+    DeltaWhyOperator: {"pipeline": "p", "target": "/t", "key": "id=1"},
     DeltaVersionSensor: {"table": "/s"},
     _DeltaChangesDecoratedOperator: {
         "pipeline": "p",
@@ -336,6 +338,8 @@ def test_a_wrong_literal_is_an_error_of_the_dag_file(cls: Any) -> None:
     ("cls", "given"),
     [
         (DeltaVerifyOperator, {"on_finding": "warn"}),
+        (DeltaWhyOperator, {"key": "17"}),
+        (DeltaWhyOperator, {"max_bytes": "20 GB"}),
         (DeltaApplyChangesOperator, {"limits": {"max_versions": 0}}),
         (DeltaApplyChangesOperator, {"insert_only": "perhaps"}),
         (DeltaVacuumOperator, {"consumers": [1]}),
