@@ -21,6 +21,7 @@ from delta_cdc.core.errors import TableNotFound, TablesFailed, TablesRefused
 from delta_cdc.core.metrics import is_late
 from delta_cdc.core.options import APPLY
 from delta_cdc.core.text_table import plural
+from delta_cdc.core.value_rules import broken_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -252,6 +253,14 @@ def warn(log: Logger, outcome: PipelineResult) -> None:
             (outcome.applied.counts, outcome.applied.target_table, "events that cannot be applied")
         )
     for counts, table, rows_text in results:
+        for name, number in broken_in(counts):
+            log.warning(
+                "%s: %d rows break the rule %s.\n"
+                "Remedy: correct them at the source; or change the rule, after delta-cdc rules try.",
+                outcome.pipeline,
+                number,
+                name,
+            )
         if counts.get("quarantined"):
             log.warning(
                 "%s: %d %s are in %s__quarantine, each with its reason.\n"

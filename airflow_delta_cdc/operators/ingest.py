@@ -106,6 +106,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         columns_to_update: str | None = None,
         delete_mode: str = "hard",
         snapshot_version_column: str | None = None,
+        rules: Mapping[str, Any] | str | None = None,
         starting_version: int | str | None = None,
         ending_version: int | str | None = None,
         starting_timestamp: str | None = None,
@@ -161,6 +162,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         self.columns_to_update = columns_to_update
         self.delete_mode = delete_mode
         self.snapshot_version_column = snapshot_version_column
+        self.rules = rules
         self.starting_version = starting_version
         self.ending_version = ending_version
         self.starting_timestamp = starting_timestamp

@@ -950,6 +950,9 @@ const One = ({ again, error, item }) => {
       h(Fact, { label: "Last run", note: run?.seconds ? `took ${duration(run.seconds)}` : undefined, title: run?.started }, run ? h(To, { to: run.task_id ? taskPath(run) : runPath(run) }, `${outcome(run)}, ${run.started ? ago(run.started) : "queued"}`) : "\u2013"),
       h(Fact, { label: "Rows of the last run" }, h(Moved, { rows: item.rows })),
       h(Fact, { label: "Quarantined by it" }, number(item.quarantined)),
+      item.rules && Object.keys(item.rules).length
+        ? h(Fact, { label: "Rules broken by its rows" }, Object.entries(item.rules).map(([name, rows]) => h(Text, { as: "div", color: "fg.warning", key: name }, `${name}: ${number(rows)}`)))
+        : null,
       h(Fact, { label: "Readable until", note: item.readable_until ? ago(item.readable_until) : undefined }, h(Moment, { iso: item.readable_until })),
       h(Fact, { label: "Figures as of", note: item.as_of ? ago(item.as_of) : undefined }, h(Moment, { iso: item.as_of })),
     ),

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_delta_cdc.page.errors import ERROR_KEY
+from delta_cdc.core.value_rules import broken_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ _OF_ONE = (
 )
 #: Figures that are unknown after a failed run which did not publish them. Others stay true: versions that are
 #: applied, and how long the oldest change that is not applied has waited.
-_OF_LAST_RUN = ("rows", "quarantined", "lag_versions", "lag_bytes")
+_OF_LAST_RUN = ("rows", "quarantined", "rules", "lag_versions", "lag_bytes")
 #: Before its readable range ends, a pipeline is listed as expiring for this long.
 _WARNED = timedelta(days=2)
 _FINISHED = ("success", "failed")
@@ -318,6 +319,7 @@ def figures(published: Mapping[str, Any], moment: datetime | None = None) -> dic
     elif "counts" in published or of_ingest:
         found["rows"] = {name: _number(counts.get(name)) for name in _ROWS}
         found["quarantined"] = _number(counts.get("quarantined")) + _number(of_ingest.get("quarantined"))
+        found["rules"] = {name: _number(count) for name, count in broken_in(counts)}
     then = _moment(found["as_of"])
     if _number(lag.get("seconds")) and then is not None:
         found["behind_since"] = _iso(then - timedelta(seconds=lag["seconds"]))
@@ -476,7 +478,9 @@ def _item(
     is_newer = not known or (of_event.get("as_of", "") > known[0].get("as_of", ""))
     shown = _merged(*([of_event] if is_newer else []), *known, of_event, declared)
     if last is not None and last.figures:
-        shown |= {name: last.figures[name] for name in ("rows", "quarantined") if name in last.figures}
+        shown |= {
+            name: last.figures[name] for name in ("rows", "quarantined", "rules") if name in last.figures
+        }
     if last is not None and last.state in ("failed", "retrying", "hidden"):
         unknown = [name for name in _OF_LAST_RUN if name not in last.figures]
         shown = {name: value for name, value in shown.items() if name not in unknown}
@@ -590,6 +594,12 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
             f"{item.get('target', 'the target')}__quarantine.",
             "remedy": "correct them there, then run: "
             f"delta-cdc replay {item['pipeline']}={item.get('target', '<target>')}",
+        }
+    for name, number in item.get("rules", {}).items():
+        yield {
+            "level": "warning",
+            "text": f"Rows of the last run broke the rule {name}: {number}.",
+            "remedy": "correct them at the source; or change the rule, after delta-cdc rules try.",
         }
     if item["is_paused"]:
         text = f"{item['dag_id']} is paused: no scheduled run starts."

@@ -10,12 +10,14 @@ import pytest
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.options import APPLY, ApplyOptions
 from delta_cdc.core.rules import check_options
+from delta_cdc.core.value_rules import ValueRule
 
 FEED = ApplyOptions(keys=("id",))
 TYPE_2 = replace(FEED, stored_as_scd_type=2)
 LOG = replace(FEED, source_kind="change_log", sequence_by="at")
 COPIES = replace(FEED, source_kind="snapshot")
 INSERTS = ApplyOptions(insert_only=True)
+RULES = {"r": ValueRule("a > 0")}
 
 REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
     ("no-keys", FEED, {"keys": ()}, "keys are missing"),
@@ -92,6 +94,16 @@ REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
         "are both given",
     ),
     ("one-column", TYPE_2, {"start_column": "x", "end_column": "X"}, "start_column and end_column"),
+    # -- rules
+    *(
+        (f"rules-{name}", replace(FEED, rules=RULES), {name: value}, "events with only some of the columns")
+        for name, value in (
+            ("ignore_null_updates", True),
+            ("ignore_null_updates_column_list", ("a",)),
+            ("columns_to_update", "c"),
+        )
+    ),
+    ("inserts-aside", INSERTS, {"rules": {"r": ValueRule("a > 0", "quarantine")}}, "or with a quarantine"),
     # -- the table
     ("layout", FEED, {"partition_by": {"id": None}, "cluster_by": ("id",)}, "clusters or partitions"),
     ("clustering", FEED, {"cluster_by": ("a", "b", "c", "d", "e")}, "cluster_by names 5 columns"),
@@ -130,6 +142,7 @@ def test_what_does_not_go_together(options: ApplyOptions, changes: dict[str, Any
         replace(COPIES, snapshot_version_column="v", stored_as_scd_type=2),
         replace(COPIES, stored_as_scd_type=2, sequence_by="_commit_timestamp"),
         replace(INSERTS, column_list=("a",)),
+        replace(INSERTS, rules={**RULES, "s": ValueRule("b > 0", "flag")}),
         replace(FEED, column_list=("a",), partition_by={"id": None, "made": "left(b, 1)"}),
     ],
 )

@@ -25,6 +25,7 @@ from delta_cdc.cli import (
     lint,
     plan,
     replay,
+    rules,
     run,
     schema,
     status,
@@ -37,7 +38,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: In the order in which the help lists them.
-_COMMANDS = (run, status, plan, changes, decode, replay, verify, why, lint, schema, jars, archive, doctor)
+_COMMANDS = (
+    run,
+    status,
+    plan,
+    changes,
+    decode,
+    replay,
+    rules,
+    verify,
+    why,
+    lint,
+    schema,
+    jars,
+    archive,
+    doctor,
+)
 #: Names that other tools have for a subcommand.
 _ALSO = {"validate": "lint", "check": "lint"}
 

@@ -27,6 +27,7 @@ from delta_cdc.core.option import options_in
 from delta_cdc.core.options import IngestOptions
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.validation import ingest_options_of, options_of
+from delta_cdc.core.value_rules import value_rules
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.quarantine import holds_records
 from delta_cdc.planning.taken_files import QUARANTINE, beside
@@ -103,7 +104,11 @@ def _replayed(arguments: argparse.Namespace, one: Chosen, table: str, seal: Seal
     }
     with session(locations=[table, seal.source_uri], storage_options=options) as spark, named(table):
         again = _ingest_again if _is_log(seal) else _apply_again
-        counts = again(spark, arguments, one.table.arguments, table, seal, common)
+        configured = one.table.arguments
+        if one.group is not None:
+            # A configuration without rules has dropped them.
+            configured = {"rules": None, **configured}
+        counts = again(spark, arguments, configured, table, seal, common)
     rest = run_sync(holds_records(quarantine, one.pipeline, options))
     print(", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing moved")
     if rest:
@@ -144,7 +149,13 @@ def _apply_again(
 ) -> dict[str, int]:
     policy = conflict("on_conflict", configured.get("on_conflict"))
     last_by = arguments.last_by or (policy if isinstance(policy, tuple) else ())
-    options = replace(options_of(seal), on_conflict=tuple(last_by) or "quarantine", on_invalid="quarantine")
+    options = replace(options_of(seal), on_invalid="quarantine")
+    if last_by or options.source_kind == "change_log":
+        # Only events of a change log can be in conflict.
+        options = replace(options, on_conflict=tuple(last_by) or "quarantine")
+    if "rules" in configured:
+        # The quarantine is replayed because its rules have changed, or its rows.
+        options = replace(options, rules=value_rules("rules", configured["rules"]))
     request = ApplyRequest(target=table, options=options, mode="repair", repair_quarantined=True, **common)
     execute = partial(job.execute, spark, common["storage_options"], None)
     return run(request, Services(execute=execute)).counts

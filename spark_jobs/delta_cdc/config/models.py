@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Required, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from delta_cdc.core.option import CONFLICT, GROUPS, INITIAL_LOAD, SPAN, in_group
 from delta_cdc.core.options import APPLY, INGEST
+from delta_cdc.core.value_rules import OnBreak
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ _Bool = Annotated[bool, Expects("true or false")]
 _Memory = Annotated[
     Annotated[str, Field(pattern=r"^[0-9]+[kmgtKMGT]$")], Expects("a size with its unit, such as 4g")
 ]
+_OnBreak = Annotated[OnBreak, Expects("one of fail, quarantine, flag")]
 _Texts = Annotated[dict[str, str], Expects("a mapping from names to values")]
 _Seconds = Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0)] | str
 _Span = Annotated[_Seconds, Expects(SPAN.expects)]
@@ -69,6 +71,14 @@ class LastBy(TypedDict):
 
 
 @with_config(_STRICT)
+class CheckedRule(TypedDict, total=False):
+    """``rules``: a predicate, and what a run does with a row for which it is not true."""
+
+    check: Required[str]
+    on_break: _OnBreak
+
+
+@with_config(_STRICT)
 class Assets(TypedDict):
     """``schedule``: run when another DAG has written one of these tables."""
 
@@ -90,6 +100,7 @@ _TYPES: dict[str, Any] = {
     "partitions": str | list[str] | dict[str, str | None],
     "texts": dict[str, str],
     "mapping": dict[str, Any],
+    "value_rules": dict[str, str | CheckedRule],
 }
 
 

@@ -9,6 +9,7 @@ from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.core.rules import check_options
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.validation import comparable, described
+from delta_cdc.core.value_rules import those_that
 from delta_cdc.core.variables import expand
 from delta_cdc.planning.verify import SAME_ROWS, VerifyRequest
 from delta_cdc.run import table_arguments as engine
@@ -78,7 +79,9 @@ def paired(requests: Sequence[VerifyRequest]) -> list[VerifyRequest]:
 def _likeness(request: VerifyRequest) -> tuple[Any, ...]:
     assert request.options is not None
     assert request.source is not None
-    return _place(request.source), *[comparable(name, described(request.options)[name]) for name in SAME_ROWS]
+    same_rows = [comparable(name, described(request.options)[name]) for name in SAME_ROWS]
+    aside = those_that(request.options.rules, "quarantine")
+    return _place(request.source), *same_rows, tuple(sorted(aside.items(), key=str))
 
 
 def _place(table: str) -> str:

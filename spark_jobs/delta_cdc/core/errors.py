@@ -229,6 +229,10 @@ class InvalidEvent(DeltaCdcError, of_rows=True):
     """An event names columns that do not exist."""
 
 
+class RuleBroken(DeltaCdcError, of_rows=True):
+    """Rows break a rule of the pipeline (``rules``)."""
+
+
 class SourceNotFound(DeltaCdcError):
     """The path, prefix or topic to ingest from does not exist."""
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from delta_cdc.core.value_rules import COUNT, broken_in
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -78,6 +80,7 @@ METRICS = {
         Metric("rows", "counter", "Rows written, by kind", ("run",), "kind"),
         Metric("bytes_written", "counter", "Bytes of the files that the commits added", ("run",)),
         Metric("quarantined", "counter", "Records or events put into quarantine", ("run",)),
+        Metric("rule_broken", "counter", "Rows that broke a rule, by rule", ("run",), "rule"),
         Metric(
             "attempts_lost",
             "counter",
@@ -92,6 +95,13 @@ METRICS = {
             "gauge",
             "Records or events that the newest sealed commit put into quarantine",
             ("status",),
+        ),
+        Metric(
+            "last_rule_broken",
+            "gauge",
+            "Rows of the newest sealed commit that broke a rule, by rule",
+            ("status",),
+            "rule",
         ),
         Metric("last_commit_age_seconds", "gauge", "Age of the newest sealed commit", ("status",)),
     )
@@ -134,10 +144,12 @@ def commit_samples(
     :param prefix: ``last_`` for the metrics of the newest commit
     """
     for kind, count in counts.items():
-        if kind not in _NOT_ROWS:
+        if kind not in _NOT_ROWS and not kind.startswith(COUNT):
             yield Sample(METRICS[f"{prefix}rows"], pipeline, count, kind)
     yield Sample(METRICS[f"{prefix}bytes_written"], pipeline, bytes_written)
     yield Sample(METRICS[f"{prefix}quarantined"], pipeline, counts.get("quarantined", 0))
+    for rule, count in broken_in(counts):
+        yield Sample(METRICS[f"{prefix}rule_broken"], pipeline, count, rule)
 
 
 def effort_samples(pipeline: str, seconds: Mapping[str, float], attempts_lost: int) -> Iterator[Sample]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.key_predicates import check_key_predicate
+from delta_cdc.core.value_rules import value_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -261,6 +262,14 @@ PARTITIONS = Kind(
     is_sql=True,
 )
 PROPERTIES = Kind("texts", _A_MAPPING, arguments.properties, "Mapping[str, Any]", shown_as="json")
+VALUE_RULES = Kind(
+    "value_rules",
+    "a mapping from names to a check, or to {check: <SQL>, on_break: fail, quarantine or flag}",
+    value_rules,
+    "Mapping[str, Any]",
+    shown_as="json",
+    is_sql=True,
+)
 SETTINGS = Kind("texts", _A_MAPPING, arguments.settings, "Mapping[str, str]")
 MAPPING = Kind("mapping", _A_MAPPING, arguments.mapping, "Mapping[str, Any]", shown_as="json")
 KEY_VALUES = Kind(

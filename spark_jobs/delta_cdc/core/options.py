@@ -39,11 +39,13 @@ from delta_cdc.core.option import (
     SQL,
     TABLE,
     TEXT,
+    VALUE_RULES,
     Option,
     choice,
     option,
     options_in,
 )
+from delta_cdc.core.value_rules import ValueRule, those_that
 
 #: The change queries, as J. Vanlightly's comparison of table formats names them.
 Query = Literal["append_only", "upsert", "min_delta", "full_delta"]
@@ -251,6 +253,19 @@ class ApplyOptions(TableOptions):
         recorded="fixed",
     )
 
+    # A seal records the rules without comparing them. Like on_invalid, they say what becomes of the rows that
+    # come, and not what the target's rows were computed from: a run whose rule is new must not fail for it.
+    # Replay and verification need the rules, because they decide which rows of the source are left out.
+    rules: dict[str, ValueRule] = option(
+        VALUE_RULES,
+        "Rules for inserted and updated rows: a mapping from a name to a Spark SQL predicate over the "
+        'target\'s columns, or to ``{"check": <predicate>, "on_break": …}``. If the check of a row is not '
+        "true: ``fail`` (default); ``quarantine`` (into the table ``<target>__quarantine``); or ``flag``, "
+        "which applies and counts the row",
+        default={},
+        recorded="shown",
+    )
+
     @property
     def sequences(self) -> tuple[str, ...]:
         """Return the expressions of ``sequence_by``, one or several."""
@@ -274,7 +289,12 @@ class ApplyOptions(TableOptions):
     @property
     def quarantines(self) -> bool:
         """Return whether a quarantine table may exist."""
-        return "quarantine" in (self.on_conflict, self.on_invalid)
+        return "quarantine" in (self.on_conflict, self.on_invalid) or self.sets_rows_aside
+
+    @property
+    def sets_rows_aside(self) -> bool:
+        """Return whether a rule sets rows aside, so the target may lack rows that the source has."""
+        return bool(those_that(self.rules, "quarantine"))
 
     @property
     def takes_events(self) -> bool:

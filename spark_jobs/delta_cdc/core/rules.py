@@ -137,7 +137,7 @@ def check_options(options: ApplyOptions) -> None:
 
     :raises InvalidConfiguration: names the arguments
     """
-    every = (_pairs, _keys, _kinds, _sequences, _deletes, _columns, _partial, _history, _layout)
+    every = (_pairs, _keys, _kinds, _sequences, _deletes, _columns, _partial, _values, _history, _layout)
     check(*(rules(options) for rules in every))
 
 
@@ -536,6 +536,16 @@ def _partial(o: ApplyOptions) -> Iterator[Rule]:
         "columns_to_update",
         "columns_to_update and ignore-null are both given",
         "give one of them: columns_to_update names an event's columns, ignore-null infers them.",
+    )
+
+
+def _values(o: ApplyOptions) -> Iterator[Rule]:
+    # Such an event has NULL where the row keeps its value, so a check of the event would test another row.
+    yield Rule(
+        bool(o.rules) and o.is_partial,
+        "rules",
+        "rules and events with only some of the columns (columns_to_update or ignore-null) are given",
+        "leave rules out, and add a CHECK constraint to the target: Delta tests the rows that are written.",
     )
 
 

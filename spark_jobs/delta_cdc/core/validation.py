@@ -14,6 +14,7 @@ from delta_cdc.core.options import COLUMN_LISTS, NULL_LISTS, TRACKED_LISTS, Appl
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX
+from delta_cdc.core.value_rules import recorded_rules
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, SEAL_ROOM_BYTES
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def check_feed_columns(columns: Iterable[str], table: str, version: int) -> None
 _HISTORY_COLUMNS = ("start_column", "end_column")
 _NULLS = "ignore_null_updates"
 _NULLS_OPTIONS = (*NULL_LISTS, _NULLS)
+_RULES = "rules"
 #: Options that a seal records in a form of their own.
 _OWN_FORM = ("stored_as_scd_type", *TRACKED_LISTS, *_HISTORY_COLUMNS)
 _OF_TARGETS = {
@@ -127,7 +129,8 @@ def options_of(seal: Seal) -> ApplyOptions:
         insert_only=not recorded.get("keys"),
         track_history_column_list=_as_tuple_if_list(tracked.get("include")),
         track_history_except_column_list=_as_tuple_if_list(tracked.get("except")),
-        **_read(recorded, (*_RECORDED, *_HISTORY_COLUMNS)),
+        rules=recorded_rules(recorded.get(_RULES)),
+        **_read(recorded, (*(name for name in _RECORDED if name != _RULES), *_HISTORY_COLUMNS)),
     )
 
 

@@ -278,6 +278,7 @@ def _use(name: str, options: ApplyOptions) -> str | None:
     expressions = {
         "sequence_by": (*options.sequences, options.delete_sequence or ""),
         "partition_by": tuple(text or "" for text in options.partition_by.values()),
+        "rules": tuple(rule.check for rule in options.rules.values()),
     }
     word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE)
     return next((option for option, texts in expressions.items() if word.search(" ".join(texts))), None)

@@ -51,6 +51,7 @@ from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.rules import check_pipeline
 from delta_cdc.core.spec import OtherTable, VerifySpec
 from delta_cdc.core.uris import spark_uri
+from delta_cdc.core.value_rules import recorded_rules, those_that
 from delta_cdc.core.watermark import Seal, app_id
 from delta_cdc.delta_log.schema_changes import leaf_paths
 from delta_cdc.delta_log.table import DeltaLog
@@ -370,6 +371,10 @@ async def _differ(request: VerifyRequest, seal: Seal, other: Seal, source: Table
         return f"{other.pipeline} has another source, {other.source_uri}."
     mine, theirs = seal.state.configuration, other.state.configuration
     names = [name for name in SAME_ROWS if mine.get(name) != theirs.get(name)]
+    aside, their_aside = (
+        those_that(recorded_rules(one.get("rules")), "quarantine") for one in (mine, theirs)
+    )
+    names += ["rules"] if aside != their_aside else []
     if names:
         return f"{seal.pipeline} and {other.pipeline} differ in {', '.join(names)}."
     low, high = sorted((seal.watermark.version, other.watermark.version))

@@ -67,6 +67,8 @@ AS_JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+#: Columns that identify a row of an apply. The sequence of a state may be the version at which it is read.
+_IDENTITY = ("keys", "raw")
 #: Number of attempts. The first attempt may fail if two writers create the table at the same time.
 _TRIES = 3
 _SETTLED = f"{PLAN_PREFIX}settled"
@@ -138,13 +140,16 @@ def _write_unsealed(save: Callable[[], object]) -> CommitResult:
 
 
 # -- events of an apply -----------------------------------------------------------------------------
-def set_aside(context: StepContext, invalid: DataFrame, shape: Shape, reason: Column) -> None:
+def set_aside(
+    context: StepContext, invalid: DataFrame, shape: Shape, reason: Column, *, unless_held: bool = False
+) -> None:
     """Keep rows of a step for the quarantine, in the step's context, and count them.
 
     :param invalid: events or change rows, with the row of the source
         (:data:`~delta_cdc.spark.apply.rows.RAW`) and the version that added it; the quarantine keeps
         their sequence if it orders events
     :param reason: why they are invalid
+    :param unless_held: leave out rows that the quarantine, or the step, has already
     """
     sequence = F.lit(None)
     if shape.order_type is not None:
@@ -158,13 +163,33 @@ def set_aside(context: StepContext, invalid: DataFrame, shape: Shape, reason: Co
         sequence=sequence,
         event=F.col(SOURCE_ROW),
         commit_version=F.col(reserved_columns.COMMIT_VERSION),
-    ).localCheckpoint()
+    )
+    if unless_held:
+        quarantined = _without_held(context, quarantined)
+    quarantined = quarantined.localCheckpoint()
     number = quarantined.count()
     if number:
         context.count(quarantined=number)
         if context.quarantined is not None:
             quarantined = context.quarantined.unionByName(quarantined)
         context.quarantined = quarantined
+
+
+def _without_held(context: StepContext, found: DataFrame) -> DataFrame:
+    """Return rows that neither the quarantine nor the step has.
+
+    Versions do not distinguish rows: a source that is read as a whole does not say which version added a row.
+    """
+    spec = context.spec
+    held = [] if context.quarantined is None else [context.quarantined]
+    if exists(context.session, spec.quarantine_uri):
+        # A crashed attempt of this step may have left rows; they are replaced.
+        earlier = F.col("seal") < context.step.seal_number
+        held.append(_pipeline_rows(context.session, spec.quarantine_uri, spec.pipeline).where(earlier))
+    for rows_held in held:
+        same = [F.col(f"found.{name}").eqNullSafe(F.col(f"held.{name}")) for name in _IDENTITY]
+        found = found.alias("found").join(rows_held.alias("held"), on=same, how="left_anti")
+    return found
 
 
 def rows(

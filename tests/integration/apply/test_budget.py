@@ -61,8 +61,15 @@ def beside_writes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Calla
 
 @pytest.mark.parametrize(
     ("arguments", "jobs"),
-    slow_but([(KEYED, 3), ({**KEYED, "stored_as_scd_type": 2}, 3)], (KEYED, 3)),
-    ids=["type 1", "type 2"],
+    slow_but(
+        [
+            (KEYED, 3),
+            ({**KEYED, "stored_as_scd_type": 2}, 3),
+            ({**KEYED, "rules": {"named": "name > ''"}}, 3),
+        ],
+        (KEYED, 3),
+    ),
+    ids=["type 1", "type 2", "rules"],
 )
 def test_a_feed(
     spark: SparkSession, tmp_path: Path, beside_writes: Any, arguments: dict[str, Any], jobs: int

@@ -17,6 +17,7 @@ from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChan
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.api.changes import apply_changes
 from delta_cdc.core.options import APPLY, QueryOptions
+from delta_cdc.core.value_rules import ValueRule
 from tests.support.grouped import grouped
 from tests.unit.airflow.test_base_operator import Store
 
@@ -169,6 +170,7 @@ _GIVEN: dict[str, tuple[Any, Any]] = {
     "initial_load": ({"from_version": "4"}, {"from_version": 4}),
     "partition_by": (["region"], {"region": None}),
     "cluster_by": (["id"], ("id",)),
+    "rules": ({"positive": "n > 0"}, {"positive": ValueRule("n > 0")}),
     "target_properties": ({"delta.appendOnly": False}, {"delta.appendOnly": "false"}),
 }
 
@@ -204,6 +206,7 @@ def test_the_function_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None
         "storage_options": {"region": "eu"},
         "partition_by": ["region"],
         "on_conflict": {"last_by": ["n"]},
+        "rules": {"positive": "n > 0"},
     }
     _, _, (by_operator, _) = run(operator(**given), monkeypatch, Answer())
     asked: list[Any] = []

@@ -32,7 +32,7 @@ LAG = {"source_version": 9, "versions": 3, "seconds": 60.5, "readable_until": No
 RUN = {
     "pipeline": "sales.orders",
     "applied": True,
-    "counts": {"inserted": 5, "quarantined": 2, "rows": 5},
+    "counts": {"inserted": 5, "quarantined": 2, "rows": 5, "rule:amount_positive": 2},
     "bytes_written": 100,
     "seconds": {"plan": 0.5, "work": 2.0},
     "attempts_lost": 1,
@@ -64,6 +64,7 @@ def test_plain_statsd_has_the_labels_in_the_name(statsd: StatsdReceiver) -> None
         "airflow.delta_cdc.rows.sales__orders.inserted:5|c",
         "airflow.delta_cdc.bytes_written.sales__orders:100|c",
         "airflow.delta_cdc.quarantined.sales__orders:2|c",
+        "airflow.delta_cdc.rule_broken.sales__orders.amount_positive:2|c",
         "airflow.delta_cdc.stage_seconds.sales__orders.plan:0.5|g",
         "airflow.delta_cdc.stage_seconds.sales__orders.work:2.0|g",
         "airflow.delta_cdc.attempts_lost.sales__orders:1|c",

@@ -188,6 +188,11 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"quarantined": 3},
         {"remedy": "delta-cdc replay p=/lake/b"},
     ),
+    "of rows that break a rule": (
+        done(counts={"inserted": 3, "rule:amount_positive": 2, "rule:forged": "many"}),
+        {"state": "ok", "rules": {"amount_positive": 2, "forged": 0}},
+        {"level": "warning", "text": "Rows of the last run broke the rule amount_positive: 2."},
+    ),
     "ended without an error": (
         failed(task("failed")),
         {"state": "failed", "error": None},

@@ -13,6 +13,7 @@ from delta_cdc.core.watermark import PipelineState, Seal
 from delta_cdc.spark import catalog, quarantine
 from delta_cdc.spark.apply import from_events, from_feed, guarded, layout, load, refusals, repair
 from delta_cdc.spark.apply.prepared_step import PreparedStep
+from delta_cdc.spark.apply.value_rules import RowsBreakRules
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.sealed.commit import look, nothing_added, overtaken
 from delta_cdc.spark.sealed.commit_safety import refuse_unsafe_log_store
@@ -170,9 +171,15 @@ def _apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
         return from_feed.append(session, spec, step)
     if spec.options.takes_events:
         return from_events.apply(session, spec, step)
-    if spec.options.is_partial:
+    options = spec.options
+    # If a rule sets rows of a history aside, the target's open row need not be the state before a change.
+    if options.is_partial or (options.sets_rows_aside and options.stored_as_scd_type == 2):
         return from_events.apply_states(session, spec, step)
-    return from_feed.merge(session, spec, step)
+    try:
+        return from_feed.merge(session, spec, step)
+    except RowsBreakRules:
+        # Only a range with such rows needs this second pass, which looks at each state and at the target.
+        return from_events.apply_states(session, spec, step)
 
 
 def _seal_alone(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:

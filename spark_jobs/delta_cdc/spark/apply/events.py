@@ -9,6 +9,8 @@ Columns of an event, in addition to the key columns:
   :func:`delta_cdc.spark.apply.partial_columns.leaves`; NULL: all)
 - :data:`LAST_BY` (struct; NULL without ``last_by``)
 - :data:`REASON` (why the event is invalid; NULL if it is valid)
+- :data:`~delta_cdc.spark.changes.states.BROKEN` (the rules that an event breaks that is valid otherwise; only
+  with rules)
 - :data:`RAW` (the source's row, for the quarantine)
 - the commit's version
 """
@@ -27,11 +29,12 @@ from delta_cdc.core.adapters import DELETE, TRUNCATE, UPSERT
 from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark import quarantine
-from delta_cdc.spark.apply import batches, layout, partial_columns, refusals, rows
+from delta_cdc.spark.apply import batches, layout, partial_columns, refusals, rows, value_rules
 from delta_cdc.spark.apply.refusals import LATE, NULL_KEY, NULL_SEQUENCE, UNKNOWN_COLUMN
 from delta_cdc.spark.apply.rows import CARRIED, RAW
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.changes import states
+from delta_cdc.spark.changes.equality import same
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +100,9 @@ def of_rows(
         states.check_predicate(plain, "where", options.where)
         completed = completed.where((F.col(KIND) == TRUNCATE) | F.expr(options.where))
         options = replace(options, where=None)
-    projected = rows.projected(completed, options, keep)
+    projected = rows.tested(rows.projected(completed, options, keep), options, keep)
+    if options.rules:
+        keep = (*keep, states.BROKEN)
     shape = rows.shape_of(projected, plain, options, source, keep)
     state = shape.state
     parts, carried_names = partial_columns.leaves(shape, options), F.col(CARRIED)
@@ -118,8 +123,13 @@ def of_rows(
         RAW,
         reserved_columns.COMMIT_VERSION,
         invalid.alias(REASON),
+        *(
+            [F.when(F.col(KIND) == UPSERT, F.col(states.BROKEN)).alias(states.BROKEN)]
+            if options.rules
+            else []
+        ),
     )
-    return Events(events, shape, sequences)
+    return Events(_tested(events, options), shape, sequences)
 
 
 def of_step(context: StepContext, source_rows: DataFrame, *, keep_raw: bool = False) -> Events:
@@ -139,6 +149,15 @@ def _kind(plain: DataFrame, options: ApplyOptions) -> Column:
             states.check_predicate(plain, argument, text)
             kind = F.when(F.expr(text), event_kind).otherwise(kind)
     return kind
+
+
+def _tested(events: DataFrame, options: ApplyOptions) -> DataFrame:
+    """Make a rule that stops an event its reason, if the event has no other one."""
+    if not options.rules:
+        return events
+    broken = F.when(F.col(REASON).isNull(), F.col(states.BROKEN))
+    tested = events.withColumn(states.BROKEN, broken)
+    return tested.withColumn(REASON, F.coalesce(F.col(REASON), value_rules.reason(options)))
 
 
 def _last_by(plain: DataFrame, options: ApplyOptions) -> Column:
@@ -169,7 +188,8 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
     """Read the states of a feed as events.
 
     :param changes: rows of :func:`delta_cdc.spark.changes.states.version_states`; if events list the columns
-        that they carry, the state after has this list as its field :data:`CARRIED`
+        that they carry, the state after has this list as its field :data:`CARRIED`. If a rule sets rows
+        aside, both states have the row of the source as their field :data:`RAW`
     :param columns: columns of the source
     :return: events, with :data:`~delta_cdc.core.reserved_columns.ORDER`, the state before, and the flags of
         ``changes``
@@ -180,6 +200,11 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
         carried_names = after.getField(CARRIED)
     parts = partial_columns.leaves(shape, options)
     values = F.struct(*[after.getField(name).alias(name) for name in shape.values])
+    before, source_row = F.col(states.BEFORE), F.coalesce(after, states.BEFORE)
+    if options.sets_rows_aside:
+        source_row = F.coalesce(after.getField(RAW), before.getField(RAW))
+        values_before = F.struct(*[before.getField(name).alias(name) for name in shape.values])
+        before = F.when(before.isNotNull(), values_before)
     sequence = F.col(states.SEQUENCE)
     lacks_sequence = sequence.isNull() if shape.order_type is not None else F.lit(False)
     reason = (
@@ -187,7 +212,7 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
         .when(lacks_sequence, NULL_SEQUENCE)
         .when(partial_columns.names_unknown(shape, options, carried_names, columns), UNKNOWN_COLUMN)
     )
-    return changes.select(
+    events = changes.select(
         *shape.key_columns,
         sequence.alias(states.SEQUENCE),
         reserved_columns.ORDER,
@@ -197,12 +222,22 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
             after.isNotNull(), partial_columns.authored(parts, shape, options, after, carried_names)
         ).alias(AUTHORED),
         reason.alias(REASON),
-        F.coalesce(after, states.BEFORE).alias(RAW),
+        source_row.alias(RAW),
         F.col(reserved_columns.ORDER).alias(reserved_columns.COMMIT_VERSION),
-        states.BEFORE,
+        before.alias(states.BEFORE),
         states.DUPLICATE,
         states.UNKNOWN,
+        *([states.BROKEN] if options.rules else []),
     )
+    if not options.rules:
+        return events
+    # A row that a commit rewrote unchanged is neither inserted nor updated. The target has it, or the
+    # quarantine does.
+    both = F.col(states.BEFORE).isNotNull() & F.col(states.AFTER).isNotNull()
+    unchanged = both & same(states.BEFORE, states.AFTER, shape.schema, shape.values)
+    faulty = F.col(states.DUPLICATE) | F.col(states.UNKNOWN)
+    events = events.where(faulty | ~(unchanged & value_rules.is_stopped(options)))
+    return _tested(events.withColumn(states.BROKEN, F.when(~unchanged, F.col(states.BROKEN))), options)
 
 
 def marked(events: DataFrame, shape: Shape) -> DataFrame:
@@ -242,6 +277,7 @@ def checked(context: StepContext, events: Events) -> batches.Batch:
         {
             "events": F.count("*"),
             **{reason: F.count_if(_is(reason)) for reason in (*INVALID, LATE)},
+            **value_rules.totals(context.options),
             "shared": F.count_if(valid & F.col(SHARED)),
             "partial": F.count_if(valid & (F.col(KIND) == UPSERT) & F.col(AUTHORED).isNotNull()),
             "late": F.count_if(late),
@@ -269,8 +305,11 @@ def refuse_invalid(context: StepContext, batch: batches.Batch, shape: Shape) -> 
     }
     counts = {name: total for name, total in totals.items() if name not in accepted}
     refusals.refuse(counts, batch.rows, shape, context, conditions)
-    if any(totals[reason] for reason in INVALID):
-        quarantine.set_aside(context, batch.rows.where(F.col(REASON).isin(*INVALID)), shape, F.col(REASON))
+    value_rules.refuse(context, totals, batch.rows, shape)
+    value_rules.count(context, totals)
+    if any(totals[reason] for reason in INVALID) or value_rules.sets_aside(options, totals):
+        stopped = batch.rows.where(F.col(REASON).isin(*INVALID) | value_rules.is_reason(F.col(REASON)))
+        quarantine.set_aside(context, stopped, shape, F.col(REASON), unless_held=context.tests_again)
 
 
 def _is(reason: str) -> Column:

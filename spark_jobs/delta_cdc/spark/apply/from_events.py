@@ -40,6 +40,7 @@ from delta_cdc.spark.apply import (
     schema,
     tied_events,
     timeline,
+    value_rules,
 )
 from delta_cdc.spark.apply.entries import BASE, DELETED, END, FOUND_DELETED, START, inherited
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
@@ -154,7 +155,10 @@ def apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
         shuffle_for(session, few_rows=False)
     if context.options.source_kind == "snapshot":
         highest, pruning = _newest(context, sequences, shape), []
-        computed = [_in_order(context, batch, valid, shape, (), everything=True, snapshots=sequences)]
+        held = _held(context, batch.rows)
+        computed = [
+            _in_order(context, batch, valid, shape, (), everything=True, snapshots=sequences, held=held)
+        ]
     elif totals["late_truncates"]:
         computed, pruning = [from_all_events(context, KeySelection(), valid, shape, ())], []
     else:
@@ -168,6 +172,13 @@ def apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
         highest=highest,
         truncates=tuple(dict.fromkeys((*step.truncate_sequences, *truncates))),
     )
+
+
+def _held(context: StepContext, source_events: DataFrame) -> DataFrame | None:
+    """Return the events that a rule keeps from being applied; None without rules."""
+    if not context.options.rules:
+        return None
+    return source_events.where(value_rules.is_reason(F.col(events.REASON)))
 
 
 def refuse_other_order(context: StepContext, shape: Shape) -> None:
@@ -292,6 +303,7 @@ def _in_order(
     everything: bool,
     without: DataFrame | None = None,
     snapshots: DataFrame | None = None,
+    held: DataFrame | None = None,
 ) -> ComputedRows:
     """Compute rows of keys from the new events, and from the target's current rows if these matter.
 
@@ -301,6 +313,7 @@ def _in_order(
     :param everything: all keys of the target are affected (truncates, snapshots), not only those with events
     :param without: keys to exclude
     :param snapshots: the sequences of the snapshots; None for a log
+    :param held: see :func:`delta_cdc.spark.apply.timeline.with_absences`
     """
     resolved = tied_events.resolved(context, valid, shape) if batch.totals["shared"] else valid
     is_truncate = F.col(events.KIND) == TRUNCATE
@@ -316,7 +329,7 @@ def _in_order(
         current = selection.of(current_rows(context, shape, pruning), shape)
         entries = timeline.of_target(current, entries, shape).unionByName(entries)
     if snapshots is not None:
-        entries = timeline.with_absences(entries, snapshots, shape)
+        entries = timeline.with_absences(entries, snapshots, shape, held)
     elif everything:
         entries = timeline.with_truncates(entries, resolved.where(is_truncate), shape)
     changed = operations(context, entries, shape, compared=compared, partial=partial)
@@ -405,11 +418,7 @@ def desired_entries(
     source_events = events.of_step(context, all_rows(context))
     valid = source_events.rows.where(F.col(events.REASON).isNull())
     is_truncate = F.col(events.KIND) == TRUNCATE
-    key_events = valid.where(~is_truncate).alias("t") if options.apply_as_truncates else valid.alias("t")
-    for condition in pruning:
-        key_events = key_events.where(F.expr(condition))
-    key_events = selection.of(key_events, shape)
-    key_events = events.marked(key_events, shape).localCheckpoint()
+    key_events, held = _key_events(context, selection, source_events, shape, pruning, counts=batch is None)
     # Replayed events are treated as new.
     is_new = F.lit(context.step.read.quarantined)
     if context.step.read.quarantined:
@@ -432,10 +441,59 @@ def desired_entries(
     if options.source_kind == "snapshot":
         if earlier is not None:
             entries = timeline.of_target(earlier, entries, shape).unionByName(entries)
-        return timeline.with_absences(entries, source_events.sequences, shape)
+        return timeline.with_absences(entries, source_events.sequences, shape, held)
     if context.truncated:
         entries = timeline.with_truncates(entries, valid.where(is_truncate), shape)
     return entries
+
+
+def _key_events(
+    context: StepContext,
+    selection: KeySelection,
+    source_events: Events,
+    shape: Shape,
+    pruning: Sequence[str],
+    *,
+    counts: bool,
+) -> tuple[DataFrame, DataFrame | None]:
+    """Return the valid events of keys, without truncates, and those that a rule keeps from being applied.
+
+    :param counts: see :func:`_test_again`
+    """
+    options, is_valid = context.options, F.col(events.REASON).isNull()
+    wanted = is_valid | value_rules.is_reason(F.col(events.REASON)) if options.rules else is_valid
+    key_events = source_events.rows.where(wanted)
+    if options.apply_as_truncates:
+        key_events = key_events.where(F.col(events.KIND) != TRUNCATE)
+    key_events = key_events.alias("t")
+    for condition in pruning:
+        key_events = key_events.where(F.expr(condition))
+    key_events = selection.of(key_events, shape)
+    key_events = events.marked(key_events, shape).localCheckpoint()
+    held = _held(context, key_events)
+    if held is None:
+        return key_events, None
+    if not context.only_compares:
+        _test_again(context, key_events, shape, counts=counts)
+    return key_events.where(is_valid), held
+
+
+def _test_again(context: StepContext, key_events: DataFrame, shape: Shape, *, counts: bool) -> None:
+    """Refuse events of keys that are computed again, or set them aside, if they break a rule.
+
+    A rule may be newer than an event. An event that an earlier step has applied must not disappear from the
+    target without a trace.
+
+    :param counts: count the rows that break a rule. Those of a range are counted already
+    """
+    named = [value.alias(name) for name, value in value_rules.totals(context.options).items()]
+    totals = key_events.agg(*named).collect()[0].asDict()
+    value_rules.refuse(context, totals, key_events, shape)
+    if counts:
+        value_rules.count(context, totals)
+    if value_rules.sets_aside(context.options, totals) and not context.step.read.quarantined:
+        stopped = key_events.where(value_rules.is_reason(F.col(events.REASON)))
+        quarantine.set_aside(context, stopped, shape, F.col(events.REASON), unless_held=True)
 
 
 def prepared(
@@ -521,9 +579,12 @@ def _with_duplicate_check(current: DataFrame, valid: DataFrame, shape: Shape) ->
 def states_of(context: StepContext) -> tuple[DataFrame, Shape]:
     """Return the events of a change feed, each with the state before it, and their shape."""
     options = context.options
-    changes, shape = rows.read(from_feed.change_rows(context), options, context.source)
+    raw = context.step.source_columns if options.sets_rows_aside else ()
+    changes, shape = rows.read(from_feed.change_rows(context), options, context.source, raw=raw)
     carried = () if options.columns_to_update is None else (rows.CARRIED,)
-    by_version = states.version_states(changes, shape.keys, (*shape.values, *carried))
+    kept = (rows.RAW,) if raw else ()
+    tested = bool(options.rules)
+    by_version = states.version_states(changes, shape.keys, (*shape.values, *carried, *kept), tested=tested)
     return events.of_states(by_version, shape, options, context.step.source_columns), shape
 
 
@@ -543,6 +604,7 @@ def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> ba
             refusals.UNKNOWN_TYPE: F.count_if(states.UNKNOWN),
             refusals.DUPLICATE: F.count_if(states.DUPLICATE),
             **{reason: F.count_if(F.col(events.REASON) == reason) for reason in events.INVALID},
+            **value_rules.totals(context.options),
             "highest": highest,
         },
         only=valid,
@@ -566,7 +628,7 @@ def first(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
         resolved = tied_events.resolved(context, resolved, shape)
     entries = timeline.of_events(resolved, shape)
     if context.options.source_kind == "snapshot":
-        entries = timeline.with_absences(entries, sequences, shape)
+        entries = timeline.with_absences(entries, sequences, shape, _held(context, batch.rows))
         highest = _newest(context, sequences, shape)
     if truncates:
         entries = timeline.with_truncates(entries, valid.where(is_truncate), shape)

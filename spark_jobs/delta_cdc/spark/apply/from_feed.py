@@ -22,6 +22,7 @@ from delta_cdc.spark.apply import (
     rows,
     schema,
     timeline,
+    value_rules,
 )
 from delta_cdc.spark.apply.difference import OPERATION
 from delta_cdc.spark.apply.entries import BASE, END, FOUND_DELETED, FROM_NOTHING, START
@@ -58,7 +59,10 @@ def change_rows(context: StepContext) -> DataFrame:
 
 
 def merge(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
-    """Prepare the MERGE of a range of changes."""
+    """Prepare the MERGE of a range of changes.
+
+    :raises RowsBreakRules: the range has rows that break a rule; nothing is decided about them
+    """
     context = StepContext.of(session, spec, step)
     quarantines = spec.options.on_invalid == "quarantine"
     raw = step.source_columns if quarantines else ()
@@ -130,39 +134,52 @@ def _materialised(
         with_ranges=layout.skips_files(context),
     )
     refusals.refuse(batch.totals, batch.rows, shape, context, conditions)
+    if batch.totals.get(states.BROKEN):
+        raise value_rules.RowsBreakRules
     context.counts = {**{name: batch.totals[name] for name in counted}, **context.counts}
     return batch
 
 
 def _states(context: StepContext, changes: DataFrame, shape: Shape) -> batches.Batch:
     """Return the net change of every key, type 1."""
-    net = states.net_states(changes, shape.keys, shape.values)
+    of_rules = _columns_of_rules(context)
+    net = states.net_states(changes, shape.keys, shape.values, tested=bool(of_rules))
     last = net.withColumns(
         {BASE: F.col(states.BEFORE), FOUND_DELETED: F.lit(False), FROM_NOTHING: F.lit(False)}
     )
     changed = latest.operations(last, shape, context.options, compared=True)
     existed = F.col(BASE).isNotNull().alias(difference.EXISTED)
-    checked = (existed, states.DUPLICATE, states.UNKNOWN, states.EVENTS)
+    checked: list[str | Column] = [existed, states.DUPLICATE, states.UNKNOWN, states.EVENTS, *of_rules]
     return _materialised(
         context,
         difference.flat(changed, shape, checked),
         shape,
-        {"suppressed": F.count_if(~difference.is_changed())},
+        {
+            "suppressed": F.count_if(~difference.is_changed()),
+            **{name: F.count_if(name) for name in of_rules},
+        },
         {refusals.DUPLICATE: F.col(states.DUPLICATE)},
         (batches.CHANGES, "suppressed", "events"),
     )
 
 
+def _columns_of_rules(context: StepContext) -> tuple[str, ...]:
+    """Return the column with the broken rules, if the pipeline has rules."""
+    return (states.BROKEN,) if context.options.rules else ()
+
+
 def _history(context: StepContext, by_version: DataFrame, shape: Shape) -> batches.Batch:
     """Return the rows of history that begin, change or end, type 2."""
     assert shape.sequence_type is not None
-    entries = timeline.of_states(by_version, shape)
+    of_rules = _columns_of_rules(context)
+    entries = timeline.of_states(by_version, shape, of_rules)
     entries = entries.where(_is_change(BASE, shape) | F.col(states.DUPLICATE) | F.col(states.UNKNOWN))
     totals = {
         states.DUPLICATE: F.max(states.DUPLICATE),
         _NULL_SEQUENCE: F.max(F.col(states.SEQUENCE).isNull()),
         states.UNKNOWN: F.count_if(states.UNKNOWN),
         states.EVENTS: F.count("*"),
+        **{name: F.max(value_rules.breaks_any()) for name in of_rules},
     }
     changed = history.against_states(history.runs(entries, shape, totals))
     start, end, is_new = F.col(START), F.col(END), F.col(history.RUN) > 0
@@ -177,6 +194,7 @@ def _history(context: StepContext, by_version: DataFrame, shape: Shape) -> batch
             "closed": F.count_if(existed & end.isNotNull()),
             "updated": F.count_if(existed & end.isNull()),
             "highest": as_text(F.max(F.when(is_new, start)), shape.sequence_type),
+            **{name: F.count_if(name) for name in of_rules},
         },
         {
             refusals.DUPLICATE: F.coalesce(F.col(states.DUPLICATE), F.lit(False)),
@@ -202,9 +220,10 @@ def _by_version(context: StepContext, changes: DataFrame, shape: Shape, *, again
 
     :param again: this is the second pass: quarantine events without a sequence, and leave them out
     """
+    tested = bool(context.options.rules)
     if not again:
-        return states.version_states(changes, shape.keys, shape.values)
-    by_version = states.version_states(changes, shape.keys, (*shape.values, rows.RAW))
+        return states.version_states(changes, shape.keys, shape.values, tested=tested)
+    by_version = states.version_states(changes, shape.keys, (*shape.values, rows.RAW), tested=tested)
     raw = F.coalesce(*[F.col(state).getField(rows.RAW) for state in (states.AFTER, states.BEFORE)])
     # A duplicate is refused, whatever its sequence is.
     is_duplicate = F.col(states.DUPLICATE)
@@ -254,8 +273,13 @@ def append(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
             f"the pipeline {spec.pipeline} is insert_only.",
             remedy="give keys and drop insert_only, or leave such rows out with where.",
         )
+    value_rules.check(context, changes, shape)
     values = context.commented(changes.select(*[quote(name) for name in shape.values]))
     writer = values.write.format("delta").mode("append").option("mergeSchema", "true")
     return PreparedStep(
-        lambda: writer.save(spec.target_uri), shape=shape, inserts=values, alters=context.alters
+        lambda: writer.save(spec.target_uri),
+        context.counts,
+        shape=shape,
+        inserts=values,
+        alters=context.alters,
     )

@@ -12,7 +12,7 @@ from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NullKey, NullSequence
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark import quarantine
-from delta_cdc.spark.apply import batches, layout, refusals, rows, schema
+from delta_cdc.spark.apply import batches, layout, refusals, rows, schema, value_rules
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import feed, states
@@ -34,7 +34,7 @@ def load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     context = StepContext.of(session, spec, step)
     options = spec.options
     quarantines = options.on_invalid == "quarantine"
-    snapshot, shape = read(context, raw=step.source_columns if quarantines else ())
+    snapshot, shape = read(context, raw=step.source_columns if options.quarantines else ())
     try:
         totals = checked(context, snapshot, shape)
     except (NullKey, NullSequence):
@@ -45,6 +45,13 @@ def load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
         quarantine.set_aside(context, snapshot.where(reason.isNotNull()), shape, reason)
         snapshot = snapshot.where(reason.isNull())
         totals = checked(context, snapshot, shape)
+    if options.insert_only:
+        value_rules.check(context, snapshot, shape, f"version {max(step.at, 0)}")
+    elif options.rules:
+        value_rules.count(context, totals)
+        if value_rules.sets_aside(options, totals):
+            snapshot = without_stopped(context, snapshot, shape)
+            totals = checked(context, snapshot, shape)
     if not options.insert_only:
         context.counts = {"rows": totals["rows"], **context.counts}
     highest = totals["highest"]
@@ -52,6 +59,24 @@ def load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     if builds_on_target and shape.sequence_type is not None:
         highest = _highest_in_target(session, spec, shape.sequence_type)
     return prepared(context, step, as_target(snapshot, shape, options), shape, highest)
+
+
+def without_stopped(
+    context: StepContext, snapshot: DataFrame, shape: Shape, tested: DataFrame | None = None
+) -> DataFrame:
+    """Set the rows of a snapshot aside that a rule stops; return the others.
+
+    :param snapshot: with the row of the source, and the version
+    :param tested: keys whose rows the step has set aside already; None for none
+    """
+    options = context.options
+    stopped = snapshot.where(value_rules.is_stopped(options))
+    if tested is not None:
+        stopped = stopped.join(tested, on=list(shape.keys), how="left_anti")
+    quarantine.set_aside(
+        context, stopped, shape, value_rules.reason(options), unless_held=context.tests_again
+    )
+    return snapshot.where(~value_rules.is_stopped(options))
 
 
 def prepared(
@@ -163,16 +188,21 @@ def lacks_sequence(shape: Shape) -> Column:
 
 
 def checked(context: StepContext, snapshot: DataFrame, shape: Shape) -> dict[str, Any]:
-    """Refuse null keys, duplicate keys and null sequences of a snapshot; return ``rows`` and ``highest``.
+    """Refuse null keys, duplicate keys, null sequences and broken rules of a snapshot; return totals.
 
-    :param snapshot: keys and :data:`~delta_cdc.spark.changes.states.SEQUENCE`
+    :param snapshot: keys, :data:`~delta_cdc.spark.changes.states.SEQUENCE`, and with rules
+        :data:`~delta_cdc.spark.changes.states.BROKEN`
+    :return: among others ``rows``, ``highest``, and those of
+        :func:`delta_cdc.spark.apply.value_rules.totals`
     """
+    of_rules = value_rules.totals(context.options)
     if context.options.insert_only:
         return {"highest": None}
     per_key = snapshot.groupBy(*shape.key_columns).agg(
         F.count("*").alias(_ROWS),
         F.count_if(lacks_sequence(shape)).alias(_LACKS_SEQUENCE),
         F.max(states.SEQUENCE).alias(_HIGHEST),
+        *[total.alias(name) for name, total in of_rules.items()],
     )
     highest = F.lit(None)
     if shape.sequence_type is not None:
@@ -183,8 +213,11 @@ def checked(context: StepContext, snapshot: DataFrame, shape: Shape) -> dict[str
         F.count_if(F.col(_ROWS) > 1).alias(refusals.DUPLICATE),
         F.coalesce(F.sum(_LACKS_SEQUENCE), F.lit(0)).alias(refusals.NULL_SEQUENCE),
         highest.alias("highest"),
+        *[F.coalesce(F.sum(quote(name)), F.lit(0)).alias(name) for name in of_rules],
     )
     counts = totals.collect()[0].asDict()
     conditions = {refusals.DUPLICATE: F.col(_ROWS) > 1, refusals.NULL_SEQUENCE: F.col(_LACKS_SEQUENCE) > 0}
-    refusals.refuse(counts, per_key, shape, context, conditions, f"version {max(context.step.at, 0)}")
+    versions = f"version {max(context.step.at, 0)}"
+    refusals.refuse(counts, per_key, shape, context, conditions, versions)
+    value_rules.refuse(context, counts, snapshot, shape, versions)
     return counts

@@ -57,6 +57,7 @@ class StepContext:
     :param truncated: the source may contain truncates
     :param size: number of events, if it limits the number of affected target rows; otherwise None
     :param alters: see :class:`PreparedStep`
+    :param only_compares: nothing is written, so no row is refused or set aside
     :param evolve: the step adds columns to the target
     :param comments: the comments of these columns
     :param target_types: the types of the target's columns by lower-case name, before the statement;
@@ -72,6 +73,7 @@ class StepContext:
     counts: dict[str, int] = field(default_factory=dict)
     quarantined: DataFrame | None = None
     alters: tuple[str, ...] = ()
+    only_compares: bool = False
     evolve: bool = False
     comments: dict[str, str] = field(default_factory=dict)
     target_types: dict[str, DataType] = field(default_factory=dict)
@@ -95,6 +97,12 @@ class StepContext:
     def has_history(self) -> bool:
         """Return whether the target keeps history (SCD type 2)."""
         return self.options.stored_as_scd_type == 2
+
+    @property
+    def tests_again(self) -> bool:
+        """Return whether the step tests rows by rules that earlier steps may have set aside."""
+        computes_again = self.step.kind in ("repair", "reload", "reset")
+        return bool(self.options.rules) and computes_again and not self.step.read.quarantined
 
     def count(self, **more: int) -> None:
         """Add counts; omit zeros, except for ``events``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -30,6 +30,7 @@ from delta_cdc.spark.apply import (
     rows,
     schema,
     timeline,
+    value_rules,
 )
 from delta_cdc.spark.apply.entries import PLACE, RANK
 from delta_cdc.spark.apply.from_events import ComputedRows
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 _LAST, _OPEN = f"{PLAN_PREFIX}last", f"{PLAN_PREFIX}open"
+_FIRST, _BROKEN = f"{PLAN_PREFIX}first", f"{PLAN_PREFIX}broken"
+_FIRST_BEFORE, _APPLIED = f"{PLAN_PREFIX}first_before", f"{PLAN_PREFIX}applied"
 
 
 def reload(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
@@ -126,7 +129,7 @@ def _from_events(context: StepContext, selection: KeySelection) -> PreparedStep:
 # -- the source as of a version -----------------------------------------------------------------
 def _from_snapshot(context: StepContext, selection: KeySelection) -> PreparedStep:
     """Bring chosen keys to the source's state as of the step; delete keys that the source does not have."""
-    snapshot, shape = load.read(context)
+    snapshot, shape = _snapshot(context)
     schema.check_target(context, shape)
     computed, highest = _compared(context, selection, snapshot, shape)
     return from_events.prepared(
@@ -139,12 +142,23 @@ def _from_snapshot(context: StepContext, selection: KeySelection) -> PreparedSte
     )
 
 
+def _snapshot(context: StepContext) -> tuple[DataFrame, Shape]:
+    """Return the source's rows as of the step, with the source's columns if a rule may set rows aside."""
+    raw = context.step.source_columns if context.options.sets_rows_aside else ()
+    return load.read(context, raw=raw)
+
+
 def _compared(
-    context: StepContext, selection: KeySelection, snapshot: DataFrame, shape: Shape
+    context: StepContext,
+    selection: KeySelection,
+    snapshot: DataFrame,
+    shape: Shape,
+    tested: DataFrame | None = None,
 ) -> tuple[ComputedRows, str | None]:
     """Return the rows to write for chosen keys, and their greatest sequence as text.
 
     :param snapshot: from :func:`delta_cdc.spark.apply.load.read`
+    :param tested: see :func:`delta_cdc.spark.apply.load.without_stopped`
     """
     options, history = context.options, context.has_history
     keys = shape.key_columns
@@ -153,7 +167,12 @@ def _compared(
     if options.on_invalid == "quarantine":
         # An earlier step has quarantined the other rows.
         valid = upserts.where(~unusable(shape))
-    load.checked(context, valid, shape)
+    totals = load.checked(context, valid, shape)
+    if options.rules:
+        value_rules.count(context, totals)
+        if value_rules.sets_aside(options, totals):
+            # As for unusable rows, the target keeps the row that it has.
+            valid = load.without_stopped(context, valid, shape, tested)
     if history:
         valid = _with_history_check(context, selection, valid, shape)
     entries = timeline.of_events(valid, shape, reserved_columns.ORDER)
@@ -186,6 +205,8 @@ def as_upserts(context: StepContext, snapshot: DataFrame, shape: Shape) -> DataF
         state.alias(states.AFTER),
         partial_columns.authored(parts, shape, context.options, state, carried).alias(events.AUTHORED),
         F.lit(1).cast("bigint").alias(reserved_columns.ORDER),
+        *([states.BROKEN] if context.options.rules else []),
+        *[name for name in (rows.RAW, reserved_columns.COMMIT_VERSION) if rows.RAW in snapshot.columns],
     )
 
 
@@ -255,7 +276,7 @@ def _from_states(context: StepContext) -> PreparedStep:
     schema.check_target(context, shape)
     selection = _selected_keys(context) or _keys_of_states(context)
     batch = from_events.checked_states(context, selection.of(changes, shape), shape)
-    valid = batch.rows.where(F.col(events.REASON).isNull())
+    valid, followed = _with_applied_bases(context, batch.rows, shape)
     keys = shape.key_columns
     firsts = valid.groupBy(*keys).agg(
         F.min_by(states.SEQUENCE, reserved_columns.ORDER).alias(history.FIRST),
@@ -266,6 +287,44 @@ def _from_states(context: StepContext) -> PreparedStep:
     existing = difference.target_rows(context, shape)
     computed = from_events.by_start(*history.from_first_change(desired, existing, firsts, shape), shape)
     # Keys without changes in the feed are compared with the source's rows as of the watermark.
-    unchanged = replace(selection, without=firsts.select(*keys))
-    others, highest = _compared(context, unchanged, *load.read(context))
+    unchanged = replace(selection, without=firsts.select(*keys) if followed is None else followed)
+    changed = None if followed is None else batch.rows.select(*keys).distinct()
+    others, highest = _compared(context, unchanged, *_snapshot(context), tested=changed)
     return from_events.prepared(context, [computed, others], shape, (), highest=highest)
+
+
+def _with_applied_bases(
+    context: StepContext, states_events: DataFrame, shape: Shape
+) -> tuple[DataFrame, DataFrame | None]:
+    """Return the valid events of a feed; the state before each of them is one that was applied.
+
+    An event that a rule stops changes nothing in the target, so the next event follows the state before it.
+    Keys whose first event follows such a state are left out: the feed no longer has the state before it.
+
+    :param states_events: all events of some keys
+    :return: also the keys that are not left out; None if no rule sets rows aside
+    """
+    is_valid = F.col(events.REASON).isNull()
+    if not context.options.sets_rows_aside:
+        return states_events.where(is_valid), None
+    window = shape.per_key.orderBy(reserved_columns.ORDER)
+    earlier = window.rowsBetween(Window.unboundedPreceding, -1)
+    first = states_events.withColumn(_FIRST, F.row_number().over(window) == 1).where(_FIRST)
+    before = first.where(F.col(states.BEFORE).isNotNull()).select(f"{states.BEFORE}.*")
+    stopped = rows.tested(before, context.options, ()).where(value_rules.is_stopped(context.options))
+    broken_keys = stopped.select(*shape.key_columns)
+    stopped_event = value_rules.is_reason(F.col(events.REASON))
+    followed = F.when(~stopped_event, F.struct(F.col(states.AFTER).alias(states.AFTER)))
+    bases = states_events.withColumns(
+        {
+            _BROKEN: F.max(stopped_event).over(shape.per_key),
+            _FIRST_BEFORE: F.first(states.BEFORE).over(window),
+            _APPLIED: F.last(followed, ignorenulls=True).over(earlier),
+        }
+    )
+    applied = F.col(_APPLIED)
+    base = F.when(applied.isNull(), F.col(_FIRST_BEFORE)).otherwise(applied.getField(states.AFTER))
+    bases = bases.withColumn(states.BEFORE, F.when(F.col(_BROKEN), base).otherwise(F.col(states.BEFORE)))
+    known = bases.join(broken_keys, on=list(shape.keys), how="left_anti").localCheckpoint()
+    valid = known.where(is_valid).drop(_BROKEN, _FIRST_BEFORE, _APPLIED)
+    return valid, known.select(*shape.key_columns).distinct()

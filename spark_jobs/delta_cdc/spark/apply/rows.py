@@ -19,7 +19,7 @@ from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
 from delta_cdc.spark.changes.feed import is_before
-from delta_cdc.spark.changes.states import SEQUENCE
+from delta_cdc.spark.changes.states import BROKEN, SEQUENCE
 from delta_cdc.spark.sessions import analysed
 from delta_cdc.spark.silence_loggers import quietly
 
@@ -231,8 +231,9 @@ def read(
 
     :param source_rows: with the feed's metadata columns
     :param raw: columns of the source to keep as :data:`RAW`
-    :return: values, the feed's metadata columns, :data:`SEQUENCE`, and, if rows list the columns that they
-        carry, :data:`CARRIED`
+    :return: values, the feed's metadata columns, :data:`SEQUENCE`, with rules
+        :data:`~delta_cdc.spark.changes.states.BROKEN`, and, if rows list the columns that they carry,
+        :data:`CARRIED`
     """
     keep = [name for name in (*METADATA_COLUMNS, ORDER) if name in source_rows.columns]
     added = {SEQUENCE: _sequence(source_rows, options) if _has_order(options) else F.lit(None).cast("bigint")}
@@ -243,7 +244,26 @@ def read(
         added[CARRIED] = carried(plain, options)
     keep += added
     rows = projected(source_rows.withColumns(added), options, keep)
-    return rows, shape_of(rows, source_rows, options, source, keep)
+    shape = shape_of(rows, source_rows, options, source, keep)
+    return tested(rows, options, keep), shape
+
+
+def tested(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataFrame:
+    """Add :data:`~delta_cdc.spark.changes.states.BROKEN` to rows: the names of the rules that they break.
+
+    :param rows: as the target would store them, and the columns ``keep``, which the checks must not read
+    :return: without rules, ``rows``
+    :raises InvalidExpression: a check does not resolve, is not a predicate, or depends on more than the row
+    """
+    if not options.rules:
+        return rows
+    values = rows.drop(*keep)
+    names = []
+    for name, rule in options.rules.items():
+        states.check_predicate(values, f"rules {name}", rule.check)
+        holds = F.coalesce(F.expr(rule.check).cast("boolean"), F.lit(False))
+        names.append(F.when(~holds, F.lit(name)))
+    return rows.withColumn(BROKEN, F.filter(F.array(*names), lambda name: name.isNotNull()))
 
 
 def carried(plain: DataFrame, options: ApplyOptions) -> Column:

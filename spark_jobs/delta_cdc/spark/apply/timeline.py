@@ -18,7 +18,7 @@ from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import nullable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from delta_cdc.spark.apply.rows import Shape
 
@@ -78,10 +78,11 @@ def of_events(
     )
 
 
-def of_states(changes: DataFrame, shape: Shape) -> DataFrame:
+def of_states(changes: DataFrame, shape: Shape, more: Sequence[str] = ()) -> DataFrame:
     """Return the timeline entries of a feed; an event contains the state before it.
 
     :param changes: :func:`delta_cdc.spark.changes.states.version_states`
+    :param more: further columns of ``changes`` to keep
     :return: entries that keep the flags of ``changes``
     """
     return changes.select(
@@ -94,6 +95,7 @@ def of_states(changes: DataFrame, shape: Shape) -> DataFrame:
         F.col(states.BEFORE).alias(BASE),
         states.DUPLICATE,
         states.UNKNOWN,
+        *more,
     )
 
 
@@ -171,17 +173,25 @@ def with_truncates(timelines: DataFrame, truncates: DataFrame, shape: Shape) -> 
     return timelines.unionByName(entries(ends, timelines, shape, values))
 
 
-def with_absences(timelines: DataFrame, events: DataFrame, shape: Shape) -> DataFrame:
+def with_absences(
+    timelines: DataFrame, events: DataFrame, shape: Shape, held: DataFrame | None = None
+) -> DataFrame:
     """Add a delete if a key is in one snapshot, or in the target, but not in the next snapshot.
 
     :param events: events of all keys; their sequences are the snapshots
+    :param held: keys and sequences of rows in the quarantine: their keys are in the snapshot, too
     """
     # One row per snapshot, with the next one. NULL stands for the target, which precedes all snapshots.
     versions = events.agg(F.sort_array(F.collect_set(states.SEQUENCE)).alias(_NEXT))
     versions = versions.withColumn(_VERSION, F.concat(F.array(F.lit(None)), F.col(_NEXT)))
     successors = versions.select(F.inline(F.arrays_zip(_VERSION, _NEXT)))
     at, following, next_version = F.col(_AT), F.col(_FOLLOWING), F.col(_NEXT)
-    placed = timelines.withColumn(_AT, F.when(F.col(RANK) != 0, F.col(states.SEQUENCE)))
+    present_rows = timelines
+    if held is not None:
+        place = F.col(states.SEQUENCE)
+        values = {RANK: F.lit(1), PLACE: place, states.SEQUENCE: place, KIND: F.lit(UPSERT)}
+        present_rows = timelines.unionByName(entries(held, timelines, shape, values))
+    placed = present_rows.withColumn(_AT, F.when(F.col(RANK) != 0, F.col(states.SEQUENCE)))
     placed = placed.withColumn(_FOLLOWING, F.lead(at).over(shape.per_key.orderBy(at)))
     present = placed.where(F.col(KIND) == UPSERT)
     joined = present.join(F.broadcast(successors), at.eqNullSafe(F.col(_VERSION)))

@@ -32,6 +32,9 @@ SEQUENCE = f"{PLAN_PREFIX}sequence"
 #: Number of events. As for all columns of a plan, no source may use this name.
 EVENTS = f"{PLAN_PREFIX}events"
 DUPLICATE, UNKNOWN = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}unknown"
+#: Names of the rules that a row breaks (:mod:`delta_cdc.spark.apply.value_rules`); for :func:`net_states`,
+#: whether any state after a change breaks one. Only pipelines with rules have this column.
+BROKEN = f"{PLAN_PREFIX}broken_rules"
 #: Type 1: whether a key ends deleted.
 DELETED = f"{PLAN_PREFIX}deleted"
 #: A row's position in the history of its key: twice the order, plus one for a state after.
@@ -146,7 +149,9 @@ def refuse_doubled(values: Sequence[str], arguments: str) -> None:
         )
 
 
-def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
+def version_states(
+    rows: DataFrame, keys: Sequence[str], values: Sequence[str], *, tested: bool = False
+) -> DataFrame:
     """Reduce change rows to one row per key and version, with the states before and after the version.
 
     A key is a duplicate if more than one row of the table has it. A version of such a key may give several
@@ -155,6 +160,7 @@ def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) 
 
     :param rows: key and value columns, ``_change_type``, :data:`~delta_cdc.core.reserved_columns.ORDER` and
         :data:`SEQUENCE` (may be NULL)
+    :param tested: keep :data:`BROKEN` of the rows after
     :return: keys, order, before and after (structs of ``values``, NULL = no state), sequence (of the after
         state, or of the before state of a delete), whether the key is a duplicate, and whether the type of
         the change is unknown
@@ -178,15 +184,19 @@ def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) 
         SEQUENCE,
         is_duplicate().alias(DUPLICATE),
         _is_unknown().alias(UNKNOWN),
+        *([F.when(is_state_after, F.col(BROKEN)).alias(BROKEN)] if tested else []),
     )
 
 
-def net_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
+def net_states(
+    rows: DataFrame, keys: Sequence[str], values: Sequence[str], *, tested: bool = False
+) -> DataFrame:
     """Reduce change rows to one row per key, with the states before and after all its changes.
 
     The caller must refuse duplicates, as for :func:`version_states`.
 
     :param rows: as for :func:`version_states`, without :data:`SEQUENCE`
+    :param tested: keep :data:`BROKEN`, as a flag of the key
     :return: keys; before and after (structs of ``values``, NULL = no state); for a deleted key, after is the
         last state before the delete, or NULL if no change wrote it; whether the key is deleted, and is a
         duplicate; numbers of changes of unknown type, and of events
@@ -203,6 +213,7 @@ def net_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> D
             DUPLICATE: F.max(is_duplicate()).over(whole),
             UNKNOWN: F.count_if(_is_unknown()).over(whole),
             EVENTS: F.count_if(ends_version).over(whole),
+            **({BROKEN: F.max(is_after() & (F.size(BROKEN) > 0)).over(whole)} if tested else {}),
         }
     ).where(following.isNull())
     return last.select(
@@ -213,6 +224,7 @@ def net_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> D
         DUPLICATE,
         UNKNOWN,
         EVENTS,
+        *([BROKEN] if tested else []),
     )
 
 
