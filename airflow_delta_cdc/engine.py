@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from delta_cdc.launch.spark_defaults import spark_default, text_of as properties_file_text
     from delta_cdc.launch.storage_secrets import storage_confs, write_private
     from delta_cdc.planning.consumers import consumers_of
+    from delta_cdc.planning.erasure import Flow, with_downstream
     from delta_cdc.planning.expiry import plan_expiry
     from delta_cdc.planning.ingest import plan_ingest
     from delta_cdc.planning.optimize import plan_optimize
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch, since_key
     from delta_cdc.run.commit import committed_by_run, committed_so_far
     from delta_cdc.run.detect_changes import detect_changes, plan_ending_at, written as written_table
+    from delta_cdc.run.erase import Erasure, run as run_erasure
     from delta_cdc.run.flows import run
     from delta_cdc.run.loop import Services
     from delta_cdc.run.maintain import raise_failed as raise_failed_maintenance, run as run_maintenance
@@ -142,6 +144,8 @@ NAMES = {
     "storage_confs": ("delta_cdc.launch.storage_secrets", "storage_confs"),
     "write_private": ("delta_cdc.launch.storage_secrets", "write_private"),
     "consumers_of": ("delta_cdc.planning.consumers", "consumers_of"),
+    "Flow": ("delta_cdc.planning.erasure", "Flow"),
+    "with_downstream": ("delta_cdc.planning.erasure", "with_downstream"),
     "plan_expiry": ("delta_cdc.planning.expiry", "plan_expiry"),
     "plan_ingest": ("delta_cdc.planning.ingest", "plan_ingest"),
     "plan_optimize": ("delta_cdc.planning.optimize", "plan_optimize"),
@@ -171,6 +175,8 @@ NAMES = {
     "detect_changes": ("delta_cdc.run.detect_changes", "detect_changes"),
     "plan_ending_at": ("delta_cdc.run.detect_changes", "plan_ending_at"),
     "written_table": ("delta_cdc.run.detect_changes", "written"),
+    "Erasure": ("delta_cdc.run.erase", "Erasure"),
+    "run_erasure": ("delta_cdc.run.erase", "run"),
     "run": ("delta_cdc.run.flows", "run"),
     "Services": ("delta_cdc.run.loop", "Services"),
     "raise_failed_maintenance": ("delta_cdc.run.maintain", "raise_failed"),

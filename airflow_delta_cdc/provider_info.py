@@ -68,6 +68,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_delta_cdc.operators.apply",
                     "airflow_delta_cdc.operators.commit",
                     "airflow_delta_cdc.operators.enable",
+                    "airflow_delta_cdc.operators.erase",
                     "airflow_delta_cdc.operators.expire",
                     "airflow_delta_cdc.operators.ingest",
                     "airflow_delta_cdc.operators.optimize",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow_delta_cdc.operators.apply import DeltaApplyChangesOperator
 from airflow_delta_cdc.operators.commit import DeltaCommitWatermarkOperator
 from airflow_delta_cdc.operators.enable import DeltaEnableChangeDataFeedOperator
+from airflow_delta_cdc.operators.erase import DeltaEraseOperator
 from airflow_delta_cdc.operators.expire import DeltaExpireEventsOperator
 from airflow_delta_cdc.operators.ingest import DeltaIngestChangesOperator
 from airflow_delta_cdc.operators.optimize import DeltaOptimizeOperator
@@ -17,6 +18,7 @@ __all__ = [
     "DeltaApplyChangesOperator",
     "DeltaCommitWatermarkOperator",
     "DeltaEnableChangeDataFeedOperator",
+    "DeltaEraseOperator",
     "DeltaExpireEventsOperator",
     "DeltaIngestChangesOperator",
     "DeltaOptimizeOperator",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: Every point, in the order a step passes them. A step that first alters columns has one other: ``altered``.
 #: An expiry has two others: ``expired`` (the events below the old limit are deleted) and ``raised`` (the next
-#: limit is set).
+#: limit is set). An erasure has ``created``, ``remembered``, ``marked`` and ``erased``.
 POINTS = (
     "started",
     "planned",

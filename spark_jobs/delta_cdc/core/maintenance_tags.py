@@ -22,7 +22,8 @@ _MARK, _FORMAT = "delta_cdc_maintenance", 1
 def written(kind: str, **values: Any) -> str:
     """Return the text of a maintenance tag.
 
-    :param kind: ``expire`` (events below the allowed lateness were deleted) or ``optimize``
+    :param kind: ``expire`` (events below the allowed lateness were deleted), ``erase`` (rows of erased keys
+        were deleted) or ``optimize``
     :param values: JSON values
     """
     return json.dumps({_MARK: _FORMAT, "kind": kind, **values}, sort_keys=True, separators=(",", ":"))

@@ -16,6 +16,13 @@ _CHANGE_FEED_NAMES = (CHANGE_FEED, "delta.enableChangeDataCapture")
 LATENESS_HORIZON = "delta_cdc.latenessHorizon"
 #: Of a change log: maintenance has deleted all events that it may delete below this sequence.
 EXPIRED_BELOW = "delta_cdc.expiredBelow"
+#: Lets rows only be added.
+APPEND_ONLY = "delta.appendOnly"
+#: Of a target or a change log: keys were erased from it. The value changes with each erasure, so a run that
+#: was planned before it is planned again.
+ERASED = "delta_cdc.erased"
+#: Of the table of erased keys beside it: the secret of the keyed hash (hex), and the key columns (JSON).
+ERASED_SECRET, ERASED_COLUMNS = "delta_cdc.erasedSecret", "delta_cdc.erasedColumns"
 #: The columns of which a table's files have bounds; a table that this engine creates has it.
 STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 #: Of a change log: marks the table as one.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from delta_cdc.core import codec
 from delta_cdc.core.codec import OUTSIDE_IDENTITY, UnreadableJson
+from delta_cdc.core.erasure import ErasedKeys
 from delta_cdc.core.errors import SpecUnreadable
 from delta_cdc.core.guard import Guard
 from delta_cdc.core.options import ApplyOptions, IngestOptions, QueryOptions
@@ -180,6 +181,7 @@ class ApplySpec(SealedSpec):
     :param target_name: the same of the target; the job registers a target that it creates
     :param target_comment: comment of a table that gets its name here
     :param guard: limits beyond which a step commits nothing
+    :param erased: the erased keys of source and target, whose rows the job does not write
     """
 
     target_uri: str
@@ -193,6 +195,7 @@ class ApplySpec(SealedSpec):
     target_name: str = field(default="", metadata=OUTSIDE_IDENTITY)
     target_comment: str = field(default="", metadata=OUTSIDE_IDENTITY)
     guard: Guard = field(default=Guard(), metadata=OUTSIDE_IDENTITY)
+    erased: ErasedKeys = field(default=ErasedKeys(), metadata=OUTSIDE_IDENTITY)
     job: Literal["apply"] = "apply"
 
     @property
@@ -312,6 +315,7 @@ class IngestSpec(SealedSpec):
     :param may_lack_layout: as for :class:`ApplySpec`, for the change log
     :param log_name: catalog name of the change log, "" if it was given by its location
     :param reads_alone: read each file alone before the batch, because earlier applications failed
+    :param erased: the erased keys of the log, whose records the job ignores
     """
 
     log_uri: str
@@ -326,6 +330,7 @@ class IngestSpec(SealedSpec):
     may_lack_layout: bool = True
     log_name: str = field(default="", metadata=OUTSIDE_IDENTITY)
     reads_alone: bool = field(default=False, metadata=OUTSIDE_IDENTITY)
+    erased: ErasedKeys = field(default=ErasedKeys(), metadata=OUTSIDE_IDENTITY)
     job: Literal["ingest"] = "ingest"
 
     @property
@@ -406,6 +411,7 @@ class VerifySpec(Spec):
     :param current: a target of the other SCD type; None: no comparison
     :param source_keeps_all: the source has every row that was ever appended to it
     :param knows_on_conflict: ``on_conflict`` is the pipeline's value, not a substituted default
+    :param erased: the erased keys of source and target, which the target must not have
     """
 
     target_uri: str
@@ -417,6 +423,7 @@ class VerifySpec(Spec):
     current: OtherTable | None = None
     source_keeps_all: bool = True
     knows_on_conflict: bool = True
+    erased: ErasedKeys = field(default=ErasedKeys(), metadata=OUTSIDE_IDENTITY)
     job: Literal["verify"] = "verify"
 
     @property
@@ -555,8 +562,35 @@ class ExpireSpec(MaintenanceSpec):
     job: Literal["expire"] = "expire"
 
 
+#: How a table that an erasure searches holds keys: ``rows`` in columns; ``keys`` of an apply's quarantine in
+#: JSON; ``records`` of an ingest's quarantine somewhere in a text.
+KeyPlace = Literal["rows", "keys", "records"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EraseSpec(MaintenanceSpec):
+    """Remove keys from one table. A target or change log also remembers them.
+
+    :param keys: each key: column -> its value as text
+    :param place: how the table holds keys
+    :param owner: the target or change log whose keys these are; its own location for itself
+    :param remembers: the table is a target or change log, and so gets a ledger
+    :param deletes_records: of an ingest's quarantine: delete the records that may be of the key, instead of
+        only counting them
+    :param table_id: planned: the table's id
+    """
+
+    keys: tuple[dict[str, str], ...] = field(repr=False)
+    place: KeyPlace = "rows"
+    owner: str = ""
+    remembers: bool = False
+    deletes_records: bool = False
+    table_id: str | None = None
+    job: Literal["erase"] = "erase"
+
+
 #: The types of jobs that may be parts of a batch.
-Part = ApplySpec | IngestSpec | VerifySpec | WhySpec | OptimizeSpec | VacuumSpec | ExpireSpec
+Part = ApplySpec | IngestSpec | VerifySpec | WhySpec | OptimizeSpec | VacuumSpec | ExpireSpec | EraseSpec
 
 
 @dataclass(frozen=True, kw_only=True)

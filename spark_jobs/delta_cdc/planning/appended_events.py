@@ -60,6 +60,8 @@ class Arrivals:
         if not commit.changes_data:
             return commit
         if commit.n_data_removes:
+            if maintenance_commits.erases(commit.info):
+                return replace(commit, changes_data=False)
             below = _deleted_below(commit, before)
             if below is None:
                 raise _changed(self.log.uri, commit, maintained=before is not None)

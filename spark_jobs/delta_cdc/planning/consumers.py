@@ -19,12 +19,14 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.rules import check_pipeline
 from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.validation import options_of
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import maintenance_commits, preconditions, staging
 from delta_cdc.planning.reconcile import reconcile_async
 
 if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
 
 
@@ -138,10 +140,18 @@ async def _observed(
         note = f"Versions that it has not read are deleted already. {error}"
         return replace(consumer, unread=following, note=note)
     for commit in commits:
-        # Deletions by an expiry do not count.
-        if commit.changes_data and maintenance_commits.expired_below(commit.info) is None:
+        if commit.changes_data and not _is_passed_over(commit, seal):
             return replace(consumer, unread=commit.version, since=commit.timestamp)
     return consumer
+
+
+def _is_passed_over(commit: Commit, seal: Seal) -> bool:
+    """Return whether a consumer needs no row of a commit: a deletion by an expiry, or by an erasure if the
+    consumer reads only what is appended."""
+    if maintenance_commits.expired_below(commit.info) is not None:
+        return True
+    options = options_of(seal)
+    return (options.takes_events or options.insert_only) and maintenance_commits.erases(commit.info)
 
 
 def _is_at(source: str | None, log: DeltaLog) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import validation
 from delta_cdc.core.errors import ConsumerUnreadable, InvalidConfiguration, VersionsExpired
-from delta_cdc.core.properties import EXPIRED_BELOW, LATENESS_HORIZON, tracks_rows
+from delta_cdc.core.properties import APPEND_ONLY, EXPIRED_BELOW, LATENESS_HORIZON, tracks_rows
 from delta_cdc.core.retention import FILE_RETENTION, interval_ms, milliseconds_of
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.delta_log.table import DeltaLog
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.consumers import Consumer
 
-_APPEND_ONLY = "delta.appendOnly"
 #: Sequence types that support subtracting an interval, as Delta's schema names them.
 _TIMES = ("timestamp", "timestamp_ntz", "date")
 
@@ -99,10 +98,10 @@ def _span(spec: ExpireSpec, keep: str | None) -> timedelta | None:
 
 
 def _refuse(state: TableState, observed: Sequence[Consumer]) -> None:
-    if state.configuration.get(_APPEND_ONLY, "").lower() == "true":
+    if state.configuration.get(APPEND_ONLY, "").lower() == "true":
         raise InvalidConfiguration(
-            f"{state.uri} has {_APPEND_ONLY}, so Delta cannot delete rows from it.",
-            remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_APPEND_ONLY}'), or do not expire events of it.",
+            f"{state.uri} has {APPEND_ONLY}, so Delta cannot delete rows from it.",
+            remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{APPEND_ONLY}'), or do not expire events of it.",
         )
     for consumer in observed:
         if consumer.error is not None:

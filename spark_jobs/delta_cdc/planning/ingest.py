@@ -20,7 +20,7 @@ from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.watermark import PipelineState
 from delta_cdc.delta_log.table import run_sync
-from delta_cdc.planning import topic_partitions
+from delta_cdc.planning import erased_keys, topic_partitions
 from delta_cdc.planning.file_heads import heads
 from delta_cdc.planning.file_listing import find_file, hides, list_files, read_source
 from delta_cdc.planning.ingest_batches import Chosen, Standing, look_at
@@ -154,7 +154,7 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
         chosen = await topic_partitions.choose(request, standing, state.looks)
     else:
         chosen = await _files(observed)
-    return _planned(observed, chosen)
+    return await _planned(observed, chosen)
 
 
 async def _listed(request: IngestRequest, after: str | None = None) -> list[SourceFile]:
@@ -194,7 +194,7 @@ class _Observed:
         )
 
 
-def _planned(observed: _Observed, chosen: Chosen) -> IngestPlan:
+async def _planned(observed: _Observed, chosen: Chosen) -> IngestPlan:
     """Return the plan of a batch; without a batch, that of a new seal if it is due."""
     request, standing = observed.request, observed.standing
     recorded, spec = standing.recorded, None
@@ -230,6 +230,7 @@ def _planned(observed: _Observed, chosen: Chosen) -> IngestPlan:
             single_driver=request.single_driver,
             may_lack_layout=recorded is None or recorded.may_lack_layout(log_properties(request.options)),
             log_name=request.log_name,
+            erased=await erased_keys.left_out(request.log, recorded, request.storage_options),
         )
     notes = (*observed.notes, *chosen.notes)
     return IngestPlan(request, recorded, spec, notes, chosen.left, chosen.looked)

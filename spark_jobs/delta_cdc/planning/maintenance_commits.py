@@ -39,6 +39,12 @@ def expired_below(info: CommitInfo) -> str | None:
     return below if isinstance(below, str) else None
 
 
+def erases(info: CommitInfo) -> bool:
+    """Return whether a commit is that of an erasure: it only deletes rows of erased keys."""
+    is_tagged = maintenance_tags.read(info.user_metadata, "erase") is not None
+    return is_tagged and info.operation == "MERGE" and _only_deletes(info)
+
+
 def _only_deletes(info: CommitInfo) -> bool:
     matched, *others = (
         _parameter(info, name)

@@ -31,7 +31,14 @@ from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import PipelineState
 from delta_cdc.delta_log.schema_changes import leaf_paths
 from delta_cdc.delta_log.table import DeltaLog
-from delta_cdc.planning import appended_events, followed_columns, preconditions, quarantine, ranges
+from delta_cdc.planning import (
+    appended_events,
+    erased_keys,
+    followed_columns,
+    preconditions,
+    quarantine,
+    ranges,
+)
 from delta_cdc.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -80,6 +87,12 @@ async def planned(
         target_name=request.target_name,
         target_comment=request.target_comment or "",
         guard=request.guard,
+        erased=await erased_keys.left_out(
+            request.target,
+            observed.recorded,
+            request.storage_options,
+            source=(request.source, observed.source.configuration),
+        ),
     )
     validation.check_seal_of_apply(spec)
     return Plan.of(observed, spec, versions, *notes)

@@ -11,7 +11,13 @@ from delta_cdc.core.errors import ChangeFeedDisabled, RangeNotContiguous
 from delta_cdc.core.steps import Changes, Snapshot, Step
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
-from delta_cdc.planning import appended_events, followed_columns, preconditions, read_methods
+from delta_cdc.planning import (
+    appended_events,
+    followed_columns,
+    maintenance_commits,
+    preconditions,
+    read_methods,
+)
 from delta_cdc.planning.followed_columns import FollowedColumns
 
 if TYPE_CHECKING:
@@ -159,7 +165,20 @@ def reader(observed: Observation[Any], arrivals: appended_events.Arrivals | None
     """Return the function that reads the commits of a range."""
     if arrivals is not None:
         return arrivals.read
-    return lambda starting, ending: preconditions.read_range(observed.log, starting, ending)
+    options = observed.request.applied
+    is_append = options is not None and options.insert_only
+
+    async def read(starting: int, ending: int) -> tuple[Commit, ...]:
+        commits = await preconditions.read_range(observed.log, starting, ending)
+        if not is_append:
+            return commits
+        # A target without keys cannot follow a delete; its own rows are erased by its own erasure.
+        return tuple(
+            replace(one, changes_data=False) if maintenance_commits.erases(one.info) else one
+            for one in commits
+        )
+
+    return read
 
 
 def _ending(observed: Observation[Any], committed: int) -> tuple[int, tuple[str, ...]]:
@@ -367,7 +386,11 @@ async def _within_limits(
     """Yield a commit's versions, split if one Spark plan over them would be too large for the driver."""
     table = read_methods.Source(observed.log, chosen.at_end, observed.source, observed.now_ms, commits)
     left_out = chosen.arrivals.left_out if chosen.arrivals is not None else {}
-    choose = partial(read_methods.choose, left_out=left_out, one_by_one=one_by_one)
+    # The readers of these commits take them for commits that change no data (see reader).
+    erasures = {
+        one.version for one in commits if not one.changes_data and maintenance_commits.erases(one.info)
+    }
+    choose = partial(read_methods.choose, left_out={*left_out, *erasures}, one_by_one=one_by_one)
     while commits:
         part = read_methods.window(commits, options)
         table = replace(table, at_end=await _state_at(observed, chosen, part[-1].version))

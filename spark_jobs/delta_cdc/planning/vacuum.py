@@ -134,27 +134,27 @@ async def _is_due(log: DeltaLog, state: TableState, now: int, kept: int) -> bool
     """
     free_until, oldest = now - kept, state.version
     freed: list[int] = []
-    reached, has_ended = None, False
+    done_to, has_ended = None, False
     async for commit in backwards(log, state.version, MOST_COMMITS, table_id=state.table_id):
         oldest = commit.version
         if commit.timestamp <= free_until and (commit.n_removes or commit.has_cdc):
             freed.append(commit.timestamp)
-        if reached is None:
+        if done_to is None:
             has_ended = has_ended or commit.info.operation == "VACUUM END"
-            reached = _reached(commit) if has_ended else None
-            if reached is None:
+            done_to = reached(commit) if has_ended else None
+            if done_to is None:
                 continue
             if now - commit.timestamp >= max(kept, _DAY):
                 return True
-        if any(moment > reached for moment in freed):
+        if any(moment > done_to for moment in freed):
             return True
-        if commit.timestamp <= reached or reached >= free_until:
+        if commit.timestamp <= done_to or done_to >= free_until:
             return False
     # Without an earlier VACUUM, or if the log does not reach back far enough, one is due.
-    return reached is None or oldest > 0
+    return done_to is None or oldest > 0
 
 
-def _reached(commit: Commit) -> int | None:
+def reached(commit: Commit) -> int | None:
     """Return the time up to which a VACUUM deleted removed files; None for other commits.
 
     Delta's log has a start and an end of each VACUUM; only the start records how long files were kept.

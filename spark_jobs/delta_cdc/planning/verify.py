@@ -56,6 +56,7 @@ from delta_cdc.core.watermark import Seal, app_id
 from delta_cdc.delta_log.schema_changes import leaf_paths
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import modes, preconditions, ranges
+from delta_cdc.planning.erased_keys import left_out
 from delta_cdc.planning.maintenance_commits import backwards
 from delta_cdc.planning.observe import Observation
 from delta_cdc.planning.plan import JobPlan
@@ -219,6 +220,12 @@ async def _sealed(
         compared=None if isinstance(compared, Check) else compared,
         current=current if isinstance(current, OtherTable) else None,
         source_keeps_all=source is None or LATENESS_HORIZON not in source.configuration,
+        erased=await left_out(
+            request.target,
+            recorded,
+            request.storage_options,
+            source=None if source is None else (source.uri, source.configuration),
+        ),
     )
 
 

@@ -185,7 +185,7 @@ def _without_held(context: StepContext, found: DataFrame) -> DataFrame:
     if exists(context.session, spec.quarantine_uri):
         # A crashed attempt of this step may have left rows; they are replaced.
         earlier = F.col("seal") < context.step.seal_number
-        held.append(_pipeline_rows(context.session, spec.quarantine_uri, spec.pipeline).where(earlier))
+        held.append(rows_of(context.session, spec.quarantine_uri, spec.pipeline).where(earlier))
     for rows_held in held:
         same = [F.col(f"found.{name}").eqNullSafe(F.col(f"held.{name}")) for name in _IDENTITY]
         found = found.alias("found").join(rows_held.alias("held"), on=same, how="left_anti")

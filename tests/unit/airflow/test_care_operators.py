@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_delta_cdc.operators import DeltaExpireEventsOperator, DeltaOptimizeOperator, DeltaVacuumOperator
+from airflow_delta_cdc.operators import (
+    DeltaEraseOperator,
+    DeltaExpireEventsOperator,
+    DeltaOptimizeOperator,
+    DeltaVacuumOperator,
+)
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import validation
 from delta_cdc.core.errors import (
@@ -20,7 +25,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.properties import LATENESS_HORIZON
-from delta_cdc.core.spec import BatchSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
+from delta_cdc.core.spec import BatchSpec, EraseSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
 from tests.support.logs import LogTable, seal
 from tests.support.tables import Tables
 
@@ -231,3 +236,57 @@ def test_every_argument_is_rendered() -> None:
     for cls in (DeltaOptimizeOperator, DeltaVacuumOperator, DeltaExpireEventsOperator):
         own = set(cls.__init__.__wrapped__.__annotations__) - {"return", "kwargs"}  # type: ignore[attr-defined]
         assert own <= set(cls.template_fields)
+
+
+# -- erase ------------------------------------------------------------------------------------------
+def test_an_erasure_goes_through_the_configuration(
+    tables: Tables, spark: Spark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LAKE", str(tmp_path))
+    (tmp_path / "pipelines.yaml").write_text(
+        """
+pipelines:
+  first: {source: /elsewhere, target: "${LAKE}/source", keys: [id]}
+  p: {source: "${LAKE}/source", target: "${LAKE}/target", keys: [id]}
+  other: {source: /elsewhere, target: "${LAKE}/other", keys: [id]}
+"""
+    )
+    operator = DeltaEraseOperator(
+        task_id="t", key={"id": 17}, config="pipelines.yaml", pipelines="first", quarantined_records="true"
+    )
+    dag = SimpleNamespace(fileloc=str(tmp_path / "dag.py"))
+    monkeypatch.setattr(DeltaEraseOperator, "render_template", lambda _, value, context: value)
+    rows = operator.execute(context(dag=dag))
+    assert [type(spec) for spec in spark.specs] == [EraseSpec, EraseSpec]
+    assert [spec.table_uri for spec in spark.specs] == [tables.source.uri, tables.target.uri]
+    assert all(spec.keys == ({"id": "17"},) and spec.deletes_records for spec in spark.specs)
+    assert [(row["table"], row["status"]) for row in rows] == [
+        (tables.source.uri, "done"),
+        (tables.target.uri, "done"),
+        (f"{tables.source.uri}__quarantine", "nothing"),
+        (f"{tables.target.uri}__quarantine", "nothing"),
+    ]
+    assert rows[0]["version"] == tables.source.version
+
+
+def test_an_erasure_of_named_tables(tables: Tables, spark: Spark) -> None:
+    entry = {"pipeline": "p", "source": "kafka://broker/t", "target": tables.target.uri}
+    operator = DeltaEraseOperator(task_id="t", key='{"id": "17"}', tables=[entry], dry_run="true")  # type: ignore[arg-type]
+    operator.execute(context())
+    (spec,) = spark.specs
+    assert (spec.table_uri, spec.dry_run, spec.remembers) == (tables.target.uri, True, True)
+    given: dict[str, Any]
+    for given, problem in (
+        ({"tables": [entry], "key": {}}, "key has no value"),
+        ({"tables": [entry], "key": {"id": " "}}, "key has no value"),
+        ({}, "config and tables"),
+        ({"tables": [entry], "config": "a.yaml"}, "config and tables"),
+        ({"tables": [entry], "group": "g"}, "config and tables"),
+        ({"tables": [{"target": "/t"}]}, "tables has an entry"),
+        ({"tables": [{**entry, "keys": "id"}]}, "tables has an entry"),
+    ):
+        with pytest.raises(InvalidConfiguration, match=problem):
+            DeltaEraseOperator(**{"task_id": "t", "key": {"id": "1"}, **given}).execute(context())
+    with pytest.raises(InvalidConfiguration, match="has the columns id"):
+        DeltaEraseOperator(task_id="t", key={"name": "1"}, tables=[entry]).execute(context())
+    assert spark.applications == 1

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from delta_cdc.core import failpoints, validation
+from delta_cdc.core import erasure, failpoints, validation
 from delta_cdc.core.spec import ApplySpec, JobResult, new_seal
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import PipelineState, Seal
-from delta_cdc.spark import catalog, quarantine
+from delta_cdc.spark import catalog, erased_keys, quarantine
 from delta_cdc.spark.apply import from_events, from_feed, guarded, layout, load, refusals, repair
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.apply.value_rules import RowsBreakRules
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.core.options import ApplyOptions
     from delta_cdc.core.steps import Kind, Step
     from delta_cdc.spark.apply.rows import Shape
+    from delta_cdc.spark.sealed.commit import TableState
 
 
 def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
@@ -77,9 +77,13 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
             horizons=step.horizons if step.read.has_rows else before.horizons,
             configuration=before.configuration
             if prepared.shape is None
-            else _configuration(self.spec.options, prepared.shape, step),
+            else _configuration(self.spec, prepared.shape, step),
         )
         return new_seal(self.spec, step, state, counts=prepared.counts)
+
+    def misfit(self, step: Step, state: TableState) -> str | None:
+        """Return why a step does not fit a target from which keys were erased since planning."""
+        return erased_keys.changed_since(self.spec.erased, state.properties, self.spec.target_uri)
 
     def before_commit(self, step: Step, prepared: PreparedStep, seal: Seal) -> None:
         """Write the step's quarantine."""
@@ -122,8 +126,10 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
     def complete(self, step: Step, prepared: PreparedStep, version: int) -> None:
         """Complete the target's layout, register its name, and empty the staging table and the quarantine."""
         session, spec, is_new = self.session, self.spec, step.planned_on is None
+        erased_keys.delete_again(session, spec.erased, spec.target_uri, step.planned_on, version)
         if prepared.shape is not None and (is_new or spec.may_lack_layout):
             layout.complete(session, spec.target_uri, prepared.shape, spec.options, is_new=is_new)
+        erased_keys.mark(session, spec.erased, spec.target_uri)
         if is_new and spec.target_name:
             catalog.registered(session, spec.target_name, spec.target_uri, spec.target_comment)
         if step.read.staging is not None:
@@ -200,11 +206,13 @@ _PREPARES: dict[Kind, Callable[[SparkSession, ApplySpec, Step], PreparedStep]] =
 }
 
 
-def _configuration(options: ApplyOptions, shape: Shape, step: Step) -> dict[str, object]:
+def _configuration(spec: ApplySpec, shape: Shape, step: Step) -> dict[str, object]:
+    options, has_ledger = spec.options, {erasure.SEALED: True} if spec.erased.ledger else {}
     order_type, tracked_or_key = shape.order_type, {*shape.tracked, *shape.keys}
     untracked = [name for name in shape.values if name not in tracked_or_key]
     return {
         **validation.described(options),
         **validation.described_columns(options, step.source_columns, untracked),
         "sequence_by_type": order_type.simpleString() if order_type is not None else None,
+        **has_ledger,
     }

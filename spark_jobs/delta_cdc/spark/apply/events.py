@@ -132,11 +132,18 @@ def of_rows(
     return Events(_tested(events, options), shape, sequences)
 
 
-def of_step(context: StepContext, source_rows: DataFrame, *, keep_raw: bool = False) -> Events:
-    """Read rows of the source of a step as events; see :func:`of_rows`."""
+def of_step(
+    context: StepContext, source_rows: DataFrame, *, keep_raw: bool = False, counted: bool = False
+) -> Events:
+    """Read rows of the source of a step as events (:func:`of_rows`), without those of erased keys.
+
+    :param counted: count the rows of erased keys
+    """
     step = context.step
     keep_raw = keep_raw or step.read.quarantined
-    return of_rows(source_rows, context.options, context.source, step.horizons, keep_raw=keep_raw)
+    kept = context.without_erased(source_rows, of_source=True, counted=counted)
+    events = of_rows(kept, context.options, context.source, step.horizons, keep_raw=keep_raw)
+    return replace(events, rows=context.without_erased(events.rows, counted=counted))
 
 
 def _kind(plain: DataFrame, options: ApplyOptions) -> Column:

@@ -131,8 +131,9 @@ def _checked(context: StepContext, source_events: Events) -> tuple[batches.Batch
             "discard them again.",
             remedy="set delta.enableRowTracking on the log, or delete these events from it.",
         )
-    # A snapshot counts even if the filter or the quarantine removes all of its rows.
-    partly = context.options.where is not None or context.quarantined is not None
+    # A snapshot counts even if all of its rows are filtered out, quarantined, or of erased keys.
+    erases = bool(context.spec.erased.source or context.spec.erased.ledger)
+    partly = context.options.where is not None or context.quarantined is not None or erases
     valid = batch.rows.where(F.col(events.REASON).isNull()).withColumn(tied_events.IN_BATCH, F.lit(True))
     return batch, valid, source_events.sequences if partly else batch.rows
 
@@ -141,7 +142,7 @@ def _checked(context: StepContext, source_events: Events) -> tuple[batches.Batch
 def apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     """Prepare the MERGE of a range of a change log, or of a table of snapshots."""
     context = StepContext.of(session, spec, step)
-    source_events = events.of_step(context, batch_rows(context))
+    source_events = events.of_step(context, batch_rows(context), counted=True)
     batch, valid, sequences = _checked(context, source_events)
     shape, totals = source_events.shape, batch.totals
     refuse_other_order(context, shape)
@@ -580,7 +581,7 @@ def states_of(context: StepContext) -> tuple[DataFrame, Shape]:
     """Return the events of a change feed, each with the state before it, and their shape."""
     options = context.options
     raw = context.step.source_columns if options.sets_rows_aside else ()
-    changes, shape = rows.read(from_feed.change_rows(context), options, context.source, raw=raw)
+    changes, shape = context.read(from_feed.change_rows(context), raw=raw)
     carried = () if options.columns_to_update is None else (rows.CARRIED,)
     kept = (rows.RAW,) if raw else ()
     tested = bool(options.rules)

@@ -66,7 +66,7 @@ def merge(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     context = StepContext.of(session, spec, step)
     quarantines = spec.options.on_invalid == "quarantine"
     raw = step.source_columns if quarantines else ()
-    changes, shape = rows.read(change_rows(context), spec.options, spec.source_uri, raw=raw)
+    changes, shape = context.read(change_rows(context), raw)
     schema.check_target(context, shape)
     try:
         return _merge(context, changes, shape)
@@ -254,7 +254,7 @@ def _by_version(context: StepContext, changes: DataFrame, shape: Shape, *, again
 def append(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     """Prepare the append of a range of inserts."""
     context = StepContext.of(session, spec, step)
-    changes, shape = rows.read(change_rows(context), spec.options, spec.source_uri)
+    changes, shape = context.read(change_rows(context))
     schema.check_target(context, shape)
     others = (
         changes.where(~F.col(reserved_columns.CHANGE_TYPE).eqNullSafe("insert"))

@@ -117,7 +117,7 @@ def read(context: StepContext, raw: Sequence[str] = ()) -> tuple[DataFrame, Shap
     if step.read.is_empty:
         snapshot = snapshot.limit(0)
     snapshot = snapshot.withColumn(reserved_columns.CHANGE_TYPE, F.lit("insert"))
-    return rows.read(stamped(context, snapshot), context.options, context.source, raw=raw)
+    return context.read(stamped(context, snapshot), raw)
 
 
 def stamped(context: StepContext, snapshot: DataFrame) -> DataFrame:

@@ -9,9 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from delta_cdc.core.sql import quote
+from delta_cdc.spark import erased_keys
+from delta_cdc.spark.apply import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from delta_cdc.core.options import ApplyOptions
     from delta_cdc.core.spec import ApplySpec
@@ -103,6 +105,33 @@ class StepContext:
         """Return whether the step tests rows by rules that earlier steps may have set aside."""
         computes_again = self.step.kind in ("repair", "reload", "reset")
         return bool(self.options.rules) and computes_again and not self.step.read.quarantined
+
+    def read(self, source_rows: DataFrame, raw: Sequence[str] = ()) -> tuple[DataFrame, Shape]:
+        """Return rows of a feed or a snapshot as :func:`delta_cdc.spark.apply.rows.read` does, without erased
+        keys, and their shape.
+        """
+        is_counted = self.step.kind == "apply"
+        kept = self.without_erased(source_rows, of_source=True, counted=is_counted)
+        read, shape = rows.read(kept, self.options, self.source, raw=raw)
+        return self.without_erased(read, counted=is_counted), shape
+
+    def without_erased(
+        self, given: DataFrame, *, of_source: bool = False, counted: bool = False
+    ) -> DataFrame:
+        """Return rows without those of keys that were erased; all of them where no key was erased.
+
+        :param given: rows for the target, with its key columns
+        :param of_source: they are rows of the source, and its erased keys count
+        :param counted: count the rows that are left out as ``erased``, in one more job
+        """
+        erased = self.spec.erased
+        uri, place = (erased.source, self.source) if of_source else (erased.ledger, self.spec.target_uri)
+        if not uri:
+            return given
+        ledger = erased_keys.read(self.session, uri)
+        if counted:
+            self.count(erased=ledger.matched(given, place, "left_semi").count())
+        return ledger.matched(given, place, "left_anti")
 
     def count(self, **more: int) -> None:
         """Add counts; omit zeros, except for ``events``."""

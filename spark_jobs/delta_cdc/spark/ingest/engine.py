@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from delta_cdc.core import failpoints
+from delta_cdc.core import erasure, failpoints
 from delta_cdc.core.change_log import SEQUENCE, log_properties
 from delta_cdc.core.errors import DeltaCdcError, SourceUnreadable
 from delta_cdc.core.options import ApplyOptions
@@ -33,7 +33,7 @@ from delta_cdc.core.text_table import plural
 from delta_cdc.core.watermark import Seal
 from delta_cdc.ingest.adapters.guess import likely_adapter
 from delta_cdc.ingest.sources import DAMAGED, GREW
-from delta_cdc.spark import catalog, quarantine, written_rows
+from delta_cdc.spark import catalog, erased_keys, quarantine, written_rows
 from delta_cdc.spark.apply import layout
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
@@ -183,7 +183,11 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
 
     def misfit(self, step: Step, state: TableState) -> str | None:
         """Return why a batch does not fit a log that has newer commits."""
-        return _sealed_since(self.session, self.spec, step, state) or _other_horizon(self.spec, state)
+        return (
+            _sealed_since(self.session, self.spec, step, state)
+            or _other_horizon(self.spec, state)
+            or erased_keys.changed_since(self.spec.erased, state.properties, self.spec.log_uri)
+        )
 
     def before_commit(self, step: Step, prepared: Batch, seal: Seal) -> None:
         """Record the batch, and write its quarantine."""
@@ -202,6 +206,8 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
         assert step.before is not None
         # The next plan compares this number with the side table to detect missing rows.
         configuration = {**step.before.configuration, "rows": len(ingested.rows(self.spec))}
+        if self.spec.erased.ledger:
+            configuration[erasure.SEALED] = True
         return new_seal(
             self.spec, step, replace(step.before, configuration=configuration), counts=prepared.counts
         )
@@ -225,9 +231,11 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
         """Complete the layout, and remove from quarantine what is settled."""
         self.written = version, prepared.events
         spec = prepared.spec
+        erased_keys.delete_again(self.session, spec.erased, spec.log_uri, step.planned_on, version)
         if spec.may_lack_layout:
             shape, options = _layout(prepared)
             layout.complete(self.session, spec.log_uri, shape, options, is_new=step.planned_on is None)
+        erased_keys.mark(self.session, spec.erased, spec.log_uri)
         if prepared.settled is not None:
             quarantine.forget_records(self.session, spec, prepared.settled)
         redelivered = [file.uri for file in readable_files.readable(spec) if file.again]
@@ -412,7 +420,7 @@ def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | 
         batch = events.nothing(session, spec, _existing_log(spec, log_schema))
     else:
         log_rows = session.read.format("delta").load(spec.log_uri) if log_schema is not None else None
-        batch = events.prepared(spec, decoding, log_schema, log_rows)
+        batch = events.prepared(session, spec, decoding, log_schema, log_rows)
         _refuse_unknown_types(spec, batch, log_schema)
     unreadable_files = readable_files.unreadable(spec)
     if unreadable_files and spec.options.on_invalid == "fail":

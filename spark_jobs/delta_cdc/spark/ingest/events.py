@@ -20,6 +20,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.text_table import plural
 from delta_cdc.ingest import batch
+from delta_cdc.spark import erased_keys
 from delta_cdc.spark.apply.refusals import LATE
 from delta_cdc.spark.apply.schema import lacking, widening
 from delta_cdc.spark.apply.sequences import from_text
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 #: Why a row is an invalid event, and whether an earlier batch may contain the row.
 _REASON, _AGAIN = f"{PLAN_PREFIX}reason", f"{PLAN_PREFIX}again"
+_ERASED = f"{PLAN_PREFIX}erased"
 _SAMPLES = 3
 #: A scan of the log filters by file name if the batch has at most this many redelivered files.
 _LISTED_FILES = 500
@@ -91,7 +93,9 @@ def known(session: SparkSession, uri: str) -> Known:
     return Known(payload, schema[SEQUENCE].dataType)
 
 
-def prepared(spec: IngestSpec, decoding: Decoding, have: Known | None, held: DataFrame | None) -> Batch:
+def prepared(
+    session: SparkSession, spec: IngestSpec, decoding: Decoding, have: Known | None, held: DataFrame | None
+) -> Batch:
     """Return the checked batch of the records of a decoding.
 
     :param decoding: the records
@@ -104,6 +108,7 @@ def prepared(spec: IngestSpec, decoding: Decoding, have: Known | None, held: Dat
     decoding.look()
     while True:
         rows, payload, sequence = _checked(spec, decoding, have)
+        rows = _ignored_if_erased(session, spec, rows)
         # One job parses and counts the rows. Later steps read its checkpoint.
         rows = checkpointed(rows)
         counts, found = _counted_with_unknown(rows)
@@ -129,6 +134,20 @@ def prepared(spec: IngestSpec, decoding: Decoding, have: Known | None, held: Dat
     settled = valid_rows.select(RAW, POSITION) if spec.step.kind == "replay" else None
     alters = _widening(spec, payload, have) if have is not None else ()
     return Batch(spec, have, events.drop(_AGAIN), payload, sequence, counts, rejects, settled, alters)
+
+
+def _ignored_if_erased(session: SparkSession, spec: IngestSpec, rows: DataFrame) -> DataFrame:
+    """Return rows in which the records of erased keys are ignored, whether they are valid events or not."""
+    if not spec.erased.ledger:
+        return rows
+    ledger = erased_keys.read(session, spec.erased.ledger)
+    if not {name.lower() for name in ledger.columns} <= {name.lower() for name in rows.columns}:
+        # No record of the batch has a key.
+        return rows
+    flagged = ledger.flagged(rows, spec.log_uri, _ERASED)
+    is_erased = F.col(_ERASED)
+    operation = F.when(is_erased, F.lit(IGNORE)).otherwise(F.col(OP))
+    return flagged.withColumns({OP: operation, _REASON: F.when(~is_erased, F.col(_REASON))})
 
 
 def nothing(session: SparkSession, spec: IngestSpec, have: Known) -> Batch:
@@ -277,8 +296,12 @@ def _reasons(spec: IngestSpec, order: Column, sequence: T.DataType) -> list[Colu
 
 def _counted_with_unknown(rows: DataFrame) -> tuple[dict[str, int], list[str]]:
     """Return the counts, and what the records showed of unknown columns."""
-    totals = rows.agg(*_totals(), F.collect_list(batch.UNKNOWN).alias(batch.UNKNOWN)).collect()[0].asDict()
+    more = [F.collect_list(batch.UNKNOWN).alias(batch.UNKNOWN)]
+    if _ERASED in rows.columns:
+        more.append(F.count_if(_ERASED).alias("erased"))
+    totals = rows.agg(*_totals(), *more).collect()[0].asDict()
     found = totals.pop(batch.UNKNOWN)
+    totals["ignored"] -= totals.get("erased", 0)
     return totals, found
 
 

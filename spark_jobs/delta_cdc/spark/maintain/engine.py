@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from delta_cdc.core.errors import ConcurrentModification
 from delta_cdc.core.reasons import reason
 from delta_cdc.spark.changes import feed
-from delta_cdc.spark.maintain import expire, optimize, vacuum
+from delta_cdc.spark.maintain import erase, expire, optimize, vacuum
 from delta_cdc.spark.sealed.commit import is_conflict
 from delta_cdc.spark.sealed.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session
@@ -24,6 +24,7 @@ RUNS: dict[str, Callable[[SparkSession, Any], JobResult]] = {
     "optimize": optimize.run,
     "vacuum": vacuum.run,
     "expire": expire.run,
+    "erase": erase.run,
 }
 
 

@@ -75,6 +75,7 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
         options=spec.options,
         steps=(step,),
         dry_run=True,
+        erased=spec.erased,
     )
     job = StepContext.of(session, versioned_spec, step)
     job.only_compares = True

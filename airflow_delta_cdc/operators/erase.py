@@ -1,0 +1,203 @@
+"""Erase keys from the tables of pipelines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_delta_cdc import engine
+from airflow_delta_cdc.arguments import attributes
+from airflow_delta_cdc.files import configuration
+from airflow_delta_cdc.lookups import chosen, each_located
+from airflow_delta_cdc.operators.base import DeltaCdcOperator
+from delta_cdc.core import arguments
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.option import FLAG, MAPPINGS, NAMES, PROPERTIES, TEXT
+from delta_cdc.core.text_table import grid
+from delta_cdc.core.uris import is_name
+from delta_cdc.core.variables import expand
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from delta_cdc.core.option import Kind
+    from delta_cdc.planning.consumers import Consumer
+    from delta_cdc.planning.erasure import Flow
+
+#: Keys of an entry of ``tables``.
+_TABLES = ("pipeline", "source", "log", "target", "staging")
+
+
+class DeltaEraseOperator(DeltaCdcOperator):
+    """Remove a key from the tables of pipelines for good.
+
+    The task deletes the rows of the key from change logs and targets, their quarantine and staging tables,
+    and from the tables of all pipelines that read these tables. Change logs and targets remember a keyed hash
+    of the key, so that no replay, reload, redelivery or late event brings it back. If the task dies, run it
+    again: it continues.
+
+    The XCom is a list with one dict per table: ``table``, ``what`` it is, ``status``, ``deleted`` (rows),
+    ``version``, ``files``, ``masked`` (files with rows behind deletion vectors), ``old_versions_until`` and
+    ``statistics_until`` (when the last old file, and the last bounds of columns in the log, may be deleted),
+    and ``note``. The log of the task also names what the task cannot reach.
+
+    Give either ``config`` or ``tables``. Airflow stores the rendered ``key`` in its database.
+
+    :param key: the key columns and their values, ``{"id": "17"}``. A value is written as Spark casts it to
+        text (templated)
+    :param config: a configuration file or folder for ``build_dags``. A relative path counts from the folder
+        of the DAG's file (templated)
+    :param group: only the pipelines of this group of the configuration, and those that read their tables
+        (templated)
+    :param pipelines: only these pipelines of the configuration, and those that read their tables (templated)
+    :param tables: the pipelines, without a configuration: a list of ``{"pipeline": …, "source": …, "log": …,
+        "target": …, "staging": …}``; all but ``pipeline`` may be missing, and ``log`` is a change log that
+        the pipeline ingests into. ``${ENV}`` and catalog names are allowed (templated)
+    :param purge: also remove rows behind deletion vectors from the current files, and VACUUM the tables where
+        all pipelines of the configuration have read what a VACUUM may delete (templated)
+    :param quarantined_records: also delete the records in the quarantine of an ingest whose text contains the
+        values of the key; without it, the task counts them, because such a record may be of another key
+        (templated)
+    :param dry_run: count what the task would delete, and write nothing (templated)
+    :param single_driver: you make sure that only one Spark driver at a time writes to the tables; needed on
+        S3 if Spark's log store is not safe for several drivers, and on disks without hard links (templated)
+    :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
+    :raises InvalidConfiguration: the columns are not the key of a table, or a value does not fit its column
+    :raises ColumnNotFound: a table has no such column
+    :raises ConcurrentModification: another writer committed first; run the task again
+    :raises TableNotFound: a target or change log does not exist
+    """
+
+    kinds: ClassVar[dict[str, Kind]] = {
+        "key": PROPERTIES,
+        "config": TEXT,
+        "group": TEXT,
+        "pipelines": NAMES,
+        "tables": MAPPINGS,
+        "purge": FLAG,
+        "quarantined_records": FLAG,
+        "dry_run": FLAG,
+        "single_driver": FLAG,
+        **DeltaCdcOperator.kinds,
+    }
+    template_fields: Sequence[str] = attributes(kinds)
+    ui_color = "#dfe8d8"
+
+    def __init__(
+        self,
+        *,
+        key: Mapping[str, Any],
+        config: str | None = None,
+        group: str | None = None,
+        pipelines: Sequence[str] | str | None = None,
+        tables: Sequence[Mapping[str, str]] | None = None,
+        purge: bool | str = False,
+        quarantined_records: bool | str = False,
+        dry_run: bool | str = False,
+        single_driver: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.key = key
+        self.config = config
+        self.group = group
+        self.pipelines = pipelines
+        self.tables = tables
+        self.purge = purge
+        self.quarantined_records = quarantined_records
+        # Hides BaseOperator.dry_run(), which only prints template fields, and which Airflow does not call.
+        self.dry_run = dry_run  # type: ignore[method-assign, assignment]
+        self.single_driver = single_driver
+        self.check_literals()
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        """Erase the key, and return one dict per table."""
+        key = arguments.properties("key", self.key)
+        if not key or not all(value.strip() for value in key.values()):
+            raise InvalidConfiguration(
+                "key has no value.", remedy="give a value for each key column of the tables.", argument="key"
+            )
+        flows, consumers = self._flows(context)
+        work = engine.Erasure(
+            keys=(key,),
+            flows=self._located(context, flows),
+            consumers=tuple(consumers),
+            purge=arguments.flag("purge", self.purge),
+            deletes_records=arguments.flag("quarantined_records", self.quarantined_records),
+            dry_run=arguments.flag("dry_run", self.dry_run),
+            single_driver=arguments.flag("single_driver", self.single_driver),
+        )
+        with self.application(context) as execute:
+            report = engine.run_erasure(
+                work, execute=execute, run_id=context["run_id"], storage_options=self.options_of_storage()
+            )
+        self.log.info("%s\n%s", type(self).__name__, grid(report.rows))
+        self.log.info("Outside the reach of this task:\n%s", "\n".join(report.outside))
+        engine.raise_failed_maintenance(report.errors)
+        return report.rows
+
+    def _flows(self, context: Context) -> tuple[tuple[Flow, ...], Sequence[Consumer]]:
+        """Return the chosen pipelines with those downstream, and the consumers of all tables.
+
+        :raises InvalidConfiguration: neither, or both, of config and tables are given; or a table is unknown
+        """
+        config = arguments.text("config", self.config)
+        given = arguments.mappings("tables", self.tables)
+        group, names = arguments.text("group", self.group), arguments.names("pipelines", self.pipelines)
+        if (config is None) == (not given) or (given and (group is not None or names)):
+            raise InvalidConfiguration(
+                "config and tables say which pipelines the task erases from.",
+                remedy="give either config, with group or pipelines for some of them, or tables.",
+                argument="config",
+            )
+        if config is None:
+            for entry in given:
+                if "pipeline" not in entry or not set(entry) <= set(_TABLES):
+                    raise InvalidConfiguration(
+                        f"tables has an entry with the keys {', '.join(entry)}.",
+                        remedy=f"give pipeline, and the tables by {', '.join(_TABLES[1:])}.",
+                        argument="tables",
+                    )
+            return tuple(map(_flow, given)), ()
+        parsed = configuration(self, context, config)
+        everything = [_flow(table.arguments) for table in parsed.tables()]
+        wanted = {table.pipeline for _, table in parsed.chosen(group, names or None)}
+        first = [flow for flow in everything if flow.pipeline in wanted]
+        return engine.with_downstream(first, everything), parsed.consumers()
+
+    def _located(self, context: Context, flows: Sequence[Flow]) -> tuple[Flow, ...]:
+        """Return pipelines with the locations of their tables."""
+        tables = [
+            table
+            for flow in flows
+            for table in (flow.log, flow.target, flow.staging, _name_of(flow.source))
+            if table is not None
+        ]
+        locations = chosen(each_located(self, context, tables), tables)
+        return tuple(
+            replace(
+                flow,
+                **{
+                    name: locations.get(table, table)
+                    for name in _TABLES[1:]
+                    if (table := getattr(flow, name)) is not None
+                },
+            )
+            for flow in flows
+        )
+
+
+def _name_of(source: str | None) -> str | None:
+    """Return a source that is a catalog name; None for a location, or for topics."""
+    try:
+        return source if source is not None and is_name(source) else None
+    except InvalidConfiguration:
+        return None
+
+
+def _flow(given: Mapping[str, Any]) -> Flow:
+    """Return the tables of a pipeline from its arguments."""
+    tables = {name: expand(str(given[name])) for name in _TABLES[1:] if given.get(name)}
+    return engine.Flow(pipeline=given["pipeline"], **tables)

@@ -1,0 +1,215 @@
+"""Leave out the rows of erased keys: compare the keys of rows with a ledger (:mod:`delta_cdc.core.erasure`).
+
+The text of a key does not depend on the width of its type, so that a column may widen after an erasure.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType
+
+from delta_cdc.core import codec, maintenance_tags
+from delta_cdc.core.codec import UnreadableJson
+from delta_cdc.core.erasure import HASH, hash_sql, ledger_of
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.properties import ERASED, ERASED_COLUMNS, ERASED_SECRET
+from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, set_properties, table
+from delta_cdc.spark import catalog
+from delta_cdc.spark.changes import states
+from delta_cdc.spark.maintain.optimize import marked
+from delta_cdc.spark.sessions import set_where_allowed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from delta_cdc.core.erasure import ErasedKeys
+    from delta_cdc.core.watermark import TableVersion
+
+log = logging.getLogger(__name__)
+
+_VIEW = f"{PLAN_PREFIX}erased"
+_REWRITE = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
+#: The hash of a row's key, and that of the ledger.
+_ROW, _FOUND = f"{PLAN_PREFIX}key_hash", f"{PLAN_PREFIX}erased_hash"
+#: More digits after the point make Spark write small numbers in scientific notation.
+_MOST_DIGITS = 6
+_WHOLE = T.ByteType | T.ShortType | T.IntegerType | T.LongType
+_REMEDY = (
+    "restore this table from a backup. Or remove the property delta_cdc.erased from the table beside it; "
+    "from then on, a replay brings erased keys back."
+)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A ledger as Spark reads it.
+
+    :param columns: the key columns, in the order in which their texts are hashed
+    :param hashes: one column, :data:`~delta_cdc.core.erasure.HASH`, without duplicates
+    """
+
+    uri: str
+    secret: str
+    columns: tuple[str, ...]
+    hashes: DataFrame
+
+    def hash_of(self, rows: DataFrame, place: str) -> Column:
+        """Return the hash of the key of each row.
+
+        :param rows: have the key columns, in any case
+        :param place: whose rows they are, for the error
+        :raises ColumnNotFound: the rows lack a key column
+        :raises InvalidConfiguration: the type of a key column has no text that can be compared
+        """
+        names = states.match(rows.columns, self.columns, "the columns of erased keys", place)
+        texts = [text_sql(quote(name), rows.schema[name].dataType, name) for name in names]
+        return F.expr(hash_sql(self.secret, texts))
+
+    def matched(self, rows: DataFrame, place: str, how: str) -> DataFrame:
+        """Return the rows of erased keys (``left_semi``), or all others, also those without a key
+        (``left_anti``). The errors are those of :meth:`hash_of`.
+        """
+        columns = [F.col(f"r.{quote(name)}") for name in rows.columns]
+        keyed = rows.withColumn(_ROW, self.hash_of(rows, place)).alias("r")
+        hashes = F.broadcast(self.hashes.alias("e"))
+        return keyed.join(hashes, F.col(f"r.{_ROW}") == F.col(f"e.{HASH}"), how).select(*columns)
+
+    def flagged(self, rows: DataFrame, place: str, flag: str) -> DataFrame:
+        """Return all rows, with a flag for those of erased keys. The errors are those of :meth:`hash_of`."""
+        found = F.broadcast(self.hashes.select(F.col(HASH).alias(_FOUND)))
+        joined = rows.withColumn(_ROW, self.hash_of(rows, place)).join(
+            found, F.col(_ROW) == F.col(_FOUND), "left"
+        )
+        return joined.withColumn(flag, F.col(_FOUND).isNotNull()).drop(_ROW, _FOUND)
+
+
+def text_sql(value: str, data_type: DataType, name: str) -> str:
+    """Return the SQL of the text of a key column's value.
+
+    :param value: SQL of the value, of this type
+    :param name: the column's name, for the error
+    :raises InvalidConfiguration: the type has no text that is the same for equal keys
+    """
+    text = f"CAST({value} AS STRING)"
+    if isinstance(data_type, T.DecimalType) and 0 < data_type.scale <= _MOST_DIGITS:
+        return f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
+    if isinstance(data_type, T.DecimalType) and not data_type.scale:
+        return text
+    if isinstance(data_type, T.TimestampNTZType):
+        # A date may widen to this type.
+        return f"regexp_replace({text}, ' 00:00:00$', '')"
+    if isinstance(data_type, T.BinaryType):
+        return f"hex({value})"
+    if data_type == T.StringType() or isinstance(data_type, T.CharType | T.VarcharType):
+        return value
+    if isinstance(data_type, _WHOLE | T.BooleanType | T.DateType | T.TimestampType):
+        return text
+    raise InvalidConfiguration(
+        f"The key column {name} is of type {data_type.simpleString()}: equal keys of this type may have "
+        "different texts, so an erased key cannot be remembered.",
+        remedy="erase keys of whole numbers, decimals of up to 6 digits after the point, texts without "
+        "collation, dates, times, booleans or binaries.",
+        argument="key",
+    )
+
+
+def read(session: SparkSession, uri: str) -> Ledger:
+    """Return a ledger.
+
+    :raises TableNotFound: it does not exist
+    :raises InvalidConfiguration: the table is no ledger
+    """
+    properties: Mapping[str, str] = catalog.delta_detail(session, uri, remedy=_REMEDY)["properties"]
+    secret, columns = properties.get(ERASED_SECRET), _names(properties.get(ERASED_COLUMNS, ""))
+    if secret is None or not columns:
+        raise InvalidConfiguration(
+            f"{uri} is no table of erased keys: it has no properties {ERASED_SECRET} and {ERASED_COLUMNS}.",
+            remedy=_REMEDY,
+        )
+    hashes = session.read.format("delta").load(uri).select(HASH).distinct()
+    return Ledger(uri, secret, columns, hashes)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    try:
+        value: Any = codec.parsed(text)
+    except UnreadableJson:
+        return ()
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def changed_since(erased: ErasedKeys, properties: Mapping[str, str], uri: str) -> str | None:
+    """Return a message if keys were erased from a table after planning, so that a job may have their rows.
+
+    :param properties: the table's properties now
+    """
+    if properties.get(ERASED, "") == erased.marker:
+        return None
+    return f"keys were erased from {uri} after planning"
+
+
+def mark(session: SparkSession, erased: ErasedKeys, uri: str) -> None:
+    """Set the property of a table that has a ledger and lost the property, or never had it."""
+    if erased.ledger and not erased.marker:
+        session.sql(set_properties(uri, {ERASED: marker(session, erased.ledger)}))
+
+
+def marker(session: SparkSession, ledger: str) -> str:
+    """Return the value of the property: it differs for each state of a ledger."""
+    history = session.sql(f"DESCRIBE HISTORY {table(ledger)} LIMIT 1")
+    return str(history.select("version").collect()[0]["version"])
+
+
+# -- delete -----------------------------------------------------------------------------------------
+def delete(session: SparkSession, uri: str, source: DataFrame, condition: str) -> None:
+    """Delete the rows of a table that match a row of a source, and rewrite their files without them.
+
+    The maintenance tag of the commit shows readers of a log that its source retracted no event. Statement and
+    commit contain no key.
+
+    :param condition: SQL over the aliases ``t`` of the table and ``s`` of the source
+    """
+    # With deletion vectors the rows would stay in the current files.
+    set_where_allowed(session, _REWRITE)
+    statement = merge(
+        target=uri,
+        source_view=_VIEW,
+        on=[condition],
+        clauses=["WHEN MATCHED THEN DELETE"],
+        evolve=False,
+    )
+    log.info("deleting the rows of erased keys from %s", uri)
+    source.createOrReplaceTempView(_VIEW)
+    try:
+        with marked(session, maintenance_tags.written("erase")):
+            session.sql(statement)
+    finally:
+        session.catalog.dropTempView(_VIEW)
+
+
+def delete_again(
+    session: SparkSession, erased: ErasedKeys, uri: str, planned_on: TableVersion | None, version: int
+) -> None:
+    """Delete rows of erased keys that a commit brought in, because an erasure came between its last check and
+    its commit. Only if other commits lie between planning and commit, this costs anything.
+
+    :param version: the version that was committed
+    """
+    if planned_on is None or version == planned_on.version + 1:
+        return
+    properties = catalog.delta_detail(session, uri, remedy=_REMEDY)["properties"]
+    if changed_since(erased, properties, uri) is None or ERASED not in properties:
+        return
+    ledger = read(session, ledger_of(uri))
+    rows = session.read.format("delta").load(uri)
+    if ledger.matched(rows, uri, "left_semi").isEmpty():
+        return
+    columns = states.match(rows.columns, ledger.columns, "the columns of erased keys", uri)
+    texts = [text_sql(f"t.{quote(name)}", rows.schema[name].dataType, name) for name in columns]
+    delete(session, uri, ledger.hashes.localCheckpoint(), f"{hash_sql(ledger.secret, texts)} = s.{HASH}")

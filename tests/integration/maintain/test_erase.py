@@ -1,0 +1,453 @@
+"""Erased keys: their rows leave every file, and nothing brings them back."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+import shutil
+from contextlib import suppress
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions as F
+
+from delta_cdc import apply_changes, job, verify_table
+from delta_cdc.cli import main
+from delta_cdc.core.erasure import hash_sql, key_hash, new_secret
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, TableNotFound
+from delta_cdc.core.properties import ERASED
+from delta_cdc.core.sql import quote
+from delta_cdc.planning.consumers import Consumer
+from delta_cdc.planning.erasure import Flow
+from delta_cdc.run.erase import Erasure, Report, run
+from delta_cdc.run.maintain import raise_failed
+from delta_cdc.spark.erased_keys import text_sql
+from delta_cdc.spark.maintain import erase
+from tests.support.deliveries import SCHEMA, Deliveries, event
+from tests.support.engine import newest
+from tests.support.grouped import grouped
+from tests.support.holding import hooked, once
+from tests.support.random_logs import seeds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    Table = Callable[[str], str]
+
+#: A text of the rows of the erased key, and of no other row.
+SECRET = "Ottilie Wildermuth"
+KEY = {"id": "170017"}
+
+
+class Killed(BaseException):
+    pass
+
+
+def erased(spark: SparkSession, *flows: Flow, key: dict[str, str] = KEY, **more: Any) -> Report:
+    report = run(Erasure(keys=(key,), flows=flows, **more), execute=partial(job.run, spark), run_id="erase")
+    raise_failed(report.errors)
+    return report
+
+
+def deleted(report: Report) -> dict[str, int]:
+    return {Path(row["table"]).name: row["deleted"] for row in report.rows}
+
+
+def holders(folder: Path, secret: str = SECRET) -> list[str]:
+    """Return the files below a folder that hold a text, whatever any Delta log says of them."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file():
+            continue
+        content = path.read_bytes()
+        if path.suffix == ".parquet":
+            content += str(pq.read_table(path).to_pylist()).encode()
+        if secret.encode() in content:
+            found.append(path)
+    return [str(path.relative_to(folder)) for path in found]
+
+
+def rows(spark: SparkSession, table: str, where: str = "true") -> list[dict[str, Any]]:
+    found = spark.read.format("delta").load(table).where(where).collect()
+    return sorted((row.asDict(recursive=True) for row in found), key=repr)
+
+
+@pytest.fixture
+def vacuums_at_once(spark: SparkSession) -> Iterator[Callable[[str], None]]:
+    """Return a function after which a VACUUM of a table deletes every old file."""
+    conf = "spark.databricks.delta.retentionDurationCheck.enabled"
+    spark.conf.set(conf, "false")
+
+    def without_retention(table: str) -> None:
+        spark.sql(
+            f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES "
+            "('delta.deletedFileRetentionDuration' = 'interval 0 seconds')"
+        )
+
+    yield without_retention
+    spark.conf.unset(conf)
+
+
+# -- the hash ---------------------------------------------------------------------------------------
+def test_python_and_sql_give_a_key_the_same_hash(spark: SparkSession) -> None:
+    day, moment = dt.date(2024, 2, 29), dt.datetime(2024, 2, 29, 1, 2, 3, 400)  # noqa: DTZ001
+    cases: list[tuple[str, list[Any], list[str]]] = [
+        ("a int", [17], ["17"]),
+        ("a bigint", [17], ["17"]),
+        ("a decimal(38,0)", [Decimal(17)], ["17"]),
+        ("a decimal(12,4)", [Decimal("17.50")], ["17.5"]),
+        ("a decimal(12,4)", [Decimal(100)], ["100"]),
+        ("a decimal(10,6)", [Decimal("0.000001")], ["0.000001"]),
+        ("a decimal(10,6)", [Decimal(0)], ["0"]),
+        ("a string", ["Ä ö:'\\"], ["Ä ö:'\\"]),
+        ("a string", [""], [""]),
+        ("a string", ["a"], ["a"]),
+        ("a string", ["A"], ["A"]),
+        ("a date", [day], ["2024-02-29"]),
+        ("a timestamp_ntz", [dt.datetime.combine(day, dt.time())], ["2024-02-29"]),
+        ("a timestamp_ntz", [moment], ["2024-02-29 01:02:03.0004"]),
+        ("a boolean", [True], ["true"]),
+        ("a binary", [b"\x00\xff"], ["00FF"]),
+        ("a string, b string", ["1:", "2"], ["1:", "2"]),
+        ("a string, b string", ["1", ":2"], ["1", ":2"]),
+        ("a string, b int", ["1", 2], ["1", "2"]),
+    ]
+    for secret in (new_secret(), "00" * 32):
+        hashes = []
+        for schema, values, texts in cases:
+            frame = spark.createDataFrame([tuple(values)], schema)
+            parts = [text_sql(quote(f.name), f.dataType, f.name) for f in frame.schema.fields]
+            (found,) = frame.select(F.expr(hash_sql(secret, parts))).collect()[0]
+            assert found == key_hash(secret, texts), (schema, values)
+            hashes.append(found)
+        # Equal keys of wider types have equal hashes; all other keys have different ones.
+        assert len(set(hashes)) == len({tuple(texts) for _, _, texts in cases})
+    for schema in ("a double", "a decimal(10,7)", "a array<int>", "a string collate utf8_lcase"):
+        (field,) = spark.createDataFrame([], schema).schema.fields
+        with pytest.raises(InvalidConfiguration, match="equal keys of this type"):
+            text_sql("a", field.dataType, "a")
+
+
+# -- files, a change log, a history -------------------------------------------------------------------
+FIRST = [
+    event("I", 1, 1, name="Anna", amount=1),
+    event("I", 2, 170017, name=SECRET, amount=2),
+    event("U", 3, 170017, name=SECRET, amount=3),
+    event("I", 4, 2, name="Berta", amount=170017),
+]
+#: No events: of one, the text contains the key.
+BAD = ['{"op": "?", "seq": 5, "id": 170017, "name": "Ottilie Wildermuth"}', '{"op": "?", "seq": 6, "id": 3}']
+HISTORY = {"stored_as_scd_type": 2}
+
+
+def test_of_a_log_and_its_history(
+    spark: SparkSession, tmp_path: Path, vacuums_at_once: Callable[[str], None]
+) -> None:
+    lake = tmp_path / "lake"
+    flow = Deliveries(spark, lake)
+    log, target = flow.log, str(lake / "target")
+    flow.deliver("a.json", [*FIRST, *BAD])
+    flow.ingest()
+    flow.apply(**HISTORY)
+    of_flow = [
+        Flow("flow", str(flow.source), log=log),
+        Flow("apply", source=log, target=target),
+    ]
+    others = rows(spark, target, "id <> 170017")
+
+    # A dry run counts, and writes nothing.
+    before = (newest(log), newest(target))
+    report = erased(spark, *of_flow, dry_run=True)
+    assert deleted(report) == {"log": 2, "target": 2, "log__quarantine": 0, "target__quarantine": 0}
+    assert "1 records contain the key's values" in next(
+        row["note"] for row in report.rows if row["table"].endswith("log__quarantine")
+    )
+    assert (newest(log), newest(target)) == before
+    assert not (lake / "log__erased").exists()
+
+    report = erased(spark, *of_flow, deletes_records=True)
+    assert deleted(report) == {"log": 2, "target": 2, "log__quarantine": 1, "target__quarantine": 0}
+    assert any(str(flow.source) in text for text in report.outside)
+    assert rows(spark, target) == others
+    # The ledger does not show the key.
+    assert "170017" not in str(rows(spark, f"{log}__erased"))
+    # Once more: nothing to do, and no commit.
+    before = (newest(log), newest(target), newest(f"{log}__erased"))
+    assert set(deleted(erased(spark, *of_flow, deletes_records=True)).values()) == {0}
+    assert (newest(log), newest(target), newest(f"{log}__erased")) == before
+
+    # The consumer goes on after the deletion, which is no change of the log.
+    flow.deliver("b.json", [event("U", 7, 1, name="Anna", amount=7)])
+    flow.ingest()
+    assert flow.apply(**HISTORY).counts["events"] == 1
+    assert len(rows(spark, target, "id = 1")) == 2
+
+    # The file comes again with more in it; late events; a replay; a reload; a reset; a new target.
+    flow.deliver("a.json", [*FIRST, *BAD, event("I", 8, 170017, name=SECRET, amount=8)])
+    found = flow.ingest()
+    assert found.counts["erased"] == 3
+    assert found.counts["events"] == 0
+    # What is no event has no key. Once it becomes one, it is left out.
+    assert SECRET in str(flow.quarantined())
+    flow.deliver("c.json", [event("U", 2, 170017, name=SECRET, amount=9), event("U", 9, 2, amount=9)])
+    assert flow.ingest().counts == {"events": 1, "erased": 1, "files": 1}
+    flow.adapter_options = {**flow.adapter_options, "operations": {"?": "upsert"}}
+    flow.ingest(replay=True)
+    assert flow.quarantined() == []
+    for more in ({}, {"mode": "reload"}, {"mode": "reset", "discard_history": True}):
+        flow.apply(**HISTORY, **more)
+        assert rows(spark, target, "id = 170017") == []
+    assert len(rows(spark, target)) > 3
+    flow.apply("other")
+    assert rows(spark, str(lake / "other"), "id = 170017") == []
+
+    # After purge and VACUUM no file of a table has the row.
+    tables = [log, target, f"{log}__quarantine"]
+    for table in tables:
+        vacuums_at_once(table)
+    assert holders(lake), "there must be something to find"
+    consumers = (Consumer("apply", log, target),)
+    report = erased(spark, *of_flow, purge=True, consumers=consumers)
+    assert holders(lake) == ["in/a.json", "in/c.json"]
+    assert all(not row.get("masked") and not row.get("old_versions_until") for row in report.rows)
+
+
+# -- feeds, a chain of targets, staging, quarantine -----------------------------------------------------
+def apply_feed(spark: SparkSession, source: str, target: str, pipeline: str, **more: Any) -> Any:
+    given = grouped({"pipeline": pipeline, "keys": ["id"], **more})
+    return apply_changes(spark, source, target, **given)
+
+
+OF_HISTORY = {
+    "stored_as_scd_type": 2,
+    "sequence_by": "n",
+    "delete_sequence": "n + 1",
+    "on_invalid": "quarantine",
+}
+
+
+def test_of_a_chain_of_targets(
+    spark: SparkSession, tmp_path: Path, vacuums_at_once: Callable[[str], None]
+) -> None:
+    source, current, history = (str(tmp_path / name) for name in ("source", "current", "history"))
+    copy, staging = str(tmp_path / "copy"), str(tmp_path / "staging")
+    spark.sql(
+        f"CREATE TABLE delta.`{source}` (id INT, n INT, v STRING) USING delta "
+        "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    )
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (1, 1, 'a'), (170017, 1, '{SECRET}'), (2, 1, 'b')")
+    chain = [
+        Flow("current", source, target=current, staging=staging),
+        Flow("history", current, target=history),
+        Flow("copy", current, target=copy),
+    ]
+
+    def applied() -> None:
+        apply_feed(spark, source, current, "current", publish_changes=True)
+        apply_feed(spark, current, history, "history", **OF_HISTORY)
+        apply_feed(spark, current, copy, "copy", keys=None, insert_only=True)
+
+    applied()
+    spark.sql(f"UPDATE delta.`{source}` SET n = 2 WHERE id = 1")
+    apply_feed(spark, source, current, "current", publish_changes=True)
+    # Without a sequence, the history cannot take these: they go to its quarantine.
+    spark.sql(f"INSERT INTO delta.`{current}` VALUES (3, NULL, 'c')")
+    spark.sql(f"UPDATE delta.`{current}` SET n = NULL WHERE id = 170017")
+    apply_feed(spark, current, history, "history", **OF_HISTORY)
+    assert sorted(row["keys"] for row in rows(spark, f"{history}__quarantine")) == [
+        '{"id":"170017"}',
+        '{"id":"3"}',
+    ]
+    spark.read.format("delta").load(source).write.format("delta").save(staging)
+    before = {table: rows(spark, table, "id <> 170017") for table in (current, history, copy)}
+    report = erased(spark, *chain)
+    assert deleted(report) == {
+        "current": 1,
+        "history": 1,
+        "copy": 1,
+        "current__quarantine": 0,
+        "history__quarantine": 1,
+        "copy__quarantine": 0,
+        "staging": 1,
+    }
+    assert {table: rows(spark, table) for table in before} == before
+
+    # The deletion in one target comes to the next ones as changes, which they do not need.
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (4, 1, 'd')")
+    spark.sql(f"UPDATE delta.`{source}` SET n = 5 WHERE id IN (170017, 2)")
+    assert apply_feed(spark, source, current, "current", publish_changes=True).counts["erased"] == 2
+    assert apply_feed(spark, current, history, "history", **OF_HISTORY).counts["events"] == 2
+    with pytest.raises(DeltaCdcError, match="update_preimage"):
+        # Of the update of key 2, not of the erasure.
+        apply_feed(spark, current, copy, "copy", keys=None, insert_only=True)
+    for mode in ("reload", "reset"):
+        more = {"discard_history": True} if mode == "reset" else {}
+        apply_feed(spark, source, current, "current", publish_changes=True, mode=mode)
+        apply_feed(spark, current, history, "history", **OF_HISTORY, mode=mode, **more)
+        for table in (current, history):
+            assert rows(spark, table, "id = 170017") == []
+            assert rows(spark, table, "id = 4") != []
+    assert verify_table(spark, current, pipeline="current", source=source).findings == ()
+    apply_feed(
+        spark, source, current, "current", publish_changes=True, mode="repair", repair_keys="id = 170017"
+    )
+    assert rows(spark, current, "id = 170017") == []
+    # A target that is dropped and loaded again; and a new one from a version with the key.
+    shutil.rmtree(history)
+    apply_feed(spark, current, history, "history", **OF_HISTORY)
+    assert rows(spark, history, "id = 170017") == []
+    late = str(tmp_path / "late")
+    apply_feed(spark, current, late, "late", initial_load={"from_version": 1})
+    assert rows(spark, late, "id = 170017") == []
+    assert rows(spark, late, "id = 4") != []
+
+    tables = [current, history, copy, staging, f"{history}__quarantine"]
+    for table in tables:
+        vacuums_at_once(table)
+    assert {Path(name).parts[0] for name in holders(tmp_path)} > {"source", "current", "copy"}
+    report = erased(spark, *chain, purge=True)
+    left = [Path(name) for name in holders(tmp_path)]
+    assert {path.parts[0] for path in left if "_delta_log" not in path.parts} == {"source"}
+    # Tables without keys, and those of others, have bounds of all columns in their old commits.
+    assert {path.parts[0] for path in left} == {"source", "copy", "staging"}
+    until = {Path(row["table"]).name: row.get("statistics_until") for row in report.rows}
+    assert until["copy"]
+    assert until["staging"]
+
+
+# -- kills and races --------------------------------------------------------------------------------
+def made(spark: SparkSession, folder: Path) -> tuple[Deliveries, str, Flow]:
+    flow = Deliveries(spark, folder)
+    flow.deliver("a.json", FIRST)
+    flow.ingest()
+    target = str(folder / "target")
+    flow.apply()
+    return flow, target, Flow("flow", str(flow.source), log=flow.log, target=target)
+
+
+def test_a_run_that_overlaps_an_erasure_brings_nothing_back(spark: SparkSession, tmp_path: Path) -> None:
+    """Whether the run has read the key's rows, or stands before its commit."""
+    for point in ("planned", "before_commit"):
+        flow, target, of_flow = made(spark, tmp_path / point)
+        flow.deliver("b.json", [event("U", 7, 170017, name=SECRET, amount=7), event("U", 8, 1, amount=8)])
+        with hooked(once(point, lambda one=of_flow: erased(spark, one))):
+            flow.ingest()
+        assert rows(spark, flow.log, "id = 170017") == [], point
+        assert rows(spark, flow.log, "_sequence = 8") != []
+        # The same of the apply: the log has a row of a key that is then erased.
+        flow.deliver("c.json", [event("U", 9, 2, name="Berta", amount=9), event("U", 10, 1, amount=10)])
+        flow.ingest()
+        other = partial(erased, spark, Flow("apply", target=target), key={"id": "2"})
+        with hooked(once(point, other)):
+            flow.apply()
+        assert rows(spark, target, "id = 2") == [], point
+        assert [row["amount"] for row in rows(spark, target)] == [10]
+
+
+@pytest.mark.slow
+def test_an_erasure_that_is_killed_is_run_again(spark: SparkSession, tmp_path: Path) -> None:
+    points = ("created", "remembered", "marked", "erased")
+
+    def die() -> None:
+        raise Killed
+
+    for seed in seeds(2):
+        draw = random.Random(seed)
+        flow, target, of_flow = made(spark, tmp_path / str(seed))
+        for _ in range(6):
+            point, at = draw.choice(points), draw.randint(1, 3)
+            came = iter(range(1, 100))
+
+            def hook(reached: str, point: str = point, at: int = at, came: Iterator[int] = came) -> None:
+                if reached == point and next(came) == at:
+                    die()
+
+            with hooked(hook), suppress(Killed):
+                erased(spark, of_flow)
+            if draw.random() < 0.5:
+                # A run in between never fails, and never adds the key to what remembers it.
+                remembers = ERASED in spark.sql(f"DESCRIBE DETAIL delta.`{flow.log}`").first()["properties"]
+                number = len(rows(spark, flow.log, "id = 170017"))
+                flow.deliver("a.json", [*FIRST, event("U", draw.randint(5, 99), 170017, name=SECRET)])
+                flow.ingest()
+                flow.apply()
+                if remembers:
+                    assert len(rows(spark, flow.log, "id = 170017")) <= number, (seed, point)
+        erased(spark, of_flow)
+        assert rows(spark, flow.log, "id = 170017") == rows(spark, target, "id = 170017") == []
+        assert len(rows(spark, f"{flow.log}__erased")) == len(rows(spark, f"{target}__erased")) == 1
+        assert len(rows(spark, target)) == 2
+
+
+# -- what is refused --------------------------------------------------------------------------------
+def test_a_value_is_never_rounded_to_another_key(spark: SparkSession) -> None:
+    for schema, given, expected in (
+        ("k decimal(10,2)", "1.230", "1.23"),
+        ("k decimal(10,2)", "1.234", None),
+        ("k date", "2024-02-29", "2024-02-29"),
+        ("k date", "2024-02-29 10:00:00", None),
+        ("k int", "17", "17"),
+        ("k int", "17.5", None),
+        ("k int", "3000000000", None),
+        ("k string", " 17", " 17"),
+        ("k binary", "00ff", "00FF"),
+        ("k binary", "xy", None),
+    ):
+        table = spark.createDataFrame([], schema)
+        if expected is not None:
+            assert erase._texts(spark, table, ["k"], {"K": given}) == [expected]
+            continue
+        with pytest.raises(InvalidConfiguration, match="The value that is given for the key column k is no"):
+            erase._texts(spark, table, ["k"], {"k": given})
+
+
+def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    flow, target, of_flow = made(spark, tmp_path)
+    with pytest.raises(InvalidConfiguration, match="key column id is no bigint") as refused:
+        erased(spark, of_flow, key={"id": "seventeen"})
+    assert "seventeen" not in str(refused.value)
+    assert not Path(f"{target}__erased").exists()
+    erased(spark, of_flow, key={"ID": "2"})
+    assert [row["id"] for row in rows(spark, target)] == [1, 170017]
+    # Without its ledger, a table must not take the keys back.
+    shutil.rmtree(f"{target}__erased")
+    flow.deliver("b.json", [event("U", 7, 1, amount=7)])
+    flow.ingest()
+    with pytest.raises(TableNotFound, match="target__erased"):
+        flow.apply()
+
+
+def test_the_command(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
+    flow, target, _ = made(spark, tmp_path)
+    file = tmp_path / "pipelines.yaml"
+    file.write_text(
+        f"""
+pipelines:
+  flow: {{source: {flow.source}, log: {flow.log}, keys: [id], format: json, schema: "{SCHEMA}",
+         adapter_options: {{operation_column: op, sequence_by: seq}}}}
+  apply: {{source: {flow.log}, target: {target}, keys: [id]}}
+"""
+    )
+    command = ["erase", str(file), "flow", "--key", "id=170017"]
+    assert main([*command, "--dry-run"]) == 0
+    assert "target" in capsys.readouterr().out
+    assert len(rows(spark, target, "id = 170017")) == 1
+    assert main([*command, "--json", "--purge"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    found = {Path(row["table"]).name: row["deleted"] for row in report["tables"]}
+    assert found == {"log": 2, "target": 1, "log__quarantine": 0, "target__quarantine": 0}
+    assert report["errors"] == {}
+    assert "170017" not in json.dumps(report)
+    assert rows(spark, target, "id = 170017") == []
+    # By the seal alone; a wrong key is an error of its table.
+    assert main(["erase", f"apply={target}", "--key", "name=x"]) == 1
+    assert "has the columns id" in capsys.readouterr().err
+    assert main(["erase", f"flow={flow.log}", "--key", "id=1"]) == 0
+    assert [row["id"] for row in rows(spark, flow.log)] == [2]
