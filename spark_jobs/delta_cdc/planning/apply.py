@@ -23,6 +23,7 @@ from delta_cdc.core.properties import CHANGE_FEED, feed_on, tracks_rows
 from delta_cdc.core.rules import check_apply, check_order
 from delta_cdc.core.steps import Changes, NoRows, Snapshot, Staging, Step
 from delta_cdc.core.uris import canonical_uri, spark_uri
+from delta_cdc.core.value_rules import those_that
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.schema_changes import leaf_paths
@@ -42,6 +43,7 @@ from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.ranges import load_step
 from delta_cdc.planning.renewal import renewal_due
 from delta_cdc.planning.staging import open_batch
+from delta_cdc.planning.taken_files import QUARANTINE, beside
 
 if TYPE_CHECKING:
     from delta_cdc.core.options import ApplyOptions
@@ -179,6 +181,8 @@ async def _reload(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
 
 async def _repair(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
     request = observed.request
+    if not request.repair_quarantined:
+        await _refuse_dropped_rules(request, seal)
     query = _query_for(request.options)
     if query.is_net:
         # A repair needs every key that changed, also one whose net change is empty.
@@ -212,7 +216,33 @@ async def _reset(observed: Observation[ApplyRequest]) -> Plan:
 
 
 # -- after the watermark ------------------------------------------------------------------------
+async def _refuse_dropped_rules(request: ApplyRequest, seal: Seal) -> None:
+    """Refuse to go on with a history whose rules were dropped before the quarantine was replayed.
+
+    Without such rules, a run relies on the target having the state before each change of the feed. Of a key
+    with a row in quarantine, the target has an older one.
+
+    :raises ConfigurationDrift: names the rules, and what to do first
+    """
+    options, sealed = request.options, validation.options_of(seal)
+    if options.takes_events or not validation.needs_history(options) or options.sets_rows_aside:
+        return
+    if not sealed.sets_rows_aside:
+        return
+    quarantine_uri = beside(request.target, QUARANTINE)
+    if await quarantine.holds_records(quarantine_uri, seal.pipeline, request.storage_options):
+        names = ", ".join(those_that(sealed.rules, "quarantine"))
+        raise ConfigurationDrift(
+            f"{canonical_uri(request.target)} is a history without its rules {names} now, "
+            f"and {canonical_uri(quarantine_uri)} still has rows of {seal.pipeline}.",
+            remedy="replay them first: run once with mode='repair' and repair={'quarantined': True}, or "
+            "delta-cdc replay; or run once with mode='reload'.",
+            argument="rules",
+        )
+
+
 async def _from_watermark(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
+    await _refuse_dropped_rules(observed.request, seal)
     chosen = await ranges.choose(observed, seal)
     if not isinstance(chosen, ranges.Chosen):
         return await _seal_alone(observed, seal, chosen)

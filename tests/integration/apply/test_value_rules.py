@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import apply_changes, verify_table
-from delta_cdc.core.errors import InvalidExpression, RuleBroken
+from delta_cdc.core.errors import ConfigurationDrift, InvalidExpression, RuleBroken
 from tests.support.engine import newest, table_rows
 from tests.support.slow import slow_but
 
@@ -192,6 +192,21 @@ def test_a_changed_rule_and_a_replay(feed: Orders, scd_type: int) -> None:
         assert feed.history() == [
             (1, -5, 2, 4), (1, 10, 1, 2), (1, 12, 4, None), (2, 20, 1, None), (4, -6, 5, None)
         ]  # fmt: skip
+
+
+def test_a_history_without_its_rules_is_replayed_first(feed: Orders) -> None:
+    """The feed has the state before a change, which the target lacks: it is in quarantine."""
+    given = {"stored_as_scd_type": 2}
+    feed.run(QUARANTINE, **given)
+    feed.sql("UPDATE {} SET amount = -5 WHERE id = 1")
+    feed.run(QUARANTINE, **given)
+    feed.sql("UPDATE {} SET amount = 12 WHERE id = 1")
+    for mode in ({}, {"mode": "repair", "repair": {"keys": "id = 2"}}):
+        with pytest.raises(ConfigurationDrift, match="amount_positive"):
+            feed.run(None, **given, **mode)
+    feed.run(None, **given, mode="repair", repair={"quarantined": True})
+    feed.run(None, **given)
+    assert feed.history() == [(1, -5, 2, 3), (1, 10, 1, 2), (1, 12, 3, None), (2, 20, 1, None)]
 
 
 @pytest.mark.slow
