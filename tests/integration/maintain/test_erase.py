@@ -233,6 +233,7 @@ OF_HISTORY = {
 }
 
 
+@pytest.mark.slow
 def test_of_a_chain_of_targets(
     spark: SparkSession, tmp_path: Path, vacuums_at_once: Callable[[str], None]
 ) -> None:
@@ -332,6 +333,7 @@ def made(spark: SparkSession, folder: Path) -> tuple[Deliveries, str, Flow]:
     return flow, target, Flow("flow", str(flow.source), log=flow.log, target=target)
 
 
+@pytest.mark.slow
 def test_a_run_that_overlaps_an_erasure_brings_nothing_back(spark: SparkSession, tmp_path: Path) -> None:
     """Whether the run has read the key's rows, or stands before its commit."""
     for point in ("planned", "before_commit"):
@@ -424,6 +426,7 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         flow.apply()
 
 
+@pytest.mark.slow
 def test_the_command(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
     flow, target, _ = made(spark, tmp_path)
     file = tmp_path / "pipelines.yaml"

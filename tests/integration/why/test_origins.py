@@ -228,7 +228,7 @@ def _compare(spark: SparkSession, tmp_table: Table, kind: type[Source], scd_type
         _check(answer, source, key, scd_type)
 
 
-@pytest.mark.parametrize(("kind", "scd_type"), [(Feed, 2), (Log, 2), (Copies, 1), (Snapshots, 1)])
+@pytest.mark.parametrize(("kind", "scd_type"), [(Feed, 2), (Log, 2)])
 def test_some_drawn_histories(
     spark: SparkSession, tmp_table: Table, kind: type[Source], scd_type: int
 ) -> None:
