@@ -110,6 +110,9 @@ async def plan_why_async(request: WhyRequest, *, now_ms: int | None = None) -> J
     log = DeltaLog(request.target, request.storage_options)
     target, seal = await _sealed(request, log)
     options = replace(options_of(seal), **request.policies)
+    if options.on_conflict == "fail":
+        # Whatever the policy was, an event in conflict is not in the target; the answer names it.
+        options = replace(options, on_conflict="quarantine")
     key = _key(request, options, log.uri)
     source = DeltaLog(request.source or seal.source_uri, request.storage_options)
     newest = await source.snapshot()
@@ -240,7 +243,7 @@ async def _ranges(
 ) -> tuple[tuple[ReadRange, ...], int, tuple[str, ...]]:
     """Return how to read the longest readable range up to the watermark, its first version, and notes."""
     commits, why_not = await _commits(log, watermark, most_bytes)
-    starts = [at for at, commit in enumerate(commits) if commit.changes_data]
+    starts = [place for place, commit in enumerate(commits) if commit.changes_data]
     ranges: tuple[ReadRange, ...] = ()
     readable_from, unreadable_to = len(commits), -1
     while starts:

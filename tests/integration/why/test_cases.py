@@ -146,7 +146,7 @@ def test_files(spark: SparkSession, tmp_path: Path) -> None:
     deliver("2.json", {"op": "U", "id": 1, "n": 5, "v": "c"}, {"op": "U", "id": 1, "n": 6, "v": "d"},
             {"op": "U", "id": 1, "n": 6, "v": "e"})  # fmt: skip
     deliver("3.json", {"op": "U", "id": 1, "n": 3, "v": "late", "w": "x"}, {"op": "U", "id": None, "n": 9})
-    answer = explain_row(spark, target, pipeline="target", key={"id": 1}, on_conflict="quarantine")
+    answer = explain_row(spark, target, pipeline="target", key={"id": 1})
     assert [int(row.start or 0) for row in answer.rows] == [1, 3, 5]
     files = {
         one.column: Path(one.since.record["file"]).name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -32,7 +33,7 @@ SOME, MANY = 2, int(os.environ.get("DELTA_CDC_HISTORIES", "25"))
 
 
 @dataclass
-class Source:
+class Source(ABC):
     """A source whose keys have drawn histories; :meth:`grow` makes its next version.
 
     :param by_sequence: places are sequences; otherwise they are versions of the source
@@ -49,11 +50,13 @@ class Source:
     options: dict[str, Any] = field(default_factory=dict)
     by_sequence: ClassVar[bool] = False
 
+    @abstractmethod
     def create(self) -> None:
-        raise NotImplementedError
+        """Make the table, and draw the histories of its keys."""
 
+    @abstractmethod
     def grow(self, batch: int) -> None:
-        raise NotImplementedError
+        """Make the changes of a place."""
 
     def frame(self, rows: list[tuple[Any, ...]], ddl: str) -> Any:
         return self.spark.createDataFrame(rows, ddl)
