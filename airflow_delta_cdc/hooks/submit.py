@@ -463,6 +463,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         if self.is_kubernetes:
             self._kubernetes_driver_pod = external_id.partition(":")[2]
             return self._poll_k8s_driver_via_api() == "Succeeded"
+        # Of an application that an earlier try submitted: on_kill needs it.
+        self._yarn_application_id = external_id
         try:
             self._start_yarn_application_status_tracking(external_id)
         finally:
@@ -475,7 +477,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
         A signal handler calls this method, so it looks up no connection.
         """
-        if self._submit_sp is None:
+        found_again = self._yarn_application_id or self._kubernetes_driver_pod
+        if self._submit_sp is None and not found_again:
             return
         self._killed = True
         if self.is_cluster:

@@ -289,6 +289,32 @@ def test_kill_before_start_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     hook.on_kill()
 
 
+@pytest.mark.parametrize(
+    ("conn_id", "external_id", "kills"),
+    [
+        ("pods", "lake:job-0a1-driver", "_delete_driver_pod"),
+        ("yarn", "application_1_2", "_kill_yarn_application"),
+    ],
+)
+@pytest.mark.usefixtures("in_pods")
+def test_kill_stops_an_application_that_an_earlier_try_submitted(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, conn_id: str, external_id: str, kills: str
+) -> None:
+    connect(conn_id="yarn", host="yarn", yarn_track_via_rm_api=True, **{"deploy-mode": "cluster"})
+    hook = DeltaCdcSubmitHook(conn_id=conn_id, track_driver_via_k8s_api=conn_id == "pods")
+    killed: list[str] = []
+    monkeypatch.setattr(hook, kills, lambda *_: killed.append(kills))
+
+    def wait(*_: Any) -> str:
+        hook.on_kill()
+        return "Succeeded"
+
+    monkeypatch.setattr(hook, "_start_yarn_application_status_tracking", wait)
+    monkeypatch.setattr(hook, "_poll_k8s_driver_via_api", wait)
+    hook.wait_for(external_id)
+    assert killed == [kills]
+
+
 def test_an_interrupted_submit_takes_its_application_along(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
