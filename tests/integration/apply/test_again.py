@@ -68,6 +68,7 @@ def feed(_feed: str, tmp_table: Table) -> str:
     return shutil.copytree(_feed, tmp_table("source"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scd", slow_but([1, 2], 2))
 def test_a_repair_mends_the_keys_of_its_range_and_moves_no_watermark(
     spark: SparkSession, feed: str, tmp_table: Table, scd: int

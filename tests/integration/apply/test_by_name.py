@@ -239,6 +239,7 @@ def play(world: World, side: int) -> None:
     world.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_but(KINDS, "log, type 1"))
 def test_drawn_columns(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     play(World.made(spark, tmp_path, 1, 5, kind), side=5)

@@ -94,6 +94,7 @@ def is_settled(spark: SparkSession, target: str, given: dict[str, Any]) -> bool:
     return not again.applied and versions(target) == before and plain and findings == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("read", "scd_type"),
     # Without a feed and row ids, two copies are compared, which gives no history.

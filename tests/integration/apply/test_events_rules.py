@@ -99,6 +99,7 @@ def test_a_copy_without_rows_that_count_is_a_copy(spark: SparkSession, tmp_table
     assert held(spark, target) == [(1, "a", 1, 2), (1, "a", 3, None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", slow_but(["in one range", "in closed history"], "in one range"))
 def test_a_sequence_that_goes_back_is_refused_where_events_are_partial(
     spark: SparkSession, tmp_table: Table, case: str

@@ -90,6 +90,7 @@ class Quarantining(Flow):
         return found
 
 
+@pytest.mark.slow
 def test_what_has_no_place_in_the_history_of_its_key(
     spark: SparkSession, tmp_path: Path, source: str
 ) -> None:
@@ -169,6 +170,7 @@ def test_a_change_that_does_not_land_after_one_without_a_sequence(
     assert sorted(found) == [("a", 10, 30), ("c", 30, None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partial", [False, True], ids=["type 2", "type 1, columns kept"])
 def test_duplicates_are_refused_but_not_rows_without_a_key(
     spark: SparkSession, tmp_path: Path, partial: bool

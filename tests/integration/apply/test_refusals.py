@@ -339,6 +339,7 @@ def test_expressions_that_are_no_functions_of_the_row_alone(
     assert not Path(flow.target).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

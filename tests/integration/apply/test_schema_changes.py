@@ -201,6 +201,7 @@ def comments(table: str) -> dict[str, str]:
     return {f["name"]: f["metadata"]["comment"] for f in fields if "comment" in f["metadata"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scd", slow_but([1, 2], 1))
 def test_each_policy_follows_what_it_says_and_refuses_the_rest(
     one: History, tmp_path: Path, scd: int

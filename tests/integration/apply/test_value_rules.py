@@ -111,6 +111,7 @@ def test_a_row_without_a_value_breaks_a_rule_and_a_delete_breaks_none(feed: Orde
     assert feed.rows() == [(2, 20)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("versions_per_commit", slow_but([None, 1], None))
 def test_quarantine_keeps_the_older_row(feed: Orders, versions_per_commit: int | None) -> None:
     """The result does not depend on how the range is split into commits."""
@@ -137,6 +138,7 @@ def test_quarantine_keeps_the_older_row(feed: Orders, versions_per_commit: int |
     assert feed.rows() == [(1, 11), (2, 21), (3, 31)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("versions_per_commit", slow_but([None, 1], 1))
 def test_history_has_no_row_that_was_set_aside(feed: Orders, versions_per_commit: int | None) -> None:
     rules = {"known": {"check": "note <> 'x'", "on_break": "quarantine"}}
@@ -169,6 +171,7 @@ def test_flag_applies_and_counts(feed: Orders, scd_type: int) -> None:
     assert COUNT not in feed.run(FLAG, stored_as_scd_type=scd_type)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scd_type", slow_but([1, 2], 1))
 def test_a_changed_rule_and_a_replay(feed: Orders, scd_type: int) -> None:
     """What keeps the new rule comes from the quarantine to its place; the rest stays."""
@@ -194,6 +197,7 @@ def test_a_changed_rule_and_a_replay(feed: Orders, scd_type: int) -> None:
         ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_history_without_its_rules_is_replayed_first(feed: Orders) -> None:
     """The feed has the state before a change, which the target lacks: it is in quarantine."""
     given = {"stored_as_scd_type": 2}
@@ -223,6 +227,7 @@ def test_repairs_of_a_history_take_nothing_from_the_quarantine(feed: Orders) -> 
         assert feed.aside() == [("rule amount_positive", "1", -5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", slow_but(["reload", "reset"], "reload"))
 def test_the_whole_target_again(feed: Orders, mode: str) -> None:
     feed.sql("INSERT INTO {} VALUES (3, -1, 'a')")
@@ -307,6 +312,7 @@ def test_events(log: Orders) -> None:
     log.expect_healthy()
 
 
+@pytest.mark.slow
 def test_a_rule_that_is_newer_than_an_event(log: Orders) -> None:
     """An event that was applied leaves the target only for the quarantine."""
     log.run()
@@ -341,6 +347,7 @@ def test_history_of_events(log: Orders) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scd_type", slow_but([1, 2], 1))
 def test_a_key_in_quarantine_is_not_absent_from_its_snapshot(
     spark: SparkSession, tmp_path: Path, scd_type: int

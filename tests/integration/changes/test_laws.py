@@ -403,6 +403,7 @@ def test_laws_where_all_captures_can_be_asked(spark: SparkSession, tmp_path: Pat
     check_range(laws, asked, _cut(*span, at=4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(1, first=2))
 def test_laws_around_a_hole_in_the_feed(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """No deletion vectors, partitions, a column that comes later; captures are composed."""

@@ -86,7 +86,7 @@ def files(path: str) -> set[tuple[str, int]]:
 
 # -- what only the rows tell --------------------------------------------------------------------
 @pytest.mark.parametrize("method", slow_but(CAPTURES, "snapshot_diff"))
-@pytest.mark.parametrize("case", NOT_UNIQUE)
+@pytest.mark.parametrize("case", slow_but(NOT_UNIQUE, "two keys become one", "inserted together"))
 def test_a_key_of_two_rows(spark: SparkSession, table: str, case: str, method: str) -> None:
     starting, ending, example = NOT_UNIQUE[case]
     span = {"starting_version": starting, "ending_version": ending, "keys": "id", "method": method}

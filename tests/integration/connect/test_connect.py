@@ -107,6 +107,7 @@ def sessions_of(server: ConnectServer) -> int:
 
 
 # -- the same as embedded ---------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", slow_but(PIPELINES, "history"))
 def test_a_target_is_the_same_as_embedded(
     spark: SparkSession, server: ConnectServer, connected: Connect, tmp_path: Path, pipeline: str

@@ -128,6 +128,7 @@ def test_two_ingests_at_once(spark: SparkSession, tmp_path: Path, point: str) ->
     assert len(flow.events()) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", slow_but(["keyed", "insert only"], "keyed"))
 def test_delivered_again(spark: SparkSession, tmp_path: Path, way: str) -> None:
     """The same file, then grown, then changed: what it has more than before is new, and nothing else."""

@@ -63,6 +63,7 @@ def _local(moment: datetime | None) -> datetime | None:
     return None if moment is None else moment.astimezone().replace(tzinfo=None)
 
 
+@pytest.mark.slow
 def test_files(spark: SparkSession, tmp_path: Path) -> None:
     """A damaged file goes to quarantine as a whole; the others arrive, and a later schema adds a column."""
     landing, log = tmp_path / "landing", tmp_path / "log"

@@ -44,6 +44,7 @@ def sealed_at(target: str, watermark: int) -> int:
 
 
 # -- the target -----------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_restored_by_version(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
@@ -245,6 +246,7 @@ def test_replaced_while_a_run_is_under_way(
     assert held(spark, target) == expected(source, 1, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way_out", slow_but(["restore", "reset"], "restore"))
 def test_a_commit_that_another_driver_overwrote(
     spark: SparkSession,

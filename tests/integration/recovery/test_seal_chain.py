@@ -98,6 +98,7 @@ def test_a_driver_that_wakes_late(
     assert held(spark, seen) == expected(source, 1, 30)
 
 
+@pytest.mark.slow
 def test_overwritten_since_planning(
     spark: SparkSession, source: Source, target: str, tmp_path: Path, apply: Callable[..., Any]
 ) -> None:

@@ -117,6 +117,7 @@ def sink(spark: SparkSession, source: Source, tmp_path: Path) -> Sink:
     return Sink(spark, source, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
     spark: SparkSession, sink: Sink, source: Source
 ) -> None:

@@ -44,6 +44,7 @@ def _orders(spark: SparkSession, path: str) -> None:
         spark.sql(statement)
 
 
+@pytest.mark.slow
 def test_a_feed(spark: SparkSession, tmp_table: Table) -> None:
     source, soft, gold = tmp_table("source"), tmp_table("soft"), tmp_table("gold")
     _orders(spark, source)
