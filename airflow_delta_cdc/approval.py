@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_delta_cdc.compat import await_input
 from delta_cdc.core.errors import LimitExceeded
-from delta_cdc.core.guard import approval_in
 from delta_cdc.core.options import APPLY
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def asking(operator: Waits, context: Context, given: Mapping[str, Any]) -> Itera
     try:
         yield
     except LimitExceeded as stopped:
-        text = approval_in(stopped.remedy)
+        text = stopped.approval
         waits = APPLY["on_limit"].read(given.get("on_limit")) == "wait"
         if not waits or text is None or operator.approval is not None:
             raise

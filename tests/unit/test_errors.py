@@ -28,7 +28,7 @@ def test_an_error_without_a_name_here_is_a_failed_job(name: str) -> None:
 @pytest.mark.parametrize("cls", NAMED, ids=lambda cls: cls.__name__)
 def test_an_error_comes_through_a_bundle_whole(cls: type[errors.DeltaCdcError]) -> None:
     """From a part in Spark's driver, by the result that is written as JSON, to the flow that asked for it."""
-    error = cls("The table t is gone.", remedy="bring it back.", argument="source")
+    error = cls("The table t is gone.", remedy="bring it back.", argument="source", approval="7-0a1b2c3d4e5f")
     part = JobResult("failed", error=error.to_dict())
     read = JobResult.from_json(JobResult("committed", parts=(part,)).to_json()).parts[0]
     assert read.error is not None

@@ -14,6 +14,7 @@ class DeltaCdcError(Exception):
     :param message: what happened and where (table, version), one sentence
     :param remedy: what to do about it, one sentence
     :param argument: name of the wrong argument; None if no single argument is wrong
+    :param approval: the value of ``approve`` with which a person lets the same step pass; None: no value does
     """
 
     #: Whether the same call may succeed later without any change by a user.
@@ -25,10 +26,13 @@ class DeltaCdcError(Exception):
         cls.retryable = cls.retryable if retryable is None else retryable
         cls.of_rows = cls.of_rows if of_rows is None else of_rows
 
-    def __init__(self, message: str, *, remedy: str, argument: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, remedy: str, argument: str | None = None, approval: str | None = None
+    ) -> None:
         self.message = message
         self.remedy = remedy
         self.argument = argument
+        self.approval = approval
         space = "" if message.endswith("\n") else " "
         super().__init__(f"{message}{space}Remedy: {remedy}")
 
@@ -39,7 +43,8 @@ class DeltaCdcError(Exception):
     def to_dict(self) -> dict[str, str]:
         """Return the JSON form that ``result.json`` carries."""
         parts = {"class": type(self).__name__, "message": self.message, "remedy": self.remedy}
-        return parts if self.argument is None else {**parts, "argument": self.argument}
+        optional = {"argument": self.argument, "approval": self.approval}
+        return parts | {name: value for name, value in optional.items() if value is not None}
 
     @staticmethod
     def from_dict(data: dict[str, str]) -> DeltaCdcError:
@@ -49,7 +54,7 @@ class DeltaCdcError(Exception):
         cls = next((cls for cls in classes if cls.__name__ == name), None)
         if cls is None:
             cls, message = JobFailed, f"{name}: {message}"
-        return cls(message, remedy=remedy, argument=data.get("argument"))
+        return cls(message, remedy=remedy, argument=data.get("argument"), approval=data.get("approval"))
 
 
 def named(base: type[DeltaCdcError] = DeltaCdcError) -> Iterator[type[DeltaCdcError]]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Limit = int | str
 
 _SHARE = re.compile(r"\s*(\d{1,3}(?:\.\d{1,6})?)\s*%\s*", re.ASCII)
-_IN_A_REMEDY = re.compile(r"\bapprove = (\d{1,18}-[0-9a-f]{12})\b", re.ASCII)
 _APPROVAL = re.compile(r"(\d{1,18})-[0-9a-f]{12}", re.ASCII)
 
 
@@ -110,12 +109,6 @@ def approval(ending_version: int, effect: Effect, **identity: object) -> str:
     """
     digest = hashlib.sha256(codec.dumps({**identity, "effect": effect}).encode()).hexdigest()
     return f"{ending_version}-{digest[:12]}"
-
-
-def approval_in(remedy: str) -> str | None:
-    """Return the text that approves a step from the remedy of its error; None without one."""
-    match = _IN_A_REMEDY.search(remedy)
-    return match[1] if match is not None else None
 
 
 def approved_version(text: str) -> int | None:

@@ -235,6 +235,7 @@ def refuse_shrunk_copy(request: ApplyRequest, before: Commit | None, copy: Commi
             "mode='reload', because for SCD type 2 each copy counts. If it is right, run once with "
             f"approve = {text}; or set max_deleted in limits, such as '80 %'.",
             argument="limits",
+            approval=text,
         )
 
 

@@ -94,6 +94,7 @@ def case(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Case:
 def approval_in(error: LimitExceeded) -> str:
     found = re.search(r"approve = (\d+-[0-9a-f]{12})", error.remedy)
     assert found is not None, error.remedy
+    assert error.approval == found[1], "what the form offers and what a person reads are one"
     return found[1]
 
 

@@ -16,7 +16,7 @@ from delta_cdc.core.spec import BatchSpec, JobResult, Spec
 from tests.support.logs import FEED, LogTable
 
 TEXT = "5-0a1b2c3d4e5f"
-STOPPED = LimitExceeded("It would delete 6 of 20 rows.", remedy=f"look. run once with approve = {TEXT}; or …")
+STOPPED = LimitExceeded("It would delete 6 of 20 rows.", remedy="look.", approval=TEXT)
 
 
 class Asked:

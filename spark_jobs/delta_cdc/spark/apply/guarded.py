@@ -119,6 +119,7 @@ def _error(
         remedy="look whether the source is whole. If the change is right, run once with "
         f"approve = {text}; or raise the limit.",
         argument="limits",
+        approval=text,
     )
 
 
