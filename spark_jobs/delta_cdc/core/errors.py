@@ -381,7 +381,7 @@ class StoreUnavailable(DeltaCdcError, retryable=True):
 
 
 class OutcomeUnknown(DeltaCdcError, retryable=True):
-    """It is unknown whether the commit happened; a retry will find out."""
+    """A job reported a commit that the log does not show; a retry reads the log again."""
 
 
 class VerificationFailed(DeltaCdcError):

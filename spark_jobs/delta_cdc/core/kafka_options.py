@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 #: Names the brokers, for a source that names topics only (``kafka:///topic``).
 BOOTSTRAP = "bootstrap.servers"
 
-#: The ten options for both clients; ``sasl.mechanisms`` is librdkafka's other name of the mechanism.
-COMMON = (
-    "isolation.level",
-    "sasl.mechanism",
-    "sasl.password",
-    "sasl.username",
-    "security.protocol",
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.endpoint.identification.algorithm",
-    "ssl.key.location",
-    "ssl.key.password",
-)
 _OF_JAVA, _OF_REGISTRY = "kafka.", "schema.registry."
 #: The options for a schema registry, without their prefix, named as Confluent's client names them; and
 #: ``use-id``, as Apicurio's deserializer has it.

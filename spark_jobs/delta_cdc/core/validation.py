@@ -121,7 +121,10 @@ def described(options: ApplyOptions) -> dict[str, Any]:
 
 
 def options_of(seal: Seal) -> ApplyOptions:
-    """Return the options that a target was built with; only those that its seal records."""
+    """Return the options that a target was built with.
+
+    An option that its seal does not record has its default: the release that wrote it did not have it.
+    """
     recorded = seal.state.configuration
     tracked = recorded.get("tracked") or {}
     return ApplyOptions(
@@ -203,13 +206,13 @@ def drifts(
         count, or without these the text of the lists
     :return: by the option's name in the seal, a sentence with both values
     """
-    recorded, was = seal.state.configuration, options_of(seal)
+    was = options_of(seal)
     before, now = _compared_options(was), _compared_options(options)
     texts = {
         name: f"The target {target} was built with {name} = {_value_text(before[name])}, and now {name} = "
         f"{_value_text(value)} is given (pipeline {seal.pipeline}, seal {seal.number})."
         for name, value in now.items()
-        if name in recorded and comparable(name, before[name]) != comparable(name, value)
+        if name in before and comparable(name, before[name]) != comparable(name, value)
     }
     same = _same_sets(seal, was, options, source) if texts else set()
     return {name: text for name, text in texts.items() if name not in same}

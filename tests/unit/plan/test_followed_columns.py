@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delta_cdc.core import validation
 from delta_cdc.core.column_changes import ColumnChange
 from delta_cdc.core.errors import SchemaChangeInRange, TargetSchemaClash
 from delta_cdc.core.spec import ApplySpec
@@ -155,7 +156,7 @@ def test_comments_and_nullability_are_followed_without_a_step_of_their_own(mappe
 def test_a_column_that_an_option_uses_stays_as_it_is(
     mapped: Tables, options: dict[str, Any], after: list[Any]
 ) -> None:
-    mapped.sealed(6, 101, configuration={"keys": ["id"], "scd_type": options.get("stored_as_scd_type", 1)})
+    mapped.sealed(6, 101, configuration=validation.described(replace(KEYED, **options)))
     mapped.source.alter(*after)
     with pytest.raises(SchemaChangeInRange, match=f"and {next(iter(options))} uses it"):
         steps(mapped, "mirror", **options)
@@ -190,5 +191,7 @@ def test_select_names_the_columns_of_the_target(mapped: Tables) -> None:
     mapped.source.alter(ID, NAME)
     (step,) = steps(mapped, "mirror", select=("id", "name"))
     assert step.column_changes == ()
+    options: dict[str, Any] = {"select": ("*", "1 AS one")}
+    mapped.sealed(6, 101, configuration=validation.described(replace(KEYED, **options)))
     with pytest.raises(SchemaChangeInRange, match="select takes all columns"):
-        steps(mapped, "mirror", select=("*", "1 AS one"))
+        steps(mapped, "mirror", **options)

@@ -520,6 +520,7 @@ def test_a_misspelt_key_is_not_called_drift(tables: Tables) -> None:
 
 
 BUILT: dict[str, Any] = {
+    "keys": ["id"],
     "scd_type": 2,
     "start_column": "Since",
     "end_column": "until",
@@ -557,6 +558,15 @@ def test_what_the_target_was_built_with_drifted(tables: Tables, changes: dict[st
     assert tables.apply(options=BUILT_WITH).spec is not None
     with pytest.raises(ConfigurationDrift, match=named):
         tables.apply(options=replace(BUILT_WITH, **changes))
+
+
+def test_an_option_that_a_seal_does_not_name_had_its_default(tables: Tables) -> None:
+    """Such a seal was written by a release that did not have the option yet."""
+    tables.sealed(3, configuration={"keys": ["id"], "scd_type": 2})
+    options = ApplyOptions(keys=("id",), stored_as_scd_type=2)
+    assert tables.apply(options=options).spec is not None
+    with pytest.raises(ConfigurationDrift, match="where = all, and now where = id > 1"):
+        tables.apply(options=replace(options, where="id > 1"))
 
 
 def test_the_history_columns_mean_nothing_for_type_1(tables: Tables) -> None:

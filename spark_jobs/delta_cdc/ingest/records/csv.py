@@ -39,10 +39,6 @@ MOST_LINES = 10_000
 #: The prefix of the raw text of a record whose bytes are not in the encoding.
 BASE64 = "base64:"
 
-#: GoldenGate's delimited text, as its formatter writes it by default: no quotes, ``NULL`` for NULL, and
-#: nothing for a value that the record does not have.
-GOLDENGATE = {"sep": "\x01", "quote": "", "nullValue": "NULL", "missingValue": ""}
-
 #: What a value is that the record does not have.
 _MISSING: Any = object()
 _BLANKS = "".join(chr(code) for code in range(1, 33) if chr(code) not in "\r\n")

@@ -17,7 +17,6 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.records import csv
 from delta_cdc.ingest.records.csv import (
-    GOLDENGATE,
     MISQUOTED,
     MISQUOTED_HEADER,
     UNCLOSED,
@@ -34,6 +33,9 @@ from delta_cdc.ingest.records.csv_times import times
 from delta_cdc.ingest.types import DATE, STRING, TIMESTAMP, TIMESTAMP_NTZ
 
 NAMES = ("id", "name")
+#: GoldenGate's delimited text, as its formatter writes it by default: no quotes, ``NULL`` for NULL, and
+#: nothing for a value that the record does not have.
+GOLDENGATE = {"sep": "\x01", "quote": "", "nullValue": "NULL", "missingValue": ""}
 COLUMNS = Invalid("it does not have the 2 columns of its file")
 
 
