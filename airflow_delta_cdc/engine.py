@@ -206,6 +206,6 @@ if not TYPE_CHECKING:
     def __getattr__(name):
         """Return the object with a name in :data:`NAMES`; load its module at first use."""
         if name not in NAMES:
-            raise AttributeError(f"{__name__} has no {name!r}: add its import.")
+            raise AttributeError(f"{__name__} has no {name!r}: add its import, and run tools/signatures.py.")
         module, there = NAMES[name]
         return getattr(import_module(module), there)

@@ -55,10 +55,10 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
     """Succeed as soon as a table has new commits that change data (OPTIMIZE does not).
 
     New commits are those after a baseline. With ``pipeline`` and ``target``, the baseline is the pipeline's
-    watermark. Every poke reads the watermark from the target's log, so the sensor succeeds exactly when the
-    apply task has work. Work includes the renewal of an idle pipeline's seal before retention removes the
-    seal. Without ``pipeline`` and ``target``, the baseline is ``baseline_version``, or else the table's
-    version at the first poke; later pokes and retries keep this baseline.
+    watermark. Every poke, or a deferred sensor once, reads the watermark from the target's log, so the sensor
+    succeeds when the apply task has work. Work includes the renewal of an idle pipeline's seal before
+    retention removes the seal. Without ``pipeline`` and ``target``, the baseline is ``baseline_version``, or
+    else the table's version at the first poke; later pokes and retries keep this baseline.
 
     The sensor also waits for a table that doesn't exist yet, and for a store that doesn't answer. It works
     deferred (one check per interval in the triggerer), in mode ``reschedule`` and in mode ``poke``, and never

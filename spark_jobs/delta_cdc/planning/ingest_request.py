@@ -1,4 +1,4 @@
-"""Defines and validates the arguments of an ingest."""
+"""Checks the arguments of an ingest (:class:`delta_cdc.core.requests.IngestRequest`)."""
 
 from __future__ import annotations
 

@@ -168,25 +168,25 @@ async def _lag(plan: Plan) -> dict[str, Any] | None:
 
 
 def _detected(
-    pipeline_job: PipelineJob, ingest: IngestPlan | None, plan: Plan | None, version: int | None
+    pipeline_job: PipelineJob, ingest: IngestPlan | None, plan: Plan | None, target_version: int | None
 ) -> DetectedChanges:
     """Return what the plans of one pipeline show.
 
-    :param version: the target's newest version, -1 without a target; None if the pipeline has no apply
+    :param target_version: the target's newest version, -1 without a target; None if the pipeline has no apply
     """
     work_texts = [_describe_ingest(ingest)] if ingest is not None and ingest.spec is not None else []
     work_texts += [_describe_apply(plan)] if plan is not None and plan.spec is not None else []
     if pipeline_job.apply is None and ingest is not None and ingest.recorded is not None:
-        version = ingest.recorded.target.version
+        target_version = ingest.recorded.target.version
     seal = plan.recorded.seal if plan is not None and plan.recorded is not None else None
     plans = [str(planned) for planned in (ingest, plan) if planned is not None]
     return DetectedChanges(
         pipeline=pipeline_job.pipeline,
         has_work=bool(work_texts),
         found="; ".join(work_texts) or _idle(plan, seal.watermark.version if seal is not None else None),
-        since=version if pipeline_job.apply is not None else None,
+        since=target_version if pipeline_job.apply is not None else None,
         saved_plans=_saved_plans(pipeline_job.apply, plan),
-        target_version=version if version is not None and version >= 0 else None,
+        target_version=target_version if target_version is not None and target_version >= 0 else None,
         version=seal.watermark.version if seal is not None else None,
         target=written(pipeline_job),
         plan="\n".join(plans),

@@ -168,7 +168,7 @@ def against_rows(desired: DataFrame, existing: DataFrame, shape: Shape) -> DataF
     """Return the rows of keys whose whole history is recomputed, with their operations.
 
     :param desired: :func:`history_rows`
-    :param existing: :func:`target_rows` of these keys
+    :param existing: :func:`delta_cdc.spark.apply.difference.target_rows` of these keys
     :return: only rows that the target lacks, has to delete, or has with other values
     """
     keys = shape.key_columns

@@ -33,7 +33,7 @@ def run(spark: SparkSession, spec: MaintenanceSpec) -> JobResult:
 
     :return: ``tables`` has one entry, the outcome
     :raises ConcurrentModification: another writer changed the same files first
-    :raises DeltaCdcError: see the modules of the three jobs
+    :raises DeltaCdcError: see the modules of the jobs
     """
     feed.refuse_forbidden_confs(spark)
     try:
