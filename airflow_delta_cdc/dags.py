@@ -73,6 +73,9 @@ _NO_CRON = ("@once", "@continuous")
 def build_dags(
     source: str | Path | Mapping[str, Any],
     *,
+    sources: Mapping[str, str] | None = None,
+    targets: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
     default_args: Mapping[str, Any] | None = None,
     **dag_arguments: Any,
 ) -> dict[str, DAG]:
@@ -89,8 +92,12 @@ def build_dags(
     becomes the DAG ``<dag_id>__why``, whose manual runs explain the row of a key. The function opens no
     connection and reads no table.
 
-    :param source: path of a YAML file or of a folder of such files, or a mapping with the content of a file.
-        A relative path counts from the folder of the calling file
+    :param source: path of a YAML file, of a folder of such files, or of a file with AUTO CDC code (``*.py``
+        or ``*.sql``), which is read and not run; or a mapping with the content of a YAML file. A relative
+        path counts from the folder of the calling file
+    :param sources: only for code: names of sources in it, and the Delta tables that they stand for
+    :param targets: only for code: the same for the tables that it writes
+    :param defaults: only for code: keys of ``defaults`` of a configuration, such as ``schedule``
     :param default_args: Airflow's ``default_args``: arguments of tasks that the configuration does not set
     :param dag_arguments: arguments of the DAGs that the configuration does not set
     :return: the DAGs by their ids. While Airflow runs a task, the dict has only the DAG of this task
@@ -103,7 +110,8 @@ def build_dags(
     if isinstance(source, str | Path):
         source, place = _placed(Path(source), Path(caller).parent if caller else Path())
     dags: dict[str, DAG] = {}
-    for group in engine.load_configuration(source).groups:
+    code = engine.Code(sources or {}, targets or {}, defaults or {})
+    for group in engine.load_configuration(source, code).groups:
         maker = _Maker(group, place, caller, dict(default_args or {}), dag_arguments)
         for dag_id, suffix in maker.wanted(wanted):
             dags[dag_id] = maker.made(dag_id, suffix)

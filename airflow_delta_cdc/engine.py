@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         options as doctor_options,
         questions as doctor_questions,
     )
-    from delta_cdc.config import Group, load as load_configuration
+    from delta_cdc.config import Code, Group, load as load_configuration
     from delta_cdc.config.verification import (
         paired as paired_requests,
         request_of as verify_request_of,
@@ -105,6 +105,7 @@ NAMES = {
     "DOCTOR_DESCRIPTION": ("delta_cdc.cli.doctor", "DESCRIPTION"),
     "doctor_options": ("delta_cdc.cli.doctor", "options"),
     "doctor_questions": ("delta_cdc.cli.doctor", "questions"),
+    "Code": ("delta_cdc.config", "Code"),
     "Group": ("delta_cdc.config", "Group"),
     "load_configuration": ("delta_cdc.config", "load"),
     "paired_requests": ("delta_cdc.config.verification", "paired"),

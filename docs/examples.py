@@ -6,7 +6,7 @@ group run one after the other over the same tables; ``python docs/examples.py ev
 - A block of SQL runs statement by statement.
 - A line ``$ delta-cdc …`` in a block ``console`` runs as the command.
 - A block of Python runs as it is; a block ``py`` does not run.
-- A block of YAML whose first line names a file is written there.
+- A block of YAML or ``py`` whose first line names a file is written there.
 
 A block ``text`` after a block of Python has what it prints. All of it happens below ``/lake/``, which is a
 temporary folder. Commits are shown a minute apart, because the true times change with every run.
@@ -39,12 +39,13 @@ GROUPS = {
     ),
     "tutorials": ("tutorials/many-tables.md", "tutorials/debezium.md", "tutorials/backfill.md"),
     "coming-from": (
-        *("coming-from/databricks-auto-cdc.md", "coming-from/dbt-snapshots.md", "coming-from/mack.md"),
+        *("coming-from/databricks-auto-cdc.md", "coming-from/spark-autocdc.md"),
+        *("coming-from/dbt-snapshots.md", "coming-from/mack.md"),
         *("coming-from/merge.md", "coming-from/foreach-batch.md"),
     ),
 }
 
-_BLOCK = re.compile(r"^```(sql|console|python|yaml)\n(.*?)^```\n(?:\n```text\n.*?^```\n)?", re.M | re.S)
+_BLOCK = re.compile(r"^```(sql|console|python|py|yaml)\n(.*?)^```\n(?:\n```text\n.*?^```\n)?", re.M | re.S)
 #: A line that ends with a commit's time, after its version: of a table, and of CSV.
 _TIMES = (
     re.compile(r"^(?P<before> *(?P<version>\d+) .*)[\d-]{10}(?P<between> )[\d:]{8}(?P<after>Z)$", re.M),
@@ -69,7 +70,7 @@ def rendered(pages: Sequence[str], spark: SparkSession, folder: Path) -> list[st
 
     def run(block: re.Match[str]) -> str:
         kind, code = block[1], block[2]
-        if kind == "yaml":
+        if kind in ("yaml", "py"):
             _write(code, folder)
             return block[0]
         if kind == "sql":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_cdc.cli.common import refuse
-from delta_cdc.config import SUFFIXES, Table, load
+from delta_cdc.config import CODE_SUFFIXES, SUFFIXES, Table, load
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.variables import expand
 
@@ -152,7 +152,7 @@ def is_configuration(text: str) -> bool:
     if not text.strip():
         return False
     if not path.is_dir():
-        return path.suffix in SUFFIXES
+        return path.suffix in (*SUFFIXES, *CODE_SUFFIXES)
     return not (path / "_delta_log").is_dir() and any(entry.suffix in SUFFIXES for entry in path.iterdir())
 
 

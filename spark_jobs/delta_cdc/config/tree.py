@@ -20,7 +20,7 @@ from yaml.composer import Composer, ComposerError
 from delta_cdc.config.findings import Findings, Place, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 #: The suffixes of configuration files.
 SUFFIXES = (".yaml", ".yml")
@@ -114,23 +114,30 @@ def read(source: str | Path | Mapping[str, Any], findings: Findings) -> tuple[li
     return [node for node in nodes if node is not None], tuple(map(str, files))
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """Stops the reading of a file at a problem."""
 
     def __init__(self, place: Place, message: str, remedy: str) -> None:
+        super().__init__(message)
         self.finding = (place, message, remedy)
 
 
-def read_file(path: Path, name: str, findings: Findings) -> Node | None:
+def read_file(
+    path: Path,
+    name: str,
+    findings: Findings,
+    parse: Callable[[str, str, Findings], Node | None] | None = None,
+) -> Node | None:
     """Read a file.
 
     :param name: name of the file in messages
     :param findings: receives the problems of the file
+    :param parse: makes the tree of the file's text and name, and may raise :class:`Refused`; None reads YAML
     :return: None if the file is empty or cannot be read
     """
     try:
-        return _parsed(_content(path, name), name, findings)
-    except _Refused as refused:
+        return (parse or _parsed)(_content(path, name), name, findings)
+    except Refused as refused:
         findings.add(*refused.finding)
         findings.is_partial = True
         return None
@@ -142,9 +149,9 @@ def _content(path: Path, name: str) -> str:
     try:
         size = path.stat().st_size
         if not path.is_file():
-            raise _Refused(place, "It is neither a file nor a folder.", "name a YAML file.")
+            raise Refused(place, "It is neither a file nor a folder.", "name a YAML file.")
         if size > MOST_BYTES:
-            raise _Refused(
+            raise Refused(
                 place,
                 f"The file has {size} bytes, and {MOST_BYTES} is the most that is read.",
                 "split it into several files of one folder, and name the folder.",
@@ -154,7 +161,7 @@ def _content(path: Path, name: str) -> str:
             content = file.read(MOST_BYTES + 1)[:MOST_BYTES]
     except OSError as error:
         cause = error.strerror or str(error)
-        raise _Refused(
+        raise Refused(
             place, f"The file cannot be read: {cause}.", "correct the path, or its permissions."
         ) from error
     try:
@@ -163,7 +170,7 @@ def _content(path: Path, name: str) -> str:
         before = content[: error.start]
         line, start = before.count(b"\n") + 1, before.rfind(b"\n") + 1
         column = len(before[start:].decode("utf-8", "replace")) + 1
-        raise _Refused(Place(name, line, column), "The file is not UTF-8.", "save it as UTF-8.") from error
+        raise Refused(Place(name, line, column), "The file is not UTF-8.", "save it as UTF-8.") from error
 
 
 def _parsed(text: str, name: str, findings: Findings) -> Node | None:
@@ -171,15 +178,15 @@ def _parsed(text: str, name: str, findings: Findings) -> Node | None:
         root = _Composer(text, name).get_single_node()
     except ComposerError as error:
         remedy = "split it into several files of one folder, and name the folder."
-        raise _Refused(_place(name, error.problem_mark), "A second document begins.", remedy) from error
+        raise Refused(_place(name, error.problem_mark), "A second document begins.", remedy) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         cause = ", ".join(part for part in (error.context, error.problem) if part)
         place = Place(name) if mark is None else _place(name, mark)
-        raise _Refused(place, f"It is no YAML: {cause}.", _remedy(cause, text, mark)) from error
+        raise Refused(place, f"It is no YAML: {cause}.", _remedy(cause, text, mark)) from error
     except yaml.YAMLError as error:
         cause = " ".join(str(error).split())
-        raise _Refused(Place(name), f"It is no YAML: {cause}.", "remove what cannot be printed.") from error
+        raise Refused(Place(name), f"It is no YAML: {cause}.", "remove what cannot be printed.") from error
     return None if root is None else _node(root, name, findings)
 
 
@@ -218,12 +225,12 @@ class _Composer(*_BASES):  # type: ignore[misc]
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
             item = "An alias (*…)" if isinstance(event, yaml.AliasEvent) else "An anchor (&…)"
             remedy = "put what several pipelines share into defaults or a group; quote a text that begins so."
-            raise _Refused(place, f"{item} stands here: {shown(event.anchor)}.", remedy)
+            raise Refused(place, f"{item} stands here: {shown(event.anchor)}.", remedy)
         if event.tag is not None:
             remedy = "remove it, or quote a text that begins so."
-            raise _Refused(place, f"A tag stands here: {shown(event.tag)}.", remedy)
+            raise Refused(place, f"A tag stands here: {shown(event.tag)}.", remedy)
         if self._level > MOST_LEVELS:
-            raise _Refused(place, _TOO_DEEP, "write it flat.")
+            raise Refused(place, _TOO_DEEP, "write it flat.")
         self._level += 1
         node = super().compose_node(parent, index)
         self._level -= 1
@@ -233,7 +240,7 @@ class _Composer(*_BASES):  # type: ignore[misc]
 def _node(parsed: Any, name: str, findings: Findings) -> Node:
     place = _place(name, parsed.start_mark)
     if isinstance(parsed, yaml.ScalarNode):
-        return Node(place, parsed.value if parsed.style else _scalar(parsed.value), text=parsed.value)
+        return Node(place, parsed.value if parsed.style else scalar(parsed.value), text=parsed.value)
     if isinstance(parsed, yaml.SequenceNode):
         return Node(place, [_node(item, name, findings) for item in parsed.value])
     mapping = Node(place, {})
@@ -256,8 +263,8 @@ def _node(parsed: Any, name: str, findings: Findings) -> Node:
     return mapping
 
 
-def _scalar(text: str) -> Any:
-    """Return the value of a text without quotes."""
+def scalar(text: str) -> Any:
+    """Return the value of a text without quotes, as a configuration has it."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:

@@ -158,6 +158,24 @@ def test_what_wakes_a_group() -> None:
     assert group_asset("sales é").uri == "x-delta-cdc-group://sales%20%C3%A9"
 
 
+def test_auto_cdc_code_makes_a_dag(tmp_path: Path) -> None:
+    """The code is read, not run; the caller gives the places of its tables, and settings of the DAG."""
+    file = tmp_path / "users.py"
+    file.write_text("raise SystemExit\nimport dlt\ndlt.apply_changes('users', 'feed', ['id'], 'seq')\n")
+    places = {"sources": {"feed": "/lake/feed"}, "targets": {"users": "/lake/users"}}
+    dags = build_dags(file, **places, defaults={"schedule": "*/15 * * * *"})
+    assert list(dags) == ["users", "users__backfill"]
+    assert isinstance(dags["users"].timetable, CronDataIntervalTimetable)
+    (table,) = dags["users"].task_dict["detect_changes"].tables
+    assert (table["source"], table["target"], table["source_kind"]) == (
+        "/lake/feed",
+        "/lake/users",
+        "change_log",
+    )
+    with pytest.raises(InvalidConfiguration, match="sources given for a mapping, which is no AUTO CDC code"):
+        build_dags(sales(), sources={"feed": "/lake/feed"})
+
+
 def test_a_relative_path_counts_from_the_dag_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The absolute path of the file was a part of the DAG, so each new copy made a new version."""
     monkeypatch.chdir(tmp_path)

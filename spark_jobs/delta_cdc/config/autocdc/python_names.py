@@ -1,0 +1,164 @@
+"""The names of a Python module, without running it: what its imports and its constants stand for."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from delta_cdc.config.findings import Place
+from delta_cdc.config.tree import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: The modules that define pipelines, and those of SQL functions.
+_PIPELINES = ("dlt", "pyspark.pipelines", "databricks.pipelines")
+_FUNCTIONS = ("pyspark.sql.functions", "pyspark.sql.connect.functions")
+PIPELINES, FUNCTIONS = "pipelines", "functions"
+#: Longest piece of code in a message.
+_SHOWN = 60
+
+
+class Source:
+    """A file of Python.
+
+    :param text: its content
+    :param name: its name in messages
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        self._lines = text.splitlines()
+        self.name = name
+
+    def place(self, node: ast.AST) -> Place:
+        """Return the place of a part; its column counts characters, where the parser counts bytes."""
+        line, start = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+        before = self._lines[line - 1].encode()[:start] if line <= len(self._lines) else b""
+        return Place(self.name, line, len(before.decode(errors="replace")) + 1)
+
+    def refused(self, node: ast.AST, message: str, remedy: str) -> Refused:
+        """Return the error for a part of the code."""
+        return Refused(self.place(node), message, remedy)
+
+
+def shown(node: ast.AST) -> str:
+    """Return a part of the code for a message, in one line."""
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+class Names:
+    """What the names of a module stand for.
+
+    :param tree: the module
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        #: Local name -> dotted name of the module, or of its part.
+        self._imports: dict[str, str] = {}
+        self._stars: list[str] = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    self._imports[alias.asname or alias.name] = alias.name
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for alias in node.names:
+                    if alias.name == "*":
+                        self._stars.append(node.module)
+                    else:
+                        self._imports[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+        self._bound = set(_bound(tree))
+        self.constants = _constants(tree)
+
+    @property
+    def defines_pipelines(self) -> bool:
+        """Return whether the module imports one of the modules that define pipelines."""
+        found = (*self._imports.values(), *self._stars)
+        return any(text == one or text.startswith(f"{one}.") for text in found for one in _PIPELINES)
+
+    def called(self, node: ast.AST) -> tuple[str, str]:
+        """Return the module and the name of a function, as ``("pipelines", "table")``; else two empty texts.
+
+        :param node: an expression, such as ``dp.table``
+        """
+        dotted = _dotted(node)
+        for candidate in self._candidates(dotted):
+            for kind, modules in ((PIPELINES, _PIPELINES), (FUNCTIONS, _FUNCTIONS)):
+                home, _, name = candidate.rpartition(".")
+                if any(home == one or home.startswith(f"{one}.") for one in modules):
+                    return kind, name
+        return "", ""
+
+    def _candidates(self, dotted: str) -> Iterator[str]:
+        """Yield the full names that a dotted name may have."""
+        if not dotted:
+            return
+        parts = dotted.split(".")
+        for end in range(len(parts), 0, -1):
+            head = ".".join(parts[:end])
+            if head in self._imports:
+                yield ".".join([self._imports[head], *parts[end:]])
+                return
+        if len(parts) == 1 and dotted not in self._bound:
+            yield from (f"{module}.{dotted}" for module in self._stars)
+
+
+def _dotted(node: ast.AST) -> str:
+    """Return the text of a name such as ``a.b.c``; "" for any other expression."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def _constants(tree: ast.Module) -> dict[str, ast.expr]:
+    """Return the names of the module that have one value, which nothing changes, with its expression."""
+    bound: dict[str, int] = {}
+    for name in _bound(tree):
+        bound[name] = bound.get(name, 0) + 1
+    changed = set(_changed(tree))
+    values: dict[str, ast.expr] = {}
+    for statement in tree.body:
+        target: ast.expr | None = None
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target = statement.targets[0]
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            target = statement.target
+        if isinstance(target, ast.Name) and bound[target.id] == 1 and target.id not in changed:
+            values[target.id] = statement.value  # type: ignore[attr-defined]
+    return values
+
+
+def _bound(tree: ast.Module) -> Iterator[str]:
+    """Yield each name as often as the module binds it, outside of functions and classes."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+            yield from (name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names)
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+            yield node.id
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            yield node.name
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            yield node.rest
+        waiting.extend(ast.iter_child_nodes(node))
+
+
+def _changed(tree: ast.Module) -> Iterator[str]:
+    """Yield the names whose values the code may change in place, such as ``KEYS.append(…)``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if isinstance(node.func.value, ast.Name):
+                yield node.func.value.id
+        elif (
+            isinstance(node, ast.Subscript | ast.Attribute)
+            and isinstance(node.ctx, ast.Store | ast.Del)
+            and isinstance(node.value, ast.Name)
+        ):
+            yield node.value.id
