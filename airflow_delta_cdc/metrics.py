@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import Stats, conf
 
-from delta_cdc.core.metrics import commit_samples, effort_samples, lag_samples
+from delta_cdc.core.metrics import commit_samples, effort_samples, lag_samples, shadow_samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -59,6 +59,8 @@ def _run_samples(published: Mapping[str, Any]) -> Iterator[Sample]:
     for part in (published.get("ingested") or {}, published):
         if part.get("applied"):
             yield from commit_samples(pipeline, part["counts"], part["bytes_written"])
+    made = [one for one in published.get("shadow") or () if one["status"] != "not_compared"]
+    yield from shadow_samples(pipeline, [one["counts"] for one in made])
     yield from effort_samples(pipeline, published["seconds"], published["attempts_lost"])
 
 

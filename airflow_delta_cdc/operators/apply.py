@@ -97,6 +97,8 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         discard_history: bool | str = False,
         approve: str | None = None,
         take_over_from: str | None = None,
+        shadow_of: Mapping[str, str] | str | None = None,
+        shadowed_by: Mapping[str, str] | str | None = None,
         dry_run: bool | str = False,
         staging: str | None = None,
         freshness: float | str | None = None,
@@ -142,6 +144,8 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         self.discard_history = discard_history
         self.approve = approve
         self.take_over_from = take_over_from
+        self.shadow_of = shadow_of
+        self.shadowed_by = shadowed_by
         self.dry_run = dry_run
         self.staging = staging
         self.freshness = freshness

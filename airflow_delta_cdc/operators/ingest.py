@@ -117,6 +117,8 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         discard_history: bool | str = False,
         approve: str | None = None,
         take_over_from: str | None = None,
+        shadow_of: Mapping[str, str] | str | None = None,
+        shadowed_by: Mapping[str, str] | str | None = None,
         dry_run: bool | str = False,
         freshness: float | str | None = None,
         format: str = "json",  # noqa: A002 - the option's name everywhere
@@ -173,6 +175,8 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         self.discard_history = discard_history
         self.approve = approve
         self.take_over_from = take_over_from
+        self.shadow_of = shadow_of
+        self.shadowed_by = shadowed_by
         self.dry_run = dry_run
         self.freshness = freshness
         self.format = format

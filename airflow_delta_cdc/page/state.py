@@ -35,7 +35,7 @@ _OF_ONE = (
 )
 #: Figures that are unknown after a failed run which did not publish them. Others stay true: versions that are
 #: applied, and how long the oldest change that is not applied has waited.
-_OF_LAST_RUN = ("rows", "quarantined", "rules", "lag_versions", "lag_bytes")
+_OF_LAST_RUN = ("rows", "quarantined", "rules", "differing", "lag_versions", "lag_bytes")
 #: Before its readable range ends, a pipeline is listed as expiring for this long.
 _WARNED = timedelta(days=2)
 _FINISHED = ("success", "failed")
@@ -320,10 +320,21 @@ def figures(published: Mapping[str, Any], moment: datetime | None = None) -> dic
         found["rows"] = {name: _number(counts.get(name)) for name in _ROWS}
         found["quarantined"] = _number(counts.get("quarantined")) + _number(of_ingest.get("quarantined"))
         found["rules"] = {name: _number(count) for name, count in broken_in(counts)}
+        found["differing"] = _differing(published.get("shadow"))
     then = _moment(found["as_of"])
     if _number(lag.get("seconds")) and then is not None:
         found["behind_since"] = _iso(then - timedelta(seconds=lag["seconds"]))
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _differing(comparisons: Any) -> list[str]:
+    """Return the pairs of a pipeline and its shadow whose rows differ."""
+    found = map(_mapping, comparisons) if isinstance(comparisons, list) else ()
+    return [
+        f"{_text(one.get('original'))} and its shadow {_text(one.get('shadow'))}"
+        for one in found
+        if one.get("status") == "differing"
+    ]
 
 
 def _merged(*known: Mapping[str, Any]) -> dict[str, Any]:
@@ -479,7 +490,9 @@ def _item(
     shown = _merged(*([of_event] if is_newer else []), *known, of_event, declared)
     if last is not None and last.figures:
         shown |= {
-            name: last.figures[name] for name in ("rows", "quarantined", "rules") if name in last.figures
+            name: last.figures[name]
+            for name in ("rows", "quarantined", "rules", "differing")
+            if name in last.figures
         }
     if last is not None and last.state in ("failed", "retrying", "hidden"):
         unknown = [name for name in _OF_LAST_RUN if name not in last.figures]
@@ -600,6 +613,12 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
             "level": "warning",
             "text": f"Rows of the last run broke the rule {name}: {number}.",
             "remedy": "correct them at the source; or change the rule, after delta-cdc rules try.",
+        }
+    for pair in item.get("differing", []):
+        yield {
+            "level": "warning",
+            "text": f"Their rows differ: {pair}.",
+            "remedy": "look at the differences: delta-cdc shadow compare --all.",
         }
     if item["is_paused"]:
         text = f"{item['dag_id']} is paused: no scheduled run starts."

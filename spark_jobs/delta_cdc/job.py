@@ -2,7 +2,7 @@
 
 An ingest may include the apply that follows it. This module plans that apply, from the log that the ingest
 wrote. The plan needs obstore; if the driver lacks it, the process that started the application starts another
-application for the apply.
+application for the apply. In the same way, the comparison of a target with its shadow follows an apply.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec, failpoints, private_files
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.shadow import Comparison, not_compared
 from delta_cdc.core.spec import BatchSpec, JobResult
 from delta_cdc.core.steps import ranges_of
+from delta_cdc.core.uris import is_name
 from delta_cdc.delta_log.file_manifests import prepared
+from delta_cdc.delta_log.table import run_sync
 from delta_cdc.manifest_folder import folder_for
+from delta_cdc.planning.shadow import plan_comparison
 from delta_cdc.run.apply import Applying
 from delta_cdc.run.loop import Services, run_alone
-from delta_cdc.spark import catalog, staging, table_properties
+from delta_cdc.spark import catalog, exchange, named_errors, shadow, staging, table_properties
 from delta_cdc.spark.apply import engine, from_events
 from delta_cdc.spark.ingest import engine as ingest
 from delta_cdc.spark.ingest import kafka
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from delta_cdc.core.requests import ApplyRequest
+    from delta_cdc.core.shadow import Pair
     from delta_cdc.core.spec import ApplySpec, IngestSpec, Spec
 
     _Run = Callable[[SparkSession, Any], JobResult]
@@ -72,12 +77,17 @@ def run(
     """
 
     ingested = partial(_ingested, options=storage_options, kafka_options=kafka_options, scratch=scratch)
+    applied = partial(_applied, options=storage_options)
 
     def run_one(job: Spec, reads: Callable[[str], object] = log.debug) -> JobResult:
         began = time.monotonic()
         failpoints.reached("started")
         try:
-            run_of: Mapping[str, _Run] = {**_RUNS, "ingest": partial(ingested, reads=reads)}
+            run_of: Mapping[str, _Run] = {
+                **_RUNS,
+                "ingest": partial(ingested, reads=reads),
+                "apply": applied,
+            }
             result = run_of[job.job](spark, job)
         except Exception as error:  # noqa: BLE001 - the result names the error
             return failed(error, job.place, spark)
@@ -105,13 +115,14 @@ def _worked(result: JobResult, began: float) -> JobResult:
     return replace(result, seconds={"work": time.monotonic() - began})
 
 
-#: The function that runs each type of job, except an ingest.
+#: The function that runs each type of job, except an ingest and an apply.
 _RUNS: dict[str, _Run] = {
-    "apply": engine.run,
     "read": staging.run,
     "resolve": catalog.run,
     "verify": verify,
     "why": why,
+    "shadow": shadow.run,
+    "exchange": exchange.run,
     **dict.fromkeys(maintain.RUNS, maintain.run),
     "enable": table_properties.run,
 }
@@ -189,6 +200,61 @@ def _ingested(
         if known_error is None:
             raise
         raise known_error from error
+
+
+def _applied(spark: SparkSession, spec: ApplySpec, *, options: Mapping[str, str] | None) -> JobResult:
+    """Apply, then compare the target with the other one of each pair, if the apply has committed."""
+    result = engine.run(spark, spec)
+    if result.status != "committed" or not spec.shadows:
+        return result
+    found = [compare_after(spark, spec, pair, options) for pair in spec.shadows]
+    return replace(result, tables=tuple(codec.encoded(one) for one in found))
+
+
+def compare_after(
+    spark: SparkSession, spec: ApplySpec, pair: Pair, storage_options: Mapping[str, str] | None
+) -> Comparison:
+    """Compare the targets of a pair after an apply. The apply stays committed, whatever happens here.
+
+    :param storage_options: see :func:`apply_after`
+    :return: the comparison; ``not_compared`` if it is not possible, or fails
+    """
+    try:
+        if find_spec("obstore") is None:
+            return not_compared(pair, "obstore is not installed where the driver runs")
+        options = storage_options if storage_options is not None else _from_environment()
+        located = replace(
+            pair,
+            original_target=_location(spark, pair.original_target),
+            shadow_target=_location(spark, pair.shadow_target),
+        )
+        planned = run_sync(
+            plan_comparison(
+                located,
+                run_id=spec.run_id,
+                # The user guarantees it for the tables of this pipeline only.
+                single_driver=spec.single_driver and spec.pipeline == pair.shadow,
+                storage_options=dict(options) if options else None,
+            )
+        )
+        if isinstance(planned, Comparison):
+            return planned
+        (row,) = shadow.run(spark, planned).tables
+        return codec.decoded(Comparison, row)
+    except Exception as error:
+        log.debug("%s and %s were not compared", pair.original, pair.shadow, exc_info=True)
+        failure = named_errors.named(error, f"the comparison of {pair.original} and {pair.shadow}")
+        return not_compared(pair, f"{type(failure).__name__}: {failure.message}")
+
+
+def _location(spark: SparkSession, table: str) -> str:
+    """Return the location of a table.
+
+    :raises TableNotFound: the catalog has no such name
+    """
+    if not is_name(table):
+        return table
+    return str(catalog.delta_detail(spark, table, remedy="run its pipeline first.")["location"])
 
 
 #: The variable that names a JSON file, readable only by this user, with the options of the object store.

@@ -21,6 +21,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest, CommitRequest, ReadRequest
 from delta_cdc.core.spec import ApplySpec, JobResult, ReadSpec, fingerprint, step_fingerprint
+from delta_cdc.core.validation import described
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import Seal, SealStep, TableVersion
 from delta_cdc.delta_log.table import DeltaLog, run_sync
@@ -92,7 +93,7 @@ class World:
                 given["parameters"] = {"mode": "Overwrite" if step.kind == "reset" else "ErrorIfExists"}
             elif step.kind not in ("apply", "reload", "repair"):
                 given = {"operation": "WRITE", "metrics": {"numOutputRows": "0"}, "rows": False}
-            made = sealing(spec, step, step.kind, {"where": spec.options.where}, {"suppressed": 4})
+            made = sealing(spec, step, step.kind, described(spec.options), {"suppressed": 4})
             self.target.write_seal(made, **given)
         return DONE
 

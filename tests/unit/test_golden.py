@@ -591,7 +591,7 @@ def test_marks_of_maintenance(tmp_path: Path) -> None:
     spec = specs.OptimizeSpec(
         run_id="r", table_uri="/lake/t", where="day > '2027'", zorder_by=("id",), full=True
     )
-    layout = maintenance_tags.layout(spec)
+    layout = spec.tag
     made = {
         "optimize": maintenance_tags.written("optimize", **layout),
         "expire": maintenance_tags.written("expire", below="30"),

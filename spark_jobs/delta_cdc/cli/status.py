@@ -140,6 +140,8 @@ def _lines(status: Status) -> Iterator[str]:
         if status.late is not None:
             yield f"  state      {'late' if status.late else 'in time'}"
         yield f"  good until {status.readable_until or 'unknown'}"
+    if status.shadow is not None:
+        yield f"  shadow     {status.shadow}"
     for finding in status.findings:
         yield f"  !          {finding}"
 

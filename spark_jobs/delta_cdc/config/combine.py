@@ -40,7 +40,12 @@ def check(table: Table, places: dict[str, Place], place: Place, findings: Findin
     :param places: the places of the arguments
     :param place: the place of the pipeline
     """
-    given = dict(table.arguments)
+    # The target of the original is not known yet (delta_cdc.config.shadows).
+    given = {
+        name: value
+        for name, value in table.arguments.items()
+        if name != "shadow_of" or not isinstance(value, str)
+    }
     has_log = "log" in given
     kind, of_logs = given.get("source_kind"), "change_feed" if given.get("insert_only") else "change_log"
     if has_log and kind not in (None, of_logs):

@@ -100,6 +100,7 @@ _TYPES: dict[str, Any] = {
     "partitions": str | list[str] | dict[str, str | None],
     "texts": dict[str, str],
     "mapping": dict[str, Any],
+    "pipeline_tables": str | dict[str, str],
     "value_rules": dict[str, str | CheckedRule],
 }
 

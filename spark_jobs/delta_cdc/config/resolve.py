@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.config import combine, models, values
+from delta_cdc.config import combine, models, shadows, values
 from delta_cdc.config.configuration import Configuration, Group, Table
 from delta_cdc.config.findings import Place, nearest, shown
 from delta_cdc.core.errors import InvalidConfiguration
@@ -227,7 +227,12 @@ class _Resolver:
         self._check_dag_ids(groups)
         self._check_places(groups)
         self._check_watched(groups)
-        return groups
+        return shadows.linked(groups, self._shadow_is_wrong)
+
+    def _shadow_is_wrong(self, pipeline: str, problem: str, remedy: str) -> None:
+        section = self._pipelines[pipeline]
+        place = section.places.get("shadow_of", section.place)
+        self._findings.add(place, f"The pipeline {pipeline}: {problem}", remedy)
 
     def _check_empty(self, members: Mapping[str, object]) -> None:
         if not self._pipelines or set(members) - set(self._groups):

@@ -399,6 +399,19 @@ def settings(name: str, value: Any) -> dict[str, str]:
     return {key: item for key, item in properties(name, value).items() if item.strip() != "None"}
 
 
+def pipeline_tables(name: str, value: Any) -> dict[str, str]:
+    """Read a mapping from names of pipelines to tables, or one name alone, whose table is then ``""``.
+
+    :raises InvalidConfiguration: for anything else
+    """
+    if not is_given(value):
+        return {}
+    found = spelled(value)
+    if isinstance(found, str):
+        return {required(name, found): ""}
+    return {pipeline: table(name, target) for pipeline, target in mapping(name, found).items()}
+
+
 def listed(name: str, value: Any) -> str | None:
     """Read a text with commas, such as ``a.jar,b.jar``, or a list of its parts.
 

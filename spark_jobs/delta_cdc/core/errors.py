@@ -388,6 +388,10 @@ class VerificationFailed(DeltaCdcError):
     """A verification found a problem."""
 
 
+class PromotionRefused(DeltaCdcError):
+    """A shadow must not replace its original now."""
+
+
 def invalid(what: str, remedy: str, argument: str | None = None) -> InvalidConfiguration:
     """Build the error for a configuration that cannot be used.
 

@@ -7,12 +7,9 @@ commit's operation must match it.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from delta_cdc.core import codec
-
-if TYPE_CHECKING:
-    from delta_cdc.core.spec import OptimizeSpec
 
 #: The conf that writes ``userMetadata``.
 CONF = "spark.databricks.delta.commitInfo.userMetadata"
@@ -23,7 +20,7 @@ def written(kind: str, **values: Any) -> str:
     """Return the text of a maintenance tag.
 
     :param kind: ``expire`` (events below the allowed lateness were deleted), ``erase`` (rows of erased keys
-        were deleted) or ``optimize``
+        were deleted), ``optimize`` or ``shadow`` (two targets were compared)
     :param values: JSON values
     """
     return json.dumps({_MARK: _FORMAT, "kind": kind, **values}, sort_keys=True, separators=(",", ":"))
@@ -40,8 +37,3 @@ def read(text: str | None, kind: str) -> dict[str, Any] | None:
     if not isinstance(data, dict) or data.get(_MARK) != _FORMAT or data.get("kind") != kind:
         return None
     return data
-
-
-def layout(spec: OptimizeSpec) -> dict[str, Any]:
-    """Return the content of the tag of an OPTIMIZE: its options."""
-    return {"where": spec.where, "zorder_by": list(spec.zorder_by), "full": spec.full, "purge": spec.purge}

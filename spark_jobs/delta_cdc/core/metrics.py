@@ -82,6 +82,12 @@ METRICS = {
         Metric("quarantined", "counter", "Records or events put into quarantine", ("run",)),
         Metric("rule_broken", "counter", "Rows that broke a rule, by rule", ("run",), "rule"),
         Metric(
+            "shadow_differences",
+            "gauge",
+            "Keys or rows that differ between a target and its shadow",
+            ("run", "status"),
+        ),
+        Metric(
             "attempts_lost",
             "counter",
             "Attempts to commit that failed because another writer committed first",
@@ -157,6 +163,16 @@ def effort_samples(pipeline: str, seconds: Mapping[str, float], attempts_lost: i
     for stage, value in seconds.items():
         yield Sample(METRICS["stage_seconds"], pipeline, value, stage)
     yield Sample(METRICS["attempts_lost"], pipeline, attempts_lost)
+
+
+def shadow_samples(pipeline: str, counts: Iterable[Mapping[str, int]]) -> Iterator[Sample]:
+    """Yield the sample of comparisons with shadows.
+
+    :param counts: of each comparison that was made: differences by kind
+    """
+    numbers = [sum(one.values()) for one in counts]
+    if numbers:
+        yield Sample(METRICS["shadow_differences"], pipeline, sum(numbers))
 
 
 def prometheus_text(samples: Iterable[Sample]) -> str:

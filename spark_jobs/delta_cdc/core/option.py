@@ -270,6 +270,13 @@ VALUE_RULES = Kind(
     shown_as="json",
     is_sql=True,
 )
+PIPELINE_TABLES = Kind(
+    "pipeline_tables",
+    "the name of a pipeline, or a mapping from names of pipelines to their targets",
+    arguments.pipeline_tables,
+    "Mapping[str, str] | str",
+    shown_as="json",
+)
 SETTINGS = Kind("texts", _A_MAPPING, arguments.settings, "Mapping[str, str]")
 MAPPING = Kind("mapping", _A_MAPPING, arguments.mapping, "Mapping[str, Any]", shown_as="json")
 KEY_VALUES = Kind(

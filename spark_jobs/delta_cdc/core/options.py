@@ -28,6 +28,7 @@ from delta_cdc.core.option import (
     NAME,
     OPTIONAL_TABLE,
     PARTITIONS,
+    PIPELINE_TABLES,
     POSITIVE,
     PREDICATE,
     PROJECTIONS,
@@ -478,6 +479,19 @@ class RunOptions(RangeOptions):
         NAME,
         "Old name of the pipeline that built the target: this pipeline continues at the old "
         "watermark, and later runs under the old name fail",
+    )
+    shadow_of: dict[str, str] = option(
+        PIPELINE_TABLES,
+        "Name of the pipeline whose target this one's is to replace, with the same source: after a run of "
+        "either, the current rows of both targets are compared. Outside of a configuration: a mapping "
+        "from the name to its target",
+        default={},
+    )
+    shadowed_by: dict[str, str] = option(
+        PIPELINE_TABLES,
+        "The pipelines that shadow this one: a mapping from their names to their targets. In a "
+        "configuration, ``shadow_of`` sets it",
+        default={},
     )
     dry_run: bool = option(
         FLAG, "Plan, count and show the statements, but write nothing", default=False, of_run=True

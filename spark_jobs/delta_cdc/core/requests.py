@@ -24,6 +24,7 @@ from delta_cdc.core.options import (
     RangeOptions,
     RunOptions,
 )
+from delta_cdc.core.shadow import Pair, pairs
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.core.topics import is_topics
 from delta_cdc.core.uris import spark_uri
@@ -102,6 +103,11 @@ class ApplyRequest(Request, RunOptions):
     def guard(self) -> Guard:
         """Return the limits of the run."""
         return Guard(self.max_deleted, self.max_changed, self.min_source_rows, self.approve or "")
+
+    @property
+    def shadows(self) -> tuple[Pair, ...]:
+        """Return the pairs of this pipeline that are compared after its commits."""
+        return pairs(self.pipeline, self.target, self.shadow_of, self.shadowed_by)
 
     @property
     def goes_on(self) -> bool:

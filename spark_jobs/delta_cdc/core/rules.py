@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from delta_cdc.core.arguments import DRY_RUN, ONWARDS
-from delta_cdc.core.errors import InvalidConfiguration, invalid
+from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved, invalid
 from delta_cdc.core.key_predicates import check_key_predicate
 from delta_cdc.core.options import (
     BOUNDS,
@@ -92,7 +92,8 @@ def check_apply(request: ApplyRequest) -> None:
     )
     if request.take_over_from is not None:
         check_pipeline(request.take_over_from, "take_over_from")
-    check(_first_runs(request), _modes(request), mode_rules(request), _repaired_keys(request))
+    check(_first_runs(request), _shadows(request))
+    check(_modes(request), mode_rules(request), _repaired_keys(request))
     if request.repair_keys is not None:
         check_key_predicate(request.repair_keys, request.options.keys)
 
@@ -330,6 +331,50 @@ def _first_runs(r: ApplyRequest) -> Iterator[Rule]:
     )
 
 
+def _shadows(r: ApplyRequest) -> Iterator[Rule]:
+    """Yield the rules of a shadow that need no other pipeline; a configuration checks those of both."""
+    for argument in ("shadow_of", "shadowed_by"):
+        for name, target in getattr(r, argument).items():
+            check_pipeline(name, argument)
+            yield Rule(
+                name == r.pipeline,
+                argument,
+                f"{argument} is {name}, the pipeline's own name",
+                "name the other pipeline, or leave it out.",
+            )
+            yield Rule(
+                not target,
+                argument,
+                f"{argument} is {name}, without a target",
+                f"give a mapping: {{'{name}': '<its target>'}}.",
+            )
+            yield Rule(
+                bool(target) and _same_table(target, r.target),
+                argument,
+                f"{argument} names the target of this pipeline, {r.target}",
+                "give each of the two pipelines its own target.",
+            )
+    yield Rule(
+        len(r.shadow_of) > 1,
+        "shadow_of",
+        f"shadow_of names {len(r.shadow_of)} pipelines",
+        "name one.",
+    )
+    yield Rule(
+        bool(r.shadow_of and r.shadowed_by),
+        "shadow_of",
+        "shadow_of and shadowed_by are given",
+        "let both pipelines shadow the original: a shadow cannot have a shadow.",
+    )
+
+
+def _same_table(one: str, other: str) -> bool:
+    try:
+        return canonical_uri(one) == canonical_uri(other)
+    except TableNameUnresolved:
+        return one.strip() == other.strip()
+
+
 def _modes(r: ApplyRequest) -> Iterator[Rule]:
     """Yield the rules of a reset, which depend on the target."""
     yield Rule(
@@ -342,7 +387,8 @@ def _modes(r: ApplyRequest) -> Iterator[Rule]:
         r.mode == "reset" and r.options.stored_as_scd_type == 2 and not r.discard_history,
         "mode",
         "mode is 'reset', which would delete the history of a target of SCD type 2",
-        "set discard_history to delete it; or use mode 'reload', which keeps it.",
+        "set discard_history to delete it; or use mode 'reload', which keeps it; or build the new target "
+        "beside the old one (shadow_of, docs/howto/shadow.md).",
     )
     yield Rule(
         r.mode == "reset" and r.sets_baseline,
@@ -361,7 +407,8 @@ def _repaired_keys(r: ApplyRequest) -> Iterator[Rule]:
         r.options.insert_only and bool(by_key),
         "insert_only",
         f"insert_only and {', '.join(by_key)} are given",
-        "set keys and remove insert_only, because rows are compared by key. Or use mode 'reset'.",
+        "set keys and remove insert_only, because rows are compared by key, for a target beside the old one "
+        "(shadow_of, docs/howto/shadow.md). Or use mode 'reset'.",
     )
     yield Rule(
         r.allow_empty and r.options.source_kind != "snapshot",

@@ -20,8 +20,10 @@ from delta_cdc.core.errors import SpecUnreadable
 from delta_cdc.core.guard import Guard
 from delta_cdc.core.options import ApplyOptions, IngestOptions, QueryOptions
 from delta_cdc.core.requests import ApplyRequest  # noqa: TC001 - the codec reads hints
+from delta_cdc.core.shadow import Names, Pair  # noqa: TC001
 from delta_cdc.core.steps import Step, ranges_of
-from delta_cdc.core.watermark import Seal, SealStep
+from delta_cdc.core.uris import is_name, spark_uri
+from delta_cdc.core.watermark import Seal, SealStep, TableVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -182,6 +184,7 @@ class ApplySpec(SealedSpec):
     :param target_comment: comment of a table that gets its name here
     :param guard: limits beyond which a step commits nothing
     :param erased: the erased keys of source and target, whose rows the job does not write
+    :param shadows: the pairs of this pipeline, which the job compares after its commits
     """
 
     target_uri: str
@@ -196,12 +199,19 @@ class ApplySpec(SealedSpec):
     target_comment: str = field(default="", metadata=OUTSIDE_IDENTITY)
     guard: Guard = field(default=Guard(), metadata=OUTSIDE_IDENTITY)
     erased: ErasedKeys = field(default=ErasedKeys(), metadata=OUTSIDE_IDENTITY)
+    shadows: tuple[Pair, ...] = field(default=(), metadata=OUTSIDE_IDENTITY)
     job: Literal["apply"] = "apply"
 
     @property
     def into(self) -> str:
         """Return the target."""
         return self.target_uri
+
+    @property
+    def locations(self) -> list[str]:
+        """Return also the targets to compare; the job looks up catalog names."""
+        compared = [target for pair in self.shadows for target in (pair.original_target, pair.shadow_target)]
+        return [*super().locations, *[spark_uri(target) for target in compared if not is_name(target)]]
 
     @property
     def whole_tables(self) -> list[tuple[str, int | None]]:
@@ -483,6 +493,77 @@ class WhySpec(SealedSpec):
         return step
 
 
+@dataclass(frozen=True)
+class Side:
+    """One of two targets that are compared.
+
+    :param read: the version to read
+    :param options: the options that it was built with
+    """
+
+    uri: str
+    read: TableVersion
+    options: ApplyOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShadowSpec(Spec):
+    """Compare the current rows of a target with those of its shadow, and record the result in the shadow.
+
+    :param source: the version of the source that both contain
+    :param share: compare one of so many rows, chosen by the hash of the key
+    :param share_of: which of the shares
+    :param number: of the transaction that records the result
+    """
+
+    pair: Pair
+    original: Side
+    shadow: Side
+    source: TableVersion
+    share: int
+    share_of: int
+    number: int
+    job: Literal["shadow"] = "shadow"
+
+    @property
+    def name(self) -> str:
+        """Return the two pipelines."""
+        return f"{self.pair.shadow}, shadow of {self.pair.original}"
+
+    @property
+    def locations(self) -> list[str]:
+        """Return the two targets."""
+        return [self.original.uri, self.shadow.uri]
+
+    @property
+    def whole_tables(self) -> list[tuple[str, int | None]]:
+        """Return the versions to read."""
+        return [(side.uri, side.read.version) for side in (self.original, self.shadow)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeSpec(Spec):
+    """Look up the catalog names of two targets, and exchange the names.
+
+    :param original_id: id of the table that the original name gives away; "" only looks the names up
+    :param original_uri: its location
+    :param shadow_id: id of the table that gets the original name
+    :param shadow_uri: its location
+    """
+
+    names: Names
+    original_id: str = ""
+    original_uri: str = ""
+    shadow_id: str = ""
+    shadow_uri: str = ""
+    job: Literal["exchange"] = "exchange"
+
+    @property
+    def name(self) -> str:
+        """Return the two names."""
+        return f"exchange of {self.names.original} and {self.names.shadow}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class MaintenanceSpec(Spec):
     """A maintenance job of one table. Callers fill its request, planning the rest.
@@ -524,6 +605,16 @@ class OptimizeSpec(MaintenanceSpec):
     full: bool = False
     purge: bool = False
     job: Literal["optimize"] = "optimize"
+
+    @property
+    def tag(self) -> dict[str, Any]:
+        """Return the content of the maintenance tag: the options."""
+        return {
+            "where": self.where,
+            "zorder_by": list(self.zorder_by),
+            "full": self.full,
+            "purge": self.purge,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -590,7 +681,18 @@ class EraseSpec(MaintenanceSpec):
 
 
 #: The types of jobs that may be parts of a batch.
-Part = ApplySpec | IngestSpec | VerifySpec | WhySpec | OptimizeSpec | VacuumSpec | ExpireSpec | EraseSpec
+Part = (
+    ApplySpec
+    | IngestSpec
+    | VerifySpec
+    | WhySpec
+    | ShadowSpec
+    | ExchangeSpec
+    | OptimizeSpec
+    | VacuumSpec
+    | ExpireSpec
+    | EraseSpec
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -690,7 +792,8 @@ class JobResult:
     :param counts: counts known to the job (see docs), summed over its steps
     :param tables: one entry per table, for ``enable``: {table, table_id, location, changed}; for
         ``resolve``: the same without ``changed``; one entry per check, for ``verify``; for ``why``: one
-        :class:`delta_cdc.core.why.Found`
+        :class:`delta_cdc.core.why.Found`; for ``shadow``, and one per pair for ``apply``: a
+        :class:`delta_cdc.core.shadow.Comparison`; for ``exchange``: per name {table, table_id, location}
     :param error: :meth:`DeltaCdcError.to_dict` of the named error, for ``failed``
     :param statements: of a dry run: the statements that would run, one text per step
     :param parts: of a batch: one result per part, in order

@@ -322,8 +322,12 @@ def needs_history(options: ApplyOptions) -> bool:
     return options.stored_as_scd_type == 2 and not options.takes_events
 
 
+#: Where a remedy that names a new target explains it.
+BESIDE = "shadow_of, docs/howto/shadow.md"
+
+
 def _drift_remedy(name: str, options: ApplyOptions) -> str:
-    new = "load a new target under a new pipeline name"
+    new = f"build the new target beside the old one ({BESIDE})"
     if name not in _ACCEPTABLE:
         return f'go back to the recorded value, {new}, or replace the target\'s rows with mode="reset".'
     again = "repair" if needs_history(options) else "reload"

@@ -91,6 +91,19 @@ class TableState:
         return not any(self._has_rows(path, file) for (path, _), file in self._files.items())
 
     @cached_property
+    def num_bytes(self) -> int:
+        """Return the size of the active files, at the cost of :attr:`num_files`."""
+        return sum(file.size or 0 for file in self._files.values())
+
+    @cached_property
+    def num_rows(self) -> int | None:
+        """Return the number of visible rows, at the cost of :attr:`num_files`; None if the log lacks it."""
+        rows = [(file.rows, file.masked_rows) for file in self._files.values()]
+        if any(number is None for number, _ in rows):
+            return None
+        return sum(number - masked for number, masked in rows if number is not None)
+
+    @cached_property
     def _files(self) -> dict[Key, Add]:
         return self._list_files()
 

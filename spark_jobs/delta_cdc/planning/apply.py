@@ -277,7 +277,8 @@ async def _steps(
         # Insert-only commits are readable without the feed, so this commit must also update or delete rows.
         raise NotInsertOnly(
             f"{error.message} The pipeline {request.pipeline} is insert_only.",
-            remedy="give keys, drop insert_only and load a new target; or keep to inserts in the source.",
+            remedy="build a target with keys and without insert_only beside the old one "
+            f"({validation.BESIDE}); or keep to inserts in the source.",
         ) from error
 
 

@@ -252,5 +252,6 @@ def outside_reach(flows: Sequence[Flow]) -> list[str]:
         "Copies: backups, clones, exports, replicas of the storage, and the older versions that it keeps.",
         "Consumers that are not in the configuration, and the tables that they write.",
         "Logs of Spark and Airflow, and Airflow's database, which has the arguments of its runs.",
+        "Samples of differences between a target and its shadow, in the log of the shadow and in XComs.",
         f"The ledgers keep a keyed hash of the key, and not the key: {ledgers}.",
     ]

@@ -66,7 +66,7 @@ def repeats(info: CommitInfo, spec: OptimizeSpec) -> bool:
         return False
     tag = maintenance_tags.read(info.user_metadata, "optimize")
     if tag is not None:
-        return all(tag.get(name) == value for name, value in maintenance_tags.layout(spec).items())
+        return all(tag.get(name) == value for name, value in spec.tag.items())
     return (
         spec.where is None
         and _parameter(info, "predicate") == []

@@ -87,6 +87,7 @@ async def planned(
         target_name=request.target_name,
         target_comment=request.target_comment or "",
         guard=request.guard,
+        shadows=request.shadows,
         erased=await erased_keys.left_out(
             request.target,
             observed.recorded,
@@ -237,7 +238,8 @@ def _refuse_counted(options: ApplyOptions, because: DeltaCdcError) -> None:
     if validation.needs_history(options) and any(COMMIT_VERSION in text.lower() for text in used):
         raise type(because)(
             f"{because.message} The intervals in the target are versions of the earlier table.",
-            remedy='load a new target, or discard the history with mode="reset" and discard_history.',
+            remedy=f"build a new target beside the old one ({validation.BESIDE}), or discard the history "
+            'with mode="reset" and discard_history.',
         ) from because
 
 

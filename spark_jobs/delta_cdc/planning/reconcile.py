@@ -344,7 +344,7 @@ async def _in_effect(
     :param after: the version before the oldest one that may be needed
     """
     history = SealChain(log.history(), version, uri=log.uri)
-    async for commit in Back(history, version, after, restored=partial(_restored_version, log)):
+    async for commit in Back(history, version, after, restored=partial(restored_to, log)):
         seal = seal_of(commit, pipeline)
         if seal is not None:
             yield seal, commit
@@ -353,7 +353,7 @@ async def _in_effect(
 # -- the walk -----------------------------------------------------------------------------------
 async def _walk(log: DeltaLog, history: History, state: TableState, pipeline: str) -> _Walk:
     walk = _Walk()
-    back = Back(history, state.version, restored=partial(_restored_version, log))
+    back = Back(history, state.version, restored=partial(restored_to, log))
     async for commit in back:
         walk.seal = seal_of(commit, pipeline)
         if walk.seal is not None:
@@ -363,7 +363,7 @@ async def _walk(log: DeltaLog, history: History, state: TableState, pipeline: st
         if restores(commit):
             walk.notes.append(
                 f"The target {state.uri} was restored in version {commit.version} to version "
-                f"{_restored_version(log, commit)}: the watermark of that version applies."
+                f"{restored_to(log, commit)}: the watermark of that version applies."
             )
         elif walk.replaced is None and replaces(commit):
             walk.replaced = commit
@@ -431,7 +431,12 @@ async def _other_pipelines(history: History, state: TableState, pipeline: str) -
 
 
 # -- RESTORE ------------------------------------------------------------------------------------
-def _restored_version(log: DeltaLog, restore: Commit) -> int:
+def restored_to(log: DeltaLog, restore: Commit) -> int:
+    """Return the version that a RESTORE of a target restored.
+
+    :raises CorruptLog: its commit names no version
+    :raises WatermarkExpired: it restored a time, whose version is not known
+    """
     version = restored_version(restore)
     if version is not None:
         return version

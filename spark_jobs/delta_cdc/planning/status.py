@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core import codec
 from delta_cdc.core.concurrency import settled
 from delta_cdc.core.errors import VersionsExpired
-from delta_cdc.core.metrics import METRICS, Sample, commit_samples, is_late, lag_samples
+from delta_cdc.core.metrics import METRICS, Sample, commit_samples, is_late, lag_samples, shadow_samples
 from delta_cdc.core.retention import (
     FILE_RETENTION,
     LOG_RETENTION,
@@ -19,10 +19,12 @@ from delta_cdc.core.retention import (
     readable,
     text_of,
 )
+from delta_cdc.core.shadow import Agreement
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import preconditions
 from delta_cdc.planning.ingest_status import IngestStatus, ingest_status, is_ingested
 from delta_cdc.planning.reconcile import reconcile_async
+from delta_cdc.planning.shadow import comparisons
 from delta_cdc.planning.written import bytes_of, sealed_counts
 
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ class Status:
     :param freshness: the age in seconds that the oldest change that is not applied may have; None if the
         caller sets none
     :param late: whether that change is older; None if unknown
+    :param shadow: of a shadow: what its newest comparisons found; None without one
     :param ingest: for a change log that an ingest fills: the status of that ingest. Its source has no
         versions, so it leaves all fields on versions and the lag at None
     """
@@ -112,11 +115,14 @@ class Status:
     freshness: float | None = None
     late: bool | None = None
     ingest: IngestStatus | None = None
+    shadow: Agreement | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         encoded: dict[str, Any] = codec.encoded(replace(self, lag=None, ingest=None))
         del encoded["lag"], encoded["ingest"]
+        if self.shadow is None:
+            del encoded["shadow"]
         lag = {f"lag_{name}": getattr(self.lag, field, None) for name, field in _LAG.items()}
         ingest = {"ingest": self.ingest.to_dict()} if self.ingest is not None else {}
         return {**encoded, **lag, **ingest}
@@ -142,6 +148,8 @@ class Status:
         }
         yield from lag_samples(self.pipeline, lag, now)
         yield Sample(METRICS["problems"], self.pipeline, len(self.findings))
+        if self.shadow is not None:
+            yield from shadow_samples(self.pipeline, [self.shadow.newest.counts])
         if self.counts is not None and self.bytes_written is not None and self.committed_at is not None:
             yield from commit_samples(self.pipeline, self.counts, self.bytes_written, prefix="last_")
             age = (now - datetime.fromisoformat(self.committed_at)).total_seconds()
@@ -182,7 +190,9 @@ async def status_async(
             source_version=state.version if state is not None else None,
             findings=(f"{log.uri}: {state_text}; the next run of {pipeline} loads it.",),
         )
-    return await _compared(source_log, state, recorded, seal, now)
+    status = await _compared(source_log, state, recorded, seal, now)
+    found = await comparisons(log, None, pipeline)
+    return replace(status, shadow=Agreement.of(found)) if found else status
 
 
 async def _ingested(

@@ -6,17 +6,21 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core import codec
 from delta_cdc.core.errors import DeltaCdcError, OutcomeUnknown
 from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.core.shadow import Comparison
 from delta_cdc.core.spec import ApplySpec, JobResult
 from delta_cdc.core.steps import PROVED_BY_THEMSELVES
 from delta_cdc.core.text_table import grid
-from delta_cdc.core.uris import canonical_uri, short_name
+from delta_cdc.core.uris import canonical_uri, is_name, short_name
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
+from delta_cdc.planning.shadow import comparisons
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.written import bytes_of
 from delta_cdc.run.loop import Own, Run, Services, described_range
@@ -24,7 +28,7 @@ from delta_cdc.run.outbox import is_announced, merged, unannounced
 from delta_cdc.run.outcomes import Outcome, counted, summed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from delta_cdc.core.watermark import Seal
     from delta_cdc.planning.reconcile import RecordedWatermark
@@ -100,7 +104,8 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         earlier = await self._commits_of_work(plan)
         due = await self._due(recorded, earlier)
         if recorded is not None and due:
-            return await self._publish_earlier(plan, recorded, earlier, due)
+            done = await self._publish_earlier(plan, recorded, earlier, due)
+            return self._with_comparisons(done, await self._recorded_comparisons())
         target = self.written_table()
         progress = (
             f"the watermark of {target} is {seal.watermark}"
@@ -164,6 +169,32 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
     async def publish(self, plan: Plan, own: Own, result: JobResult | None) -> Outcome:
         if result is not None and result.status == "planned":
             return await self._publish_dry(plan, result)
+        outcome = await self._publish_commit(plan, own, result)
+        found = [codec.decoded(Comparison, row) for row in result.tables] if result is not None else []
+        return self._with_comparisons(outcome, found)
+
+    def _with_comparisons(self, outcome: Outcome, found: Sequence[Comparison]) -> Outcome:
+        for one in found:
+            self.say("\n  ".join([f"{one.shadow}, shadow of {one.original}: {one}.", *one.details()]))
+        return replace(outcome, shadow=tuple(map(codec.encoded, found))) if found else outcome
+
+    async def _recorded_comparisons(self) -> list[Comparison]:
+        """Return what an earlier try, or the application of an ingest, has compared and recorded."""
+        found: list[Comparison] = []
+        for pair in self.request.shadows:
+            if is_name(pair.shadow_target):
+                continue
+            log = DeltaLog(pair.shadow_target, self.request.storage_options)
+            try:
+                newest = await comparisons(log, pair, pair.shadow, 1)
+            except DeltaCdcError as error:
+                # The work is done and must be published; the log of the shadow keeps its comparisons.
+                self.say(f"Cannot read the comparisons of {pair.shadow}: {error}")
+                continue
+            found += [one for one in newest if one.run_id == self.request.run_id]
+        return found
+
+    async def _publish_commit(self, plan: Plan, own: Own, result: JobResult | None) -> Outcome:
         recorded = await self._proof()
         ours = await self._commits_of_work(plan)
         in_effect = _proves(recorded, plan) and (bool(ours) or not _stands_alone(plan))

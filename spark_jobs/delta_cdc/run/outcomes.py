@@ -95,6 +95,8 @@ class Outcome:
         None if unknown
     :param dry_run: the result of a dry run: ``table``, a row per commit; ``steps``, one text each; the
         ``statements`` that would run; and ``counts``. None for any other run
+    :param shadow: of a pipeline with a shadow, or of a shadow: the comparisons after the commit
+        (:class:`delta_cdc.core.shadow.Comparison`), in their published form; None without one
     :param timestamp: when this outcome was made, ISO 8601 in UTC
     :param plan_key: the key of the saved plan that :func:`delta_cdc.run.saved_plans.forget_saved_plans`
         deletes; it is not published
@@ -127,6 +129,7 @@ class Outcome:
     bytes_written: int = 0
     lag: dict[str, Any] | None = field(default=None, compare=False)
     dry_run: dict[str, Any] | None = field(default=None, repr=False)
+    shadow: tuple[dict[str, Any], ...] | None = None
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     plan_key: str = field(default="", repr=False, compare=False)
     backup: dict[str, Any] | None = field(default=None, repr=False, compare=False)
@@ -145,6 +148,8 @@ class Outcome:
         }
         names = ("pipeline", "seal", *_PUBLISHED[self.kind])
         published = {name: everything[name] for name in names}
+        if self.shadow is not None:
+            published["shadow"] = list(self.shadow)
         return published if self.dry_run is None else {**published, "dry_run": self.dry_run}
 
 

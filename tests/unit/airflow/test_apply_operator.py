@@ -160,6 +160,8 @@ _GIVEN: dict[str, tuple[Any, Any]] = {
     "publish_changes": (True, True),
     "single_driver": (True, True),
     "take_over_from": ("older", "older"),
+    "shadow_of": ({"p_now": "/lake/now"}, {"p_now": "/lake/now"}),
+    "shadowed_by": ('{"p_next": "/lake/next"}', {"p_next": "/lake/next"}),
     "starting_timestamp": ("2026-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"),
     "ending_version": ("12", 12),
     "max_versions": ("3", 3),

@@ -85,6 +85,18 @@ def test_what_is_unknown_or_was_not_written_is_not_sent(statsd: StatsdReceiver) 
     assert not [name for name in found if name.endswith((".files", ".inserted"))]
 
 
+def test_comparisons_with_shadows(statsd: StatsdReceiver) -> None:
+    compared = [
+        {"status": "differing", "counts": {"changed": 2, "extra": 1}},
+        {"status": "agreed", "counts": {}},
+        {"status": "not_compared", "counts": {}},
+    ]
+    emit_run({**RUN, "shadow": compared})
+    assert statsd.values()["airflow.delta_cdc.shadow_differences.sales__orders"] == 3
+    emit_run({**RUN, "shadow": compared[2:]})
+    assert "airflow.delta_cdc.shadow_differences.sales__orders" not in statsd.values()
+
+
 @pytest.mark.parametrize("statsd", [{"statsd_influxdb_enabled": "True"}], indirect=True)
 def test_statsd_with_tags(statsd: StatsdReceiver) -> None:
     emit_run({**RUN, "lag": None})

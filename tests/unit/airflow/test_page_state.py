@@ -193,6 +193,14 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"state": "ok", "rules": {"amount_positive": 2, "forged": 0}},
         {"level": "warning", "text": "Rows of the last run broke the rule amount_positive: 2."},
     ),
+    "of a target that differs from its shadow": (
+        done(
+            counts={"inserted": 3},
+            shadow=[{"status": "differing", "original": "b", "shadow": "b_next"}, {"status": "agreed"}, 7],
+        ),
+        {"state": "ok", "differing": ["b and its shadow b_next"]},
+        {"level": "warning", "text": "Their rows differ: b and its shadow b_next."},
+    ),
     "ended without an error": (
         failed(task("failed")),
         {"state": "failed", "error": None},

@@ -26,6 +26,15 @@ RIGHT = PARTS["RIGHT"]
 WHOLE = """\
 groups: {▶sale: {}, sales: {}}¶pipelines: {p: {RIGHT, group: sales}} | 'sale' has no pipeline | group: sale
 p: {RIGHT}, q: {source: /s2, ▶target: /t/, keys: id} | p and q have the same target | its own
+p: {RIGHT, ▶shadow_of: p} | shadow_of is its own name. | whose target this one's is to replace
+p: {RIGHT}, q: {OTHER, ▶shadow_of: pp} | shadow_of is 'pp', which is no pipeline. | did you mean 'p'?
+p: {RIGHT}, q: {OTHER, shadow_of: p}, r: {source: /s, target: /u, ▶shadow_of: q, keys: k} | a shadow | of q:
+p: {RIGHT}, q: {source: /x, target: /t2, keys: id, ▶shadow_of: p} | has another source | the same source
+p: {RIGHT}, q: {OTHER, where: n > 1, ▶shadow_of: p} | has another where | the same where
+p: {ROWS}, q: {source: /files, target: /t2, keys: id, ▶shadow_of: p} | has another source | is the log
+p: {source: /f, log: /s, insert_only: true}, q: {OTHER, ▶shadow_of: p} | p has no target | targets
+p: {RIGHT}, q: {source: /s, ▶target: /t, keys: id, shadow_of: p} | p and q have the same target | its own
+p: {RIGHT, ▶shadow_of: {q: /t}} | shadow_of names the target of this pipeline | its own target
 p: {RIGHT}, q: {source: /x, ▶target: 'file:///t', keys: id} | the same target, 'file:///t' | its own
 p: {ROWS}, q: {source: /x, ▶log: /log, insert_only: true} | p and q have the same log | its own
 p: {ROWS, ▶schedule: on_change} | p is no table, and schedule is on_change | schedule to a cron

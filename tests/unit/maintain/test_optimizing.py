@@ -102,7 +102,7 @@ def test_what_we_did_is_told_by_its_mark(table: LogTable) -> None:
     assert spec is not None
     optimize(
         table,
-        maintenance_tags.written("optimize", **maintenance_tags.layout(spec)),
+        maintenance_tags.written("optimize", **spec.tag),
         predicate='["(\'id = 1)"]',
         zOrderBy='["name"]',
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delta_cdc.core import validation
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     ColumnNotFound,
@@ -489,7 +490,7 @@ def test_columns_the_source_does_not_have(tables: Tables) -> None:
     options = replace(KEYED, cluster_by=("__START_AT",))
     with pytest.raises(ColumnNotFound):
         tables.apply(options=options)
-    tables.sealed(3, configuration={})
+    tables.sealed(3, configuration=validation.described(options))
     with pytest.raises(ColumnNotFound):
         tables.apply(options=options)
 

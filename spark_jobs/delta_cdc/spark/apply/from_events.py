@@ -23,6 +23,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.core.validation import BESIDE
 from delta_cdc.core.watermark import newest
 from delta_cdc.spark import quarantine, written_rows
 from delta_cdc.spark.apply import (
@@ -193,7 +194,7 @@ def refuse_other_order(context: StepContext, shape: Shape) -> None:
     if old is not None and old != new:
         raise ConfigurationDrift(
             f"{context.spec.target_uri} was built with a sequence of type {old}; sequence_by gives {new}.",
-            remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",
+            remedy=f"keep the type of sequence_by, or build a new target beside the old one ({BESIDE}).",
         )
 
 

@@ -16,6 +16,7 @@ from delta_cdc.core import sql
 from delta_cdc.core.column_changes import FOLLOWED, widens
 from delta_cdc.core.errors import ConfigurationDrift, TargetSchemaClash
 from delta_cdc.core.properties import TYPE_WIDENING
+from delta_cdc.core.validation import BESIDE
 from delta_cdc.spark.apply import rows
 from delta_cdc.spark.changes.equality import ddl
 
@@ -137,7 +138,7 @@ def check_target(context: StepContext, shape: Shape) -> None:
         if options.stored_as_scd_type == 2 and is_history_column:
             raise ConfigurationDrift(
                 f"{spec.target_uri} was built with a sequence of another type: {field.name} is {difference}.",
-                remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",
+                remedy=f"keep the type of sequence_by, or build a new target beside the old one ({BESIDE}).",
             )
         raise TargetSchemaClash(
             f"Column {field.name!r} of the target {spec.target_uri} is {difference} as in {spec.source_uri}.",

@@ -46,7 +46,7 @@ def run(session: SparkSession, spec: OptimizeSpec) -> JobResult:
     text = statement(spec)
     log.info("%s", text)
     try:
-        tag = maintenance_tags.written("optimize", **maintenance_tags.layout(spec))
+        tag = maintenance_tags.written("optimize", **spec.tag)
         with marked(session, tag, required=False):
             metrics = session.sql(text).collect()[0]["metrics"]
     except Exception as error:

@@ -66,7 +66,20 @@ def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
             f"{MAX_SEAL_BYTES}: nothing was written.",
             remedy="give sequence_by (sequence_column of an ingest) short values, such as numbers or times.",
         )
-    confs = {_TXN_APP: app_id(seal.pipeline), _TXN_VERSION: str(seal.number), _USER_METADATA: text}
+    with stamped(session, app_id(seal.pipeline), seal.number, text):
+        yield
+
+
+@contextmanager
+def stamped(session: SparkSession, app: str, number: int, text: str) -> Iterator[None]:
+    """Set the confs that put a transaction and ``userMetadata`` into the commit of the ``with`` block.
+
+    Delta skips the statement if the table has a transaction of this application with this number or a greater
+    one.
+
+    :raises SparkRestricted: names a conf that the session refuses
+    """
+    confs = {_TXN_APP: app, _TXN_VERSION: str(number), _USER_METADATA: text}
     taken = []
     try:
         for key, value in confs.items():

@@ -28,8 +28,8 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
     """Compare the columns that both targets have."""
     assert spec.current is not None
     other, options = spec.current, spec.options
-    own_rows = _living(at_version(session, spec.target_uri, spec.target_version), options)
-    other_rows = _living(at_version(session, other.uri, other.version), other.options)
+    own_rows = living(at_version(session, spec.target_uri, spec.target_version), options)
+    other_rows = living(at_version(session, other.uri, other.version), other.options)
     names = {name.lower() for name in other_rows.columns}
     columns = [name for name in own_rows.columns if name.lower() in names]
     keys = states.match(columns, options.keys, "keys", spec.target_uri)
@@ -51,7 +51,7 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
     return differences(CURRENT_EQUALS_HISTORY, wrong, keys, detail, lambda _: _REMEDY)
 
 
-def _living(rows: DataFrame, options: ApplyOptions) -> DataFrame:
+def living(rows: DataFrame, options: ApplyOptions) -> DataFrame:
     """Return the current rows whose keys are not NULL, without the columns that the engine adds."""
     if options.stored_as_scd_type == 2:
         rows = rows.where(F.col(quote(options.end_column)).isNull())
