@@ -106,8 +106,9 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
             type=["null", "string"],
             section=_APPROVAL,
             title="Approve",
-            description_md="The text in the error `LimitExceeded` of an earlier run: apply exactly the "
-            "change that this error describes.",
+            description_md="The text behind `approve =` in the error `LimitExceeded` of an earlier run: "
+            "apply exactly the change that this error describes."
+            + (" Also choose its table under **Tables**." if tables else ""),
         ),
     }
 
@@ -133,8 +134,8 @@ def _tables(tables: Sequence[str]) -> Param:
         # Examples, not an enumeration: so the error for an unknown name can propose the nearest one.
         examples=list(tables),
         title="Tables",
-        description_md="Only these tables. Empty: all. Versions and keys need exactly one table, because "
-        "each table has its own; times work with several tables.",
+        description_md="Only these tables. Empty: all. Versions, keys and an approval need exactly one "
+        "table, because each table has its own; times work with several tables.",
     )
 
 
@@ -420,7 +421,8 @@ def _parsed(params: Mapping[str, Any], tables: Sequence[str]) -> Run:
     ]
     alone = [name for name in values if APPLY[name].of_one]
     if len(chosen) > 1 and alone:
-        remedy = "choose exactly one table, because each has its own versions and keys; or use times."
+        remedy = "choose exactly one table, because each has its own versions, keys and approval"
+        remedy += "; or use times." if set(alone) & set(BOUNDS) else "."
         broken.append((f"{len(chosen)} tables are chosen, and {_and(alone)} fits only one", remedy))
     if broken:
         reasons = "; ".join(reason for reason, _ in broken)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
+    from delta_cdc.core.value_rules import ValueRule
     from delta_cdc.run.batch import PipelineJob, PipelineResult
     from delta_cdc.run.saved_plans import SavedPlans
 
@@ -217,7 +218,8 @@ def run_pipeline_job(
                 engine.Services(execute=execute, say=operator.log.info),
                 run_id=operator.work_id(context),
             )
-        warn(operator.log, outcome)
+        apply = pipeline_job.apply
+        warn(operator.log, outcome, {} if apply is None else apply.options.rules)
         if outcome.error is not None:
             raise outcome.error
     total = outcome.effort
@@ -241,8 +243,11 @@ def forget(pipeline_job: PipelineJob, outcome: PipelineResult, saved_plans: Save
             engine.forget_saved_plans(result, saved_plans)
 
 
-def warn(log: Logger, outcome: PipelineResult) -> None:
-    """Warn about rows in quarantine, with the remedy."""
+def warn(log: Logger, outcome: PipelineResult, rules: Mapping[str, ValueRule]) -> None:
+    """Warn about rows that break rules, and about rows in quarantine, with the remedy.
+
+    :param rules: the rules of the pipeline, by their names
+    """
     results = []
     if outcome.ingested is not None:
         results.append(
@@ -253,20 +258,32 @@ def warn(log: Logger, outcome: PipelineResult) -> None:
             (outcome.applied.counts, outcome.applied.target_table, "events that cannot be applied")
         )
     for counts, table, rows_text in results:
+        quarantined = counts.get("quarantined", 0)
         for name, number in broken_in(counts):
+            # Of a rule that the pipeline had when an earlier try did the work, only the name is known.
+            rule = rules.get(name)
+            is_set_aside = rule is not None and rule.on_break == "quarantine"
+            where = f"are in {table}__quarantine, not in the target" if is_set_aside else "are applied"
             log.warning(
-                "%s: %d rows break the rule %s.\n"
-                "Remedy: correct them at the source; or change the rule, after delta-cdc rules try.",
+                "%s: %d row(s) break the rule %s%s.\n"
+                "Remedy: correct them at the source; or change the rule%s",
                 outcome.pipeline,
                 number,
                 name,
+                "" if rule is None else f" ({rule.check}) and {where}",
+                f", then run: delta-cdc replay {outcome.pipeline}={table}"
+                if is_set_aside
+                else ", after delta-cdc rules try.",
             )
-        if counts.get("quarantined"):
+            if is_set_aside and number == quarantined:
+                # The warning above is about all of them.
+                quarantined = 0
+        if quarantined:
             log.warning(
                 "%s: %d %s are in %s__quarantine, each with its reason.\n"
                 "Remedy: correct them, then run: delta-cdc replay %s=%s",
                 outcome.pipeline,
-                counts["quarantined"],
+                quarantined,
                 rows_text,
                 table,
                 outcome.pipeline,

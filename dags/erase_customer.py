@@ -19,8 +19,8 @@ with DAG(
     schedule=None,
     max_active_runs=1,
     params={
-        "key": Param(0, type="integer", title="Customer", description_md="The value of `c_custkey`."),
-        "dry_run": Param(True, type="boolean", title="Only count", description_md="Write nothing."),
+        "key": Param(type="integer", title="Customer", description_md="The value of `c_custkey`."),
+        "dry_run": Param(True, type="boolean", title="Only count", description_md="Off: delete the rows."),
     },
     tags=["delta-cdc", "example"],
     doc_md=__doc__,

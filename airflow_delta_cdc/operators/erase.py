@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,12 +14,11 @@ from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option import FLAG, MAPPINGS, NAMES, PROPERTIES, TEXT
-from delta_cdc.core.text_table import grid
 from delta_cdc.core.uris import is_name
 from delta_cdc.core.variables import expand
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from airflow.sdk import Context
 
@@ -28,6 +28,28 @@ if TYPE_CHECKING:
 
 #: Keys of an entry of ``tables``.
 _TABLES = ("pipeline", "source", "log", "target", "staging")
+
+
+class HiddenKey(Mapping[str, Any]):
+    """A key whose text shows the columns, and no values.
+
+    Airflow stores the rendered arguments of a task, and shows them to whoever may read the DAG.
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return str(dict.fromkeys(self._values, "***"))
 
 
 class DeltaEraseOperator(DeltaCdcOperator):
@@ -43,7 +65,7 @@ class DeltaEraseOperator(DeltaCdcOperator):
     ``statistics_until`` (when the last old file, and the last bounds of columns in the log, may be deleted),
     and ``note``. The log of the task also names what the task cannot reach.
 
-    Give either ``config`` or ``tables``. Airflow stores the rendered ``key`` in its database.
+    Give either ``config`` or ``tables``. The rendered arguments of the task hide the values of the key.
 
     :param key: the key columns and their values, ``{"id": "17"}``. A value is written as Spark casts it to
         text (templated)
@@ -112,6 +134,17 @@ class DeltaEraseOperator(DeltaCdcOperator):
         self.single_driver = single_driver
         self.check_literals()
 
+    def render_template(self, content: Any, *rest: Any, **how: Any) -> Any:
+        """Render a template; hide the values of the key."""
+        rendered = super().render_template(content, *rest, **how)
+        if content is not self.key:
+            return rendered
+        try:
+            return HiddenKey(arguments.mapping("key", rendered))
+        except InvalidConfiguration:
+            # The check before the task starts refuses it, and shows the error in the log.
+            return "***"
+
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Erase the key, and return one dict per table."""
         key = arguments.properties("key", self.key)
@@ -133,7 +166,7 @@ class DeltaEraseOperator(DeltaCdcOperator):
             report = engine.run_erasure(
                 work, execute=execute, run_id=context["run_id"], storage_options=self.options_of_storage()
             )
-        self.log.info("%s\n%s", type(self).__name__, grid(report.rows))
+        self.log.info("%s", report)
         self.log.info("Outside the reach of this task:\n%s", "\n".join(report.outside))
         engine.raise_failed_maintenance(report.errors)
         return report.rows

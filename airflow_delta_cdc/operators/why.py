@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from delta_cdc.planning.why import WhyRequest
 
 
+#: As long as what says how many rows are left out.
+_LEFT_ROWS = f"{10**9} of {10**9} rows"
+
+
 class DeltaWhyOperator(DeltaCdcOperator):
     """Explain the row of one key: for each value, the change that set it, and the run that applied that.
 
@@ -189,11 +193,20 @@ def xcom_answer(answer: Answer) -> dict[str, Any]:
         if shown.pop(name, None):
             left_out.append(name)
             shown["left_out"] = left_out
-    rows = shown.get("rows", [])
-    while rows and not _fits(shown):
-        rows = rows[1:]
-        shown["rows"] = rows
-        shown["left_out"] = [*left_out, f"{len(answer.rows) - len(rows)} of {len(answer.rows)} rows"]
+    if not _fits(shown):
+        rows = shown.pop("rows")
+        room = MOST_BYTES_OF_REPORT - len(
+            json.dumps({**shown, "rows": [], "left_out": [*left_out, _LEFT_ROWS]})
+        )
+        # A history may have many thousand rows, so each is measured once.
+        kept = 0
+        for row in reversed(rows):
+            room -= len(json.dumps(row)) + len(", ")
+            if room < 0:
+                break
+            kept += 1
+        shown["rows"] = rows[len(rows) - kept :]
+        shown["left_out"] = [*left_out, f"{len(rows) - kept} of {len(rows)} rows"]
     return shown
 
 

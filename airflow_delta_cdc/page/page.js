@@ -951,7 +951,7 @@ const One = ({ again, error, item }) => {
       h(Fact, { label: "Rows of the last run" }, h(Moved, { rows: item.rows })),
       h(Fact, { label: "Quarantined by it" }, number(item.quarantined)),
       item.rules && Object.keys(item.rules).length
-        ? h(Fact, { label: "Rules broken by its rows" }, Object.entries(item.rules).map(([name, rows]) => h(Text, { as: "div", color: "fg.warning", key: name }, `${name}: ${number(rows)}`)))
+        ? h(Fact, { label: "Rules broken by its rows" }, Object.entries(item.rules).map(([name, rows]) => h(Text, { as: "div", color: "fg.warning", fontSize: "sm", key: name }, `${name}: ${number(rows)}`)))
         : null,
       h(Fact, { label: "Readable until", note: item.readable_until ? ago(item.readable_until) : undefined }, h(Moment, { iso: item.readable_until })),
       h(Fact, { label: "Figures as of", note: item.as_of ? ago(item.as_of) : undefined }, h(Moment, { iso: item.as_of })),

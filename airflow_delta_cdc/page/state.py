@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_delta_cdc.page.errors import ERROR_KEY
+from delta_cdc.core.text_table import plural
 from delta_cdc.core.value_rules import broken_in
 
 if TYPE_CHECKING:
@@ -603,15 +604,15 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
     if item.get("quarantined"):
         yield {
             "level": "warning",
-            "text": f"The last run put {item['quarantined']} rows into quarantine, each with its reason: "
-            f"{item.get('target', 'the target')}__quarantine.",
+            "text": f"The last run put {plural(item['quarantined'], 'row')} into quarantine, each with its "
+            f"reason: {item.get('target', 'the target')}__quarantine.",
             "remedy": "correct them there, then run: "
             f"delta-cdc replay {item['pipeline']}={item.get('target', '<target>')}",
         }
     for name, number in item.get("rules", {}).items():
         yield {
             "level": "warning",
-            "text": f"Rows of the last run broke the rule {name}: {number}.",
+            "text": f"{plural(number, 'row')} of the last run broke the rule {name}.",
             "remedy": "correct them at the source; or change the rule, after delta-cdc rules try.",
         }
     for pair in item.get("differing", []):

@@ -13,7 +13,6 @@ from delta_cdc.cli.common import newest_seal, single_driver
 from delta_cdc.cli.pipelines import Chosen, chosen, is_configuration, takes_pipelines
 from delta_cdc.config import load
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.text_table import grid
 from delta_cdc.core.validation import ingest_options_of
 from delta_cdc.planning.consumers import Consumer
 from delta_cdc.planning.erasure import Flow, with_downstream
@@ -86,7 +85,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"tables": report.rows, "outside": report.outside, "errors": errors}, indent=2))
     else:
-        print(grid(report.rows))
+        print(report)
         print(
             "\n".join(["", "Outside the reach of this command:", *(f"- {text}" for text in report.outside)])
         )

@@ -111,6 +111,15 @@ def approval(ending_version: int, effect: Effect, **identity: object) -> str:
     return f"{ending_version}-{digest[:12]}"
 
 
+def of_another_change(approved: str | None) -> str:
+    """Return a sentence about an approval that does not fit, with a space before it; "" without approval."""
+    if not approved:
+        return ""
+    return (
+        f" approve is {approved}, which is for another change: source, target or options have changed since."
+    )
+
+
 def approved_version(text: str) -> int | None:
     """Return the version of the source up to which an approved step goes; None if it is no such text."""
     match = _APPROVAL.fullmatch(text)

@@ -16,7 +16,7 @@ from delta_cdc.core.errors import (
     SourceTableReplaced,
     VersionsExpired,
 )
-from delta_cdc.core.guard import Effect, approval
+from delta_cdc.core.guard import Effect, approval, of_another_change
 from delta_cdc.core.history import replaces_all_rows
 from delta_cdc.core.properties import CHANGE_FEED, feed_on
 from delta_cdc.core.retention import (
@@ -204,7 +204,10 @@ def refuse_shrunk_copy(request: ApplyRequest, before: Commit | None, copy: Commi
     :raises LimitExceeded: the copy has at most half of the rows of the one before, or fewer than
         ``min_source_rows``
     """
-    rows, earlier = _rows_of_copy(copy), None if before is None else _rows_of_copy(before)
+    rows, earlier = _rows_of_copy(copy), None
+    if before is not None:
+        # The commit that created the table wrote all its rows, whatever the operation was.
+        earlier = before.rows_added if before.version == 0 else _rows_of_copy(before)
     if rows is None or (rows == 0 and request.allow_empty):
         return
     where = f"The copy in version {copy.version} of {canonical_uri(request.source)} was not applied to "
@@ -230,7 +233,8 @@ def refuse_shrunk_copy(request: ApplyRequest, before: Commit | None, copy: Commi
     if request.approve != text:
         raise LimitExceeded(
             f"{where}the copy in version {before.version} has {earlier}; by default, a copy must have more "
-            "than half of the rows of the one before. Nothing was written.",
+            f"than half of the rows of the one before.{of_another_change(request.approve)} Nothing was "
+            "written.",
             remedy="look whether the copy is whole. If it is not, deliver a whole one, and run once with "
             "mode='reload', because for SCD type 2 each copy counts. If it is right, run once with "
             f"approve = {text}; or set max_deleted in limits, such as '80 %'.",

@@ -225,7 +225,7 @@ def _key(request: WhyRequest, options: ApplyOptions, uri: str) -> dict[str, str]
         raise InvalidConfiguration(
             f"The key of {uri} is {', '.join(options.keys)}, and the question names "
             f"{', '.join(request.key) or 'no column'}.",
-            remedy=f"write {' '.join(f'--key {name}=…' for name in options.keys)}.",
+            remedy=f"give a value for each key column: {', '.join(f'{name}=…' for name in options.keys)}",
             argument="key",
         )
     return {wanted[name]: given[name] for name in wanted}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import DeltaCdcError, VacuumWouldLose
 from delta_cdc.core.spec import EraseSpec, OptimizeSpec, VacuumSpec
+from delta_cdc.core.text_table import grid
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import erasure
 from delta_cdc.planning.optimize import plan_optimize
@@ -51,11 +52,22 @@ class Report:
         :func:`delta_cdc.planning.erasure.remains` returns, and ``note``
     :param outside: what it cannot reach, one sentence each
     :param errors: table -> why it failed
+    :param dry_run: whether the rows were only counted
     """
 
     rows: list[dict[str, Any]]
     outside: list[str]
     errors: dict[str, DeltaCdcError]
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        """Return the table for people, under a title that says whether anything was deleted."""
+        title = (
+            "Dry run: nothing was written. deleted is the number of rows that an erasure would delete."
+            if self.dry_run
+            else "The erased rows, and until when old versions have them:"
+        )
+        return f"{title}\n{grid(self.rows)}"
 
 
 def run(
@@ -104,7 +116,7 @@ def run(
             rows[table] |= run_sync(erasure.remains(table, storage_options))
         except DeltaCdcError as error:
             errors.setdefault(table, error)
-    return Report(list(rows.values()), erasure.outside_reach(work.flows), errors)
+    return Report(list(rows.values()), erasure.outside_reach(work.flows), errors, work.dry_run)
 
 
 def _plan(

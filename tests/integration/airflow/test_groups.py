@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_delta_cdc.groups.xcoms import Item
+from delta_cdc.core.guard import approval_in
 from tests.integration.airflow.test_ingest import announced, drop, succeeded, values
 from tests.support.filled import fill
 
@@ -232,6 +233,53 @@ def test_three_tables_of_65(airflow: Airflow, tmp_path: Path) -> None:
     # Cleared after it was published, it looks for what is new since, as an ordinary task does.
     again = succeeded(airflow.clear(file, done.run, ("apply", 0), dag="feeds"))
     assert (again.processes, again.xcom("apply[t03]")["applied"]) == ([], False)
+
+
+@pytest.mark.slow
+def test_two_stopped_tables_of_65_hold_up_no_other(airflow: Airflow, tmp_path: Path) -> None:
+    """65 mapped tasks; an empty copy is stopped without Spark, and too many deletes in the application."""
+    configuration = feeds(tmp_path, 64)
+    pipelines = configuration["pipelines"]
+    pipelines["t30"]["limits"] = {"max_deleted": "40 %"}
+    copied = {"group": "feeds", "source": str(tmp_path / "copies"), "target": str(tmp_path / "copied")}
+    pipelines["copied"] = {**copied, "keys": ["id"], "source_kind": "snapshot"}
+    append(tmp_path / "copies", *((key, "a") for key in range(1000)), feed=False)
+    fill({"pipeline": "copied", **pipelines["copied"]})
+    file = group(airflow, "feeds", configuration)
+
+    append(tmp_path / "source3", (3, "c"))
+    append(tmp_path / "source30", (3, "c"))
+    DeltaTable(str(tmp_path / "source30")).delete("id < 3")
+    append(tmp_path / "copies", *((key, "a") for key in range(10)), feed=False, mode="overwrite")
+    versions = {name: DeltaTable(str(tmp_path / name)).version() for name in ("target30", "copied")}
+
+    # No target was announced yet, so each table has a task, also the 62 that have nothing new.
+    done = airflow.run(file, dag="feeds")
+    shown = states(done)
+    stopped = {"apply[t30]", "apply[copied]"}
+    assert len([name for name in shown if name.startswith("apply[")]) == 65
+    assert {name for name, state in shown.items() if state == "failed"} == stopped
+    assert (shown["run_spark"], shown["publish"], done.submits) == ("success", "upstream_failed", 1)
+    others = {f"target{at}" for at in range(64) if at != 30}
+    assert announced(done) == {(tmp_path / name).as_uri() for name in others}
+    assert values(tmp_path / "target3", "id") == [(1,), (2,), (3,)]
+    assert versions == {name: DeltaTable(str(tmp_path / name)).version() for name in versions}
+    assert done.log.count("LimitExceeded: ") >= 2
+
+    # Each is approved alone, by the text of its own error.
+    approvals = {
+        name: approval_in(done.xcom(f"apply[{name}]", "delta_cdc_error")["remedy"])
+        for name in ("t30", "copied")
+    }
+    swapped = airflow.run(
+        file, dag="feeds", conf={"tables": ["copied"], "approve": approvals["t30"]}, forbid_processes=True
+    )
+    assert swapped.state == "failed"
+    assert versions["copied"] == DeltaTable(str(tmp_path / "copied")).version()
+    for name, text in approvals.items():
+        succeeded(airflow.run(file, dag="feeds", conf={"tables": [name], "approve": text}))
+    assert values(tmp_path / "target30", "id") == [(3,)]
+    assert len(values(tmp_path / "copied", "id")) == 10
 
 
 @pytest.mark.slow

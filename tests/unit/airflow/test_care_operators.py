@@ -31,6 +31,7 @@ from tests.support.tables import Tables
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import Spec
+    from tests.unit.airflow.conftest import Records
 
 LOG = ApplyOptions(keys=("id",), source_kind="change_log", sequence_by="at")
 
@@ -269,6 +270,28 @@ pipelines:
     assert rows[0]["version"] == tables.source.version
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_the_log_of_an_erasure_says_whether_it_was_a_dry_run(
+    tables: Tables, spark: Spark, records: Records, monkeypatch: pytest.MonkeyPatch, *, dry_run: bool
+) -> None:
+    monkeypatch.setattr(DeltaEraseOperator, "log", records)
+    entry = {"pipeline": "p", "target": tables.target.uri}
+    DeltaEraseOperator(task_id="t", key={"id": 17}, tables=[entry], dry_run=dry_run).execute(context())
+    report = next(text for text in records.at("info") if "old_versions_until" in text)
+    assert report.startswith(
+        "Dry run: nothing was written." if dry_run else "The erased rows, and until when"
+    )
+
+
+def test_what_is_no_key_is_hidden_too(tables: Tables) -> None:
+    entry = {"pipeline": "p", "target": tables.target.uri}
+    operator = DeltaEraseOperator(task_id="t", key="{{ params.id }}", tables=[entry])  # type: ignore[arg-type]
+    operator.render_template_fields({"params": {"id": 174_174}}, operator.get_template_env())  # type: ignore[arg-type]
+    assert operator.key == "***"
+    with pytest.raises(InvalidConfiguration, match="key is no mapping"):
+        operator.read_arguments()
+
+
 def test_an_erasure_of_named_tables(tables: Tables, spark: Spark) -> None:
     entry = {"pipeline": "p", "source": "kafka://broker/t", "target": tables.target.uri}
     operator = DeltaEraseOperator(task_id="t", key='{"id": "17"}', tables=[entry], dry_run="true")  # type: ignore[arg-type]
@@ -290,3 +313,17 @@ def test_an_erasure_of_named_tables(tables: Tables, spark: Spark) -> None:
     with pytest.raises(InvalidConfiguration, match="has the columns id"):
         DeltaEraseOperator(task_id="t", key={"name": "1"}, tables=[entry]).execute(context())
     assert spark.applications == 1
+
+
+@pytest.mark.parametrize("key", [{"id": "{{ params.id }}"}, '{"id": "{{ params.id }}"}'])
+def test_the_rendered_arguments_hide_the_erased_key(tables: Tables, spark: Spark, key: Any) -> None:
+    entry = {"pipeline": "p", "target": tables.target.uri}
+    operator = DeltaEraseOperator(task_id="t", key=key, tables=[entry])
+    operator.render_template_fields({"params": {"id": 174_174}}, operator.get_template_env())  # type: ignore[arg-type]
+    assert str(operator.key) == "{'id': '***'}"
+    assert "174174" not in str({name: getattr(operator, name) for name in operator.template_fields})
+    operator.read_arguments()
+    operator.execute(context())
+    (spec,) = spark.specs
+    assert isinstance(spec, EraseSpec)
+    assert spec.keys == ({"id": "174174"},)

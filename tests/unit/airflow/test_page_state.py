@@ -191,7 +191,7 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
     "of rows that break a rule": (
         done(counts={"inserted": 3, "rule:amount_positive": 2, "rule:forged": "many"}),
         {"state": "ok", "rules": {"amount_positive": 2, "forged": 0}},
-        {"level": "warning", "text": "Rows of the last run broke the rule amount_positive: 2."},
+        {"level": "warning", "text": "2 rows of the last run broke the rule amount_positive."},
     ),
     "of a target that differs from its shadow": (
         done(

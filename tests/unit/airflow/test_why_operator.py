@@ -175,7 +175,7 @@ def test_the_source_is_an_inlet() -> None:
     assert DeltaWhyOperator(task_id="x", pipeline="p", target="/t", key="id=1", source="{{ s }}").inlets == []
 
 
-def test_an_xcom_holds_what_fits() -> None:
+def test_an_xcom_holds_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(rows: int, size: int, lost: int = 0) -> Answer:
         values = tuple(Value("v", "x" * size, Where(version=1)) for _ in range(1))
         return Answer(
@@ -199,3 +199,18 @@ def test_an_xcom_holds_what_fits() -> None:
     assert left(answer(9, 10_000, 40_000)) == (["not_taken", "5 of 9 rows"], 4)
     assert [row["start"] for row in xcom_answer(answer(9, 10_000))["rows"]] == ["5", "6", "7", "8"]
     assert left(answer(1, 50_000)) == (["1 of 1 rows"], 0)
+
+    # A history with many rows: each is measured a few times, not once for each row that is left out.
+    measured = 0
+    whole = json.dumps
+
+    def counted(value: Any) -> str:
+        nonlocal measured
+        text = whole(value)
+        measured += len(text)
+        return text
+
+    many = answer(2000, 100)
+    monkeypatch.setattr("airflow_delta_cdc.operators.why.json.dumps", counted)
+    xcom_answer(many)
+    assert measured < 5 * len(whole(many.to_dict()))

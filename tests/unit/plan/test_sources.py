@@ -24,6 +24,7 @@ from tests.support.tables import KEYED, Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from delta_cdc.core.options import ApplyOptions
     from delta_cdc.core.steps import Step
@@ -339,6 +340,22 @@ def copy_of(table: LogTable, rows: int | None, **parameters: str) -> int:
     return table.commit("WRITE", *actions, parameters={"mode": "Overwrite", **parameters})
 
 
+@pytest.mark.parametrize("operation", ["CREATE TABLE AS SELECT", "WRITE"])
+@pytest.mark.parametrize("options", [NEWEST_ALONE, EACH], ids=["newest", "each"])
+def test_the_commit_that_creates_the_table_is_a_copy(
+    tmp_path: Path, options: ApplyOptions, operation: str
+) -> None:
+    source = LogTable(tmp_path / "source", table_id="source-id")
+    protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
+    given = {"mode": "ErrorIfExists"} if operation == "WRITE" else None
+    source.commit(operation, protocol, source.metadata(), source.add(rows=1000), parameters=given)
+    tables = Tables(source, LogTable(tmp_path / "target"), LogTable(tmp_path / "staging", table_id="st"))
+    built(tables, 0, options)
+    copy_of(source, 400)
+    with pytest.raises(LimitExceeded, match=r"version 1 of .* has 400 rows, .* version 0 has 1000"):
+        tables.apply(options=options)
+
+
 @pytest.mark.parametrize("options", [NEWEST_ALONE, EACH], ids=["newest", "each"])
 @pytest.mark.parametrize(
     ("rows", "refused"),
@@ -362,7 +379,7 @@ def test_a_copy_that_was_cut_off_is_refused(
     assert text.startswith("7-")
     assert steps(tables.apply(options=options, approve=text))[-1].ending_version == 7
     assert steps(tables.apply(options=options, max_deleted="60 %"))[-1].ending_version == 7
-    with pytest.raises(LimitExceeded):
+    with pytest.raises(LimitExceeded, match="approve is 7-000000000000, which is for another change"):
         tables.apply(options=options, approve="7-000000000000")
     if options is NEWEST_ALONE:
         # Another copy was not approved.

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import codec
 from delta_cdc.core.errors import LimitExceeded
-from delta_cdc.core.guard import Effect, approval
+from delta_cdc.core.guard import Effect, approval, of_another_change
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import quote
 from delta_cdc.core.uris import short_name
@@ -106,12 +106,7 @@ def _error(
     if text == spec.guard.approved:
         log.info("%s: %s, which approve = %s allows", spec.pipeline, "; ".join(texts), text)
         return None
-    other = ""
-    if spec.guard.approved:
-        other = (
-            f" approve is {spec.guard.approved}, which is for another change: source, target or options have "
-            "changed since."
-        )
+    other = of_another_change(spec.guard.approved)
     shown = f" Some of the rows that it would end: {samples}." if samples else ""
     return LimitExceeded(
         f"The {step.kind} of {short_name(spec.source_uri)} ({step}) into {spec.target_uri} was stopped: "

@@ -9,10 +9,12 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.adapters import UPSERT
+from delta_cdc.core.sql import quote
 from delta_cdc.core.value_rules import COUNT
 from delta_cdc.spark.apply import events, refusals, rows, value_rules
 from delta_cdc.spark.apply.prepared_step import effective
 from delta_cdc.spark.changes import feed
+from delta_cdc.spark.changes.states import BROKEN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,8 +57,8 @@ def tried(changes: DataFrame, options: ApplyOptions, source: str) -> tuple[int, 
     else:
         tested, shape = rows.read(after, options, source)
     named = [total.alias(name) for name, total in value_rules.totals(options).items()]
-    # The samples would read the source again.
-    tested = tested.localCheckpoint()
+    # The samples would read the source again. Only what they need is kept: the rows may be those of a table.
+    tested = tested.select(*map(quote, shape.keys), BROKEN).localCheckpoint()
     counts = tested.agg(F.count("*").alias("rows"), *named).collect()[0].asDict()
     trials = []
     for name, rule in options.rules.items():
