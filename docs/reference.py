@@ -54,7 +54,7 @@ _OPTIONS = {
 _FUNCTIONS = {
     "delta_cdc": (
         *("apply_changes", "ingest_changes", "read_changes", "plan_changes", "verify_table", "explain_row"),
-        *("expire_events", "commit_watermark", "get_session", "named_in_plan"),
+        *("erase_key", "expire_events", "commit_watermark", "get_session", "named_in_plan"),
     ),
     "airflow_delta_cdc.dags": ("build_dags",),
     "airflow_delta_cdc.form": ("run_params", "run_arguments", "skip_waiting", "why_params", "why_arguments"),

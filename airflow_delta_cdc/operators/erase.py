@@ -63,7 +63,8 @@ class DeltaEraseOperator(DeltaCdcOperator):
     The XCom is a list with one dict per table: ``table``, ``what`` it is, ``status``, ``deleted`` (rows),
     ``version``, ``files``, ``masked`` (files with rows behind deletion vectors), ``old_versions_until`` and
     ``statistics_until`` (when the last old file, and the last bounds of columns in the log, may be deleted),
-    and ``note``. The log of the task also names what the task cannot reach.
+    ``statistics_version`` (the last version whose commit may have such bounds), and ``note``. The log of the
+    task also names what the task cannot reach.
 
     Give either ``config`` or ``tables``. The rendered arguments of the task hide the values of the key.
 
@@ -79,7 +80,7 @@ class DeltaEraseOperator(DeltaCdcOperator):
         the pipeline ingests into. ``${ENV}`` and catalog names are allowed (templated)
     :param purge: also remove rows behind deletion vectors from the current files, and VACUUM the tables where
         all pipelines of the configuration have read what a VACUUM may delete (templated)
-    :param quarantined_records: also delete the records in the quarantine of an ingest whose text contains the
+    :param quarantined_records: also delete the records in the quarantine of an ingest that contain the
         values of the key; without it, the task counts them, because such a record may be of another key
         (templated)
     :param dry_run: count what the task would delete, and write nothing (templated)

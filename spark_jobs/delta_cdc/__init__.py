@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from delta_cdc.api.changes import apply_changes, ingest_changes, plan_changes, read_changes
+    from delta_cdc.api.erase import erase_key
     from delta_cdc.api.maintain import expire_events
     from delta_cdc.api.sink import commit_watermark
     from delta_cdc.api.verify import verify_table
@@ -32,6 +33,7 @@ __all__ = [
     "VersionRange",
     "apply_changes",
     "commit_watermark",
+    "erase_key",
     "errors",
     "expire_events",
     "explain_row",
@@ -51,6 +53,7 @@ _HOME = {
     "TableVersion": "delta_cdc.core.watermark",
     "apply_changes": "delta_cdc.api.changes",
     "commit_watermark": "delta_cdc.api.sink",
+    "erase_key": "delta_cdc.api.erase",
     "expire_events": "delta_cdc.api.maintain",
     "explain_row": "delta_cdc.api.why",
     "get_session": "delta_cdc.launch.session",

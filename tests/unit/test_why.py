@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.why import (
     Answer,
     Change,
+    Erased,
     ExplainedRow,
     Found,
     NotTaken,
@@ -178,3 +180,14 @@ def test_usage(more: list[str], words: str, capsys: Any) -> None:
 def test_refusals(arguments: list[str], words: str, capsys: Any) -> None:
     assert main(["why", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_an_erased_key_shows_only_its_hash() -> None:
+    erased = Erased("5f0c", "2026-03-01T02:40:00+00:00", "erase_key")
+    answer = Answer("p", "/t", {"id": "17"}, 3, "/s", 2, erased=erased)
+    (line,) = str(answer).split("\n")[2:]
+    assert line.startswith("This key was erased at 2026-03-01T02:40:00+00:00 by run erase_key (hash 5f0c).")
+    again = codec.decoded(Answer, answer.to_dict())
+    assert again == answer
+    left = replace(answer, erased=replace(erased, rows=2))
+    assert "still has 2 of its rows" in str(left)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SUFFIX = "__erased"
 #: Column of the ledger with the hash.
 HASH = "hash"
-#: Key of the configuration in the seals of a table with a ledger.
+#: Key of the configuration in the seals of a table with a ledger. Its value is the marker, once there is one.
 SEALED = "erased"
 #: Bytes of a secret, and of a block of SHA-256.
 _SECRET, _BLOCK = 32, 64
@@ -39,11 +39,19 @@ class ErasedKeys:
     :param source: location of the ledger of the source
     :param ledger: location of the ledger of the table that the job writes
     :param marker: that table's property :data:`~delta_cdc.core.properties.ERASED`, as planned
+    :param is_new: the newest seal of that table is older than the marker. A run that the erasure overtook may
+        have died after its commit, before it deleted the rows that it brought in
     """
 
     source: str = ""
     ledger: str = ""
     marker: str = ""
+    is_new: bool = False
+
+    @property
+    def sealed(self) -> dict[str, object]:
+        """Return what the seals of the table that the job writes say of erased keys."""
+        return {SEALED: self.marker or True} if self.ledger else {}
 
 
 def ledger_of(table: str) -> str:

@@ -77,6 +77,28 @@ class TargetRow:
 
 
 @dataclass(frozen=True)
+class Erased:
+    """An erasure of a key, from the ledger of the target.
+
+    :param hash: the keyed hash by which the target remembers the key
+    :param at: when it was erased, ISO 8601
+    :param run_id: of the erasure
+    :param rows: how many rows of the key the version still has; an erasure that is run again deletes them
+    """
+
+    hash: str
+    at: str
+    run_id: str
+    rows: int = 0
+
+    def __str__(self) -> str:
+        text = f"This key was erased at {self.at} by run {self.run_id} (hash {self.hash})."
+        if self.rows:
+            return f"{text} This version still has {self.rows} of its rows, which are not shown."
+        return f"{text} Every run leaves it out, and the changes of the source that it had are not shown."
+
+
+@dataclass(frozen=True)
 class Found:
     """What the job read about a key.
 
@@ -85,6 +107,7 @@ class Found:
     :param changes: in the order in which the target takes them
     :param lost: changes that the target does not take
     :param all_changes: False: only the newest changes were read
+    :param erased: the key was erased; then there is nothing else of it
     """
 
     columns: tuple[str, ...]
@@ -92,6 +115,7 @@ class Found:
     changes: tuple[Change, ...]
     lost: tuple[Lost, ...] = ()
     all_changes: bool = True
+    erased: Erased | None = None
 
 
 # -- the rule ---------------------------------------------------------------------------------------
@@ -230,6 +254,7 @@ class Answer:
     :param not_taken: what the target did not take
     :param notes: what limits the answer, one sentence each
     :param upstream: the same question for the source, if a pipeline writes it
+    :param erased: the key was erased; then the answer has no value, and nothing of the source
     """
 
     pipeline: str
@@ -244,6 +269,7 @@ class Answer:
     not_taken: tuple[NotTaken, ...] = ()
     notes: tuple[str, ...] = ()
     upstream: Answer | None = None
+    erased: Erased | None = None
 
     def only(self, columns: Sequence[str]) -> Answer:
         """Return the answer for some columns.
@@ -283,7 +309,9 @@ class Answer:
         if self.options:
             yield f"options: {', '.join(f'{name} = {shown(value)}' for name, value in self.options.items())}"
         places = _Places()
-        if not self.rows:
+        if self.erased is not None:
+            yield str(self.erased)
+        elif not self.rows:
             ended = f"; the last one ended with {places.number(self.gone)}" if self.gone is not None else ""
             yield f"There is no row of this key{ended}."
         for row in self.rows:

@@ -37,10 +37,12 @@ async def left_out(
         of_source = ledger_of(source[0])
     marker = recorded.target.configuration.get(ERASED, "") if recorded is not None else ""
     seal = recorded.seal if recorded is not None else None
-    has_ledger = bool(marker) or (seal is not None and bool(seal.state.configuration.get(SEALED)))
+    sealed = seal.state.configuration.get(SEALED) if seal is not None else None
+    has_ledger = bool(marker or sealed)
     if not has_ledger and seal is None:
         has_ledger = await _exists(ledger_of(table), storage_options)
-    return ErasedKeys(of_source, ledger_of(table) if has_ledger else "", marker)
+    is_new = bool(marker) and seal is not None and sealed != marker
+    return ErasedKeys(of_source, ledger_of(table) if has_ledger else "", marker, is_new)
 
 
 async def _exists(ledger: str, storage_options: dict[str, str] | None) -> bool:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.table import TableState
 
 
+_DAY = 86_400_000
+
+
 @dataclass(frozen=True)
 class Flow:
     """The tables of one pipeline.
@@ -207,31 +210,38 @@ async def remains(table: str, storage_options: dict[str, str] | None = None) -> 
     :return: ``version`` and ``files`` of its current state; ``masked``: how many of these files hold rows
         behind deletion vectors; ``old_versions_until``: when VACUUM may delete the last file of an older
         version that may hold such rows, and ``statistics_until``: when log cleanup may delete the last commit
-        with bounds of their columns (ISO 8601, "" if nothing is left)
+        with bounds of their columns, which is that of version ``statistics_version`` (ISO 8601; "" if nothing
+        is left, and None for the version)
     """
     log = DeltaLog(table, storage_options)
     state = await log.snapshot()
     files, masked = await asyncio.to_thread(lambda: (state.num_files, state.num_masked_files))
     removed = await _last_removal(log, state)
-    until = {"old_versions_until": "", "statistics_until": ""}
+    until: dict[str, Any] = {"old_versions_until": "", "statistics_until": "", "statistics_version": None}
     if removed is not None:
-        moment, is_vacuumed = removed
-        statistics = moment + milliseconds_of(LOG_RETENTION, state.configuration)
-        until["statistics_until"] = _time(statistics)
+        version, moment, is_vacuumed = removed
+        # Log cleanup counts whole days of UTC: it keeps a commit until the end of its day and the retention.
+        ended = -(-moment // _DAY) * _DAY
+        until["statistics_until"] = _time(ended + milliseconds_of(LOG_RETENTION, state.configuration))
+        until["statistics_version"] = version
         if not is_vacuumed:
             until["old_versions_until"] = _time(moment + milliseconds_of(FILE_RETENTION, state.configuration))
     return {"version": state.version, "files": files, "masked": masked, **until}
 
 
-async def _last_removal(log: DeltaLog, state: TableState) -> tuple[int, bool] | None:
-    """Return the time of the last commit that removed files, and whether a VACUUM deleted them."""
-    vacuumed_to = None
+async def _last_removal(log: DeltaLog, state: TableState) -> tuple[int, int, bool] | None:
+    """Return version and time of the last commit that removed files, and whether a VACUUM deleted them."""
+    vacuumed_to, has_ended = None, False
     async for commit in backwards(log, state.version, MOST_COMMITS, table_id=state.table_id):
-        done_to = reached(commit)
+        has_ended = has_ended or commit.info.operation == "VACUUM END"
+        # A VACUUM that was killed has only a start, and files that it did not delete.
+        done_to = reached(commit) if has_ended else None
         if done_to is not None:
+            has_ended = False
             vacuumed_to = max(done_to, vacuumed_to or done_to)
         if commit.n_removes or commit.has_cdc:
-            return commit.timestamp, vacuumed_to is not None and vacuumed_to >= commit.timestamp
+            is_vacuumed = vacuumed_to is not None and vacuumed_to >= commit.timestamp
+            return commit.version, commit.timestamp, is_vacuumed
     return None
 
 

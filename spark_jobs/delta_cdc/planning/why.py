@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import why
+from delta_cdc.core.erasure import ledger_of
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     DeltaCdcError,
@@ -137,6 +138,9 @@ async def plan_why_async(request: WhyRequest, *, now_ms: int | None = None) -> J
     ).with_allowed_lateness()
     quarantine_uri = beside(spark_uri(request.target), QUARANTINE)
     quarantined = await state_of(DeltaLog(quarantine_uri, request.storage_options))
+    # Also an older version of the target must not show a key that was erased since.
+    ledger = ledger_of(request.target)
+    remembered = await state_of(DeltaLog(ledger, request.storage_options))
     size = await table_size(source.uri, watermark, request.storage_options) if options.takes_events else None
     spec = WhySpec(
         pipeline=request.pipeline,
@@ -149,6 +153,7 @@ async def plan_why_async(request: WhyRequest, *, now_ms: int | None = None) -> J
         quarantine_uri=quarantine_uri if quarantined is not None else "",
         source_size=size,
         most_bytes=request.most_bytes,
+        ledger_uri=ledger if remembered is not None else "",
         steps=(step,),
     )
     return JobPlan(spec, Question(request, log, source, target, seal, options, key, first, notes), notes)
@@ -366,7 +371,8 @@ class Question:
             not_taken=tuple(
                 why.NotTaken(one.why, where[id(one.change)], _named(found, one.change)) for one in found.lost
             ),
-            notes=tuple(notes),
+            notes=() if found.erased is not None else tuple(notes),
+            erased=found.erased,
         )
 
     def _row(

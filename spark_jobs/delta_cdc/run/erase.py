@@ -88,6 +88,9 @@ def run(
     rows: dict[str, dict[str, Any]] = {}
     errors: dict[str, DeltaCdcError] = {}
 
+    def noted(table: str, note: str) -> None:
+        rows[table]["note"] = "; ".join(text for text in (rows[table].get("note"), note) if text)
+
     def run_round(plans: dict[str, JobPlan[Part, dict[str, Any]] | DeltaCdcError]) -> list[dict[str, Any]]:
         done, failed = maintain.run(plans, execute=execute, run_id=run_id, storage_options=storage_options)
         errors.update(failed)
@@ -96,13 +99,19 @@ def run(
     def erase(tables: Sequence[str]) -> None:
         plans = {table: _plan(_erase(work, places[table], run_id, storage_options)) for table in tables}
         for row in run_round(plans):
-            found = row.pop("found", 0)
+            found, unsearched = row.pop("found", 0), row.pop("unsearched", 0)
             place = places[row["table"]]
             rows[row["table"]] = {"table": row["table"], "what": place.what, **row}
             if found:
-                rows[row["table"]]["note"] = (
+                noted(
+                    row["table"],
                     f"{found} records contain the key's values and may be of it: look at them, then delete "
-                    "them with quarantined_records"
+                    "them with quarantined_records",
+                )
+            if unsearched:
+                noted(
+                    row["table"],
+                    f"{unsearched} records are bytes, in which a key may have another form: look at them",
                 )
 
     erase(owners)
@@ -110,7 +119,7 @@ def run(
     erase([table for table, place in places.items() if not place.remembers and place.owner not in errors])
     existing = [table for table, row in rows.items() if row["status"] == "done"]
     if work.purge and not work.dry_run:
-        _purge(work, existing, rows, run_round, run_id, storage_options)
+        _purge(work, existing, noted, run_round, run_id, storage_options)
     for table in existing:
         try:
             rows[table] |= run_sync(erasure.remains(table, storage_options))
@@ -119,9 +128,8 @@ def run(
     return Report(list(rows.values()), erasure.outside_reach(work.flows), errors, work.dry_run)
 
 
-def _plan(
-    planning: Coroutine[Any, Any, JobPlan[Any, dict[str, Any]]],
-) -> JobPlan[Any, dict[str, Any]] | DeltaCdcError:
+def _plan(planning: Coroutine[Any, Any, Any]) -> Any:
+    """Return what a plan returns, or its error."""
     try:
         return run_sync(planning)
     except DeltaCdcError as error:
@@ -146,26 +154,23 @@ def _erase(
 def _purge(
     work: Erasure,
     tables: Sequence[str],
-    rows: dict[str, dict[str, Any]],
+    noted: Callable[[str, str], None],
     run_round: Callable[[dict[str, Any]], list[dict[str, Any]]],
     run_id: str,
     storage_options: dict[str, str] | None,
 ) -> None:
     """Remove masked rows from the tables' current files, then delete old files that no consumer needs."""
 
-    def noted(table: str, note: str) -> None:
-        rows[table]["note"] = "; ".join(text for text in (rows[table].get("note"), note) if text)
-
-    def optimized(
-        table: str, *, purge: bool = False, full: bool = False
-    ) -> JobPlan[Any, dict[str, Any]] | DeltaCdcError:
+    def optimized(table: str, *, purge: bool = False, full: bool = False) -> Any:
         spec = OptimizeSpec(
             run_id=run_id, table_uri=table, single_driver=work.single_driver, purge=purge, full=full
         )
         return _plan(plan_optimize(spec, storage_options))
 
     run_round({table: optimized(table, purge=True) for table in tables})
-    masked = [table for table in tables if run_sync(erasure.remains(table, storage_options))["masked"]]
+    # A log that cannot be read now is an error of the report.
+    left = {table: _plan(erasure.remains(table, storage_options)) for table in tables}
+    masked = [table for table, found in left.items() if isinstance(found, dict) and found["masked"]]
     if masked:
         # Delta's REORG leaves clustered files as they are.
         run_round({table: optimized(table, full=True) for table in masked})

@@ -57,6 +57,9 @@ async def _answered(request: WhyRequest, application: Application, say: Say, sta
             remedy="look into Spark's log, and ask again: nothing was written.",
         )
     answer = await plan.outcome.answer(codec.decoded(Found, result.tables[0]))
+    if answer.erased is not None:
+        # The source may still have the key, and an answer must not show it.
+        return answer
     further = await plan.outcome.upstream()
     if isinstance(further, str):
         return replace(answer, notes=(*answer.notes, further))

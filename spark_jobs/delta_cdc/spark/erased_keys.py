@@ -197,14 +197,16 @@ def delete_again(
     session: SparkSession, erased: ErasedKeys, uri: str, planned_on: TableVersion | None, version: int
 ) -> None:
     """Delete rows of erased keys that a commit brought in, because an erasure came between its last check and
-    its commit. Only if other commits lie between planning and commit, this costs anything.
+    its commit; or that an earlier run brought in, which died then. This costs something only in the first run
+    after an erasure, and if other commits lie between planning and commit.
 
     :param version: the version that was committed
     """
-    if planned_on is None or version == planned_on.version + 1:
+    is_overtaken = planned_on is not None and version != planned_on.version + 1
+    if not is_overtaken and not erased.is_new:
         return
     properties = catalog.delta_detail(session, uri, remedy=_REMEDY)["properties"]
-    if changed_since(erased, properties, uri) is None or ERASED not in properties:
+    if ERASED not in properties or not (erased.is_new or changed_since(erased, properties, uri)):
         return
     ledger = read(session, ledger_of(uri))
     rows = session.read.format("delta").load(uri)

@@ -16,11 +16,12 @@ from pyspark.sql import types as T
 from delta_cdc.core import codec, reserved_columns
 from delta_cdc.core.adapters import TRUNCATE, UPSERT
 from delta_cdc.core.change_log import POSITION, SOURCE_TIMESTAMP
+from delta_cdc.core.erasure import HASH
 from delta_cdc.core.errors import InvalidConfiguration, RangeTooLong
 from delta_cdc.core.spec import DELETED_COLUMN, ApplySpec, JobResult
 from delta_cdc.core.sql import quote, string
-from delta_cdc.core.why import Change, Found, Lost, TargetRow
-from delta_cdc.spark import named_errors, quarantine
+from delta_cdc.core.why import Change, Erased, Found, Lost, TargetRow
+from delta_cdc.spark import erased_keys, named_errors, quarantine
 from delta_cdc.spark.apply import events, from_events, load, partial_columns, rows, tied_events, timeline
 from delta_cdc.spark.apply.entries import PLACE, RANK, inherited, order
 from delta_cdc.spark.apply.prepared_step import StepContext
@@ -44,6 +45,8 @@ log = logging.getLogger(__name__)
 #: The most changes of a key, and the most rows and quarantined events.
 MOST_CHANGES, MOST_ROWS = 5_000, 1_000
 _BY_NAME = "spark.databricks.delta.timeTravel.resolveOnIdentifier.enabled"
+#: Times as ISO 8601.
+_TIME = "yyyy-MM-dd'T'HH:mm:ssXXX"
 _LOST = {
     LATE: "it came after the allowed lateness",
     NULL_SEQUENCE: "it has no sequence",
@@ -130,6 +133,9 @@ class _Reader:
         return " AND ".join(conditions)
 
     def found(self) -> Found:
+        erased = self._erased()
+        if erased is not None:
+            return Found(columns=tuple(self._columns), rows=(), changes=(), erased=erased)
         changes, lost = self._of_events() if self._options.takes_events else self._of_feed()
         lost += self._quarantined()
         complete = len(changes) <= MOST_CHANGES
@@ -140,6 +146,33 @@ class _Reader:
             lost=tuple(lost[:MOST_ROWS]),
             all_changes=complete,
         )
+
+    def _erased(self) -> Erased | None:
+        """Return the erasure of the key, if it was erased."""
+        if not self._spec.ledger_uri:
+            return None
+        ledger, given = erased_keys.read(self._session, self._spec.ledger_uri), self._spec.key
+        if {name.lower() for name in ledger.columns} != {name.lower() for name in given}:
+            # The keys of the pipeline were others when keys were erased.
+            return None
+        schema = {field.name.lower(): ddl(field.dataType) for field in self._target.schema.fields}
+        key = self._session.range(1).select(
+            *[
+                F.expr(f"CAST({string(value)} AS {schema[name.lower()]})").alias(name)
+                for name, value in given.items()
+            ]
+        )
+        keyed = key.select(ledger.hash_of(key, self._spec.target_uri).alias(HASH))
+        remembered = self._session.read.format("delta").load(ledger.uri)
+        row = (
+            remembered.join(keyed, HASH, "left_semi")
+            .orderBy("erased_at")
+            .select(HASH, F.date_format("erased_at", _TIME).alias("at"), "run_id")
+            .first()
+        )
+        if row is None:
+            return None
+        return Erased(row[HASH], row["at"], row["run_id"], self._target.where(F.expr(self._where)).count())
 
     # -- the target -----------------------------------------------------------------------------------
     def _rows(self) -> list[TargetRow]:

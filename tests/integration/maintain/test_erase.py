@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import hmac
 import json
 import random
 import shutil
@@ -12,15 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from delta_cdc import apply_changes, job, verify_table
+from delta_cdc import apply_changes, erase_key, explain_row, job, verify_table
 from delta_cdc.cli import main
 from delta_cdc.core.erasure import hash_sql, key_hash, new_secret
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, TableNotFound
 from delta_cdc.core.properties import ERASED
+from delta_cdc.core.spellings import BASE64, folded, folded_sql, mentions_sql, spellings
 from delta_cdc.core.sql import quote
 from delta_cdc.planning.consumers import Consumer
 from delta_cdc.planning.erasure import Flow
@@ -28,11 +30,13 @@ from delta_cdc.run.erase import Erasure, Report, run
 from delta_cdc.run.maintain import raise_failed
 from delta_cdc.spark.erased_keys import text_sql
 from delta_cdc.spark.maintain import erase
+from tests.support.decoded_files import holders
 from tests.support.deliveries import SCHEMA, Deliveries, event
 from tests.support.engine import newest
 from tests.support.grouped import grouped
 from tests.support.holding import hooked, once
 from tests.support.random_logs import seeds
+from tests.support.spelled_records import OF_KEYS, mentions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,20 +62,6 @@ def erased(spark: SparkSession, *flows: Flow, key: dict[str, str] = KEY, **more:
 
 def deleted(report: Report) -> dict[str, int]:
     return {Path(row["table"]).name: row["deleted"] for row in report.rows}
-
-
-def holders(folder: Path, secret: str = SECRET) -> list[str]:
-    """Return the files below a folder that hold a text, whatever any Delta log says of them."""
-    found = []
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file():
-            continue
-        content = path.read_bytes()
-        if path.suffix == ".parquet":
-            content += str(pq.read_table(path).to_pylist()).encode()
-        if secret.encode() in content:
-            found.append(path)
-    return [str(path.relative_to(folder)) for path in found]
 
 
 def rows(spark: SparkSession, table: str, where: str = "true") -> list[dict[str, Any]]:
@@ -212,11 +202,38 @@ def test_of_a_log_and_its_history(
     tables = [log, target, f"{log}__quarantine"]
     for table in tables:
         vacuums_at_once(table)
-    assert holders(lake), "there must be something to find"
+    assert holders(lake, SECRET), "there must be something to find"
     consumers = (Consumer("apply", log, target),)
     report = erased(spark, *of_flow, purge=True, consumers=consumers)
-    assert holders(lake) == ["in/a.json", "in/c.json"]
+    assert holders(lake, SECRET) == ["in/a.json", "in/c.json"]
     assert all(not row.get("masked") and not row.get("old_versions_until") for row in report.rows)
+
+
+# -- records that are no events -------------------------------------------------------------------------
+def test_sql_finds_the_records_that_python_finds(spark: SparkSession) -> None:
+    """Each record with the spellings of each key, so that most are of another one."""
+    keys = sorted({(text, kind) for text, kind, _ in OF_KEYS})
+    records = sorted({record for _, _, record in OF_KEYS} | {"\\ud83d\\ude00 \\ud800 \\\\u00Fc", "a\0b", ""})
+    schema = "raw string, text string, kind string, s array<struct<text: string, is_whole: boolean>>"
+    pairs = [
+        (record, text, kind, [(one.text, one.is_whole) for one in spellings(text, kind)])
+        for record in records
+        for text, kind in keys
+    ]
+    found = spark.createDataFrame(pairs, schema).select(
+        "raw", "text", "kind", F.expr(folded_sql("raw")).alias("folded"),
+        F.expr(mentions_sql(folded_sql("raw"), "s")).alias("found"),
+    ).collect()  # fmt: skip
+    assert [row for row in found if row["folded"] != folded(row["raw"])] == []
+    assert [row for row in found if row["found"] != mentions(row["raw"], row["text"], row["kind"])] == []
+    assert 2 * sum(row["found"] for row in found) < len(found)
+    # Bytes are searched as they are, and decoded; also those of UTF-16.
+    for encoding in ("utf-8", "utf-16-le"):
+        raw = BASE64 + base64.b64encode(b"\xff\xfe" + "x Müller".encode(encoding)).decode()
+        table = spark.createDataFrame(
+            [(raw, [("ller", False)])], "raw string, s array<struct<text: string, is_whole: boolean>>"
+        )
+        assert table.select(F.expr(mentions_sql(folded_sql("raw"), "s"))).first()[0], encoding
 
 
 # -- feeds, a chain of targets, staging, quarantine -----------------------------------------------------
@@ -312,9 +329,9 @@ def test_of_a_chain_of_targets(
     tables = [current, history, copy, staging, f"{history}__quarantine"]
     for table in tables:
         vacuums_at_once(table)
-    assert {Path(name).parts[0] for name in holders(tmp_path)} > {"source", "current", "copy"}
+    assert {Path(name).parts[0] for name in holders(tmp_path, SECRET)} > {"source", "current", "copy"}
     report = erased(spark, *chain, purge=True)
-    left = [Path(name) for name in holders(tmp_path)]
+    left = [Path(name) for name in holders(tmp_path, SECRET)]
     assert {path.parts[0] for path in left if "_delta_log" not in path.parts} == {"source"}
     # Tables without keys, and those of others, have bounds of all columns in their old commits.
     assert {path.parts[0] for path in left} == {"source", "copy", "staging"}
@@ -353,6 +370,24 @@ def test_a_run_that_overlaps_an_erasure_brings_nothing_back(spark: SparkSession,
         assert [row["amount"] for row in rows(spark, target)] == [10]
 
 
+def test_rows_that_a_dead_run_left_leave_the_log_and_its_target(spark: SparkSession, tmp_path: Path) -> None:
+    """An erasure overtook the run before its commit; it died before it deleted what it brought in."""
+    flow, target, of_flow = made(spark, tmp_path)
+    before = {table: newest(table) for table in (flow.log, target)}
+    erased(spark, of_flow)
+    for table, version in before.items():
+        spark.sql(
+            f"INSERT INTO delta.`{table}` SELECT * FROM delta.`{table}` VERSION AS OF {version} "
+            "WHERE id = 170017"
+        )
+        assert rows(spark, table, "id = 170017") != []
+    flow.deliver("b.json", [event("U", 7, 1, name="Anna", amount=7)])
+    flow.ingest()
+    flow.apply()
+    assert [rows(spark, table, "id = 170017") for table in before] == [[], []]
+    assert rows(spark, target, "id = 1")[0]["amount"] == 7
+
+
 @pytest.mark.slow
 def test_an_erasure_that_is_killed_is_run_again(spark: SparkSession, tmp_path: Path) -> None:
     points = ("created", "remembered", "marked", "erased")
@@ -388,6 +423,45 @@ def test_an_erasure_that_is_killed_is_run_again(spark: SparkSession, tmp_path: P
         assert len(rows(spark, target)) == 2
 
 
+# -- the function, and why ---------------------------------------------------------------------------
+def test_the_function_and_the_answer_for_the_row(spark: SparkSession, tmp_path: Path) -> None:
+    flow, target, _ = made(spark, tmp_path)
+    question = {"pipeline": "apply", "key": {"ID": 170017}}
+    before = explain_row(spark, target, **question)
+    assert before.rows
+    tables = [
+        {"pipeline": "flow", "log": flow.log},
+        {"pipeline": "apply", "source": flow.log, "target": target},
+    ]
+    report = erase_key(spark, tables, key={"id": 170017})
+    assert {Path(row["table"]).name: row["deleted"] for row in report if row["deleted"]} == {
+        "log": 2,
+        "target": 1,
+    }
+    (remembered,) = rows(spark, f"{target}__erased")
+    for at in (None, before.version):
+        answer = explain_row(spark, target, at=at, **question)
+        assert answer.erased is not None
+        assert answer.erased.hash == remembered["hash"]
+        assert answer.erased.run_id == "erase_key"
+        assert answer.erased.rows == (0 if at is None else 1)
+        assert (answer.rows, answer.not_taken, answer.upstream) == ((), (), None)
+        assert SECRET not in str(answer)
+        assert SECRET not in json.dumps(answer.to_dict())
+    other = explain_row(spark, target, pipeline="apply", key={"id": 1})
+    assert other.erased is None
+    assert other.rows
+    for wrong in (
+        {"pipeline": "apply"},
+        {"target": target},
+        {"pipeline": "apply", "target": target, "x": "y"},
+    ):
+        with pytest.raises(InvalidConfiguration, match="tables has an entry"):
+            erase_key(spark, [wrong], key={"id": 1})
+    with pytest.raises(InvalidConfiguration, match="key names no column"):
+        erase_key(spark, tables, key={})
+
+
 # -- what is refused --------------------------------------------------------------------------------
 def test_a_value_is_never_rounded_to_another_key(spark: SparkSession) -> None:
     for schema, given, expected in (
@@ -408,6 +482,55 @@ def test_a_value_is_never_rounded_to_another_key(spark: SparkSession) -> None:
             continue
         with pytest.raises(InvalidConfiguration, match="The value that is given for the key column k is no"):
             erase._texts(spark, table, ["k"], {"k": given})
+
+
+def test_keys_without_one_text_are_refused_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also those of a type that has two values for one text, or two texts for one value."""
+    for name, kind, value in (
+        ("float", "FLOAT", "1.5"),
+        ("double", "DOUBLE", "-0.0"),
+        ("nan", "DOUBLE", "NaN"),
+        ("decimal", "DECIMAL(20,7)", "0.0000001"),
+        ("collated", "STRING COLLATE UTF8_LCASE", "A"),
+        ("struct", "STRUCT<a: INT>", "1"),
+    ):
+        table = str(tmp_path / name)
+        spark.sql(f"CREATE TABLE delta.`{table}` (k {kind}, v INT) USING delta")
+        for dry_run in (True, False):
+            with pytest.raises(InvalidConfiguration, match="The key column k is of type"):
+                erased(spark, Flow("p", target=table), key={"k": value}, dry_run=dry_run)
+        assert newest(table) == 0
+        assert not Path(f"{table}__erased").exists()
+
+
+def test_a_key_of_several_columns_and_types(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows with a NULL in the key, or with texts that only look alike, stay. The hash is an HMAC."""
+    table = str(tmp_path / "table")
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` (d DECIMAL(12,2), s STRING, b BINARY, t TIMESTAMP, n TIMESTAMP_NTZ, "
+        "day DATE, v INT) USING delta"
+    )
+    at, day = "2024-02-29 01:02:03.0004", "2024-02-29"
+    row = f"1.50, 'Ä:1', X'00ff', TIMESTAMP '{at}Z', TIMESTAMP_NTZ '{day} 00:00:00', DATE '{day}'"
+    spark.sql(
+        f"INSERT INTO delta.`{table}` VALUES ({row}, 1), ({row}, 2), ({row.replace('1.50', 'NULL')}, 3), "
+        f"({row.replace('Ä:1', 'ä:1')}, 4), ({row.replace('00ff', '00fe')}, 5), "
+        f"({row.replace('0004', '0005')}, 6), (NULL, NULL, NULL, NULL, NULL, NULL, 7)"
+    )
+    key = {"d": "1.5", "S": "Ä:1", "b": "00FF", "t": "2024-02-29T02:02:03.000400+01:00", "n": day, "day": day}
+    report = erased(spark, Flow("p", target=table), key=key)
+    assert deleted(report)["table"] == 2
+    assert [one["v"] for one in rows(spark, table)] != []
+    assert sorted(one["v"] for one in rows(spark, table)) == [3, 4, 5, 6, 7]
+    (remembered,) = rows(spark, f"{table}__erased")
+    properties = spark.sql(f"DESCRIBE DETAIL delta.`{table}__erased`").first()["properties"]
+    texts = ["1.5", "Ä:1", "00FF", at, day, day]
+    assert json.loads(properties["delta_cdc.erasedColumns"]) == ["d", "s", "b", "t", "n", "day"]
+    message = "".join(f"{len(one.encode())}:{one}" for one in texts).encode()
+    secret = bytes.fromhex(properties["delta_cdc.erasedSecret"])
+    assert remembered["hash"] == hmac.new(secret, message, "sha256").hexdigest()
 
 
 def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import hmac
 from dataclasses import replace
@@ -171,9 +172,23 @@ def test_a_run_leaves_out_what_its_tables_remember(tables: Tables) -> None:
     tables.sealed(3)
     assert left_out(tables) == ErasedKeys()
     tables.target.set_properties(**{ERASED: "2"})
-    assert left_out(tables) == ErasedKeys("", ledger, "2")
+    assert left_out(tables) == ErasedKeys("", ledger, "2", is_new=True)
     tables.source.set_properties(**FEED, **{ERASED: "7"})
-    assert left_out(tables) == ErasedKeys(ledger_of(tables.source.uri), ledger, "2")
+    assert left_out(tables) == ErasedKeys(ledger_of(tables.source.uri), ledger, "2", is_new=True)
+
+
+def test_the_first_run_after_an_erasure_looks_for_rows_that_a_dead_run_left(tables: Tables) -> None:
+    tables.sealed(3)
+    tables.target.set_properties(**{ERASED: "2"})
+    assert left_out(tables).is_new
+    # Its own seal says that it looked; until the next erasure no run looks again.
+    sealed = {**validation.described(KEYED), **left_out(tables).sealed}
+    tables.sealed(4, 101, configuration=sealed)
+    assert not left_out(tables).is_new
+    tables.target.set_properties(**{ERASED: "3"})
+    assert left_out(tables).is_new
+    assert ErasedKeys().sealed == {}
+    assert ErasedKeys(ledger="l").sealed == {SEALED: True}, "the run itself sets the property"
 
 
 def test_a_table_that_lost_its_property_still_leaves_out(tables: Tables) -> None:
@@ -243,7 +258,16 @@ def test_until_when_deleted_rows_can_be_read(tables: Tables) -> None:
     assert found["version"] == 6
     assert found["old_versions_until"] < found["statistics_until"], "7 and 30 days"
     removed = run_sync(DeltaLog(source.uri).commit(6)).timestamp
+    # Delta counts whole days: https://github.com/delta-io/delta, MetadataCleanup.
+    assert found["statistics_until"].endswith("T00:00:00+00:00")
+    day = 86_400_000
+    until = dt.datetime.fromisoformat(found["statistics_until"]).timestamp() * 1000
+    assert 0 <= until - 30 * day - removed < day
+    assert found["statistics_version"] == 6
     source.commit("VACUUM START", at=removed + 1_000, parameters={"defaultRetentionMillis": "0"})
+    # It was killed, and may have deleted only some files.
+    assert run_sync(remains(source.uri)) == {**found, "version": 7}
+    source.commit("VACUUM START", at=removed + 1_500, parameters={"defaultRetentionMillis": "0"})
     source.commit("VACUUM END", at=removed + 2_000)
     found = run_sync(remains(source.uri))
     assert (found["old_versions_until"], found["statistics_until"] != "") == ("", True)

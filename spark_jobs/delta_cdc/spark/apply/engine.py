@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from delta_cdc.core import erasure, failpoints, validation
+from delta_cdc.core import failpoints, validation
 from delta_cdc.core.spec import ApplySpec, JobResult, new_seal
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import PipelineState, Seal
@@ -207,12 +207,12 @@ _PREPARES: dict[Kind, Callable[[SparkSession, ApplySpec, Step], PreparedStep]] =
 
 
 def _configuration(spec: ApplySpec, shape: Shape, step: Step) -> dict[str, object]:
-    options, has_ledger = spec.options, {erasure.SEALED: True} if spec.erased.ledger else {}
+    options = spec.options
     order_type, tracked_or_key = shape.order_type, {*shape.tracked, *shape.keys}
     untracked = [name for name in shape.values if name not in tracked_or_key]
     return {
         **validation.described(options),
         **validation.described_columns(options, step.source_columns, untracked),
         "sequence_by_type": order_type.simpleString() if order_type is not None else None,
-        **has_ledger,
+        **spec.erased.sealed,
     }

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from delta_cdc.core import erasure, failpoints
+from delta_cdc.core import failpoints
 from delta_cdc.core.change_log import SEQUENCE, log_properties
 from delta_cdc.core.errors import DeltaCdcError, SourceUnreadable
 from delta_cdc.core.options import ApplyOptions
@@ -206,8 +206,7 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
         assert step.before is not None
         # The next plan compares this number with the side table to detect missing rows.
         configuration = {**step.before.configuration, "rows": len(ingested.rows(self.spec))}
-        if self.spec.erased.ledger:
-            configuration[erasure.SEALED] = True
+        configuration |= self.spec.erased.sealed
         return new_seal(
             self.spec, step, replace(step.before, configuration=configuration), counts=prepared.counts
         )

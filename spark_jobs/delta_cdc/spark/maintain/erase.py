@@ -25,6 +25,7 @@ from delta_cdc.core.erasure import HASH, hash_sql, key_hash, ledger_of, new_secr
 from delta_cdc.core.errors import ColumnNotFound, ConcurrentModification, InvalidConfiguration
 from delta_cdc.core.properties import ERASED, ERASED_COLUMNS, ERASED_SECRET
 from delta_cdc.core.spec import JobResult
+from delta_cdc.core.spellings import BASE64, folded_sql, mentions_sql, spellings
 from delta_cdc.core.sql import PLAN_PREFIX, quote, set_properties, string, table
 from delta_cdc.spark import catalog, erased_keys
 from delta_cdc.spark.changes import states
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from delta_cdc.core.spec import EraseSpec
+    from delta_cdc.core.spellings import Kind
 
 _VIEW = f"{PLAN_PREFIX}erased"
 
@@ -43,8 +45,8 @@ _VIEW = f"{PLAN_PREFIX}erased"
 def run(session: SparkSession, spec: EraseSpec) -> JobResult:
     """Remove the keys of a spec from its table.
 
-    :return: counts ``deleted``, and ``found`` for records that are only counted; a dry run counts what it
-        would delete
+    :return: counts ``deleted``; for records also ``found``, if they are only counted, and ``unsearched``,
+        which are of bytes that may have a key in another form. A dry run counts what it would delete
     :raises InvalidConfiguration: the value of a key does not fit its column, or the ledger has other columns
     :raises ColumnNotFound: the owner has no such column
     :raises ConcurrentModification: the table was replaced after planning
@@ -58,7 +60,7 @@ def run(session: SparkSession, spec: EraseSpec) -> JobResult:
     owner = session.read.format("delta").load(spec.owner)
     names = _names(spec, owner)
     if spec.place == "records":
-        return _records(session, spec, [_texts(session, owner, names, key) for key in spec.keys])
+        return _records(session, spec, owner, names)
     uri = ledger_of(spec.owner)
     exists, remembers = catalog.existing_detail(session, uri) is not None, spec.remembers and not spec.dry_run
     if remembers:
@@ -118,15 +120,15 @@ def _texts(session: SparkSession, owner: DataFrame, names: Sequence[str], key: d
     """
     values = {name.lower(): value for name, value in key.items()}
     types = [owner.schema[name].dataType for name in states.match(owner.columns, names, "key", "the table")]
+    # First, because Spark refuses to cast a text to some types without a word of ours.
+    columns = [text_sql(quote(name), kind, name) for name, kind in zip(names, types, strict=True)]
     typed = session.range(1).select(
         *[
             _typed(F.lit(values[name.lower()]), kind).alias(name)
             for name, kind in zip(names, types, strict=True)
         ]
     )
-    row = typed.selectExpr(
-        *[text_sql(quote(name), kind, name) for name, kind in zip(names, types, strict=True)]
-    ).first()
+    row = typed.selectExpr(*columns).first()
     assert row is not None
     texts: list[str] = []
     for name, kind, text in zip(names, types, row, strict=True):
@@ -220,19 +222,42 @@ def _delete(session: SparkSession, spec: EraseSpec, hashes: DataFrame, hash_of_r
     return number
 
 
-def _records(session: SparkSession, spec: EraseSpec, keys: Sequence[Sequence[str]]) -> JobResult:
-    """Count, or delete, the records whose text contains the texts of all columns of a key.
+def _records(session: SparkSession, spec: EraseSpec, owner: DataFrame, names: Sequence[str]) -> JobResult:
+    """Count, or delete, the records that have a spelling of all columns of a key.
 
     Such a record need not be of the key: it was no valid event, so its columns are unknown.
     """
-    columns = [f"v{number}" for number in range(len(keys[0]))]
-    values = session.createDataFrame([tuple(key) for key in keys], ", ".join(f"{c} string" for c in columns))
-    is_like = " AND ".join(f"contains(t.raw, s.{column})" for column in columns)
+    kinds = [_kind(owner.schema[name].dataType) for name in names]
+    keys = [
+        tuple(
+            [(one.text, one.is_whole) for one in spellings(text, kind)]
+            for text, kind in zip(_texts(session, owner, names, key), kinds, strict=True)
+        )
+        for key in spec.keys
+    ]
+    columns = [f"v{number}" for number in range(len(names))]
+    spelled = "array<struct<text: string, is_whole: boolean>>"
+    values = session.createDataFrame(keys, ", ".join(f"{column} {spelled}" for column in columns))
+    of_key = " AND ".join(mentions_sql(folded_sql("t.raw"), f"s.{column}") for column in columns)
     rows = session.read.format("delta").load(spec.table_uri).alias("t")
-    number = rows.join(F.broadcast(values.alias("s")), F.expr(is_like), "left_semi").count()
+    of_keys = F.broadcast(values.alias("s"))
+    number = rows.join(of_keys, F.expr(of_key), "left_semi").count()
+    # Bytes that are no text, of Avro for instance, have numbers in other forms than any of these.
+    others = rows.where(F.expr(f"startswith(t.raw, {string(BASE64)})"))
+    unsearched = others.join(of_keys, F.expr(of_key), "left_anti").count()
     if not spec.deletes_records:
-        return _result(spec, deleted=0, found=number)
+        return _result(spec, deleted=0, found=number, unsearched=unsearched)
     if number and not spec.dry_run:
-        erased_keys.delete(session, spec.table_uri, values, is_like)
+        erased_keys.delete(session, spec.table_uri, values, of_key)
     failpoints.reached("erased")
-    return _result(spec, deleted=number)
+    return _result(spec, deleted=number, unsearched=unsearched)
+
+
+def _kind(data_type: T.DataType) -> Kind:
+    if isinstance(data_type, T.NumericType):
+        return "number"
+    if isinstance(data_type, T.DateType):
+        return "date"
+    if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
+        return "timestamp"
+    return "binary" if isinstance(data_type, T.BinaryType) else "text"
