@@ -44,7 +44,8 @@ _SHORTEST = 6
 class Spelling:
     """A text that a record of the key may have, folded.
 
-    :param is_whole: digits that count only without another digit before or after them
+    :param is_whole: ``text`` is a regular expression of Java and Python, of digits that count only without
+        another digit before or after them
     """
 
     text: str
@@ -97,7 +98,8 @@ def spellings(text: str, kind: Kind) -> list[Spelling]:
 
 
 def _spelled(text: str, kind: Kind) -> Iterator[Spelling]:
-    yield Spelling(folded(text))
+    if kind != "number":
+        yield Spelling(folded(text))
     if kind == "text":
         yield Spelling(folded("".join(_CONTROLS.get(one, one) for one in text)))
     if kind == "number":
@@ -130,11 +132,19 @@ def _in_base64(data: bytes) -> Iterator[str]:
 
 
 def _of_number(text: str) -> Iterator[Spelling]:
-    """Return a number in the notation of floats, and as Debezium has decimals: the bytes of its digits."""
+    """Return a number as digits, in the notation of floats, and as Debezium has decimals: the bytes of its
+    digits."""
     try:
         number = Decimal(text).normalize()
     except InvalidOperation:
+        number = Decimal("NaN")
+    if not number.is_finite():
+        yield Spelling(folded(text))
         return
+    whole, _, fraction = f"{abs(number):f}".partition(".")
+    minus = "-" if number < 0 else ""
+    # Also 0017 and 17.50 for 17.5; but 117 is another number.
+    yield Spelling(f"{minus}0*{whole}" + (f"[.]{fraction}0*" if fraction else ""), is_whole=True)
     digits, exponent = f"{number:E}".split("E")
     yield Spelling(folded(f"{digits}E{int(exponent)}"))
     yield Spelling(folded(f"{digits}E{int(exponent):+d}"))

@@ -39,6 +39,7 @@ def test_base64_at_each_place() -> None:
 
 def test_other_records_are_not_found() -> None:
     assert not mentions('{"id": 18, "note": "abc"}', "17", "number")
+    assert not mentions('{"id": 117, "at": 1704067200, "of": "a170"}', "17", "number"), "of other digits"
     assert not mentions('{"at": 1197820}', "2024-02-29", "date")
     assert not mentions('{"name": "Meier"}', "Maier", "text")
     assert all(one.text for one in spellings("", "text"))
