@@ -193,6 +193,29 @@ class Flow:
         return table_rows(self.spark, self.target, where)
 
 
+class Quarantining(Flow):
+    """A flow with a place for what cannot be applied."""
+
+    @property
+    def aside(self) -> str:
+        return f"{self.target}__quarantine"
+
+    def spec(self, *steps: Step) -> ApplySpec:
+        return replace(super().spec(*steps), quarantine_uri=self.aside)
+
+    def taken_out(self) -> list[list[tuple[Any, ...]]]:
+        """Return reason, version, key and value of what each run took out, as its counts say."""
+        stored = table_rows(self.spark, self.aside)
+        by_seal: dict[int, list[tuple[Any, ...]]] = {}
+        for row in stored:
+            event = json.loads(row["raw"])
+            told = (row["reason"], row["commit_version"], json.loads(row["keys"])["id"], event["v"])
+            by_seal.setdefault(row["seal"], []).append(told)
+        found = [sorted(by_seal[seal]) for seal in sorted(by_seal)]
+        assert [len(rows) for rows in found] == [result.counts["quarantined"] for result in self.results]
+        return found
+
+
 def recorded_size(table: str) -> int | None:
     """Return the size of a table's files as its newest checksum file records it, as a plan has it."""
     files = sorted((Path(table) / "_delta_log").glob("*.crc"))

@@ -15,6 +15,7 @@ from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import load, rows
 from tests.support.engine import (
     Flow,
+    Quarantining,
     metadata,
     newest,
     newest_seal,
@@ -65,29 +66,6 @@ def source(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str
     for statement in STATEMENTS:
         spark.sql(statement.format(f"delta.`{path}`"))
     return path
-
-
-class Quarantining(Flow):
-    """A flow with a place for what cannot be applied."""
-
-    @property
-    def aside(self) -> str:
-        return f"{self.target}__quarantine"
-
-    def spec(self, *steps: Step) -> ApplySpec:
-        return replace(super().spec(*steps), quarantine_uri=self.aside)
-
-    def taken_out(self) -> list[list[tuple[Any, ...]]]:
-        """Return reason, version, key and value of what each run took out, as its counts say."""
-        stored = table_rows(self.spark, self.aside)
-        by_seal: dict[int, list[tuple[Any, ...]]] = {}
-        for row in stored:
-            event = json.loads(row["raw"])
-            told = (row["reason"], row["commit_version"], json.loads(row["keys"])["id"], event["v"])
-            by_seal.setdefault(row["seal"], []).append(told)
-        found = [sorted(by_seal[seal]) for seal in sorted(by_seal)]
-        assert [len(rows) for rows in found] == [result.counts["quarantined"] for result in self.results]
-        return found
 
 
 @pytest.mark.slow

@@ -10,7 +10,9 @@ import pytest
 
 from delta_cdc import apply_changes, verify_table
 from delta_cdc.core.errors import ConfigurationDrift, InvalidExpression, RuleBroken
-from tests.support.engine import newest, table_rows
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.value_rules import value_rules
+from tests.support.engine import Quarantining, newest, newest_seal, staged, table_rows
 from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
@@ -431,3 +433,38 @@ def test_soft_deletes(spark: SparkSession, tmp_path: Path, source_kind: str) -> 
     state((1, 11), (2, 22), at=4)
     orders.run(QUARANTINE)
     assert orders.rows(*shown) == [(1, 11, False), (2, 22, False)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_a_staged_batch_is_tested_as_its_source(spark: SparkSession, tmp_path: Path, scd_type: int) -> None:
+    source, staging = str(tmp_path / "source"), str(tmp_path / "staging")
+    spark.sql(f"CREATE TABLE delta.`{source}` (id INT, amount INT) USING delta {FEED}")
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (1, 10), (2, -20), (3, 30)")
+    spark.sql(f"UPDATE delta.`{source}` SET amount = -11 WHERE id = 1")
+    spark.sql(f"UPDATE delta.`{source}` SET amount = 31 WHERE id = 3")
+    spark.sql(f"DELETE FROM delta.`{source}` WHERE id = 2")
+    rules = {**value_rules("rules", QUARANTINE), **value_rules("rules", {"few": "amount < 1000"})}
+    options = ApplyOptions(keys=("id",), stored_as_scd_type=scd_type, rules=rules)
+    flow = Quarantining(spark, source, str(tmp_path / "target"), options)
+    assert flow.stage(staging, 0, 1, "snapshot").status == "committed"
+    result = flow.load(1, staging=staged(staging, "snapshot"))
+    assert result.status == "committed", result
+    loaded = newest_seal(flow.target)
+    assert loaded is not None
+    assert loaded.step.counts[COUNT] == loaded.step.counts["quarantined"] == 1
+    assert flow.stage(staging, 2, 4).status == "committed"
+    assert flow.apply(4, staging=staged(staging)).status == "committed"
+    applied = newest_seal(flow.target)
+    assert applied is not None
+    assert applied.step.counts[COUNT] == applied.step.counts["quarantined"] == 1
+    history = "__START_AT" if scd_type == 2 else "id"
+    current = [(row["id"], row["amount"]) for row in flow.rows() if row[history] is not None]
+    assert sorted(current) == ([(1, 10), (3, 31)] if scd_type == 1 else [(1, 10), (3, 30), (3, 31)])
+    spark.sql(f"UPDATE delta.`{source}` SET amount = 5000 WHERE id = 3")
+    assert flow.stage(staging, 5, 5).status == "committed"
+    refused = flow.apply(5, staging=staged(staging))
+    assert refused.status == "failed"
+    assert refused.error is not None
+    assert refused.error["class"] == "RuleBroken"
+    assert "break the rule few: amount < 1000 is not true (for instance id = 3)" in refused.error["message"]
