@@ -11,7 +11,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_delta_cdc.groups.xcoms import Item
-from delta_cdc.core.guard import approval_in
 from tests.integration.airflow.test_ingest import announced, drop, succeeded, values
 from tests.support.filled import fill
 
@@ -268,8 +267,7 @@ def test_two_stopped_tables_of_65_hold_up_no_other(airflow: Airflow, tmp_path: P
 
     # Each is approved alone, by the text of its own error.
     approvals = {
-        name: approval_in(done.xcom(f"apply[{name}]", "delta_cdc_error")["remedy"])
-        for name in ("t30", "copied")
+        name: done.xcom(f"apply[{name}]", "delta_cdc_error")["approval"] for name in ("t30", "copied")
     }
     swapped = airflow.run(
         file, dag="feeds", conf={"tables": ["copied"], "approve": approvals["t30"]}, forbid_processes=True

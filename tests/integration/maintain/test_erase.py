@@ -493,7 +493,6 @@ def test_keys_without_one_text_are_refused_before_anything_is_written(
         ("double", "DOUBLE", "-0.0"),
         ("nan", "DOUBLE", "NaN"),
         ("decimal", "DECIMAL(20,7)", "0.0000001"),
-        ("collated", "STRING COLLATE UTF8_LCASE", "A"),
         ("struct", "STRUCT<a: INT>", "1"),
     ):
         table = str(tmp_path / name)

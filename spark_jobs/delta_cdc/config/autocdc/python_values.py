@@ -18,6 +18,8 @@ _LITERALS = (
     "not run."
 )
 _PLAIN = re.compile(r"(?!\d)\w+", re.ASCII)
+#: Characters that a name may have in Python code, and only in quotes in SQL.
+_AT = frozenset("$@#")
 _COMPARED: dict[type[ast.AST], str] = {
     ast.Eq: "=",
     ast.NotEq: "!=",
@@ -218,4 +220,4 @@ def _column(name: str) -> str:
 
 def _as_column(text: str) -> str:
     """Return a text with SQL; one that can only be the name of a column is quoted, such as ``__$seqval``."""
-    return quote(text) if re.fullmatch(r"[\w$@#]*[$@#][\w$@#]*", text) else text
+    return quote(text) if re.fullmatch(r"[\w$@#]+", text) and not _AT.isdisjoint(text) else text
