@@ -275,6 +275,7 @@ def test_a_difference_or_a_change_refuses(lake: Lake) -> None:
     assert any("stands at version 2 of the source, and orders_next at version 1" in text for text in refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["now", "next"])
 def test_a_commit_between_the_check_and_the_takeover_is_noticed(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, which: str

@@ -242,6 +242,7 @@ def test_what_is_late_for_good_is_discarded_and_left_out_ever_after(
     assert held(spark, target) == sorted([*kept, *mended], key=str)
 
 
+@pytest.mark.slow
 def test_nothing_is_discarded_that_a_later_cut_could_not_leave_out(
     spark: SparkSession, tmp_table: Table
 ) -> None:

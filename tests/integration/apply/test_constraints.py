@@ -98,6 +98,7 @@ def test_a_load(ruled: Ruled, tmp_path: Path, rule: str) -> None:
     assert versions(flow.target) == empty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "options"),
     slow_but(

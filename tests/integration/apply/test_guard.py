@@ -130,6 +130,7 @@ def test_beyond_a_limit_nothing_is_written_until_it_is_approved(case: Case, kind
     assert case.living(kind) == set(range(6, 23))
 
 
+@pytest.mark.slow
 def test_up_to_its_limits_a_run_goes_on(case: Case, tmp_path: Path) -> None:
     for kind in ("type 1", "log, type 2"):
         applied = apply_changes(
@@ -149,6 +150,7 @@ def test_up_to_its_limits_a_run_goes_on(case: Case, tmp_path: Path) -> None:
         assert result.applied
 
 
+@pytest.mark.slow
 def test_a_load_of_too_few_rows_and_a_reset_that_loses_most(case: Case, tmp_path: Path) -> None:
     arguments: dict[str, Any] = {"pipeline": "p", "keys": ["id"]}
     target = str(tmp_path / "target")

@@ -390,6 +390,7 @@ def test_full_copies(spark: SparkSession, tmp_path: Path) -> None:
     orders.expect_healthy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source_kind", slow_but(["change_feed", "change_log", "snapshot"], "change_feed"))
 def test_soft_deletes(spark: SparkSession, tmp_path: Path, source_kind: str) -> None:
     """A soft-deleted row breaks no rule; what comes again for its key is tested, and does not revive it."""

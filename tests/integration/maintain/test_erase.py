@@ -137,6 +137,7 @@ BAD = ['{"op": "?", "seq": 5, "id": 170017, "name": "Ottilie Wildermuth"}', '{"o
 HISTORY = {"stored_as_scd_type": 2}
 
 
+@pytest.mark.slow
 def test_of_a_log_and_its_history(
     spark: SparkSession, tmp_path: Path, vacuums_at_once: Callable[[str], None]
 ) -> None:
