@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.mutants import ROOT, copy_project, judged
+from tools.mutants import PASSED, ROOT, copy_project, judged
 from tools.mutants_core import MOST_MEMORY, all_changes, reached_lines, tried
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 #: The functions that fail with a change; None if the tests do not end.
 Killers = Counter[str] | None
-_FAILED = re.compile(r"^(?:FAILED|ERROR) tests/(\S+?\.py::\w+)", re.MULTILINE)
+#: A file alone is one whose imports fail.
+_FAILED = re.compile(r"^(?:FAILED|ERROR) tests/(\S+?\.py(?:::\w+)?)(?=[\s\[]|$)", re.MULTILINE)
+#: What notices a change with which pytest itself cannot start.
+START = "the start of the tests"
 #: The most tests that run against one change; those that reach little come first.
 MOST = 600
 #: The most functions that a line names.
@@ -38,16 +41,20 @@ _NAMED = 4
 
 
 def killers(change: Change, tree: Path) -> Killers:
-    """Return how many tests of each function fail with a change."""
+    """Return how many tests of each function fail with a change, and the files that cannot be imported."""
     done = tried(change, tree, "--tb=no", "-rfE", *change.tests[:MOST])
-    return None if done is None else Counter(_FAILED.findall(done.stdout))
+    if done is None:
+        return None
+    found = Counter(_FAILED.findall(done.stdout))
+    return found if found or done.returncode == PASSED else Counter([START])
 
 
-def table(found: Sequence[tuple[str, Killers]], seed: int) -> str:
+def table(found: Sequence[tuple[str, Killers]], seed: int, number: int) -> str:
     """Return the table.
 
     :param found: each change as text, with those who notice it
     :param seed: of the draw
+    :param number: of drawn changes; fewer are found if the command was interrupted
     """
     notices: Counter[str] = Counter()
     alone: Counter[str] = Counter()
@@ -62,7 +69,7 @@ def table(found: Sequence[tuple[str, Killers]], seed: int) -> str:
         )
         rows.append(f"{change}\t{'the tests do not end' if functions is None else listed or 'nothing'}")
     noticed = sum(functions is None or bool(functions) for _, functions in found)
-    command = f"python -m tools.kill_matrix --number {len(found)} --seed {seed}"
+    command = f"python -m tools.kill_matrix --number {number} --seed {seed}"
     head = [
         f"# {command}: {noticed} of {len(found)} noticed",
         "test\tnotices\talone",
@@ -93,10 +100,10 @@ def main(arguments: list[str]) -> int:
         for change, functions in judged(trees, drawn, killers):
             found.append((str(change), functions))
             print(f"{len(found)} of {len(drawn)}: {change}: {sorted(functions or ())[:_NAMED]}", flush=True)
-    text = table(found, given.seed)
-    if given.write is not None:
-        (ROOT / given.write).write_text(text)
-    print(text)
+            if given.write is not None:
+                # Each time: hours of work stay if the command is interrupted.
+                (ROOT / given.write).write_text(table(found, given.seed, len(drawn)))
+    print(table(found, given.seed, len(drawn)))
     return 0
 
 

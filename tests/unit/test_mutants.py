@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tools import mutants
-from tools.kill_matrix import killers, table
+from tools.kill_matrix import START, killers, table
 from tools.mutants import PASSED, Mutant, judged, mistakes, run, verdict
 from tools.mutants_core import LAYERS, Change, all_changes, survives
 
@@ -130,7 +130,7 @@ def test_the_table_says_who_notices_a_change_and_who_alone() -> None:
         ("a:3: True", Counter[str]()),
         ("a:4: while", None),
     ]
-    lines = table(found, 7).splitlines()
+    lines = table(found, 7, 4).splitlines()
     assert lines[0].endswith("--number 4 --seed 7: 3 of 4 noticed")
     assert lines[2:4] == ["unit/test_a.py::test_one\t2\t1", "unit/test_b.py::test_two\t1\t0"]
     assert [line.partition("\t")[2] for line in lines[-4:]] == [
@@ -149,3 +149,8 @@ def test_every_function_that_notices_a_change_is_counted(tree: Path) -> None:
     (tree / "conftest.py").touch()
     one = Change("value.py", 1, 4, 5, "2", ("tests/test_code.py",))
     assert killers(one, tree) == {"test_code.py::test_one": 1, "test_code.py::test_two": 2}
+    unimportable = Change("value.py", 1, 4, 5, "1 - ''", ("tests/test_code.py",))
+    assert killers(unimportable, tree) == {"test_code.py": 1}
+    (tree / "conftest.py").write_text("import value\n")
+    assert killers(unimportable, tree) == {START: 1}
+    assert killers(Change("value.py", 1, 4, 5, "1.0", ("tests/test_code.py",)), tree) == {}
