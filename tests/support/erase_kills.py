@@ -108,8 +108,11 @@ class Lake:
             for one in people
         ]
         self.first = [event("I", 10 + one, key_of(one), name=name_of(one, 1), amount=1) for one in people]
-        self.flow.deliver("a.json", [*self.first, *bad])
+        self.flow.deliver("a.json", self.first)
+        # Not delivered again: what key such a record has is not known, so it would come back.
+        self.flow.deliver("bad.json", bad)
         self.cycle()
+        (self.flow.source / "bad.json").unlink()
         self.flow.deliver(
             "b.json", [event("U", 50 + one, key_of(one), name=name_of(one, 2), amount=2) for one in people]
         )
