@@ -150,7 +150,8 @@ class Lake:
         )
         self.cycle()
         self.flow.apply("current", publish_changes=True, mode="reload")
-        self.apply_history(mode=draw.choice(["reload", "reset"]), discard_history=True)
+        again = draw.choice([{"mode": "reload"}, {"mode": "reset", "discard_history": True}])
+        self.apply_history(**again)
 
     # -- the erasure ------------------------------------------------------------------------------
     def erase(self, number: int, *, purge: bool) -> dict[str, int]:
