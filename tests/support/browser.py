@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +26,18 @@ def missing() -> str:
     """Return what is missing for a browser, or nothing."""
     lacking = [names[0] for names in (_BROWSERS, _DRIVERS) if _found(names) is None]
     return f"{' and '.join(lacking)} not found on PATH (tools/chromium.sh installs them)" if lacking else ""
+
+
+def require(what: str) -> None:
+    """Skip a test without a browser, with a warning that the end of the run shows in full; fail in CI.
+
+    :param what: what is not tested then
+    """
+    lacking = missing()
+    if lacking:
+        assert not os.environ.get("CI"), lacking
+        warnings.warn(f"NOT TESTED: {what} in a browser: {lacking}", stacklevel=2)
+        pytest.skip(lacking)
 
 
 @contextmanager

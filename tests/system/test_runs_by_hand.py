@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import warnings
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -143,12 +142,7 @@ def server(places: Places) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def pages(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     """Airflow's pages in a headless browser, logged in."""
-    missing = browser.missing()
-    if missing:
-        assert not os.environ.get("CI"), missing
-        # A skip alone is a letter in a long line; a warning is told in full at the end of the run.
-        warnings.warn(f"NOT TESTED: the trigger form in a browser: {missing}", stacklevel=1)
-        pytest.skip(missing)
+    browser.require("the trigger form")
     with browser.chromium(tmp_path_factory.mktemp("chromium")) as window:
         opened = Pages(window, server.url)
         opened.log_in(USER, server.password)

@@ -5,11 +5,9 @@ All tests share one server. They keep pictures of the pages among the artefacts.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import struct
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -124,11 +122,7 @@ class Pages(browser.Window):
 @pytest.fixture(scope="module")
 def pages(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     """Airflow's pages in a headless browser, logged in."""
-    missing = browser.missing()
-    if missing:
-        assert not os.environ.get("CI"), missing
-        warnings.warn(f"NOT TESTED: limits, rules, erasing and why in a browser: {missing}", stacklevel=1)
-        pytest.skip(missing)
+    browser.require("limits, rules, erasing and why")
     with browser.chromium(tmp_path_factory.mktemp("chromium"), width=1500, height=1200) as window:
         opened = Pages(window, server.url)
         opened.log_in(USER, server.password)

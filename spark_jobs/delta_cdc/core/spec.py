@@ -396,15 +396,15 @@ class IngestSpec(SealedSpec):
 
 
 @dataclass(frozen=True)
-class OtherTable:
+class ComparedTarget:
     """A target to compare with another one.
 
-    :param version: the version to read
+    :param read: the version to read
     :param options: the options that it was built with
     """
 
     uri: str
-    version: int
+    read: TableVersion
     options: ApplyOptions
 
 
@@ -430,7 +430,7 @@ class VerifySpec(Spec):
     checks: tuple[str, ...]
     source_uri: str | None = None
     compared: Step | None = None
-    current: OtherTable | None = None
+    current: ComparedTarget | None = None
     source_keeps_all: bool = True
     knows_on_conflict: bool = True
     erased: ErasedKeys = field(default=ErasedKeys(), metadata=OUTSIDE_IDENTITY)
@@ -452,7 +452,7 @@ class VerifySpec(Spec):
         """Return the versions to read."""
         tables: list[tuple[str, int | None]] = [(self.target_uri, self.target_version)]
         if self.current is not None:
-            tables.append((self.current.uri, self.current.version))
+            tables.append((self.current.uri, self.current.read.version))
         if self.source_uri is not None and self.compared is not None:
             tables.append((self.source_uri, self.compared.at))
         return tables
@@ -495,19 +495,6 @@ class WhySpec(SealedSpec):
         return step
 
 
-@dataclass(frozen=True)
-class Side:
-    """One of two targets that are compared.
-
-    :param read: the version to read
-    :param options: the options that it was built with
-    """
-
-    uri: str
-    read: TableVersion
-    options: ApplyOptions
-
-
 @dataclass(frozen=True, kw_only=True)
 class ShadowSpec(Spec):
     """Compare the current rows of a target with those of its shadow, and record the result in the shadow.
@@ -519,8 +506,8 @@ class ShadowSpec(Spec):
     """
 
     pair: Pair
-    original: Side
-    shadow: Side
+    original: ComparedTarget
+    shadow: ComparedTarget
     source: TableVersion
     share: int
     share_of: int

@@ -19,7 +19,7 @@ from delta_cdc.core.shadow import (
     share_of,
     shares,
 )
-from delta_cdc.core.spec import ShadowSpec, Side
+from delta_cdc.core.spec import ComparedTarget, ShadowSpec
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.core.validation import options_of
 from delta_cdc.core.watermark import TableVersion
@@ -55,9 +55,9 @@ class Target:
         return TableVersion(self.recorded.target.table_id, self.recorded.target.version)
 
     @property
-    def side(self) -> Side:
+    def side(self) -> ComparedTarget:
         """Return what to compare."""
-        return Side(spark_uri(self.log.uri), self.version, options_of(self.seal))
+        return ComparedTarget(spark_uri(self.log.uri), self.version, options_of(self.seal))
 
 
 async def target_of(table: str, pipeline: str, storage_options: dict[str, str] | None, **how: Any) -> Target:

@@ -49,10 +49,10 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.rules import check_pipeline
-from delta_cdc.core.spec import OtherTable, VerifySpec
+from delta_cdc.core.spec import ComparedTarget, VerifySpec
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.core.value_rules import recorded_rules, those_that
-from delta_cdc.core.watermark import Seal, app_id
+from delta_cdc.core.watermark import Seal, TableVersion, app_id
 from delta_cdc.delta_log.schema_changes import leaf_paths
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import modes, preconditions, ranges
@@ -218,7 +218,7 @@ async def _sealed(
         options,
         source_uri=None if isinstance(compared, Check) else spark_uri(request.source or seal.source_uri),
         compared=None if isinstance(compared, Check) else compared,
-        current=current if isinstance(current, OtherTable) else None,
+        current=current if isinstance(current, ComparedTarget) else None,
         source_keeps_all=source is None or LATENESS_HORIZON not in source.configuration,
         erased=await left_out(
             request.target,
@@ -353,7 +353,7 @@ async def _current(
     seal: Seal,
     options: ApplyOptions,
     source: TableState | None,
-) -> OtherTable | Check:
+) -> ComparedTarget | Check:
     """Return the target of the other type, if both have the same version of the source."""
     if request.current is None:
         return skipped(CURRENT_EQUALS_HISTORY, "no other target was named (current).")
@@ -369,7 +369,10 @@ async def _current(
     difference = await _differ(request, seal, other_seal, source)
     if difference is not None:
         return skipped(CURRENT_EQUALS_HISTORY, difference)
-    return OtherTable(spark_uri(request.current), other_recorded.target.version, other_options)
+    target = other_recorded.target
+    return ComparedTarget(
+        spark_uri(request.current), TableVersion(target.table_id, target.version), other_options
+    )
 
 
 async def _differ(request: VerifyRequest, seal: Seal, other: Seal, source: TableState | None) -> str | None:

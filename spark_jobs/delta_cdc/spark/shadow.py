@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from delta_cdc.core.shadow import Difference
-    from delta_cdc.core.spec import ShadowSpec, Side
+    from delta_cdc.core.spec import ComparedTarget, ShadowSpec
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ def compared(session: SparkSession, spec: ShadowSpec) -> Comparison:
     return _with_differences(result, columns, *sides)
 
 
-def _rows(session: SparkSession, side: Side) -> DataFrame:
+def _rows(session: SparkSession, side: ComparedTarget) -> DataFrame:
     return living(at_version(session, side.uri, side.read.version), side.options)
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -378,12 +377,7 @@ class Window(browser.Window):
 
 @pytest.fixture(scope="module")
 def window(page: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
-    missing = browser.missing()
-    if missing:
-        assert not os.environ.get("CI"), missing
-        # A skip alone is a letter in a long line; the end of the run shows a warning in full.
-        warnings.warn(f"NOT TESTED: the page Delta CDC in a browser: {missing}", stacklevel=1)
-        pytest.skip(missing)
+    browser.require("the page Delta CDC")
     page.serve()
     with browser.chromium(tmp_path_factory.mktemp("chromium"), width=1500, height=1100) as chrome:
         opened = Window(chrome, page.url)

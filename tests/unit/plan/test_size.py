@@ -11,17 +11,18 @@ import pytest
 from delta_cdc.core.options import ApplyOptions, IngestOptions
 from delta_cdc.core.spec import (
     BatchSpec,
+    ComparedTarget,
     EnableSpec,
     IngestSpec,
     OffsetRange,
     OptimizeSpec,
-    OtherTable,
     ResolveSpec,
     SourceFile,
     VacuumSpec,
     VerifySpec,
 )
 from delta_cdc.core.steps import NoRows
+from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import size
 from tests.support.steps import ingest_step
@@ -83,7 +84,7 @@ def _ingest(tables: Tables, **more: Any) -> IngestSpec:
 
 def _verify(tables: Tables) -> VerifySpec:
     tables.sealed(3)
-    other = OtherTable(tables.source.uri, 2, ApplyOptions())
+    other = ComparedTarget(tables.source.uri, TableVersion("other", 2), ApplyOptions())
     return VerifySpec(
         pipeline="p",
         run_id="r",

@@ -284,7 +284,7 @@ def history(tables: Tables, tmp_path: Path) -> LogTable:
 
 def test_a_history_of_the_same_source(tables: Tables, history: LogTable) -> None:
     made = planned(tables, current=history.uri).spec
-    assert (made.current.version, made.current.options.end_column) == (0, "b")
+    assert (made.current.read.version, made.current.options.end_column) == (0, "b")
     assert "current_equals_history" in made.checks
     bundle = BatchSpec(run_id="r", parts=(made,))
     assert specs.from_json(specs.to_json(bundle)) == bundle

@@ -29,7 +29,7 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
     assert spec.current is not None
     other, options = spec.current, spec.options
     own_rows = living(at_version(session, spec.target_uri, spec.target_version), options)
-    other_rows = living(at_version(session, other.uri, other.version), other.options)
+    other_rows = living(at_version(session, other.uri, other.read.version), other.options)
     names = {name.lower() for name in other_rows.columns}
     columns = [name for name in own_rows.columns if name.lower() in names]
     keys = states.match(columns, options.keys, "keys", spec.target_uri)
@@ -46,7 +46,8 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
     )
     wrong = joined.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
     detail = (
-        f"current rows against open rows, {len(columns)} columns, {other.uri} as of version {other.version}"
+        f"current rows against open rows, {len(columns)} columns, {other.uri} as of version "
+        f"{other.read.version}"
     )
     return differences(CURRENT_EQUALS_HISTORY, wrong, keys, detail, lambda _: _REMEDY)
 
