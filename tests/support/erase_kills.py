@@ -49,8 +49,10 @@ CONFS = {
 }
 _ALL = 1 << 60
 TABLES = ("log", "current", "history")
-#: How many keys a lake has; how many of them one lake erases, and how often each of them is killed.
-KEYS, ERASED, KILLS = 12, 4, 3
+#: How many keys a lake has.
+KEYS = 12
+#: How many of them one lake erases, and how often each is killed: in a short campaign, and in a long one.
+SHORT, LONG = (4, 3), (6, 6)
 OF_HISTORY = {
     "stored_as_scd_type": 2,
     "sequence_by": "seq",
@@ -238,7 +240,8 @@ def main(folder: str, number: str, seed: str) -> None:
     # Each kill is an error of Spark and of ours.
     spark.sparkContext.setLogLevel("OFF")
     logging.disable(logging.CRITICAL)
-    kills = Kills(spark, Path(folder), random.Random(int(seed)))
+    each = LONG if int(number) >= 100 else SHORT
+    kills = Kills(spark, Path(folder), random.Random(int(seed)), each)
     started = time.monotonic()
     while kills.number < int(number) and not kills.problems:
         kills.one_lake()
@@ -256,13 +259,14 @@ def main(folder: str, number: str, seed: str) -> None:
 class Kills:
     """Lakes whose erasures are killed.
 
+    :param each: how many keys of a lake are erased, and how often each of them is killed
     :ivar longest: how many operations an erasure has, with purge and without, as far as is known
     :ivar at: of each kill: with purge or without, and how many operations came before it
     """
 
-    def __init__(self, spark: SparkSession, folder: Path, draw: random.Random) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, draw: random.Random, each: tuple[int, int]) -> None:
         self.place, self.pristine, self.draw = folder / "lake", folder / "pristine", draw
-        self.stop = spark._jvm.Stop
+        self.stop, self.each = spark._jvm.Stop, each
         self.stop.arm(_ALL)
         self.lake = Lake(spark, self.place)
         self.lake.fill()
@@ -280,11 +284,11 @@ class Kills:
         lake.done = []
         lake.forget()
         self.lakes += 1
-        first = lake.rows()
-        for one in self.draw.sample(range(KEYS), ERASED):
+        first, (erased, kills) = lake.rows(), self.each
+        for one in self.draw.sample(range(KEYS), erased):
             lake.done.append(one)
-            purge = len(lake.done) == ERASED
-            if all(self.kill(one, purge=purge, is_first=number == 0) for number in range(KILLS)):
+            purge = len(lake.done) == erased
+            if all(self.kill(one, purge=purge, is_first=number == 0) for number in range(kills)):
                 lake.erase(one, purge=purge)
             lake.forget()
             self.problems += lake.problems(first, everywhere=purge)
