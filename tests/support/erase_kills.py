@@ -288,7 +288,7 @@ class Kills:
         for one in self.draw.sample(range(KEYS), erased):
             lake.done.append(one)
             purge = len(lake.done) == erased
-            if all(self.kill(one, purge=purge, is_first=number == 0) for number in range(kills)):
+            if self.killed(one, kills, purge=purge):
                 lake.erase(one, purge=purge)
             lake.forget()
             self.problems += lake.problems(first, everywhere=purge)
@@ -299,13 +299,23 @@ class Kills:
         lake.again(self.draw)
         self.problems += lake.problems(first, computed_again=True)
 
-    def kill(self, one: int, *, purge: bool, is_first: bool) -> bool:
-        """Kill an erasure at a drawn operation; sometimes the pipelines run afterwards.
+    def killed(self, one: int, times: int, *, purge: bool) -> bool:
+        """Kill an erasure up to so many times; return False if it came to its end before."""
+        done = 0
+        for number in range(times):
+            # What earlier tries did is mostly not done again.
+            operation = self.draw.randrange(max(1, self.longest[purge] - done))
+            if not self.kill(one, operation, purge=purge, is_first=number == 0):
+                return False
+            done += operation
+        return True
+
+    def kill(self, one: int, operation: int, *, purge: bool, is_first: bool) -> bool:
+        """Kill an erasure at an operation; sometimes the pipelines run afterwards.
 
         :param is_first: no earlier try did a part of the work
         :return: False if it came to its end before
         """
-        operation = self.draw.randrange(self.longest[purge])
         self.stop.arm(operation)
         try:
             self.lake.erase(one, purge=purge)

@@ -219,7 +219,7 @@ REFUSED: list[tuple[str, str, str]] = [
     (flow(source="feed()"), "py:7:12: feed() is no literal", "not run"),
     (flow(source='spark.conf.get("source")'), "py:7:12: spark.conf.get('source') is no literal", "not run"),
     (
-        flow(before="for t in (1, 2):\n    dp.create_auto_cdc_flow(target='x')"),
+        flow(before="while T:\n    dp.create_auto_cdc_flow(target='x')"),
         "py:6:5: create_auto_cdc_flow is in",
         "left margin",
     ),
@@ -726,7 +726,7 @@ def test_a_source_that_is_more_is_refused(
         ),
         ("@dp.table\n@retried\ndef feed():\n    return spark.readStream.table('b')\n", "feed has @retried"),
         (
-            "if T:\n    @dp.table\n    def feed():\n        return spark.readStream.table('b')\n",
+            "if U:\n    @dp.table\n    def feed():\n        return spark.readStream.table('b')\n",
             "feed is defined in a loop, a condition",
         ),
     ],

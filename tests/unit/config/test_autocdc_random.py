@@ -33,8 +33,20 @@ dlt.create_streaming_table("t", comment="c", table_properties={"a": "b"}, cluste
 dlt.apply_changes("t", "s", KEYS, F.struct("a", F.col("b.c")), apply_as_deletes=~(F.col("op") == 'D')
                   | F.expr("x"), ignore_null_updates=False, stored_as_scd_type="2",
                   track_history_column_list=["d", F.col("e")])
+def make(name, keys=("id",)):
+    dlt.create_streaming_table(name)
+    dlt.apply_changes(name, "m", KEYS, "q")
 def copies(version):
     return None
+make("m1")
+TABLES = {"x": {"keys": ["id"], "off": False}, "y": {}}
+for n, c in TABLES.items():
+    if c.get("off") or n in ("z", f"{n}z"):
+        continue
+    @dlt.view(name=n + "_v")
+    def w(n=n):
+        return spark.readStream.table(f"b.{n}")
+    dlt.apply_changes(n, n + "_v", c.get("keys", KEYS), "q")
 dlt.create_auto_cdc_from_snapshot_flow("u", "w", ["k"], stored_as_scd_type=2)
 """,
     "sql": """

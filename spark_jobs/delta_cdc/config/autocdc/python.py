@@ -1,6 +1,7 @@
 """Read the AUTO CDC flows of a Python file as a syntax tree. The file is never run.
 
-Only calls at module level count, with literals, columns, and constants of the module.
+Calls count with literals, columns and constants of the module, at module level or in loops over literals
+(:mod:`~delta_cdc.config.autocdc.python_unrolled`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from delta_cdc.config.autocdc.clauses import Clause, by_argument
 from delta_cdc.config.autocdc.program import GIVE_THE_TABLE, Flow, Program, Value
 from delta_cdc.config.autocdc.python_names import PIPELINES, Names, Source, shown
 from delta_cdc.config.autocdc.python_reads import Reads
+from delta_cdc.config.autocdc.python_unrolled import unrolled
 from delta_cdc.config.autocdc.python_values import Values
 from delta_cdc.config.findings import Place
 from delta_cdc.config.tree import Refused
@@ -68,15 +70,16 @@ def _parsed(text: str, name: str) -> ast.Module:
 
 class _Reader:
     def __init__(self, tree: ast.Module, source: Source) -> None:
-        self._tree = tree
-        self._top = set(map(id, tree.body))
-        self._functions = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
         self._source = source
         self._names = Names(tree)
+        followed = unrolled(tree, source, self._names, self._makes_flows)
+        self._tree, self._late = followed.module, followed.late
+        self._top = set(map(id, self._tree.body))
+        self._functions = {one.name for one in self._tree.body if isinstance(one, ast.FunctionDef)}
         self._values = Values(source, self._names)
         self._reads = Reads(source, self._names, self._values)
         self._program = Program()
-        self._errors: list[Refused] = []
+        self._errors: list[Refused] = followed.refused
 
     def program(self) -> tuple[Program, list[Refused]]:
         """Return the content of the file, and the errors."""
@@ -113,6 +116,8 @@ class _Reader:
             return
         if id(function) not in self._top:
             changes = "is defined in a loop, a condition or a function"
+        if id(function) in self._late:
+            changes = f"reads {self._late[id(function)]} when the loop is over, so it has only the last value"
         try:
             name = self._name_of(function, decorator, "target" if kind == "append_flow" else "name")
         except Refused as refused:
@@ -257,12 +262,19 @@ class _Reader:
         for node in ast.walk(self._tree):
             if not isinstance(node, ast.Attribute | ast.Name) or id(node) in functions:
                 continue
-            home, name = self._names.called(node)
-            if home == PIPELINES and (name in _TABLES or _is_of_flows(name)):
+            if self._makes_flows(node):
+                name = self._names.called(node)[1]
                 message = f"{name} is in a loop, a condition, a function or an expression."
-                remedy = "write one call per flow, at the left margin of the file, with literals."
+                remedy = (
+                    "write one call per flow, at the left margin of the file, or in a loop over literals."
+                )
                 found.append(self._source.refused(node, message, remedy))
         return found
+
+    def _makes_flows(self, node: ast.AST) -> bool:
+        """Return whether an expression is a function of flows, or of their tables."""
+        home, name = self._names.called(node)
+        return home == PIPELINES and (name in _TABLES or _is_of_flows(name))
 
 
 def _is_of_flows(name: str) -> bool:

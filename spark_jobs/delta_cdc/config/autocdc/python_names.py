@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from delta_cdc.config.findings import Place
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 _PIPELINES = ("dlt", "pyspark.pipelines", "databricks.pipelines")
 _FUNCTIONS = ("pyspark.sql.functions", "pyspark.sql.connect.functions")
 PIPELINES, FUNCTIONS = "pipelines", "functions"
+#: Methods that change no value.
+_READING = frozenset(
+    ("get", "items", "keys", "values", "format", "join", "lower", "replace", "split", "strip", "upper")
+)
 #: Longest piece of code in a message.
 _SHOWN = 60
 
@@ -67,8 +72,12 @@ class Names:
                         self._stars.append(node.module)
                     else:
                         self._imports[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-        self._bound = set(_bound(tree))
-        self.constants = _constants(tree)
+        self._bound = Counter(bound(tree))
+        self.constants = _constants(tree, self._bound)
+
+    def is_bound_once(self, name: str) -> bool:
+        """Return whether the module gives a name one value only."""
+        return self._bound[name] == 1
 
     @property
     def defines_pipelines(self) -> bool:
@@ -112,12 +121,9 @@ def _dotted(node: ast.AST) -> str:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
-def _constants(tree: ast.Module) -> dict[str, ast.expr]:
+def _constants(tree: ast.Module, times: Counter[str]) -> dict[str, ast.expr]:
     """Return the names of the module that have one value, which nothing changes, with its expression."""
-    bound: dict[str, int] = {}
-    for name in _bound(tree):
-        bound[name] = bound.get(name, 0) + 1
-    changed = set(_changed(tree))
+    in_place = set(changed(tree))
     values: dict[str, ast.expr] = {}
     for statement in tree.body:
         target: ast.expr | None = None
@@ -125,13 +131,13 @@ def _constants(tree: ast.Module) -> dict[str, ast.expr]:
             target = statement.targets[0]
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
             target = statement.target
-        if isinstance(target, ast.Name) and bound[target.id] == 1 and target.id not in changed:
+        if isinstance(target, ast.Name) and times[target.id] == 1 and target.id not in in_place:
             values[target.id] = statement.value  # type: ignore[attr-defined]
     return values
 
 
-def _bound(tree: ast.Module) -> Iterator[str]:
-    """Yield each name as often as the module binds it, outside of functions and classes."""
+def bound(tree: ast.AST) -> Iterator[str]:
+    """Yield each name as often as a part of the code binds it, outside of functions and classes."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -150,15 +156,19 @@ def _bound(tree: ast.Module) -> Iterator[str]:
         waiting.extend(ast.iter_child_nodes(node))
 
 
-def _changed(tree: ast.Module) -> Iterator[str]:
+def changed(tree: ast.AST) -> Iterator[str]:
     """Yield the names whose values the code may change in place, such as ``KEYS.append(…)``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if isinstance(node.func.value, ast.Name):
-                yield node.func.value.id
-        elif (
-            isinstance(node, ast.Subscript | ast.Attribute)
-            and isinstance(node.ctx, ast.Store | ast.Del)
-            and isinstance(node.value, ast.Name)
-        ):
-            yield node.value.id
+            if node.func.attr not in _READING:
+                yield from _root(node.func.value)
+        elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            yield from _root(node.value)
+
+
+def _root(node: ast.expr) -> Iterator[str]:
+    """Yield the name of which an expression is a part, such as ``a`` of ``a["b"][0]``."""
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    if isinstance(node, ast.Name):
+        yield node.id
