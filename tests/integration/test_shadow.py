@@ -24,6 +24,7 @@ from delta_cdc.spark import catalog
 from delta_cdc.spark import shadow as engine
 from tests.support.engine import newest, newest_seal
 from tests.support.holding import hooked, once
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,6 +128,7 @@ def test_a_run_publishes_the_result(lake: Lake) -> None:
     assert "shadow" not in lake.run_now(shadowed_by=None).to_dict()
 
 
+@pytest.mark.slow
 def test_differences_by_key(lake: Lake) -> None:
     lake.both()
     lake.sql("UPDATE {next} SET amount = 1.11, note = NULL WHERE id = 1")
@@ -321,7 +323,7 @@ def ids(lake: Lake) -> list[str | None]:
     return [detail and detail["id"] for detail in details]
 
 
-@pytest.mark.parametrize("renames", [False, True])
+@pytest.mark.parametrize("renames", slow_but([False, True], True))
 def test_promote_by_names_and_resume_after_each_statement(
     named: Lake, monkeypatch: pytest.MonkeyPatch, renames: bool
 ) -> None:

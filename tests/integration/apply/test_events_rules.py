@@ -131,6 +131,7 @@ def test_a_sequence_that_goes_back_is_refused_where_events_are_partial(
     assert held(spark, target) == before
 
 
+@pytest.mark.slow
 def test_a_column_that_comes_later_is_added(spark: SparkSession, tmp_table: Table) -> None:
     log, target = tmp_table("log"), tmp_table("target")
     asked = {**LOG, "apply_as_deletes": None, "apply_as_truncates": None, "except_column_list": ["s"]}

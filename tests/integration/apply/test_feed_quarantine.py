@@ -174,6 +174,7 @@ def test_duplicates_are_refused_but_not_rows_without_a_key(
     assert [versions(flow.target), versions(flow.aside)] == before
 
 
+@pytest.mark.slow
 def test_what_is_valid_is_not_looked_at_twice(spark: SparkSession, tmp_path: Path, source: str) -> None:
     flow = Flow(spark, source, str(tmp_path / "valid"), replace(TYPE_1, where="id IS NOT NULL"))
     step = flow.step("load", 0, 0)

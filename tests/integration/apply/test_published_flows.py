@@ -12,23 +12,21 @@ from delta_cdc import apply_changes
 from delta_cdc.config import Code, load
 from delta_cdc.core.sql import quote
 from tests.support.published_flows import PUBLISHED, Published, arguments_of_code, arguments_of_yaml
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-_CASES = [
-    # The SQL variants have the arguments of the Python ones, which a unit test compares.
-    pytest.param(
-        name, suffix, marks=[pytest.mark.slow] if suffix.endswith("sql") else [], id=f"{name}, {suffix}"
-    )
-    for name, example in PUBLISHED.items()
-    for suffix in example.codes
+#: A unit test compares the arguments of all variants, in Python, SQL and YAML.
+_CASES = [(name, suffix) for name, example in PUBLISHED.items() for suffix in example.codes]
+_QUICK = [
+    (name, "py") for name in ("databricks, type 2", "databricks, periodic copies", "spark, type 1, two runs")
 ]
 
 
-@pytest.mark.parametrize(("name", "suffix"), _CASES)
+@pytest.mark.parametrize(("name", "suffix"), slow_but(_CASES, *_QUICK))
 def test_rows(spark: SparkSession, tmp_path: Path, name: str, suffix: str) -> None:
     example = PUBLISHED[name]
     source = str(tmp_path / "source")

@@ -294,6 +294,7 @@ def log(spark: SparkSession, tmp_path: Path) -> Orders:
     return orders
 
 
+@pytest.mark.slow
 def test_events(log: Orders) -> None:
     counts = log.run(QUARANTINE)
     assert counts["quarantined"] == counts[COUNT] == 1

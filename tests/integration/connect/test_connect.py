@@ -128,6 +128,7 @@ def test_a_target_is_the_same_as_embedded(
     assert sessions_of(server) == 0
 
 
+@pytest.mark.slow
 def test_lineage_and_figures_come_from_the_worker(connected: Connect, tmp_path: Path) -> None:
     """The server needs no listener."""
     source, target = made(tmp_path), tmp_path / "target"

@@ -88,6 +88,7 @@ def test_missing_is_not_null(spark: SparkSession, tmp_path: Path, scd: int) -> N
         assert found == [(1, "a", 1, 1, 2), (1, "a", 2, 2, 4), (1, None, 2, 4, None), (2, "b", 5, 1, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scd", slow_but([1, 2], 1))
 def test_the_apply_uses_the_rows_that_its_ingest_wrote(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scd: int

@@ -371,6 +371,7 @@ def test_a_run_that_overlaps_an_erasure_brings_nothing_back(spark: SparkSession,
         assert [row["amount"] for row in rows(spark, target)] == [10]
 
 
+@pytest.mark.slow
 def test_rows_that_a_dead_run_left_leave_the_log_and_its_target(spark: SparkSession, tmp_path: Path) -> None:
     """An erasure overtook the run before its commit; it died before it deleted what it brought in."""
     flow, target, of_flow = made(spark, tmp_path)
@@ -533,6 +534,7 @@ def test_a_key_of_several_columns_and_types(spark: SparkSession, tmp_path: Path)
     assert remembered["hash"] == hmac.new(secret, message, "sha256").hexdigest()
 
 
+@pytest.mark.slow
 def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     flow, target, of_flow = made(spark, tmp_path)
     with pytest.raises(InvalidConfiguration, match="key column id is no bigint") as refused:

@@ -126,6 +126,7 @@ def test_no_answer(spark: SparkSession, healthy: str) -> None:
             explain_row(spark, healthy, pipeline="healthy", key=key, at=at)
 
 
+@pytest.mark.slow
 def test_files(spark: SparkSession, tmp_path: Path) -> None:
     landing, log, target = tmp_path / "in", str(tmp_path / "log"), str(tmp_path / "target")
     landing.mkdir()
