@@ -26,7 +26,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.secrets import redacted
-from delta_cdc.core.spark_versions import pair_of, release
+from delta_cdc.core.spark_versions import pair_of_a_server, release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -222,11 +222,13 @@ class DeltaCdcConnectHook(SparkConnectHook):
                 remedy="start it with Delta's JARs on its driver's class path: delta-cdc jars lists them.",
             ) from None
         try:
-            pair_of(spark_version, theirs)
+            _, untested = pair_of_a_server(spark_version, theirs)
         except VersionsUnsupported as error:
             raise VersionsUnsupported(
                 f"The Spark Connect server {self.server}: {error.message}", remedy=error.remedy
             ) from None
+        if untested:
+            _log.warning("The server %s: %s.", self.server, untested)
 
     def _set(self, spark: SparkSession, confs: Mapping[str, Any]) -> None:
         for name, value in confs.items():

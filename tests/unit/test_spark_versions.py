@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delta_cdc.core.errors import VersionsUnsupported
-from delta_cdc.core.spark_versions import PAIRS, Pair, pair_of, release
+from delta_cdc.core.spark_versions import KAFKA, PAIRS, S3, Pair, jars_by, pair_of, pair_of_a_server, release
 from delta_cdc.launch.environment import pyspark_versions
 
 _PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
@@ -44,6 +44,39 @@ def test_other_pairs_are_refused_with_those_that_work(spark: str, delta: str) ->
         pair_of(spark, delta)
     for pair in PAIRS:
         assert str(pair) in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("spark", "delta", "tested"),
+    [("4.2.1", "4.4.1", "4.4.0"), ("4.0.4", "4.0.2", "4.0.1"), ("4.1.1", "4.2.3", "4.2.0")],
+)
+def test_a_newer_patch_of_delta_on_a_server_runs_with_a_warning(spark: str, delta: str, tested: str) -> None:
+    pair, untested = pair_of_a_server(spark, delta)
+    assert pair.delta == tested
+    assert untested == f"Delta {delta} is newer than this release, which was tested with {tested}"
+    with pytest.raises(VersionsUnsupported, match="which does not know its JARs"):
+        pair_of(spark, delta)
+
+
+@pytest.mark.parametrize(("spark", "delta"), [("4.3.0", "4.4.1"), ("4.2.0", "4.5.0"), ("4.2.0", "4.3.9")])
+def test_other_releases_on_a_server_are_refused(spark: str, delta: str) -> None:
+    assert pair_of_a_server("4.2.0", "4.4.0") == (PAIRS[0], "")
+    with pytest.raises(VersionsUnsupported, match=f"Spark {spark} with Delta {delta}"):
+        pair_of_a_server(spark, delta)
+
+
+def test_a_newer_patch_gets_the_jars_of_the_one_before(caplog: pytest.LogCaptureFixture) -> None:
+    assert jars_by("4.1.2", KAFKA, "connector", "pyspark") == "4.1.1"
+    assert "pyspark 4.1.2 is newer than this release: it gets the connector of 4.1.1" in caplog.text
+    caplog.clear()
+    assert jars_by("4.1.9", KAFKA, "connector", "pyspark") == "4.1.3"
+    assert jars_by("3.4.3", S3, "file system", "Hadoop") == "3.4.2"
+    caplog.clear()
+    assert jars_by("4.1.3", KAFKA, "connector", "pyspark") == "4.1.3"
+    assert not caplog.text
+    for version in ("4.0.1", "4.3.0", "3.5.8"):
+        with pytest.raises(VersionsUnsupported, match=rf"connector for pyspark {version} are not known"):
+            jars_by(version, KAFKA, "connector", "pyspark")
 
 
 def test_extras_install_the_newest_pair_of_each_line() -> None:

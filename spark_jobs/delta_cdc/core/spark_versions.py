@@ -6,6 +6,7 @@ it names, so there the engine tries: see :func:`delta_cdc.spark.sessions.set_whe
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from delta_cdc.core.errors import VersionsUnsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+log = logging.getLogger(__name__)
 
 #: The oldest PySpark whose client of Spark Connect clones sessions, which each job needs.
 CONNECT_SINCE = "4.1"
@@ -62,7 +65,15 @@ class Pair:
     def accepts(self, spark: str, delta: str) -> bool:
         """Return whether versions of Spark and Delta are of this pair; a vendor's suffix does not count."""
         is_delta = numbers(delta) == numbers(self.delta)
-        return is_delta and numbers(self.since) <= numbers(spark) < numbers(self.below)
+        return is_delta and self._runs_on(spark)
+
+    def may_accept(self, spark: str, delta: str) -> bool:
+        """Return whether Delta is a newer patch release than that of this pair, for the same Spark."""
+        is_newer = release(delta) == release(self.delta) and numbers(delta) > numbers(self.delta)
+        return is_newer and self._runs_on(spark)
+
+    def _runs_on(self, spark: str) -> bool:
+        return numbers(self.since) <= numbers(spark) < numbers(self.below)
 
     def __str__(self) -> str:
         return f"Spark {self.spark} with Delta {self.delta}"
@@ -154,26 +165,51 @@ def pair_of(spark: str, delta: str) -> Pair:
     for pair in PAIRS:
         if pair.accepts(spark, delta):
             return pair
+    known = [pair for pair in PAIRS if pair.may_accept(spark, delta)]
+    newer = f" Delta {delta} is newer than this release, which does not know its JARs." if known else ""
     raise VersionsUnsupported(
-        f"Spark {spark} with Delta {delta} is no pair that this package runs on.",
+        f"Spark {spark} with Delta {delta} is no pair that this package runs on.{newer}",
         remedy=f"take {one_of(PAIRS)}: see docs/versions.md.",
     )
 
 
-def jars_by(version: str, table: Mapping[str, tuple[str, ...]], title: str, package: str) -> tuple[str, ...]:
-    """Return the coordinates of a table, such as :data:`KAFKA`, for a version.
+def pair_of_a_server(spark: str, delta: str) -> tuple[Pair, str]:
+    """Return the pair of the versions of a Spark that brings its own JARs, and a warning, or "".
+
+    A newer patch release of Delta is of the pair that it follows.
+
+    :raises VersionsUnsupported: no pair has them
+    """
+    for pair in PAIRS:
+        if pair.may_accept(spark, delta):
+            return pair, f"Delta {delta} is newer than this release, which was tested with {pair.delta}"
+    return pair_of(spark, delta), ""
+
+
+def jars_by(version: str, table: Mapping[str, tuple[str, ...]], title: str, package: str) -> str:
+    """Return the version of a table, such as :data:`KAFKA`, whose JARs fit a version.
+
+    A newer patch release gets the JARs of the newest one that it follows, and a warning in the log.
 
     :param title: the JARs, for the message
     :param package: what the version is of
     :raises VersionsUnsupported: the table has no such version
     """
-    if version not in table:
-        raise VersionsUnsupported(
-            f"The {title} for {package} {version} are not known, or do not exist.",
-            remedy=f"install {one_of(f'{package} {known}' for known in table)}; or name JARs of your own "
-            "(the arguments jars and packages of a task or a connection).",
+    if version in table:
+        return version
+    older = [one for one in table if release(one) == release(version) and numbers(one) < numbers(version)]
+    if older:
+        nearest = max(older, key=numbers)
+        log.warning(
+            "%s %s is newer than this release: it gets the %s of %s, which are not tested with it.",
+            *(package, version, title, nearest),
         )
-    return table[version]
+        return nearest
+    raise VersionsUnsupported(
+        f"The {title} for {package} {version} are not known, or do not exist.",
+        remedy=f"install {one_of(f'{package} {known}' for known in table)}; or name JARs of your own "
+        "(the arguments jars and packages of a task or a connection).",
+    )
 
 
 def one_of(choices: Iterable[object]) -> str:

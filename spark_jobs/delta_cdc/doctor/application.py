@@ -18,7 +18,7 @@ from uuid import uuid4
 from delta_cdc.core import codec
 from delta_cdc.core.errors import VersionsUnsupported
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.spark_versions import pair_of, release
+from delta_cdc.core.spark_versions import pair_of_a_server, release
 from delta_cdc.core.storage_options import hadoop_uri, properties_text, spark_storage
 from delta_cdc.doctor import store
 from delta_cdc.doctor.machine import spark_version
@@ -32,7 +32,7 @@ from delta_cdc.launch.storage_secrets import write_private
 from delta_cdc.spark.sessions import DELTA_VERSION_QUERY, JAVA_QUERY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from delta_cdc.launch.jars import JarSet
 
@@ -50,6 +50,19 @@ _SMALL = {
 }
 #: The conf by which new tables get a change data feed without a property of their own.
 FEED_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.enableChangeDataFeed"
+#: Confs of Delta's reader: whether a value (in lower case) is unwanted, what it does, and what to do.
+READING: dict[str, tuple[Callable[[str], bool], str, str]] = {
+    "spark.databricks.delta.stalenessLimit": (
+        lambda value: re.fullmatch(r"(0\s*[a-z]*)?", value) is None,
+        "a session may read a table as it was before another program's commit",
+        "leave it unset. Jobs of this package set it to 0 for themselves; other readers see old rows.",
+    ),
+    "spark.databricks.delta.stats.skipping": (
+        lambda value: value == "false",
+        "each MERGE reads every file of its target",
+        "leave it unset, or set it to true.",
+    ),
+}
 _DELTA_EXTENSION = "DeltaSparkSessionExtension"
 _IMPORTANT = re.compile(
     r"Exception|Error|ERROR|Initial job has not accepted|"
@@ -88,6 +101,8 @@ class Spark:
         self._is_given_up = False
         #: The value of :data:`FEED_OF_NEW_TABLES`; None before an application has read it.
         self._feed: str | None = None
+        #: The values of :data:`READING`, likewise.
+        self._confs_of_reading: Mapping[str, str] | None = None
         #: What :mod:`delta_cdc.doctor.probe` found of Python on the executors; empty before it looked.
         self._versions: Mapping[str, str] = {}
 
@@ -103,6 +118,7 @@ class Spark:
             Check(f"{name}-job", self._job, self._give_up),
             Check(f"{name}-python", self._python),
             Check(f"{name}-defaults", self._defaults),
+            Check(f"{name}-confs", self._reading),
         ]
 
     # -- the address ----------------------------------------------------------------------------
@@ -150,7 +166,7 @@ class Spark:
             folder.keep_log = False
             answer, log = self._run(folder)
         leftover = self._forget(is_made="merged" in answer)
-        self._feed = answer.get("feed")
+        self._feed, self._confs_of_reading = answer.get("feed"), answer.get("confs")
         self._versions = answer.get("python", {})
         return self._judged(answer, log, leftover)
 
@@ -183,6 +199,20 @@ class Spark:
             "with DeltaEnableChangeDataFeedOperator.",
         )
 
+    def _reading(self) -> Result:
+        """Check the confs by which Delta reads tables otherwise than this package expects."""
+        if self._confs_of_reading is None:
+            return skipped("no application has read the confs of its sessions")
+        found = [
+            (name, value, *consequence)
+            for name, (wrong, *consequence) in READING.items()
+            if wrong((value := self._confs_of_reading.get(name, "")).strip().lower())
+        ]
+        if not found:
+            return ok(f"{' and '.join(READING)} have the values that this package expects")
+        problems = "; ".join(f"{name} is {value}: {problem}" for name, value, problem, _ in found)
+        return warning(problems, f"{' '.join(dict.fromkeys(remedy for *_, remedy in found))}")
+
     def _run(self, folder: RunFolder) -> tuple[dict[str, Any], str]:
         """Run the probe; return its last answer, and the informative lines of Spark's log."""
         directory = folder.path
@@ -194,6 +224,7 @@ class Spark:
             "delta": DELTA_VERSION_QUERY,
             "java": JAVA_QUERY,
             "feed": FEED_OF_NEW_TABLES,
+            "confs": list(READING),
         }
         write_private(request, json.dumps(content))
         probe = directory / "delta_cdc_probe.py"
@@ -309,9 +340,10 @@ class Spark:
         if answer.get("delta"):
             text = f"{text}, Delta {answer['delta']}"
             try:
-                pair_of(answer["version"], answer["delta"])
+                _, untested = pair_of_a_server(answer["version"], answer["delta"])
             except VersionsUnsupported as error:
                 return failed(f"{text}, which is no pair that this package runs on", error.remedy)
+            text = f"{text} ({untested})" if untested else text
         if self._table is None:
             return ok(f"{text}, a query ran (name a place with --storage to try a MERGE)")
         if answer.get("merged") != _MERGED:

@@ -43,6 +43,7 @@ def main() -> None:
                 # Spark continues without an extension whose class is missing.
                 answer["delta"] = _delta(spark, request)
             answer["feed"] = spark.conf.get(request["feed"], "") or ""
+            answer["confs"] = {name: spark.conf.get(name, "") or "" for name in request["confs"]}
             came_to("python")
             answer["python"] = _python(spark)
             if request.get("folder"):

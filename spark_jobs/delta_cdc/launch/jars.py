@@ -209,13 +209,15 @@ def delta_jars() -> JarSet:
 def kafka_jars() -> JarSet:
     """Return the JARs of the connector to Kafka for the installed pyspark; see :func:`delta_jars`."""
     spark, title = _bundled("spark-core_[0-9.]+"), "Kafka connector JARs"
-    return JarSet(title, f"spark-kafka-{spark}", _hashes(jars_by(spark, KAFKA, title, "pyspark")))
+    known = jars_by(spark, KAFKA, title, "pyspark")
+    return JarSet(title, f"spark-kafka-{known}", _hashes(KAFKA[known]))
 
 
 def s3_jars() -> JarSet:
     """Return the JARs of the file system for S3 for the Hadoop in pyspark; see :func:`delta_jars`."""
     hadoop, title = _bundled("hadoop-client-api"), "JARs of Hadoop's file system for S3"
-    return JarSet(title, f"hadoop-aws-{hadoop}", _hashes(jars_by(hadoop, S3, title, "Hadoop")))
+    known = jars_by(hadoop, S3, title, "Hadoop")
+    return JarSet(title, f"hadoop-aws-{known}", _hashes(S3[known]))
 
 
 def _hashes(patterns: Iterable[str]) -> dict[str, str]:

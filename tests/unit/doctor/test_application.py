@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.doctor import Questions
-from delta_cdc.doctor.application import FEED_OF_NEW_TABLES, Spark, _reason
+from delta_cdc.doctor.application import FEED_OF_NEW_TABLES, READING, Spark, _reason
 from delta_cdc.doctor.probe import _delta
 from delta_cdc.doctor.report import examined
 from tests.support.processes import ends
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_STALE, _SKIPPING = READING
 
 
 def test_nothing_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,11 +71,37 @@ def test_whoever_loses_patience_leaves_nothing_behind(
 def test_whether_new_tables_record_their_changes(value: str | None, status: str) -> None:
     spark = Spark("local[1]", folder=None, storage_options=None, confs={}, timeout=60)
     spark._feed = value
-    result = spark.checks()[-1].look()
+    (check,) = (one for one in spark.checks() if one.name == "master-defaults")
+    result = check.look()
     assert result.status == status
     if value is not None:
         assert f"{FEED_OF_NEW_TABLES} is {value or 'not set'}" in result.found
     assert ("DeltaEnableChangeDataFeedOperator" in result.remedy) == (status == "warning")
+
+
+@pytest.mark.parametrize(
+    ("confs", "status", "problems"),
+    [
+        (None, "skipped", ()),
+        ({}, "ok", ()),
+        ({_STALE: "0", _SKIPPING: "true"}, "ok", ()),
+        ({_STALE: "0ms", _SKIPPING: ""}, "ok", ()),
+        ({_STALE: "1h"}, "warning", (f"{_STALE} is 1h: a session may read",)),
+        (
+            {_STALE: "10s", _SKIPPING: "False"},
+            "warning",
+            (f"{_STALE} is 10s: ", f"{_SKIPPING} is False: each MERGE reads every file"),
+        ),
+    ],
+)
+def test_how_tables_are_read(confs: dict[str, str] | None, status: str, problems: tuple[str, ...]) -> None:
+    spark = Spark("local[1]", folder=None, storage_options=None, confs={}, timeout=60)
+    spark._confs_of_reading = confs
+    (check,) = (one for one in spark.checks() if one.name == "master-confs")
+    result = check.look()
+    assert result.status == status
+    assert [one for one in problems if one not in result.found] == []
+    assert bool(result.remedy) == bool(problems)
 
 
 def test_python_on_the_executors() -> None:
