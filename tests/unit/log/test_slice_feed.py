@@ -17,7 +17,7 @@ from delta_cdc.core.steps import ReadRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log import deletion_vectors, manifest_feed
 from delta_cdc.delta_log.file_manifests import prepared, write_manifests
-from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
 from tests.support.random_logs import seeds
 from tests.support.steps import step as made_step
@@ -53,6 +53,25 @@ def source(tmp_path: Path) -> LogTable:
     made.commit("CREATE TABLE", {"protocol": PROTOCOL}, made.metadata())
     made.append()
     return made
+
+
+def test_only_columns_of_the_range_and_of_its_start_are_compared(source: LogTable) -> None:
+    """Not those that a later version adds, and not those that an earlier one dropped."""
+    for name in ("a", "b", "c"):
+        source.fields = [field_of("id"), field_of(name)]
+        source.commit("REPLACE COLUMNS", source.metadata())
+        source.append()
+    commits = run_sync(manifest_feed.Commits.of(DeltaLog(source.uri), 0, source.version))
+
+    def names(starting: int, ending: int) -> list[str]:
+        described = commits.described(ReadRange(starting, ending, "change_feed", "", 1))
+        return [json.loads(one.schema_string)["fields"][1]["name"] for one in run_sync(described)]
+
+    assert source.version == 7
+    assert names(3, 4) == ["a", "b"]
+    assert names(3, 5) == ["a", "b"]
+    assert names(3, 3) == ["a"]
+    assert names(7, 7) == []
 
 
 def exchange(source: LogTable, before: set[int] | None, after: set[int] | None, *, rows: int = ROWS) -> int:

@@ -578,7 +578,7 @@ def test_an_idle_log_is_sealed_anew(world: World) -> None:
     world.ingest()
     assert world.plan(now_ms=EPOCH + 15 * DAY).spec is None
     plan = world.plan(now_ms=EPOCH + 15 * DAY + 5000)
-    assert spec_of(plan).step.kind == "renew"
+    assert (spec_of(plan).step.kind, spec_of(plan).step.read.has_rows) == ("renew", False)
     assert "The run renews the seal." in plan.notes[-1]
     world.engine(spec_of(plan))
     recorded = reconcile(DeltaLog(str(world.root / "log")), "p")
