@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_cdc.launch.jars import installed_delta
-from delta_cdc.spark.sessions import asking_java, delta_version
+from delta_cdc.spark.sessions import _STALENESS, asking_java, delta_version, private_session
+from tests.support.engine import session_like
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,3 +28,11 @@ def test_java_is_asked_in_the_driver(spark: SparkSession) -> None:
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
         spark.sparkContext.setLocalProperty("spark.job.description", None)
+
+
+def test_no_job_reads_a_table_as_it_was(spark: SparkSession) -> None:
+    user = session_like(spark)
+    user.conf.set(_STALENESS, "1h")
+    with private_session(user) as session:
+        assert session.conf.get(_STALENESS) == "0"
+    assert user.conf.get(_STALENESS) == "1h"

@@ -50,6 +50,9 @@ SCHEMA_AS_OF = {
     "spark.databricks.delta.changeDataFeed.defaultSchemaModeForColumnMappingTable": "legacy",
 }
 
+#: Conf by which Delta may read a table as it was before another program's commit.
+_STALENESS = "spark.databricks.delta.stalenessLimit"
+
 #: Open clones of Spark Connect sessions, by the original session's id.
 _open: dict[str, list[SparkSession]] = {}
 #: Ended sessions. Weak references let them be collected, because an Airflow worker may run for months.
@@ -161,6 +164,8 @@ def _new_session(spark: SparkSession) -> Iterator[SparkSession]:
 
 def _configure(session: SparkSession) -> None:
     require_confs(session, _CONFS)
+    if value_of(session, _STALENESS) not in (None, "", "0"):
+        require_confs(session, {_STALENESS: "0"})
     set_where_allowed(session, {**SCHEMA_AS_OF, **_FASTER})
 
 
